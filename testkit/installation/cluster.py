@@ -29,17 +29,15 @@ _OWNS = re.compile(r"^carillon_owner\{.*\} 1\.0$", re.MULTILINE)
 
 
 class ClusterInstallation(Installation):
-    """Two edges, two gateways, and a standby of each role that can have one; `old` has the code of another version.
+    """Two edges, two gateways, and a standby of each role that can have one.
 
-    Processes named in `of_old_version` run that code. Clients reach the edges and gateways through HAProxy. The
+    Clients reach the edges and gateways through HAProxy. The
     processes of one role have directories of their own, as on several machines.
     """
 
-    def __init__(self, data: Path, cluster: KafkaCluster, old: Path | None = None) -> None:
+    def __init__(self, data: Path, cluster: KafkaCluster) -> None:
         super().__init__(data, cluster.bootstrap, standbys=True)
         self._cluster = cluster
-        self._old = old
-        self.of_old_version: set[str] = set()
         self.clocks = {name: SettableClock(data / "clocks" / name) for name in CLOCKS}
         self.env |= {
             "CARILLON_KAFKA_REPLICATION": str(len(cluster.brokers)),
@@ -66,11 +64,9 @@ class ClusterInstallation(Installation):
         env = super().env_of(name)
         if name in PROXIED:
             env["CARILLON_KAFKA_BOOTSTRAP"] = self._cluster.bootstrap_of(PROXIED[name])
-        paths = [self.clocks[name].python_path] if name in self.clocks else []
-        if name in self.of_old_version:
-            paths.append(str(self._old))
-        if paths:
-            env["PYTHONPATH"] = os.pathsep.join([*paths, *filter(None, [env.get("PYTHONPATH")])])
+        if name in self.clocks:
+            path = [self.clocks[name].python_path, env.get("PYTHONPATH")]
+            env["PYTHONPATH"] = os.pathsep.join(filter(None, path))
         return env
 
     def of_role(self, role: str) -> list[str]:

@@ -19,7 +19,6 @@ from tests.soak.cluster.run import ClusterVerdict, plan, run
 @click.option("--rate", type=click.FloatRange(0.1), default=10.0, help="Requests a second.")
 @click.option("--seed", type=int, default=1, help="Makes the same choices again.")
 @click.option("--fault", "wanted", multiple=True, help="Only faults whose names begin so; repeatable. Default: all.")
-@click.option("--from", "old", metavar="COMMIT", help="Begin with the code of this commit, and upgrade under load.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--directory", type=click.Path(path_type=Path), help="Where the ledger and the data are kept; default: not at all."
@@ -30,7 +29,6 @@ def main(
     rate: float,
     seed: int,
     wanted: tuple[str, ...],
-    old: str | None,
     as_json: bool,
     directory: Path | None,
 ) -> None:
@@ -40,7 +38,7 @@ def main(
     disks are left out unless root runs it.
     """
     with tempfile.TemporaryDirectory() as temporary:
-        found = asyncio.run(run(plan(minutes * 60, devices, rate, seed), directory or Path(temporary), wanted, old))
+        found = asyncio.run(run(plan(minutes * 60, devices, rate, seed), directory or Path(temporary), wanted))
     if as_json:
         click.echo(json.dumps(_object(found)))
     else:

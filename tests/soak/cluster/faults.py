@@ -17,11 +17,7 @@ from tests.soak.cluster.table import Phase
 from tests.soak.ledger import Ledger, now_ms
 
 ROLES = ("edge", "gateway", "scheduling", "targeting", "registry", "delivery", "analytics")
-UPGRADE_ORDER = ("analytics", "targeting", "delivery", "scheduling", "registry", "gateway", "edge")
-"""As docs/operators/running.md says: readers before writers."""
-
 CUT_OFF = ("edge", "scheduling", "delivery")
-UPGRADE = "upgrade"
 _LEASE_S = ABSENT_AFTER * INTERVAL_S
 _PAUSED_S = 2 * _LEASE_S + 1
 _BROKEN_S = 8.0
@@ -114,8 +110,6 @@ class ClusterFaults:
 
     def _all(self) -> Iterator[Fault]:
         yield Fault("none", self._nothing)
-        if self._installation.of_old_version:
-            yield Fault(UPGRADE, self._upgrade)
         for role in ROLES:
             yield Fault(f"restart {role}", partial(self._restart, role))
         for role in ROLES:
@@ -135,14 +129,6 @@ class ClusterFaults:
 
     async def _nothing(self) -> None:
         """Return at once: the phase of no fault."""
-
-    async def _upgrade(self) -> None:
-        """Start one process after the other again with the code of this version."""
-        for role in UPGRADE_ORDER:
-            for name in await self._of_role(role):
-                await asyncio.to_thread(self._installation.stop, name)
-                self._installation.of_old_version.discard(name)
-                await asyncio.to_thread(self._installation.start, name)
 
     async def _restart(self, role: str) -> None:
         for name in await self._of_role(role):

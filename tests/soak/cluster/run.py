@@ -2,15 +2,12 @@
 
 import asyncio
 import contextlib
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from testkit.installation.cluster import PROXIED, ClusterInstallation
 from testkit.kafka.cluster import KafkaCluster
-from testkit.repository import ROOT
 from tests.soak.cluster.disk import SmallDisk, can_mount, small_disk
 from tests.soak.cluster.faults import ClusterFaults, full_disk, is_wanted
 from tests.soak.cluster.measured import Attempt, MeasuredInterface
@@ -39,16 +36,15 @@ def plan(seconds: float, devices: int, rate: float, seed: int) -> Plan:
     return Plan(seconds, acting, rate, seed, devices - acting, _IN_FLIGHT, _MIXTURE)
 
 
-async def run(plan: Plan, directory: Path, wanted: Sequence[str] = (), old: str | None = None) -> ClusterVerdict:
-    """Run all faults, or those whose names begin with one of `wanted`. `old`: the commit whose code runs at first."""
+async def run(plan: Plan, directory: Path, wanted: Sequence[str] = ()) -> ClusterVerdict:
+    """Run all faults, or those whose names begin with one of `wanted`."""
     attempts: list[Attempt] = []
     injectors: list[ClusterFaults] = []
     cluster = KafkaCluster(directory / "kafka", proxied=tuple(PROXIED.values()))
     with contextlib.ExitStack() as stack:
         stack.callback(cluster.stop)
         await asyncio.to_thread(cluster.start)
-        code = await asyncio.to_thread(code_of, old, directory / "old") if old else None
-        installation = stack.enter_context(contextlib.closing(ClusterInstallation(directory / "data", cluster, code)))
+        installation = stack.enter_context(contextlib.closing(ClusterInstallation(directory / "data", cluster)))
         disks = _disks(installation, wanted, stack)
         installation.start_balancer()
 
@@ -68,12 +64,3 @@ def _disks(
     """Return a small disk for the state of each role whose disk is to be filled, if this user can mount any."""
     roles = [role for role in _DISKS if can_mount() and is_wanted(full_disk(role), wanted)]
     return {role: stack.enter_context(small_disk(installation.state_directory(role))) for role in roles}
-
-
-def code_of(commit: str, directory: Path) -> Path:
-    """Write the files of a commit into a new directory, with the code that its contracts generate; return it."""
-    directory.mkdir(parents=True)
-    archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
-    subprocess.run(["tar", "-x"], cwd=directory, input=archive, check=True)
-    subprocess.run([sys.executable, "protos/build.py"], cwd=directory, check=True, capture_output=True)
-    return directory
