@@ -46,6 +46,7 @@ from protos.push.v1.push_pb2 import Kind, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand, DeviceFact
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
+from services.domain.apps import has_epoch
 from services.domain.topics import (
     ACCOUNTS,
     APPS,
@@ -120,7 +121,8 @@ class RecordTranslator:
 
     def _rows(self, record: Record, outcomes: OutcomeBatch, deltas: ConnectionDeltas) -> Sequence[Row]:
         message = decode(record)
-        if not self._epochs.admits(Partition(record.topic, record.partition), message.meta.epoch):
+        is_fenced = not isinstance(message, AppFact) or has_epoch(message)
+        if is_fenced and not self._epochs.admits(Partition(record.topic, record.partition), message.meta.epoch):
             return []
         match message:
             case DeviceFact():

@@ -17,9 +17,9 @@ from carillon.progress_bar import progress_bar
 from protos.registry.v1.apps_pb2 import App
 from services.domain.role import RoleContext
 from services.domain.role_context import role_context
-from services.domain.topics import TOPICS
+from services.domain.topics import DEVICES, TOPICS, decode
 from services.registry.store import DEVICES_FILE
-from services.runtime.log.port import Log, NewRecord
+from services.runtime.log.port import Log, NewRecord, Partition
 from services.runtime.process.clock import Clock
 from services.runtime.process.settings import Settings, load
 from services.runtime.rpc.peers import Peers
@@ -80,7 +80,7 @@ async def register(
     log: Log, clock: Clock, app: App, partitions: int, next_numbers: dict[int, int], count: int
 ) -> Places:
     """Append the records of so many devices that register; return their places."""
-    registrations = Registrations(app, partitions, next_numbers)
+    registrations = Registrations(app, partitions, next_numbers, await _epochs(log, partitions))
     parts: list[Places] = []
     facts: list[NewRecord] = []
     with progress_bar(shown=True) as bar:
@@ -96,6 +96,12 @@ async def register(
         await log.append(facts)
         bar.advance(len(facts))
     return Places.joined(parts)
+
+
+async def _epochs(log: Log, partitions: int) -> dict[int, int]:
+    """Return the epochs of the last records of devices, by partition: readers refuse records with lower ones."""
+    last = [await log.last(Partition(DEVICES.name, number)) for number in range(partitions)]
+    return {number: decode(record).meta.epoch for number, record in enumerate(last) if record}
 
 
 def _tokens(count: int) -> Iterator[list[str]]:

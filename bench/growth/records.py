@@ -1,7 +1,7 @@
 """The records that the roles would have written: devices that registered, and pushes that started for some of them."""
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 
@@ -74,9 +74,10 @@ class Registrations:
     number, cause, event ids and time are set for each device.
     """
 
-    def __init__(self, app: App, partitions: int, next_numbers: dict[int, int]) -> None:
-        """`next_numbers`: the next free device number by partition."""
+    def __init__(self, app: App, partitions: int, next_numbers: dict[int, int], epochs: Mapping[int, int]) -> None:
+        """`next_numbers`: the next free device number by partition. `epochs`: those of the registry's latest owner."""
         self._partitions = partitions
+        self._epochs = epochs
         self._next_numbers = next_numbers
         self._samples = [_Sample(app, register) for register in _REGISTRATIONS]
         self._event_ids = EventIds()
@@ -99,6 +100,7 @@ class Registrations:
             number = self._next_numbers.get(command.partition, 0)
             self._next_numbers[command.partition] = number + 1
             numbers.append(number)
+            sample.set_epoch(self._epochs.get(command.partition, 0))
             value = sample.fact(token, command.partition, number, offset, now_ms)
             new_records.append(NewRecord(DEVICES.name, command.partition, command.key, value))
         partitions = np.array([command.partition for command in commands], np.uint16)
@@ -121,6 +123,10 @@ class _Sample:
         command = self._command
         command.token, command.meta.event_id, command.meta.time_ms = token, event_id, now_ms
         return command.SerializeToString()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the facts to come."""
+        self._fact.meta.epoch = epoch
 
     def fact(self, token: str, partition: int, number: int, offset: int, now_ms: int) -> bytes:
         """Return the fact that follows from the command at this offset."""

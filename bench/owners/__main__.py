@@ -4,9 +4,10 @@
 
 Starts a Kafka broker and one process for each role, and a second one of each role with standbys. For each of these
 roles a client makes requests that the role has to answer, one after the other: lists of timed messages (scheduling); a
-device's new tag, and a push by that tag until the device shows it (targeting). Meanwhile the owner is ended `changes`
-times in each way, and started again as the standby. The floor is the same client in as many periods of five seconds
-without a change. `median` and `longest` are those of the longest request of each period, or beside each change.
+device's new tag, and a push by that tag until the device shows it (targeting); a new device, and a push to an alias
+that a device has set just before (registry). Meanwhile the owner is ended `changes` times in each way, and started
+again as the standby. The floor is the same client in as many periods of five seconds without a change. `median` and
+`longest` are those of the longest request of each period, or beside each change.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from rich.table import Table
 from bench.programs import note
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
-from testkit.installation.processes import Installation
+from testkit.installation.processes import STANDBYS, Installation
 from testkit.kafka.broker import kafka
 
 _QUIET_S = 5.0
@@ -54,6 +55,7 @@ class Client:
     def __init__(self, installation: Installation, app: AppCredentials) -> None:
         self._app = app
         self._server = AppServer(installation.v2_url)
+        self._gateway_url = installation.gateway_url
         self._device = VirtualDevice(installation.gateway_url, app.appkey)
         self._number = 0
 
@@ -72,10 +74,24 @@ class Client:
         if self._number > 1:
             await self._device.request({"type": "remove_stags", "stags": [f"tag {self._number - 1}"]})
 
+    async def register(self) -> None:
+        device = VirtualDevice(self._gateway_url, self._app.appkey)
+        await device.connect()
+        await device.close()
+
+    async def push_to_alias(self) -> None:
+        self._number += 1
+        answer = await self._device.request({"type": "set_alias", "alias": self._tag})
+        assert answer["type"] == "ok", answer
+        await self._push({"userScope": 4, "alias": [self._tag]})
+
     async def push_by_tag(self) -> None:
         await self.set_tag()
+        await self._push({"userScope": 6, "stag": [[self._tag]]})
+
+    async def _push(self, target: dict[str, Any]) -> None:
         body = {
-            "sendTo": {"appkey": {"android": self._app.appkey}, "userScope": 6, "stag": [[self._tag]]},
+            "sendTo": {"appkey": {"android": self._app.appkey}, **target},
             "msgStyle": {"basic": {"content": self._tag, "is_notif": 1}, "android": {"title": "T", "sound": True}},
             "option": {"period": 600},
         }
@@ -155,6 +171,8 @@ async def measure_roles(installation: Installation, app: AppCredentials, changes
     rows = await measured(installation, "scheduling", "list of tasks", client.list_tasks, changes)
     rows += await measured(installation, "targeting", "new tag", client.set_tag, changes)
     rows += await measured(installation, "targeting", "push by tag", client.push_by_tag, changes)
+    rows += await measured(installation, "registry", "new device", client.register, changes)
+    rows += await measured(installation, "registry", "push to an alias", client.push_to_alias, changes)
     await client.close()
     return rows
 
@@ -165,7 +183,7 @@ def started(directory: Path) -> Iterator[Installation]:
     with kafka(directory / "broker") as broker:
         installation = Installation(directory / "data", broker.bootstrap, standbys=True)
         with contextlib.closing(installation):
-            installation.start(*_NEEDED, "scheduling-standby", "targeting-standby")
+            installation.start(*_NEEDED, *STANDBYS)
             yield installation
 
 

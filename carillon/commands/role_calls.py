@@ -8,7 +8,8 @@ import click
 
 from carillon.commands.installation.options import refuse_console
 from carillon.environment import environment
-from services.runtime.errors import CarillonError, UnavailableError
+from services.runtime.errors import CarillonError, NotOwnerError, UnavailableError
+from services.runtime.ownership.instances import Instances
 from services.runtime.process.settings import Settings, addresses, load
 from services.runtime.rpc.channel import Channel, SocketChannel, connect
 
@@ -31,7 +32,7 @@ def call_all_instances(role: str, call: Callable[[Sequence[Channel]], Awaitable[
         settings = load(Settings, env)
         socket = settings.data / SOCKET_NAME
         targets = addresses(role, env) or [f"unix:{socket.absolute()}"]
-        return asyncio.run(_call(targets, settings, call))
+        return asyncio.run(_call(role, targets, settings, call))
     except _UnavailableRoleError as error:
         raise click.ClickException(f"{role} cannot answer at present: {error}") from None
     except UnavailableError as error:
@@ -48,11 +49,41 @@ class _UnavailableRoleError(CarillonError):
 
 
 async def _call(
+    role: str, targets: Sequence[str], settings: Settings, call: Callable[[Sequence[Channel]], Awaitable[Answer]]
+) -> Answer:
+    """Call the instances at the targets; where one stands by, the owners that the log tells of."""
+    try:
+        return await _call_at(targets, settings, call)
+    except NotOwnerError as error:
+        owners = await _owners(role, settings)
+        if owners is None:
+            raise _UnavailableRoleError(str(error)) from None
+        return await _call_at(owners, settings, call)
+
+
+async def _owners(role: str, settings: Settings) -> Sequence[str] | None:
+    """Return the addresses of the owners of all shards of the role; None where one is not known."""
+    if settings.kafka_bootstrap is None:
+        return None
+    # Only a command that has to look into the log pays for what reads it.
+    from carillon.commands.status import recent_facts
+
+    instances = Instances()
+    for fact in await recent_facts(settings):
+        instances.apply(fact)
+    shards = {each.alive.shard for each in instances.all() if each.alive.role == role}
+    owners = [instances.owner(role, shard) for shard in sorted(shards)]
+    return [owner.alive.address for owner in owners if owner] if owners and all(owners) else None
+
+
+async def _call_at(
     targets: Sequence[str], settings: Settings, call: Callable[[Sequence[Channel]], Awaitable[Answer]]
 ) -> Answer:
     channels = [connect(target, settings.tls()) for target in targets]
     try:
         return await call(channels)
+    except NotOwnerError:
+        raise
     except UnavailableError as error:
         if all(cast(SocketChannel, channel).is_connected for channel in channels):
             raise _UnavailableRoleError(str(error)) from None

@@ -48,7 +48,7 @@ class InstanceStatus(NamedTuple):
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(as_json: bool) -> None:
-    """Show which processes own the shards of scheduling and targeting, and which ones stand by.
+    """Show which processes own the shards of registry, targeting and scheduling, and which ones stand by.
 
     It reads the event log (CARILLON_KAFKA_BOOTSTRAP), where the processes say twice a second that they are alive. From
     elsewhere the console's overview shows the same to administrators of the installation; an API token is of one team.
@@ -58,7 +58,7 @@ def status(as_json: bool) -> None:
         settings = load(Settings, environment())
         if settings.kafka_bootstrap is None:
             raise InputError("set CARILLON_KAFKA_BOOTSTRAP: `carillon up` is one process, which owns everything")
-        found = instance_statuses(uvloop.run(_recent_facts(settings)), SystemClock().now_ms())
+        found = instance_statuses(uvloop.run(recent_facts(settings)), SystemClock().now_ms())
     if as_json:
         click.echo(json.dumps({"instances": [each._asdict() for each in found]}))
         return
@@ -93,7 +93,8 @@ def _statuses(facts: Sequence[InstanceFact], now_ms: int) -> Iterator[InstanceSt
         yield InstanceStatus(alive.role, alive.shard, state, alive.address, epoch, since, round(silent_s, 1))
 
 
-async def _recent_facts(settings: Settings) -> list[InstanceFact]:
+async def recent_facts(settings: Settings) -> list[InstanceFact]:
+    """Return the latest records of topic `instances`, which tell of all processes that are present."""
     log = await open_log(settings)
     try:
         return [fact async for fact in _facts(log)]

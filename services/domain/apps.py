@@ -12,6 +12,7 @@ from services.domain.topics import APPS, decode
 from services.runtime.log.partition_reader import PartitionReader
 from services.runtime.log.port import Log, Partition, Record
 from services.runtime.process.logs import logger
+from services.runtime.projection.epochs import Epochs
 from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
 
@@ -24,7 +25,8 @@ APPS_PARTITION = Partition(APPS.name, 0)
 class AppDirectory:
     """Service that provides apps by appkey, the revoked device keys, and which apps are paused.
 
-    It runs before all services that use it.
+    It runs before all services that use it. Facts of a former owner of the apps are refused: their epoch is too low.
+    Revocations have several writers and no epochs; keys stay revoked, so the order of their records does not matter.
     """
 
     name = "apps"
@@ -32,7 +34,11 @@ class AppDirectory:
     def __init__(self, log: Log) -> None:
         self._reader = PartitionReader(self.name, log, APPS_PARTITION, self._apply)
         self._apps: dict[str, App] = {}
+        self._epochs = Epochs()
+        self.refused: dict[bytes, AppFact] = {}
+        self.refused_changed = asyncio.Event()
         self._revoked: dict[tuple[str, int], RevokedKeys] = {}
+        self._published: dict[tuple[str, int], RevokedKeys] = {}
         self._installation_pause: Pause | None = None
         self._key_fingerprints: dict[str, bytes] = {}
         self._broadcasts: dict[str, BroadcastCount] = {}
@@ -48,6 +54,11 @@ class AppDirectory:
     def followed(self) -> Followed:
         """What the process's health checks of the directory."""
         return self._reader.followed
+
+    @property
+    def epoch(self) -> int:
+        """The highest epoch of a process that changes apps."""
+        return self._epochs.of(APPS_PARTITION)
 
     def get(self, appkey: str) -> App | None:
         return self._apps.get(appkey)
@@ -67,6 +78,10 @@ class AppDirectory:
     def revoked(self, appkey: str, partition: int) -> RevokedKeys:
         """Return the revoked keys of the app's devices in the partition."""
         return self._revoked.get((appkey, partition), NONE_REVOKED)
+
+    def published(self, appkey: str, partition: int) -> RevokedKeys:
+        """Return the revoked keys that the latest record of the app and partition names."""
+        return self._published.get((appkey, partition), NONE_REVOKED)
 
     def is_revoked(self, appkey: str, partition: int, number: int) -> bool:
         """Return whether the key of the device with this number is revoked."""
@@ -110,9 +125,24 @@ class AppDirectory:
 
     def _apply(self, record: Record) -> None:
         try:
-            self._apply_fact(decode(record))
+            fact = decode(record)
+            if self._admits(record.key, fact):
+                self._apply_fact(fact)
         except (DecodeError, ValueError) as error:
             logger.error("a record of the apps topic could not be applied", offset=record.offset, error=str(error))
+
+    def _admits(self, key: bytes, fact: AppFact) -> bool:
+        """Return whether the fact counts. `refused` holds the latest facts of keys that do not: see AppEpochs."""
+        if not has_epoch(fact):
+            return True
+        if self._epochs.admits(APPS_PARTITION, fact.meta.epoch):
+            self.refused.pop(key, None)
+            return True
+        if fact.WhichOneof("fact") not in ("changed", None):
+            self.refused[key] = fact
+            self.refused_changed.set()
+            self.refused_changed = asyncio.Event()
+        return False
 
     def _apply_fact(self, fact: AppFact) -> None:
         match fact.WhichOneof("fact"):
@@ -127,7 +157,9 @@ class AppDirectory:
                 self._change_pauses()
             case "revocations":
                 record = fact.revocations
-                self._revoked[record.appkey, record.partition] = RevokedKeys.of(record)
+                key = record.appkey, record.partition
+                self._published[key] = RevokedKeys.of(record)
+                self._revoked[key] = self.revoked(*key) | self._published[key]
                 for listener in self._listeners:
                     listener(record.appkey)
             case "broadcasts":
@@ -143,3 +175,8 @@ class AppDirectory:
     def _change_pauses(self) -> None:
         self._pauses_changed.set()
         self._pauses_changed = asyncio.Event()
+
+
+def has_epoch(fact: AppFact) -> bool:
+    """Return whether the fact is written by the owner of the apps alone, under an epoch."""
+    return fact.WhichOneof("fact") not in ("revocations", "key_fingerprint")

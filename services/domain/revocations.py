@@ -26,6 +26,11 @@ class RevokedKeys:
         """Decode a record. ValueError: its numbers are no bitmap."""
         return cls(record.below, BitMap.deserialize(record.numbers) if record.numbers else BitMap())
 
+    def __or__(self, other: "RevokedKeys") -> "RevokedKeys":
+        below, others = max(self.below, other.below), self.others | other.others
+        others.remove_range(0, below)
+        return RevokedKeys(below, others)
+
     def __contains__(self, number: int) -> bool:
         return number < self.below or number in self.others
 

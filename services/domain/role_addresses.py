@@ -14,12 +14,23 @@ DEFAULT_ADDRESSES = {
 }
 """Default addresses of the roles that others call; CARILLON_<ROLE>_ADDR overrides them."""
 
-ROLES_WITH_STANDBYS = frozenset({"scheduling", "targeting"})
+ROLES_WITH_STANDBYS = frozenset({"registry", "scheduling", "targeting"})
 """Roles of which several processes may have the same shard: one owns it, the others stand by."""
 
-HAZARDOUS = frozenset({"/protos.targeting.v1.TargetingService/Resolve"})
-"""Methods whose callers decide themselves whether to repeat a call that may have reached the owner: delivery counts
-such attempts, because it may have been the audience that made the owner crash."""
+_REGISTRY = "/protos.registry.v1.RegistryService"
+HAZARDOUS = frozenset(
+    {
+        "/protos.targeting.v1.TargetingService/Resolve",
+        f"{_REGISTRY}/CreateApp",
+        f"{_REGISTRY}/RotateSecret",
+        f"{_REGISTRY}/TakeBroadcasts",
+        f"{_REGISTRY}/RevokeDeviceKey",
+        f"{_REGISTRY}/RevokeAppKeys",
+    }
+)
+"""Methods whose callers decide themselves whether to repeat a call that may have been carried out. The registry's would
+do once more what they did: make another app, for example. Delivery counts attempts to resolve an audience, because it
+may have been the audience that made the owner crash."""
 
 
 def role_addresses(role: str, env: Mapping[str, str]) -> list[str]:

@@ -6,6 +6,7 @@ from protos.registry.v1.registry_pb2_grpc import add_RegistryServiceServicer_to_
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
+from services.registry.apps.app_epochs import AppEpochs
 from services.registry.apps.app_lookup import AppLookup
 from services.registry.pauses import count_paused
 from services.registry.projection import FollowerService, RegistryProjection, decide_device_commands
@@ -13,6 +14,7 @@ from services.registry.queries import RegistryQueries
 from services.registry.revocation_worker import RevocationWorker
 from services.registry.server import RegistryServicer
 from services.registry.settings import ROLE_NAME, RegistrySettings
+from services.registry.tenure import RegistryTenure
 from services.runtime.log.port import Log
 from services.runtime.projection.positions import PositionsServicer
 from services.runtime.projection.replay import State
@@ -27,17 +29,30 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
     """Wire the role: follow the log with two followers, and remove devices whose keys are revoked."""
     apps = AppLookup(context.apps)
     directory = settings.state_dir(ROLE_NAME)
-    projection = RegistryProjection(settings, directory, context.log, apps.find, lambda: revocations.wake())
-    revocations = RevocationWorker(projection.device_follower, projection.device_table, context.apps, context.clock)
-    queries = RegistryQueries(
-        projection.devices,
-        projection.aliases,
-        lambda: all(follower.is_caught_up for follower in projection.followers),
+    membership = context.membership
+    projection = RegistryProjection(
+        settings,
+        directory,
+        context.log,
+        apps.find,
+        lambda: revocations.wake(),
+        clock=context.clock,
+        turns=membership,
     )
-    servicer = RegistryServicer(context, queries, settings)
+    revocations: RevocationWorker = RevocationWorker(
+        projection.device_follower, projection.device_table, context.apps, context.clock
+    )
+    epochs = AppEpochs(context.log, context.apps, context.clock, projection.epoch) if settings.shard == 0 else None
+    tenure = RegistryTenure(context.log, projection.device_follower, projection.alias_follower, epochs)
+    if membership:
+        projection.is_owner = lambda: tenure.is_held
+    queries = RegistryQueries(projection.devices, projection.aliases, tenure.check)
+    servicer = RegistryServicer(context, queries, settings, tenure, epochs)
     if settings.shard == 0:
         count_paused(context.apps)
-    positions = PositionsServicer(*(follower.applied for follower in projection.followers))
+    positions = PositionsServicer(
+        *(follower.applied for follower in projection.followers), check=tenure.check if membership else lambda: None
+    )
 
     def close_devices() -> None:
         queries.close()
@@ -46,9 +61,11 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
     return BuiltRole(
         ROLE_NAME,
         services=[
+            *([membership] if membership else []),
             FollowerService(projection.device_follower, before=apps.use_running_loop, after=close_devices),
             revocations,
             FollowerService(projection.alias_follower, after=projection.aliases.close),
+            tenure,
         ],
         servicers=[
             lambda server: add_RegistryServiceServicer_to_server(servicer, server),

@@ -7,15 +7,20 @@ from pathlib import Path
 
 from services.domain.apps import AppDirectory
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS
-from services.registry.rules import AliasRules, DeviceRules, FindApp
+from services.registry.rules import AliasRules, DeviceRules, FindApp, ValidDevices
 from services.registry.settings import ROLE_NAME, RegistrySettings
 from services.registry.store import ALIASES_DDL, ALIASES_FILE, DEVICES_DDL, DEVICES_FILE, AliasTable, DeviceTable
 from services.runtime.log.identity import check_log_identity
 from services.runtime.log.point_in_time import until_ready
 from services.runtime.log.port import Log, Partition
 from services.runtime.log.topics import Topic, owned
+from services.runtime.ownership.refused import RefusedKeys
+from services.runtime.ownership.tenure import Turns
+from services.runtime.process.clock import Clock, SystemClock
 from services.runtime.process.settings import Settings
 from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.epochs import Epochs
+from services.runtime.projection.fencing import Fencing
 from services.runtime.projection.follower import Follower
 from services.runtime.projection.sqlite_store import SqliteStore
 
@@ -24,7 +29,8 @@ class RegistryProjection:
     """Both stores and their followers.
 
     The device follower decides `device-commands` of the owned partitions. The alias follower reads the devices and
-    sessions of all partitions, because the devices of one alias lie anywhere.
+    sessions of all partitions, because the devices of one alias lie anywhere. Only an owner commands to clear an alias:
+    `is_owner` is asked in the follower's thread.
     """
 
     def __init__(
@@ -34,21 +40,35 @@ class RegistryProjection:
         log: Log,
         find_app: FindApp,
         on_revocations: Callable[[], None] = lambda: None,
+        *,
+        clock: Clock | None = None,
+        turns: Turns | None = None,
     ) -> None:
         check_log_identity(directory, log, ROLE_NAME)
         self.devices = SqliteStore(directory / DEVICES_FILE, DEVICES_DDL)
         self.device_table = DeviceTable(self.devices)
         self.aliases = SqliteStore(directory / ALIASES_FILE, ALIASES_DDL)
+        clock = clock or SystemClock()
+        self._turns = turns
+        self._own = _partitions(DEVICES, owned(settings.partitions, settings.shard, settings.shards))
+        self.is_owner: Callable[[], bool] = lambda: True
         self._dead_letters = settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl"
         rules = DeviceRules(
             self.device_table, find_app, settings.partitions, on_revocations, publishes_revocations=True
         )
-        self.device_follower = self._device_follower(settings, log, rules)
+        epochs = Epochs(self.devices.epochs(), self.devices.set_epoch)
+        self.fencing = Fencing(ROLE_NAME, log.topics, epochs, clock)
+        refused = RefusedKeys(self.devices, ValidDevices(self.device_table, clock).fact)
+        self.device_follower = self._device_follower(settings, log, rules, refused)
         self.alias_follower = self._alias_follower(settings, log)
 
     @property
     def followers(self) -> Sequence[Follower]:
         return (self.device_follower, self.alias_follower)
+
+    def epoch(self) -> int:
+        """Return the epoch under which this process owns its first partition of devices."""
+        return self.fencing.epoch(self._own[0])
 
     def digest(self) -> str:
         return hashlib.sha256(f"{self.devices.digest()} {self.aliases.digest()}".encode()).hexdigest()
@@ -57,7 +77,9 @@ class RegistryProjection:
         self.devices.close()
         self.aliases.close()
 
-    def _device_follower(self, settings: RegistrySettings, log: Log, rules: DeviceRules) -> Follower:
+    def _device_follower(
+        self, settings: RegistrySettings, log: Log, rules: DeviceRules, refused: RefusedKeys
+    ) -> Follower:
         numbers = owned(settings.partitions, settings.shard, settings.shards)
         return Follower(
             ROLE_NAME,
@@ -67,7 +89,10 @@ class RegistryProjection:
             DeadLetters(self._dead_letters, ROLE_NAME),
             applies=_partitions(SESSIONS, numbers),
             decides=_partitions(DEVICE_COMMANDS, numbers),
-            own=_partitions(DEVICES, numbers),
+            own=self._own,
+            fencing=self.fencing,
+            refused=refused,
+            turns=self._turns,
         )
 
     def _alias_follower(self, settings: RegistrySettings, log: Log) -> Follower:
@@ -75,11 +100,12 @@ class RegistryProjection:
         return Follower(
             name,
             log,
-            AliasRules(AliasTable(self.aliases), settings.shard, settings.shards),
+            AliasRules(AliasTable(self.aliases), settings.shard, settings.shards, lambda: self.is_owner()),
             self.aliases,
             DeadLetters(self._dead_letters, name),
             applies=[*_partitions(DEVICES, numbers), *_partitions(SESSIONS, numbers)],
             decides=_partitions(DEVICES, numbers),
+            epochs=Epochs(self.aliases.epochs(), self.aliases.set_epoch),
         )
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.registry_pb2 import AliasDevice, AliasDevices, InvalidToken
-from services.runtime.errors import BusyError, UnavailableError
+from services.runtime.errors import BusyError
 from services.runtime.process.worker_thread import WorkerThread
 from services.runtime.projection.sqlite_store import SqliteStore
 
@@ -29,22 +29,22 @@ Answer = TypeVar("Answer")
 class RegistryQueries:
     """Queries over what the followers have committed. Removed devices are not found unless requested.
 
-    Every method raises BusyError when too many queries are waiting, and UnavailableError until `is_caught_up`: the
-    stores may be behind the log then, so that they know neither the newest devices nor the changes of others.
+    Every method raises BusyError when too many queries are waiting, and what `check` raises where another process
+    answers or the stores may be behind the log, so that they know neither the newest devices nor the changes of others.
     """
 
-    def __init__(self, devices: SqliteStore, aliases: SqliteStore, is_caught_up: Callable[[], bool]) -> None:
+    def __init__(self, devices: SqliteStore, aliases: SqliteStore, check: Callable[[], None]) -> None:
         self._devices = devices.reading()
         self._few_devices = devices.reading()
         self._aliases = aliases.reading()
         self._thread = WorkerThread("registry-queries")
         self._waiting = 0
-        self._is_caught_up = is_caught_up
+        self._check = check
 
     async def numbers(self, appkey: str, tokens: Sequence[str], *, removed_too: bool = False) -> list[int | None]:
         """Return the devices' numbers in the order of the tokens."""
         if len(tokens) <= _FEW:
-            self._check_caught_up()
+            self._check()
             return self._numbers_of_few(appkey, tokens, removed_too)
         return await self._run(self._numbers, appkey, tokens, removed_too)
 
@@ -79,7 +79,7 @@ class RegistryQueries:
         self._aliases.close()
 
     async def _run(self, query: Callable[..., Answer], *arguments: object) -> Answer:
-        self._check_caught_up()
+        self._check()
         if self._waiting >= MAX_WAITING:
             raise BusyError("too many queries are waiting; try again")
         self._waiting += 1
@@ -87,10 +87,6 @@ class RegistryQueries:
             return await self._thread.call(partial(query, *arguments))
         finally:
             self._waiting -= 1
-
-    def _check_caught_up(self) -> None:
-        if not self._is_caught_up():
-            raise UnavailableError("the registry has not caught up with the log yet; try again")
 
     def _numbers_of_few(self, appkey: str, tokens: Sequence[str], removed_too: bool) -> list[int | None]:
         marks = ", ".join("?" * len(tokens))

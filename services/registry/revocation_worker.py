@@ -1,7 +1,7 @@
 """Removes the devices whose keys were revoked, and completes revocations that a crash interrupted."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from services.domain.apps import AppDirectory
 from services.domain.meta import RecordStamp
@@ -32,6 +32,7 @@ class RevocationWorker:
         self._clock = clock
         self._stamp = RecordStamp("registry")
         self._next: dict[tuple[str, int], int] = {}
+        self._published: set[str] = set()
         self._is_idle = False
         self._wake_up = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -42,27 +43,59 @@ class RevocationWorker:
             self._loop.call_soon_threadsafe(self._wake_up.set)
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Run after the device follower is ready."""
+        """Run after the device follower is ready; work while it owns its partitions."""
         self._loop = asyncio.get_running_loop()
-        await self._follower.write(self._interrupted_revocations)
-        ready.set()
+        self._apps.on_revoked(self._note_published)
+        if self._follower.tenure.turns:
+            ready.set()
         while True:
-            self._wake_up.clear()
-            self._is_idle = False
-            while not self._is_idle:
-                await self._follower.write(self._next_removals)
-            await self._wake_up.wait()
+            ended = await self._follower.tenure.wait()
+            self._next.clear()
+            await self._follower.write(self._interrupted_revocations)
+            ready.set()
+            while not ended.is_set():
+                self._wake_up.clear()
+                self._is_idle = False
+                await self._publish_again()
+                while not self._is_idle:
+                    await self._follower.write(self._next_removals)
+                await self._until_woken(ended)
+
+    def _note_published(self, appkey: str) -> None:
+        self._published.add(appkey)
+        self._wake_up.set()
+
+    async def _publish_again(self) -> None:
+        """Write the facts for the edge and the gateway again that a former owner's late ones came after."""
+        published, self._published = self._published, set()
+        if published:
+            await self._follower.write(lambda: self._with_meta(self._unpublished(published.__contains__)))
+
+    async def _until_woken(self, ended: asyncio.Event) -> None:
+        waiting = [asyncio.ensure_future(event.wait()) for event in (self._wake_up, ended)]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in waiting:
+                each.cancel()
 
     def _interrupted_revocations(self) -> Sequence[Fact]:
-        facts = []
+        facts = self._unpublished(lambda appkey: True)
         for record in self._devices.revocations():
             revoked = RevokedKeys.of(record)
-            if revoked != self._apps.revoked(record.appkey, record.partition):
-                facts.append(published_revocations(record))
             for first, last in revoked.runs():
                 found = self._devices.registered(record.appkey, record.partition, first, last, last - first + 1)
                 facts += [device_fact(removed(device, record)) for device in found]
         return self._with_meta(facts)
+
+    def _unpublished(self, concerns: Callable[[str], bool]) -> list[Fact]:
+        """Return the facts for the edge and the gateway that a crash prevented, or a former owner's late ones hide."""
+        return [
+            published_revocations(record)
+            for record in self._devices.revocations()
+            if concerns(record.appkey)
+            and RevokedKeys.of(record) != self._apps.published(record.appkey, record.partition)
+        ]
 
     def _next_removals(self) -> Sequence[Fact]:
         for record in self._devices.revocations():

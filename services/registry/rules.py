@@ -4,18 +4,21 @@ from collections.abc import Callable, Sequence
 
 from protos.registry.v1.apps_pb2 import App, AppFact, Revocations
 from protos.registry.v1.devices_pb2 import ClearAlias, Device, DeviceCommand, DeviceFact
+from services.domain.meta import RecordStamp
 from services.domain.revocations import RevokedKeys, revocations_key
 from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, device_key
 from services.registry.decide import FreeNumber, decide
 from services.registry.decide_revocations import removed, reserve, revoke_all, revoke_one
 from services.registry.state import AliasState, DeviceState, record_id
 from services.registry.store import AliasTable, DeviceTable
-from services.runtime.log.port import Record
+from services.runtime.log.port import Partition, Record
 from services.runtime.log.topics import partition_of
+from services.runtime.process.clock import Clock
 from services.runtime.projection.decider import Fact
 
 _DEDUPE_WINDOW = 50_000
 _OVERDUE_MS = 60_000
+_PASSED_MS = 10 * _OVERDUE_MS
 _OF_A_PARTITION = ("revoke_all_keys", "reserve_numbers")
 """Commands about no single device."""
 
@@ -43,7 +46,7 @@ class DeviceRules:
         self._find_app = find_app
         self._partitions = partitions
         self._publishes_revocations = publishes_revocations
-        self._decided_ids: dict[bytes, None] = {}
+        self._decided_ids: dict[bytes, tuple[int, int]] = {}
         self.apply = DeviceState(devices, on_revocations).apply
 
     def decide(self, record: Record, command: DeviceCommand) -> Sequence[Fact]:
@@ -54,7 +57,7 @@ class DeviceRules:
             raise ValueError("the command is not in its device's partition")
         if kind == "begin_session":
             return ()
-        if self._is_repeated(command.meta.event_id):
+        if self._is_repeated(command.meta.event_id, (partition, record.offset)):
             return ()
         revoked = self._devices.revoked(command.appkey, partition)
         if kind in _OF_A_PARTITION:
@@ -91,11 +94,15 @@ class DeviceRules:
         """Return the number after all that a device has, or that were reserved."""
         return FreeNumber(partition, max(self._devices.next_number(appkey, partition), revoked.end))
 
-    def _is_repeated(self, event_id: bytes) -> bool:
+    def _is_repeated(self, event_id: bytes, position: tuple[int, int]) -> bool:
+        """Return whether another record with this id was decided.
+
+        The same record may be decided again: after another process has taken over for a while.
+        """
         if event_id in self._decided_ids:
-            return True
+            return self._decided_ids[event_id] != position
         if event_id:
-            self._decided_ids[event_id] = None
+            self._decided_ids[event_id] = position
         if len(self._decided_ids) > _DEDUPE_WINDOW:
             del self._decided_ids[next(iter(self._decided_ids))]
         return False
@@ -112,24 +119,68 @@ def published_revocations(revocations: Revocations) -> Fact:
     return Fact(APPS, 0, revocations_key(revocations), AppFact(revocations=revocations))
 
 
+class ValidDevices:
+    """The present records of topic `devices` by key, to be written again behind those of a former owner."""
+
+    def __init__(self, devices: DeviceTable, clock: Clock) -> None:
+        self._devices = devices
+        self._clock = clock
+        self._stamp = RecordStamp("registry")
+
+    def fact(self, partition: Partition, key: bytes) -> Fact | None:
+        """Return the fact of the key's present record; None if there is none."""
+        appkey, separator, token = key.decode().partition("/")
+        if not separator:
+            found = self._devices.revocations_of(appkey, partition.number)
+            fact = Fact(DEVICES, partition.number, key, DeviceFact(revocations=found)) if found else None
+        else:
+            device = self._devices.find(appkey, token)
+            fact = device_fact(device) if device else None
+        if fact:
+            self._stamp.complete(fact.message.meta, self._clock.now_ms())
+        return fact
+
+
 class AliasRules:
     """Maintains the alias index, and commands ClearAlias for the surplus devices of an alias."""
 
-    def __init__(self, aliases: AliasTable, shard: int, shards: int) -> None:
+    def __init__(
+        self, aliases: AliasTable, shard: int, shards: int, is_owner: Callable[[], bool] = lambda: True
+    ) -> None:
         self._aliases = aliases
+        self._is_owner = is_owner
+        self._passed: dict[tuple[str, str], int] = {}
         self._state = AliasState(aliases, shard, shards)
         self.apply = self._state.apply
 
     def decide(self, record: Record, fact: DeviceFact) -> Sequence[Fact]:
-        """Return a ClearAlias for each device dropped by this record, or a minute ago or earlier and still marked."""
+        """Return a ClearAlias for each device dropped by this record, or a minute ago or earlier and still marked.
+
+        A standby returns none. What it passes while there is no owner, it makes up for once it is the owner, and a
+        minute has gone by for commands that a former owner wrote.
+        """
         alias = self._state.alias_of(fact.device)
         if alias is None:
             return ()
-        appkey, overdue_ms = fact.device.appkey, fact.meta.time_ms - _OVERDUE_MS
+        appkey, now_ms = fact.device.appkey, fact.meta.time_ms
+        if not self._is_owner():
+            self._pass(appkey, alias, record_id(record), now_ms)
+            return ()
+        overdue = [key for key, time_ms in self._passed.items() if time_ms <= now_ms - _OVERDUE_MS]
+        found = [each for key in overdue if self._passed.pop(key) for each in self._surplus(*key, "", now_ms)]
+        return found + self._surplus(appkey, alias, record_id(record), now_ms)
+
+    def _surplus(self, appkey: str, alias: str, by: str, now_ms: int) -> list[Fact]:
         return [
             _clear_alias(Device(appkey=appkey, token=dropped.token, partition=dropped.partition), alias)
-            for dropped in self._aliases.dropped(appkey, alias, record_id(record), overdue_ms)
+            for dropped in self._aliases.dropped(appkey, alias, by, now_ms - _OVERDUE_MS)
         ]
+
+    def _pass(self, appkey: str, alias: str, by: str, now_ms: int) -> None:
+        if self._aliases.dropped(appkey, alias, by, now_ms - _OVERDUE_MS):
+            self._passed[appkey, alias] = now_ms
+            for key in [key for key, time_ms in self._passed.items() if time_ms < now_ms - _PASSED_MS]:
+                del self._passed[key]
 
 
 def _clear_alias(device: Device, alias: str) -> Fact:

@@ -48,6 +48,7 @@ from services.domain.role import RoleContext
 from services.domain.text import check_texts, checked_text
 from services.domain.topics import APPS, DEVICE_COMMANDS, device_key
 from services.registry.apps.app_changes import secret_kept, settings_changed
+from services.registry.apps.app_epochs import AppEpochs
 from services.registry.apps.app_settings import (
     DEFAULT_PERIOD_S,
     change_settings,
@@ -58,6 +59,7 @@ from services.registry.apps.broadcast_quota import BroadcastQuota
 from services.registry.apps.device_places import DevicePlaces
 from services.registry.pauses import Pauses
 from services.registry.queries import RegistryQueries
+from services.registry.tenure import RegistryTenure
 from services.runtime.errors import ConflictError, DeadlineError, InputError, NotFoundError
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import owned, partition_of
@@ -69,13 +71,16 @@ _APPLY_S = 5.0
 
 
 class RegistryServicer(RegistryServiceServicer):
-    """Only instance 0 changes apps, one change at a time. Revocations become commands to the partitions' owners."""
+    """Only shard 0 changes apps, one change at a time, under its owner's epoch. Revocations become commands to the
+    partitions' owners. A standby answers every call with NotOwnerError."""
 
     def __init__(
         self,
         context: RoleContext,
         queries: RegistryQueries,
         settings: Settings,
+        tenure: RegistryTenure,
+        epochs: AppEpochs | None,
         *,
         new_appkey: Callable[[], str] = ids.new_appkey,
         new_secret: Callable[[], str] = ids.new_secret,
@@ -84,7 +89,8 @@ class RegistryServicer(RegistryServiceServicer):
         self._queries = queries
         self._partitions = settings.partitions
         self._writer = CommandWriter("registry", context.log, context.peers, context.clock, settings.partitions)
-        self._owns_apps = settings.shard == 0
+        self._tenure = tenure
+        self._epochs = epochs
         self._broadcasts = BroadcastQuota(context.apps, context.clock, settings.zone())
         own = len(owned(settings.partitions, settings.shard, settings.shards))
         self._places = DevicePlaces(queries, context.clock, own, settings.partitions)
@@ -94,6 +100,7 @@ class RegistryServicer(RegistryServiceServicer):
         self._pauses = Pauses(context, self._append_change)
 
     async def CreateApp(self, request: CreateAppRequest, context: Context) -> CreateAppResponse:
+        self._check_owner()
         check_texts(request)
         _check_platform(request.platform)
         app = App(
@@ -112,14 +119,17 @@ class RegistryServicer(RegistryServiceServicer):
         return CreateAppResponse(app=app, secret_key=secret)
 
     async def ListApps(self, request: ListAppsRequest, context: Context) -> ListAppsResponse:
+        self._tenure.check()
         apps = self._context.apps
         return ListAppsResponse(apps=apps.all(), installation_pause=apps.installation_pause)
 
     async def GetApp(self, request: GetAppRequest, context: Context) -> GetAppResponse:
+        self._tenure.check()
         check_texts(request)
         return GetAppResponse(app=self._app(request.appkey), installation_pause=self._context.apps.installation_pause)
 
     async def UpdateApp(self, request: UpdateAppRequest, context: Context) -> UpdateAppResponse:
+        self._check_owner()
         check_texts(request)
         async with self._changing:
             app = self._app(request.appkey)
@@ -130,6 +140,7 @@ class RegistryServicer(RegistryServiceServicer):
         return UpdateAppResponse(app=app, installation_pause=self._context.apps.installation_pause)
 
     async def RotateSecret(self, request: RotateSecretRequest, context: Context) -> RotateSecretResponse:
+        self._check_owner()
         check_texts(request)
         async with self._changing:
             app = self._app(request.appkey)
@@ -140,6 +151,7 @@ class RegistryServicer(RegistryServiceServicer):
         return RotateSecretResponse(app=app, secret_key=secret)
 
     async def PauseApps(self, request: PauseAppsRequest, context: Context) -> PauseAppsResponse:
+        self._check_owner()
         check_texts(request)
         async with self._changing:
             response = await self._pauses.pause(request)
@@ -147,6 +159,7 @@ class RegistryServicer(RegistryServiceServicer):
         return response
 
     async def ResumeApps(self, request: ResumeAppsRequest, context: Context) -> ResumeAppsResponse:
+        self._check_owner()
         check_texts(request)
         async with self._changing:
             response = await self._pauses.resume(request)
@@ -154,13 +167,17 @@ class RegistryServicer(RegistryServiceServicer):
         return response
 
     async def TakeBroadcasts(self, request: TakeBroadcastsRequest, context: Context) -> TakeBroadcastsResponse:
-        self._check_owner()
+        epoch = self._check_owner().current
         answer, facts = self._broadcasts.take([self._app(appkey) for appkey in request.appkeys])
         if facts:
+            for fact in facts:
+                fact.envelope.meta.epoch = epoch
             await self._writer.append(facts)
+            self._tenure.confirm()
         return answer
 
     async def ReserveDevice(self, request: ReserveDeviceRequest, context: Context) -> ReserveDeviceResponse:
+        self._tenure.check()
         reserved = await self._places.reserve(self._app(request.appkey), request.token)
         return ReserveDeviceResponse(quota_used_up=not reserved)
 
@@ -186,6 +203,7 @@ class RegistryServicer(RegistryServiceServicer):
         return ListInvalidTokensResponse(tokens=await self._queries.invalid(request.appkey, after, request.limit))
 
     async def RevokeDeviceKey(self, request: RevokeDeviceKeyRequest, context: Context) -> RevokeDeviceKeyResponse:
+        self._tenure.check()
         check_texts(request)
         token = await self._registered(self._app(request.appkey).appkey, request.token)
         command = DeviceCommand(appkey=request.appkey, token=token, revoke_key=RevokeKey())
@@ -193,6 +211,7 @@ class RegistryServicer(RegistryServiceServicer):
         return RevokeDeviceKeyResponse()
 
     async def RevokeAppKeys(self, request: RevokeAppKeysRequest, context: Context) -> RevokeAppKeysResponse:
+        self._tenure.check()
         check_texts(request)
         key = self._app(request.appkey).appkey.encode()
         commands = [
@@ -223,9 +242,12 @@ class RegistryServicer(RegistryServiceServicer):
         app.CopyFrom(known)
         return app
 
-    def _check_owner(self) -> None:
-        if not self._owns_apps:
+    def _check_owner(self) -> AppEpochs:
+        """Return the epochs of this process as the owner of the apps."""
+        if self._epochs is None:
             raise ConflictError("only the registry's instance 0 changes apps; call that one")
+        self._tenure.check()
+        return self._epochs
 
     def _free_appkey(self) -> str:
         while self._context.apps.get(appkey := self._new_appkey()) is not None:
@@ -239,8 +261,8 @@ class RegistryServicer(RegistryServiceServicer):
 
     async def _append_change(self, changed: AppChanged, key: bytes, fact: AppFact, origin: Origin) -> None:
         """Append a change and the fact that it makes; return once this process has applied them."""
-        self._check_owner()
-        meta = Meta(event_id=ids.event_id(), time_ms=self._context.clock.now_ms())
+        epoch = self._check_owner().current
+        meta = Meta(event_id=ids.event_id(), time_ms=self._context.clock.now_ms(), epoch=epoch)
         fact.meta.CopyFrom(meta)
         changed_key = f"{changed.appkey or 'installation'}/changed/{meta.event_id.hex()}"
         commands = [
@@ -253,6 +275,7 @@ class RegistryServicer(RegistryServiceServicer):
                 await self._context.apps.applied.wait([(Partition(last.topic, last.partition), last.offset)])
         except TimeoutError:
             raise DeadlineError("the change is in the log, but not applied here yet; list the apps") from None
+        self._tenure.confirm()
 
 
 def _check_platform(platform: int) -> None:

@@ -104,9 +104,14 @@ class DeviceTable:
 
     def revoked(self, appkey: str, partition: int) -> RevokedKeys:
         """Return the numbers whose keys are revoked."""
+        record = self.revocations_of(appkey, partition)
+        return RevokedKeys.of(record) if record else NONE_REVOKED
+
+    def revocations_of(self, appkey: str, partition: int) -> Revocations | None:
+        """Return the revocation record of the app and partition."""
         query = "SELECT record FROM revocations WHERE appkey = ? AND partition = ?"
         row = self._rows.execute(query, (appkey, partition)).fetchone()
-        return RevokedKeys.of(Revocations.FromString(row[0])) if row else NONE_REVOKED
+        return Revocations.FromString(row[0]) if row else None
 
     def revocations(self) -> list[Revocations]:
         """Return every revocation record, by app and partition."""

@@ -7,6 +7,7 @@
     ├── SignError              code UNAUTHENTICATED     result 401   wrong sign, unknown app
     ├── BusyError              code RESOURCE_EXHAUSTED  result 500   a bounded queue is full; try again
     ├── UnavailableError       code UNAVAILABLE         result 500   a role or store does not answer; try again
+    │   └── NotOwnerError      code ABORTED             result 500   nothing was done; another process answers
     ├── DeadlineError          code DEADLINE_EXCEEDED   result 500   outcome unknown; repeat with the same id
     ├── PermissionDeniedError  code PERMISSION_DENIED   result 500   the role or the account may not do this
     ├── ForbiddenError         at the edge alone        result 403   the operator does not allow it at present
@@ -50,6 +51,12 @@ class BusyError(CarillonError):
 
 class UnavailableError(CarillonError):
     code = "UNAVAILABLE"
+
+
+class NotOwnerError(UnavailableError):
+    """The process stands by, or does not answer yet. Nothing was done, so any call may be made again."""
+
+    code = "ABORTED"
 
 
 class DeadlineError(CarillonError):
@@ -96,6 +103,7 @@ BY_CODE: dict[str, type[CarillonError]] = {
         SignError,
         BusyError,
         UnavailableError,
+        NotOwnerError,
         DeadlineError,
         PermissionDeniedError,
     )

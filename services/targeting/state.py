@@ -86,10 +86,11 @@ class AppIndex:
 class PartitionIndex:
     """The indexes of one partition by app, and the next offset of each topic folded into them.
 
-    `recent`: the event ids of the dedupe window.
+    `recent`: the event ids of the dedupe window. `epoch`: the highest one of the registry's owners.
     """
 
     def __init__(self) -> None:
+        self.epoch = 0
         self.apps: dict[str, AppIndex] = {}
         self.offsets: dict[str, int] = {}
         self.recent: deque[bytes] = deque(maxlen=_DEDUPE_WINDOW)
@@ -133,7 +134,9 @@ class TargetingState:
         partition = self.partitions[record.partition]
         match message:
             case DeviceFact():
-                self._device(partition, message)
+                if message.meta.epoch >= partition.epoch:
+                    self._device(partition, message)
+                    partition.epoch = message.meta.epoch
             case SessionFact():
                 self._sessions(partition, message)
             case _:

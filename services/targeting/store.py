@@ -22,11 +22,12 @@ _decode_key = msgspec.msgpack.Decoder(tuple[str, str, Any]).decode
 class _Header(msgspec.Struct):
     """What a file holds beside bitmaps. Days are those of `zone`, so a file of another zone is ignored.
 
-    `recent`: event ids of the dedupe window.
+    `recent`: event ids of the dedupe window. `epoch`: 0 in files of former versions.
     """
 
     zone: str
     recent: list[bytes]
+    epoch: int = 0
 
 
 _decode_header = msgspec.msgpack.Decoder(_Header).decode
@@ -82,7 +83,7 @@ class PartitionSnapshots:
 
 
 def _blobs(partition: PartitionIndex, zone: str) -> Iterator[tuple[bytes, bytes]]:
-    yield _HEADER_KEY, _encode(_Header(zone, list(partition.recent)))
+    yield _HEADER_KEY, _encode(_Header(zone, list(partition.recent), partition.epoch))
     for appkey, index in partition.apps.items():
         for field, value, bitmap in bitmaps(index):
             yield _encode((appkey, field, value)), bitmap.serialize()
@@ -99,6 +100,7 @@ def _restored(snapshot: Snapshot, zone: str) -> PartitionIndex | None:
             (field, tuple(value) if isinstance(value, list) else value, BitMap.deserialize(bitmap))
         )
     partition = PartitionIndex()
+    partition.epoch = header.epoch
     partition.apps = {appkey: index_of(of_app) for appkey, of_app in parts.items()}
     partition.offsets = {topic: offset for (topic, _), offset in snapshot.offsets.items()}
     partition.recent.extend(header.recent)

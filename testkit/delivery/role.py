@@ -23,6 +23,7 @@ from services.domain.ids import event_id
 from services.domain.master_key import MasterKey
 from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import APPS, DELIVERIES, PUSH_COMMANDS, PUSHES, TOPICS, decode
+from services.runtime.log.point_in_time import until_ready
 from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection import replay
@@ -223,8 +224,10 @@ class DeliveryHarness:
         await run_ready_tasks()
 
     async def _change_app(self, app: App) -> None:
-        new_record = NewRecord(APPS.name, 0, app.appkey.encode(), AppFact(app=app).SerializeToString())
-        (offset,) = await self.log.append([new_record])
+        directory = AppDirectory(self.log)
+        await until_ready(directory.run)
+        fact = AppFact(meta=Meta(epoch=directory.epoch), app=app)
+        (offset,) = await self.log.append([NewRecord(APPS.name, 0, app.appkey.encode(), fact.SerializeToString())])
         peers = Peers({"delivery": [self.server.channel()]}, TOPICS)
         assert not await peers.roles_behind(["delivery"], Position(topic=APPS.name, partition=0, offset=offset))
 

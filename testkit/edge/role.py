@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -38,6 +39,7 @@ from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
 from testkit import plain_http
+from testkit.edge.owned_registry import OwnedRegistry
 from testkit.services import running_services
 from testkit.signing import signed
 
@@ -67,7 +69,8 @@ class SwitchedServer(LocalServer):
 class EdgeInstallation:
     """A running edge: tests create apps and devices in it, send requests to it, and read the log behind it.
 
-    `http`, `android` and `ios` call the v2 and the legacy interfaces.
+    `http`, `android` and `ios` call the v2 and the legacy interfaces. `owned_registry` is in use where the installation
+    was made with `has_owner`.
     """
 
     def __init__(
@@ -77,8 +80,10 @@ class EdgeInstallation:
         clients: Mapping[str, httpx.AsyncClient],
         clock: ManualClock,
         servers: Mapping[str, "SwitchedServer"],
+        owned_registry: OwnedRegistry,
     ) -> None:
         self.servers = servers
+        self.owned_registry = owned_registry
         self.log = log
         self.context = context
         self.http = clients["v2 interface"]
@@ -157,21 +162,31 @@ class EdgeInstallation:
 
 @asynccontextmanager
 async def edge_installation(
-    tmp_path: Path, backends: Mapping[str, Any], **edge_settings: Any
+    tmp_path: Path, backends: Mapping[str, Any], *, has_owner: bool = False, **edge_settings: Any
 ) -> AsyncIterator[EdgeInstallation]:
-    """Run the edge with these roles behind it; calls to other roles fail."""
+    """Run the edge with these roles behind it; calls to other roles fail.
+
+    `has_owner`: the registry's shard has an owner by the log, and callers find it there; see OwnedRegistry.
+    """
     clock = ManualClock(NOW_MS)
     log = SqliteLog(tmp_path / "events.db", TOPICS)
     servers = {name: SwitchedServer() for name in (*BACKENDS, "delivery", "analytics")}
-    peers = Peers({name: [server.channel()] for name, server in servers.items()}, TOPICS)
+    channels = {name: [server.channel()] for name, server in servers.items()}
+    owned = OwnedRegistry(log, clock, servers["registry"])
+    if has_owner:
+        channels["registry"] = [owned.channel]
+    peers = Peers(channels, TOPICS)
     apps = AppDirectory(log)
     context = RoleContext(log=log, clock=clock, peers=peers, keys=MasterKey(bytes(32)).only(KEYS), apps=apps)
     common = {"data_dir": str(tmp_path), "partitions": PARTITIONS, "timezone": ZONE}
     async with AsyncExitStack() as stack:
         stack.push_async_callback(log.close)
         await stack.enter_async_context(running_services([apps]))
+        if has_owner:
+            await stack.enter_async_context(owned.known_to_callers())
         for name, (settings, build) in backends.items():
-            role = build(settings(**common), context)
+            membership = owned.membership if has_owner and name == "registry" else None
+            role = build(settings(**common), replace(context, membership=membership))
             for add in role.servicers:
                 add(cast(Server, servers[name]))
             await stack.enter_async_context(running_services(role.services))
@@ -184,4 +199,4 @@ async def edge_installation(
             if isinstance(listener, HttpListener):
                 http = plain_http.async_client(base_url=f"http://127.0.0.1:{listener.port}", timeout=20)
                 clients[listener.name] = await stack.enter_async_context(http)
-        yield EdgeInstallation(log, context, clients, clock, servers)
+        yield EdgeInstallation(log, context, clients, clock, servers, owned)

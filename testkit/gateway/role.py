@@ -12,6 +12,7 @@ from protos.registry.v1.apps_pb2 import App, AppFact, Pause, Platform
 from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.registry_pb2 import GetDevicesRequest, QuotasChange, UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.runtime.v1.log_pb2 import Meta
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.domain.apps import AppDirectory
 from services.domain.master_key import MasterKey
@@ -106,7 +107,8 @@ class RunningGateway:
         return RegistryServiceStub(self._registry.channel())
 
     async def create_app(self, appkey: str, platform: "Platform.ValueType", pause: Pause | None = None) -> None:
-        fact = AppFact(app=App(appkey=appkey, platform=platform, pause=pause))
+        app = App(appkey=appkey, platform=platform, pause=pause)
+        fact = AppFact(meta=Meta(epoch=self.apps.epoch), app=app)
         await self.log.append([NewRecord(APPS.name, 0, appkey.encode(), fact.SerializeToString())])
 
     async def set_pause(self, appkey: str, pause: Pause | None) -> None:

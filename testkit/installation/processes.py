@@ -112,6 +112,7 @@ class Installation:
         own = {
             setting: ",".join([f"127.0.0.1:{next(ports)}", *addresses[1:]]),
             "CARILLON_DATA_DIR": str(self.data / name),
+            "CARILLON_MASTER_KEY_FILE": str(self.data / "master.key"),
         }
         first = self._instances[role if shards == 1 else f"{role}-0"]
         return _Instance(("serve", role), next(ports), {**first.env, **own})

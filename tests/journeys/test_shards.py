@@ -153,7 +153,7 @@ async def test_a_new_machine_starts_from_the_copy_of_a_state(
         await device.close()
 
 
-@pytest.mark.parametrize("role", ["scheduling", "targeting"])
+@pytest.mark.parametrize("role", ["scheduling", "targeting", "registry"])
 async def test_nobody_notices_that_a_role_with_a_standby_is_restarted_or_killed(
     carillon: Installation, app: AppCredentials, server: AppServer, role: str
 ) -> None:
@@ -179,10 +179,20 @@ async def test_nobody_notices_that_a_role_with_a_standby_is_restarted_or_killed(
         seen.append((await shown(device))["content"])
         assert (await device.request({"type": "remove_stags", "stags": [sent[-1]]}))["type"] == "ok"
 
+    async def use_registry() -> None:
+        """Register a device, and push to an alias that another one has set just before."""
+        new = VirtualDevice(carillon.gateway_url, app.appkey)
+        await new.connect()
+        await new.close()
+        assert (await device.request({"type": "set_alias", "alias": sent[-1]}))["type"] == "ok"
+        assert (await server.push(message(app, 4, sent[-1], alias=[sent[-1]]), app.secret_key))["result"] == 0
+        seen.append((await shown(device))["content"])
+
     async def use() -> None:
+        uses = {"scheduling": use_scheduling, "targeting": use_targeting, "registry": use_registry}
         while not is_over.is_set():
             sent.append(f"message {len(sent)}")
-            await {"scheduling": use_scheduling, "targeting": use_targeting}[role]()
+            await uses[role]()
 
     async def owner_changes(end: Callable[..., None], name: str) -> None:
         """End a process; wait until requests have been answered since, and start it again."""

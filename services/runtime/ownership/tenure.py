@@ -5,10 +5,10 @@ was paused or cut off may not know of its successor: it answers calls only while
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from services.runtime.errors import UnavailableError
+from services.runtime.errors import NotOwnerError
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Record
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.positions import AppliedPositions
@@ -78,11 +78,11 @@ class Tenure:
         return self._ended
 
     def check(self) -> None:
-        """UnavailableError: another process answers for the partitions, or this one does not do so yet."""
+        """NotOwnerError: another process answers for the partitions, or this one does not do so yet."""
         if not self.is_held:
-            raise UnavailableError("this process stands by, or has not caught up with the log yet; try again")
+            raise NotOwnerError("this process stands by, or has not caught up with the log yet; try again")
         if self.turns and not self.turns.is_confirmed:
-            raise UnavailableError("the log has not confirmed lately that this process is the owner; try again")
+            raise NotOwnerError("the log has not confirmed lately that this process is the owner; try again")
 
     def begin(self) -> None:
         self._begun.set()
@@ -99,20 +99,25 @@ async def stand_by(
     role: str,
     log: Log,
     starts: Mapping[Partition, int],
+    own: Collection[Partition],
     turns: Turns,
     apply: Callable[[list[Record]], Awaitable[None]],
 ) -> None:
-    """Read the partitions from the starts and apply each batch, until it is this process's turn."""
+    """Read the partitions from the starts and apply the records, until it is this process's turn.
+
+    Records of partitions that are not its own are applied once those are that its own partitions held before.
+    """
     turns.note_caught_up()
     reader = await retry_until_available(LOG_UNAVAILABLE, lambda: log.open(starts), role=role)
     turn = asyncio.ensure_future(turns.wait())
     reading: asyncio.Future[list[Record]] | None = None
+    others = _Others(role, log, {partition: starts[partition] for partition in own})
     try:
         while not turn.done():
             reading = asyncio.ensure_future(retry_until_available(LOG_UNAVAILABLE, reader.read, role=role))
             await asyncio.wait([turn, reading], return_when=asyncio.FIRST_COMPLETED)
-            if reading.done():
-                await apply(reading.result())
+            if reading.done() and (records := await others.put_in_order(reading.result())):
+                await apply(records)
         turn.result()
     finally:
         turn.cancel()
@@ -120,6 +125,39 @@ async def stand_by(
             reading.cancel()
             await asyncio.wait([reading])
         await reader.close()
+
+
+class _Others:
+    """Records of other roles, held back until the own partitions are read as far as they were when those came."""
+
+    def __init__(self, role: str, log: Log, own: Mapping[Partition, int]) -> None:
+        """`own`: the next offsets of the own partitions."""
+        self._role = role
+        self._log = log
+        self._own = dict(own)
+        self._ends: Mapping[Partition, int] = {}
+        self._waiting: list[Record] = []
+        self._later: list[Record] = []
+
+    async def put_in_order(self, records: Sequence[Record]) -> list[Record]:
+        """Return the records to apply now: the own ones among these, then those of others that need not wait."""
+        due = []
+        for record in records:
+            if (partition := Partition(record.topic, record.partition)) in self._own:
+                due.append(record)
+                self._own[partition] = record.offset + 1
+            else:
+                self._later.append(record)
+        while self._waiting or self._later:
+            if not self._waiting:
+                self._waiting, self._later = self._later, []
+                self._ends = await retry_until_available(
+                    LOG_UNAVAILABLE, lambda: self._log.ends(self._own), role=self._role
+                )
+            if any(self._own[partition] < end for partition, end in self._ends.items()):
+                break
+            due, self._waiting = due + self._waiting, []
+        return due
 
 
 async def take_turns(

@@ -8,6 +8,7 @@ from protos.runtime.v1.log_pb2 import Meta
 from services.runtime.log.decoding import decode
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord, Partition, Record
 from services.runtime.log.topics import Topics
+from services.runtime.ownership.refused import RefusedKeys
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Decider
@@ -30,6 +31,7 @@ class CatchUp:
         commands: frozenset[Partition],
         own_topics: frozenset[str],
         epochs: Epochs,
+        refused: RefusedKeys | None = None,
     ) -> None:
         self._topics = topics
         self._decider = decider
@@ -38,6 +40,7 @@ class CatchUp:
         self._commands = commands
         self._own_topics = own_topics
         self._epochs = epochs
+        self._refused = refused
 
     def apply_batch(self, records: Sequence[Record], offsets: Mapping[Partition, int]) -> None:
         """Apply the facts and commit them with the offsets, and with those of the commands that caused own facts."""
@@ -53,7 +56,11 @@ class CatchUp:
     def _apply(self, record: Record) -> Meta:
         try:
             message = decode(self._topics, record)
-            if not self._epochs.admits(Partition(record.topic, record.partition), message.meta.epoch):
+            partition = Partition(record.topic, record.partition)
+            admitted = self._epochs.admits(partition, message.meta.epoch)
+            if self._refused and record.topic in self._own_topics:
+                self._refused.note(partition, record.key, refused=not admitted)
+            if not admitted:
                 return Meta()
             self._decider.apply(record, message)
         except (DecodeError, ValueError) as error:

@@ -53,6 +53,7 @@ class Fencing:
         self._own: dict[Partition, int] = {}
         self._next: dict[Partition, int] = {}
         self._announcements: set[bytes] = set()
+        self._refused: set[tuple[Partition, bytes]] = set()
         self._lost: Partition | None = None
 
     def announce(self, partitions: Iterable[Partition]) -> list[NewRecord]:
@@ -130,6 +131,13 @@ class Fencing:
         is_rivals = _is_announcement(message) and meta.event_id not in self._announcements
         if meta.epoch > self._own[partition] or (meta.epoch == self._own[partition] and is_rivals):
             raise self._superseded(partition)
+        if meta.epoch < self._own[partition]:
+            self._refused.add((partition, record.key))
+
+    def take_refused(self) -> set[tuple[Partition, bytes]]:
+        """Return the keys of former owners' records that were found since the last call."""
+        refused, self._refused = self._refused, set()
+        return refused
 
     def _announcement(self, partition: Partition) -> NewRecord:
         epoch = next_epoch(self.epochs.of(partition), self._random_bits)

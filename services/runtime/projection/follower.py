@@ -17,6 +17,8 @@ from typing import Any, TypeVar
 from services.runtime.errors import UnavailableError
 from services.runtime.log.appending import append_until_accepted
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord, Partition, Record, check_offsets
+from services.runtime.ownership.refused import RefusedKeys
+from services.runtime.ownership.superseding import SupersedingWatch
 from services.runtime.ownership.tenure import Tenure, Turns, stand_by
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
@@ -30,8 +32,8 @@ from services.runtime.projection.epochs import Epochs
 from services.runtime.projection.fencing import Fencing, SupersededError, log_unless_superseded
 from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
-from services.runtime.projection.processor import RecordProcessor
-from services.runtime.projection.store import TransactionalStore, transaction
+from services.runtime.projection.processor import RecordProcessor, Transactions
+from services.runtime.projection.store import TransactionalStore
 
 _LAST_WRITES_S = 5.0
 Result = TypeVar("Result")
@@ -51,39 +53,37 @@ class Follower:
         applies: Sequence[Partition],
         decides: Sequence[Partition] = (),
         own: Sequence[Partition] = (),
+        epochs: Epochs | None = None,
         fencing: Fencing | None = None,
+        refused: RefusedKeys | None = None,
         turns: Turns | None = None,
     ) -> None:
         """`applies`: partitions of facts to apply. `decides`: partitions to decide on; a record of a partition in both
         is applied first, and a fresh state only applies what the log already holds of it: that was decided before.
         `own`: partitions that this role alone writes its decided facts to. They are read at the start only, because
         later their facts are applied when they are made. Facts of other topics (commands to other roles) are appended
-        and not applied. `fencing`: the own partitions have epochs; `run` raises SupersededError once another process
-        owns one of them. With `turns` the follower stands by then, and until it is its turn: it only applies own facts.
-        One without own partitions reads on as a standby as it does as the owner; `take_turns` is run beside it.
+        and not applied. `epochs`: the highest that the state has applied. `fencing`: the own partitions have epochs
+        too; `run` raises SupersededError once another process owns one of them; `refused`: they are compacted. With
+        `turns` the follower stands by then, and until it is its turn: it only applies facts. One without own partitions
+        reads on as a standby as it does as the owner; `take_turns` is run beside it.
         """
         self.role = self.name = role
         self.applied = AppliedPositions([*applies, *decides])
         self._ready: asyncio.Event | None = None
-        self._log = log
-        self._store = store
+        self._log, self._store, self._fencing = log, store, fencing
         self._applies, self._decides = frozenset(applies), frozenset(decides)
         self._own = list(own)
         self._own_topics = frozenset(partition.topic for partition in own)
-        self._fencing = fencing
         self.tenure = Tenure(turns)
-        epochs = fencing.epochs if fencing else Epochs()
-        self._catch_up = CatchUp(log.topics, decider, store, dead_letters, self._decides, self._own_topics, epochs)
-        self._processor = RecordProcessor(
-            role,
-            log.topics,
-            decider,
-            dead_letters,
-            self._applies,
-            self._decides,
-            self._own_topics,
-            fencing.epoch if fencing else lambda partition: 0,
+        epochs = fencing.epochs if fencing else epochs or Epochs()
+        self._catch_up = CatchUp(
+            log.topics, decider, store, dead_letters, self._decides, self._own_topics, epochs, refused
         )
+        epoch_of = fencing.epoch if fencing else lambda partition: 0
+        processor = RecordProcessor(
+            role, log.topics, decider, dead_letters, self._applies, self._decides, self._own_topics, epochs, epoch_of
+        )
+        self._transactions = Transactions(role, store, processor, refused)
         self._thread = WorkerThread(role)
         self._lock = asyncio.Lock()
         self._writes: set[asyncio.Task[None]] = set()
@@ -126,6 +126,8 @@ class Follower:
                     logger.warning("another process has taken over; standing by", role=self.role, error=str(error))
                     self.tenure.end()
                     self.applied.interrupt(UnavailableError("another process has taken over"))
+                    async with self._lock:  # what `write` appends at present is committed or rolled back first
+                        pass
         finally:
             if self.tenure.turns:
                 self.tenure.end()
@@ -164,28 +166,35 @@ class Follower:
 
     async def _follow(self, ready: asyncio.Event) -> None:
         await self._check_offsets()
+        others = await self._ends(self._applies - self._decides) if self.tenure.turns else {}
         own_ends, turns = await self._catch_up_with_own_facts(), self.tenure.turns
         if turns and self._own:
+            await self._apply_until(await self.offsets(), others)
             ready.set()
-            await stand_by(self.role, self._log, own_ends, turns, self._apply_facts)
+            starts = {partition: offset for partition, offset in (await self.offsets()).items() if partition in others}
+            await stand_by(self.role, self._log, others | starts | own_ends, self._own, turns, self._apply_facts)
         if self._fencing:
             own_ends = await self._take_over(self._fencing)
         await self._catch_up_where_fresh()
         starts = await self.offsets()
         reading = {p: starts.get(p, 0) for p in self._applies | self._decides}
         self.applied.advance({**own_ends, **reading}, own_ends)
-        goal = await self._ends(reading)
-        if self._fencing:
-            reading |= own_ends
-        reader = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open(reading), role=self.role)
+        is_alone, goal = False, await self._ends(reading)
+        opened = reading | own_ends if self._fencing else reading
+        reader = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open(opened), role=self.role)
         try:
-            while True:
-                if not self.tenure.is_held and self._has_reached(goal):
-                    ready.set()
-                    if not turns or (self._fencing and await turns.wait_alone()):
-                        self.tenure.begin()
-                records = await retry_until_available(LOG_UNAVAILABLE, reader.read, role=self.role)
-                await self._handle(records)
+            with SupersedingWatch.of(turns if self._fencing else None) as watch:
+                while True:
+                    if not self.tenure.is_held and self.applied.has_all(goal):
+                        ready.set()
+                        if not turns or is_alone:
+                            async with self._lock:
+                                await self._restore_refused()
+                            self.tenure.begin()
+                        elif self._fencing and (is_alone := await turns.wait_alone()):
+                            goal = await self._ends(self._applies | self._decides)
+                            continue
+                    await self._handle(await watch.read(reader, self.role))
         finally:
             await reader.close()
 
@@ -193,9 +202,6 @@ class Follower:
         known = self._applies.union(self._decides, self._own)
         offsets = {partition: offset for partition, offset in (await self.offsets()).items() if partition in known}
         await check_offsets(self._log, self.role, offsets)
-
-    def _has_reached(self, goal: Mapping[Partition, int]) -> bool:
-        return all(end == 0 or self.applied.has(partition, end - 1) for partition, end in goal.items())
 
     async def _ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         return await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.ends(partitions), role=self.role)
@@ -243,15 +249,17 @@ class Follower:
     async def _handle(self, records: list[Record]) -> None:
         reached(Point.FOLLOWER_READ, self.role)
         async with self._lock:
-            if self._fencing and not (records := self._fencing.check_live(records)):
-                return
-            offsets = next_offsets(records)
-            new_records = await self.query(self._apply_batch, records, offsets)
-            if new_records:
-                await self._append_and_commit(new_records, offsets)
-            else:
-                reached(Point.FOLLOWER_COMMITTED, self.role)
-                self.applied.advance(offsets)
+            if self._fencing:
+                records = self._fencing.check_live(records)
+            if records:
+                offsets = next_offsets(records)
+                new_records = await self.query(self._transactions.apply_batch, records, offsets)
+                if new_records:
+                    await self._append_and_commit(new_records, offsets)
+                else:
+                    reached(Point.FOLLOWER_COMMITTED, self.role)
+                    self.applied.advance(offsets)
+            await self._restore_refused()
         for topic, count in Counter(record.topic for record in records).items():
             APPLIED.labels(self.role, topic).inc(count)
 
@@ -259,7 +267,7 @@ class Follower:
         async with self._lock:
             if self.tenure.stands_by:
                 raise SupersededError("the tenure ended before the facts were chosen")
-            new_records = await self.query(self._apply_chosen, choose)
+            new_records = await self.query(self._transactions.apply_chosen, choose)
             if new_records:
                 await self._append_and_commit(new_records, {})
 
@@ -271,29 +279,20 @@ class Follower:
             if self._fencing:
                 await self._fencing.check_appended(self._log, new_records, appended_at)
         except BaseException:
-            await self.query(self._store.rollback)
+            await self.query(self._transactions.roll_back)
             raise
         reached(Point.FOLLOWER_APPENDED, self.role)
         produced = ends_after(new_records, appended_at)
         own = {partition: end for partition, end in produced.items() if partition.topic in self._own_topics}
-        await self.query(self._store.commit, {**offsets, **own})
+        refused = self._fencing.take_refused() if self._fencing else ()
+        await self.query(self._transactions.commit, {**offsets, **own}, refused)
         reached(Point.FOLLOWER_COMMITTED, self.role)
         self.applied.advance({**offsets, **own}, produced)
 
-    def _apply_batch(self, records: list[Record], offsets: Mapping[Partition, int]) -> list[NewRecord]:
-        """Apply the records; return the records to append, or commit at once where there are none."""
-        with transaction(self._store):
-            new_records = [each for record in records for each in self._processor.apply_and_decide(record)]
-        if not new_records:
-            reached(Point.FOLLOWER_APPLIED, self.role)
-            self._store.commit(offsets)
-        return new_records
-
-    def _apply_chosen(self, choose: Callable[[], Sequence[Fact]]) -> list[NewRecord]:
-        facts = choose()
-        if not facts:
-            return []
-        for fact in facts:
-            fact.message.meta.writer = self.role
-        with transaction(self._store):
-            return [self._processor.apply_own(fact) for fact in facts]
+    async def _restore_refused(self) -> None:
+        """Write the valid records behind those of former owners that were refused; see RefusedKeys."""
+        found = self._fencing.take_refused() if self._fencing else set()
+        if self._transactions.has_refused(found) and (
+            new_records := await self.query(self._transactions.apply_refused, found)
+        ):
+            await self._append_and_commit(new_records, {})

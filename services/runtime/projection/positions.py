@@ -41,6 +41,10 @@ class AppliedPositions:
         """Return whether the record was applied; True also for partitions that the role does not read."""
         return self._next.get(partition, offset + 1) > offset
 
+    def has_all(self, ends: Mapping[Partition, int]) -> bool:
+        """Return whether all records before these ends were applied."""
+        return all(end == 0 or self.has(partition, end - 1) for partition, end in ends.items())
+
     def next_offsets(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return the next offset of each of these partitions that the role reads."""
         return {partition: self._next[partition] for partition in partitions if partition in self._next}

@@ -19,7 +19,11 @@ CREATE TABLE IF NOT EXISTS offsets (
 CREATE TABLE IF NOT EXISTS epochs (
   topic TEXT NOT NULL, partition INTEGER NOT NULL, epoch INTEGER NOT NULL,
   PRIMARY KEY (topic, partition)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS refused (
+  topic TEXT NOT NULL, partition INTEGER NOT NULL, key BLOB NOT NULL,
+  PRIMARY KEY (topic, partition, key)) WITHOUT ROWID;
 """
+_NO_STATE = "('offsets', 'epochs', 'refused')"
 
 
 def stored_offsets(path: Path) -> dict[Partition, int]:
@@ -72,6 +76,19 @@ class SqliteStore:
         """Store the highest epoch of a partition, in the transaction that has begun."""
         self.rows.execute("INSERT OR REPLACE INTO epochs VALUES (?, ?, ?)", (*partition, epoch))
 
+    def refused(self) -> set[tuple[Partition, bytes]]:
+        """Return the keys whose latest record in a partition is one that was refused; see RefusedKeys."""
+        return {(Partition(t, p), key) for t, p, key in self.rows.execute("SELECT * FROM refused")}
+
+    def set_refused(self, partition: Partition, key: bytes, *, refused: bool) -> None:
+        """Store whether the key is one of them, in the transaction that has begun."""
+        sql = (
+            "INSERT OR IGNORE INTO refused VALUES (?, ?, ?)"
+            if refused
+            else "DELETE FROM refused WHERE topic = ? AND partition = ? AND key = ?"
+        )
+        self.rows.execute(sql, (*partition, key))
+
     def begin(self) -> None:
         self.rows.execute("BEGIN IMMEDIATE")
 
@@ -101,7 +118,7 @@ class SqliteStore:
         return connection
 
     def digest(self) -> str:
-        """Return a hash over all rows except offsets and epochs: equal states have equal digests."""
+        """Return a hash over all rows except those about the log: equal states have equal digests."""
         digest = hashlib.sha256()
         for line in self.dump():
             digest.update(line.encode())
@@ -110,7 +127,7 @@ class SqliteStore:
     def dump(self) -> Iterator[str]:
         """Yield every row as text, table by table, in key order."""
         tables = self.rows.execute(
-            "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT IN ('offsets', 'epochs') ORDER BY name"
+            f"SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT IN {_NO_STATE} ORDER BY name"  # noqa: S608
         ).fetchall()
         for (table,) in tables:
             columns = ", ".join(row[1] for row in self.rows.execute(f"PRAGMA table_info({table})"))

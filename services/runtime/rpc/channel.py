@@ -159,6 +159,10 @@ class SocketChannel:
         """Whether the peer is there: an error that says it is unavailable is then its own answer."""
         return bool(self._connections.current.channel.get_state() == grpc.ChannelConnectivity.READY)
 
+    async def connect(self) -> None:
+        """Return once the peer is there. The caller sets the deadline."""
+        await self._connections.current.channel.channel_ready()
+
     async def close(self, grace: float | None = None) -> None:
         """End the connection; calls in flight raise UnavailableError after the grace period."""
         await self._connections.close(grace)

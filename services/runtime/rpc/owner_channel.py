@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
-from services.runtime.errors import UnavailableError
+from services.runtime.errors import NotOwnerError, UnavailableError
 from services.runtime.ownership.directory import InstanceDirectory
 from services.runtime.rpc.channel import Channel
 from services.runtime.rpc.limits import DEADLINE_S
@@ -19,11 +19,13 @@ SUCCESSION_S = 5.0
 
 class OwnerChannel:
     """A channel for generated stubs. An attempt that is answered with UnavailableError is repeated at the present owner
-    for SUCCESSION_S, within the deadline of the call. So a call may be carried out twice: it must be a query. There are
-    no streams.
+    for SUCCESSION_S, within the deadline of the call. So a call may be carried out twice: it must be a query, or do no
+    harm when it is repeated. There are no streams.
 
-    A call of one of the `hazardous` methods is repeated only where it cannot have reached the owner: what it asks may
-    have made the owner crash, and would take the standbys with it, one after the other.
+    A call of one of the `hazardous` methods is repeated only where it cannot have been carried out. It is begun on a
+    connection that is there, so nothing was sent before, and after that only NotOwnerError says so: any other error may
+    come after the owner has received the call. What it asks may have made the owner crash, and would take the standbys
+    with it, one after the other.
 
     Until the log tells of an owner the calls go to `default`, the address in the settings.
     """
@@ -52,17 +54,20 @@ class OwnerChannel:
             loop = asyncio.get_running_loop()
             deadline_s = loop.time() + (timeout or DEADLINE_S)
             last_attempt_s = min(deadline_s, loop.time() + SUCCESSION_S) - RETRY_S
+            is_hazardous = method in self._hazardous
             while True:
                 change = self._directory.change
                 channel = self._current()
                 attempt = calls.get(channel)
                 if attempt is None:
                     attempt = calls[channel] = channel.unary_unary(method, *arguments, **options)
-                was_connected = _is_connected(channel)
                 try:
+                    if is_hazardous:
+                        await _connect(channel)
                     return await attempt(request, timeout=deadline_s - loop.time(), **call_options)
-                except UnavailableError:
-                    if loop.time() >= last_attempt_s or (was_connected and method in self._hazardous):
+                except UnavailableError as error:
+                    may_be_done = is_hazardous and not isinstance(error, NotOwnerError)
+                    if may_be_done or loop.time() >= last_attempt_s:
                         raise
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(RETRY_S):
@@ -81,6 +86,12 @@ class OwnerChannel:
         return channel
 
 
-def _is_connected(channel: Channel) -> bool:
-    """Return whether the peer is there; channels without a socket always are connected."""
-    return getattr(channel, "is_connected", True)
+async def _connect(channel: Channel) -> None:
+    """Return once the peer is there; channels without a socket always are connected. NotOwnerError after RETRY_S."""
+    connect = getattr(channel, "connect", None)
+    if connect is not None:
+        try:
+            async with asyncio.timeout(RETRY_S):
+                await connect()
+        except TimeoutError:
+            raise NotOwnerError("the owner cannot be reached; nothing was done; try again") from None

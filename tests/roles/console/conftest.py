@@ -3,7 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import unescape
 from pathlib import Path
 from typing import Any, cast
@@ -42,6 +42,7 @@ from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
 from services.runtime.status.board import Board
+from testkit.edge.owned_registry import OwnedRegistry
 from testkit.edge.role import BACKENDS, SwitchedServer
 from testkit.services import add_servicers, running_services
 from tests.roles.console.scripted_analytics import ScriptedAnalytics
@@ -95,7 +96,10 @@ def text_of(answer: httpx.Response) -> str:
 
 @dataclass
 class ConsoleInstallation:
-    """A running console, and helpers to make users, teams and apps behind it."""
+    """A running console, and helpers to make users, teams and apps behind it.
+
+    `owned_registry` is in use where the installation was made with `has_owner`.
+    """
 
     application: Any
     log: SqliteLog
@@ -106,6 +110,7 @@ class ConsoleInstallation:
     context: RoleContext
     settings: ConsoleSettings
     board: Board
+    owned_registry: OwnedRegistry
     browsers: list[Browser] = field(default_factory=list)
 
     @property
@@ -167,20 +172,30 @@ async def console(tmp_path: Path) -> AsyncIterator[ConsoleInstallation]:
 
 @asynccontextmanager
 async def running_console(
-    tmp_path: Path, clock: ManualClock, **console_settings: Any
+    tmp_path: Path, clock: ManualClock, *, has_owner: bool = False, **console_settings: Any
 ) -> AsyncIterator[ConsoleInstallation]:
-    """Run a console with these settings beyond those of every test."""
+    """Run a console with these settings beyond those of every test.
+
+    `has_owner`: the registry's shard has an owner by the log, and callers find it there; see OwnedRegistry.
+    """
     log = SqliteLog(tmp_path / "log.sqlite", TOPICS, partitions=PARTITIONS)
     servers = {name: SwitchedServer() for name in ROLES}
     analytics = ScriptedAnalytics()  # type: ignore[abstract]
-    peers = Peers({name: [server.channel()] for name, server in servers.items()}, TOPICS)
+    channels = {name: [server.channel()] for name, server in servers.items()}
+    owned = OwnedRegistry(log, clock, servers["registry"])
+    if has_owner:
+        channels["registry"] = [owned.channel]
+    peers = Peers(channels, TOPICS)
     apps = AppDirectory(log)
     board = Board(clock)
     context = RoleContext(log, clock, peers, MasterKey(bytes(32)), apps, board=board)
     data = str(tmp_path)
     backends = [
-        build_role(settings(data_dir=data, partitions=PARTITIONS, timezone=ZONE), context)
-        for settings, build_role in BACKENDS.values()
+        build_role(
+            settings(data_dir=data, partitions=PARTITIONS, timezone=ZONE),
+            replace(context, membership=owned.membership if has_owner and name == "registry" else None),
+        )
+        for name, (settings, build_role) in BACKENDS.items()
     ]
     accounts = services.accounts.main.build(AccountsSettings(data_dir=data, partitions=PARTITIONS), context, CHEAP)
     settings_of_console = ConsoleSettings(data_dir=data, partitions=PARTITIONS, timezone=ZONE, **console_settings)
@@ -193,9 +208,11 @@ async def running_console(
     add_PositionsServiceServicer_to_server(delivery, cast(Server, servers["delivery"]))
     add_AnalyticsServiceServicer_to_server(analytics, cast(Server, servers["analytics"]))
     installation = ConsoleInstallation(
-        console.pages, log, peers, clock, analytics, servers, context, settings_of_console, board
+        console.pages, log, peers, clock, analytics, servers, context, settings_of_console, board, owned
     )
     async with AsyncExitStack() as stack:
+        if has_owner:
+            await stack.enter_async_context(owned.known_to_callers())
         await stack.enter_async_context(
             running_services([apps, *(each for role in (*backends, accounts) for each in role.services)])
         )

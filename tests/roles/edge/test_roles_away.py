@@ -1,14 +1,18 @@
 """What every call is answered while a role is away: what the table in docs/operators/running.md says."""
 
+import asyncio
 import re
+from pathlib import Path
 
 import pytest
 
 from services.runtime.errors import UnavailableError
-from testkit.edge.role import EdgeInstallation
+from services.runtime.rpc import owner_channel
+from testkit.edge.role import BACKENDS, EdgeInstallation, edge_installation
 from testkit.edge.valid_requests import Valid, valid_requests
 from testkit.repository import ROOT
 from testkit.signing import signed
+from testkit.waiting import until_holds
 
 PAGE = (ROOT / "docs/operators/running.md").read_text()
 NOT_IN_THE_INSTALLATION = ("delivery", "analytics")
@@ -97,3 +101,31 @@ async def test_the_table_of_calls_while_a_role_is_away(installation: EdgeInstall
             "/v2/push", content=signed(once, *requests[1].secrets), headers={"Idempotency-Key": "k"}
         )
         assert answer.json()["result"] == (500 if role == "scheduling" else 0)
+
+
+async def test_a_registry_that_stands_by_while_nobody_takes_over_is_as_one_that_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner_channel, "SUCCESSION_S", 0.0)
+    async with edge_installation(tmp_path, BACKENDS, has_owner=True) as installation:
+        requests = await valid_requests(installation)
+        assert await failures(installation, requests) == expected(*NOT_IN_THE_INSTALLATION)
+        async with installation.owned_registry.standing_by():
+            assert await failures(installation, requests) == expected("registry", *NOT_IN_THE_INSTALLATION)
+
+
+async def test_requests_wait_for_the_registrys_next_owner(tmp_path: Path) -> None:
+    """They are answered as if there had been an owner all the time, and each push is in the log once."""
+    async with edge_installation(tmp_path, BACKENDS, has_owner=True) as installation:
+        app = await installation.app()
+        await installation.device(app, "t1", "alice")
+        to_some = [{"userScope": 5, "token": {"android": ["t1"]}}, {"userScope": 4, "alias": ["alice"]}]
+        style = {"basic": {"content": "c", "is_notif": 1}, "android": {"title": "t", "sound": True}}
+        bodies = [{"sendTo": {"appkey": {"android": app.appkey}, **to}, "msgStyle": style} for to in to_some]
+        async with installation.owned_registry.standing_by():
+            before = installation.owned_registry.refused()
+            waiting = [asyncio.create_task(installation.push(body, app.appkey)) for body in bodies]
+            await until_holds(lambda: installation.owned_registry.refused() >= before + len(bodies))
+            assert await installation.sent() == []
+        assert [(await answer)["result"] for answer in waiting] == [0, 0]
+        assert len(await installation.sent()) == len(bodies)

@@ -215,10 +215,10 @@ def session_record(device: Device, kind: SessionEventKind.ValueType, time_ms: in
     return NewRecord(SESSIONS.name, device.partition, key, fact.SerializeToString())
 
 
-async def records(log: Log, topic: str) -> list[Record]:
+async def records(log: Log, topic: str, partitions: int = PARTITIONS) -> list[Record]:
     """Return every record of a topic, partition by partition."""
     found: list[Record] = []
-    for number in range(PARTITIONS):
+    for number in range(partitions):
         partition = Partition(topic, number)
         end = (await log.ends([partition]))[partition]
         if not end:
@@ -231,7 +231,9 @@ async def records(log: Log, topic: str) -> list[Record]:
 
 
 async def device_facts(log: Log) -> list[DeviceFact]:
-    return [decode(record) for record in await records(log, DEVICES.name)]
+    """Return every fact of `devices`, without the announcements of owners, which hold none."""
+    facts = [decode(record) for record in await records(log, DEVICES.name)]
+    return [fact for fact in facts if fact.WhichOneof("fact")]
 
 
 async def position_of_fact(log: Log, holds: Callable[[Device], bool]) -> Position:

@@ -16,12 +16,12 @@ BUGS: Sequence[PlantedBug] = (
         (
             "services.runtime.projection.follower:Follower._append_and_commit",
             "        appended_at = await append_until_accepted(self._log, new_records, self.role)",
-            "        await self.query(self._store.commit, offsets)\n"
+            "        await self.query(self._transactions.commit, offsets, ())\n"
             "        appended_at = await append_until_accepted(self._log, new_records, self.role)",
         ),
         (
             "services.runtime.projection.follower:Follower._append_and_commit",
-            "    await self.query(self._store.commit, {**offsets, **own})\n",
+            "    await self.query(self._transactions.commit, {**offsets, **own}, refused)\n",
             "",
         ),
     ),
@@ -70,7 +70,7 @@ BUGS: Sequence[PlantedBug] = (
         "not-found-while-rebuilding",
         'the registry answers "not found" while it reads the log',
         "backends",
-        ("services.registry.queries:RegistryQueries._check_caught_up", "if not self._is_caught_up():", "if False:"),
+        ("services.registry.tenure:RegistryTenure.check", "self._devices.check()", "return"),
     ),
     planted_bug(
         "app-directory-dies",

@@ -47,7 +47,7 @@ OWNER_BUGS: Sequence[PlantedBug] = (
         "backends",
         (
             "services.runtime.projection.catch_up:CatchUp._apply",
-            "if not self._epochs.admits(Partition(record.topic, record.partition), message.meta.epoch):",
+            "if not admitted:",
             "if False:",
         ),
     ),

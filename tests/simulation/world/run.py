@@ -103,13 +103,14 @@ class Simulation:
         self._ledger = Ledger(self._record, self._now_ms)
         self._calm_ms: list[tuple[int, int]] = [] if faults else [(0, _NEVER_MS)]
         self._log = SimulatedLog(self._broker)
-        self._registry = RegistryServiceStub(self._network.channel("registry-0"))
+        self._registry = RegistryServiceStub(self._installation.client_peers().all("registry")[0])
         self._internet_s = Latency(world.random("internet"), _INTERNET_S)
         self._apple = SimulatedApple(world, self._ledger, self._internet_s) if plan.has_ios else None
         self._hosts = self._wanted_hosts()
 
     async def run(self) -> list[Violation]:
         """Run the world to its end; return the broken rules."""
+        following = [asyncio.create_task(self._installation.follow_owners())] if self._plan.has_owners else []
         await self._ready()
         app = await self._app(_APP)
         ios = await self._ios_app()
@@ -135,6 +136,8 @@ class Simulation:
         await devices.close()
         found += await self._stopped()
         await asyncio.gather(*self._running)
+        for task in following:
+            task.cancel()
         errors = unexpected(self._world.errors, self._faults)
         return found + [Violation("error", f"{each.process}: {each.text} {each.details}") for each in errors]
 
@@ -252,8 +255,8 @@ class Simulation:
                 await asyncio.gather(reading, using)
 
     def _quota_user(self) -> QuotaUser:
-        random = self._world.random("quota")
-        return QuotaUser(self._registry, self._interface("v2"), self._ledger, random, self._plan.pace)
+        random, pace = self._world.random("quota"), self._plan.pace
+        return QuotaUser(self._registry, self._interface("v2"), self._ledger, random, pace)
 
     async def _checked(
         self, observed: Observations, devices: AndroidDevices, senders: Senders, pushes: PushGenerator
@@ -262,8 +265,7 @@ class Simulation:
         with in_time("devices cannot connect"):
             found = await checks.settle()
         self._calm_ms.append((self._now_ms(), _NEVER_MS))
-        found += await checks.reconnect()
-        return found + await checks.compare()
+        return found + await checks.reconnect() + await checks.compare()
 
     async def _stopped(self) -> list[Violation]:
         """Stop all processes, frontends first, and compare each state with one rebuilt from the log."""
@@ -278,10 +280,8 @@ class Simulation:
         ]
 
     def _must_know(self, heard_ms: int, now_ms: int) -> bool:
-        """Return whether delivery must know what a gateway heard.
-
-        A sole gateway tells it before it announces a connection. Of several the other ones may not be reached.
-        """
+        """Return whether delivery must know what a gateway heard. A sole one tells it before it announces a connection;
+        of several the other ones may not be reached."""
         changes = any(fault.kind == "reshard" or fault.target.startswith("gateway") for fault in self._faults)
         is_sole = self._plan.processes["gateway"] == 1 and not changes
         return is_sole or any(begun <= heard_ms and now_ms < ended for begun, ended in self._calm_ms)

@@ -59,3 +59,29 @@ async def test_a_call_whose_owner_ended_is_repeated_unless_it_may_have_been_the_
         if not hazardous:
             assert await call == AwaitResponse(produced=request.positions)
     await channel.close()
+
+
+async def test_a_hazardous_call_that_waited_for_its_owner_is_not_repeated_either(tmp_path: Path) -> None:
+    """The owner is not there when the call is made; it comes, receives the call, and ends."""
+    directory = InstanceDirectory()
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    first, second = (f"unix:{tmp_path}/{name}/s" for name in ("first", "second"))
+    channel: Any = OwnerChannel(directory, "r", 0, first, connect, (AWAIT,))
+    request = AwaitRequest(positions=[Position(topic="t")])
+    starting = ServicersOnChannel()
+    starting.positions.hangs = True
+    call = asyncio.create_task(PositionsServiceStub(channel).Await(request))
+    await asyncio.sleep(0)
+    async with (
+        OverASocket(starting, tmp_path / "first"),
+        OverASocket(ServicersOnChannel(), tmp_path / "second") as successor,
+    ):
+        await asyncio.wait_for(starting.positions.began.wait(), BOUND_S)
+        owned_by(directory, second, 2)
+        assert starting.server is not None
+        await starting.server.stop(grace=None)
+        with pytest.raises(UnavailableError):
+            await call
+        assert not successor.positions.began.is_set()
+    await channel.close()

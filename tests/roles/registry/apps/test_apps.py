@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,6 +21,7 @@ from protos.registry.v1.registry_pb2 import (
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import AppDirectory
 from services.domain.topics import APPS, TOPICS, decode
+from services.registry.apps.app_epochs import AppEpochs
 from services.registry.apps.app_lookup import AppLookup
 from services.registry.queries import RegistryQueries
 from services.registry.server import RegistryServicer
@@ -191,8 +194,13 @@ async def test_an_appkey_in_use_is_not_assigned_again(registry: RunningRegistry)
     keys = iter([app.appkey, app.appkey, "1234567890"])
     devices = SqliteStore(registry.settings.data / "d.sqlite", DEVICES_DDL)
     aliases = SqliteStore(registry.settings.data / "a.sqlite", ALIASES_DDL)
-    queries = RegistryQueries(devices, aliases, lambda: True)
-    servicer = RegistryServicer(registry.context, queries, registry.settings, new_appkey=lambda: next(keys))
+    queries = RegistryQueries(devices, aliases, lambda: None)
+    owner: Any = SimpleNamespace(check=lambda: None, confirm=lambda: None)
+    epochs = AppEpochs(registry.log, registry.apps, registry.clock, lambda: registry.apps.epoch)
+    assert await epochs.begin()
+    servicer = RegistryServicer(
+        registry.context, queries, registry.settings, owner, epochs, new_appkey=lambda: next(keys)
+    )
     answer = await servicer.CreateApp(REQUEST, None)  # type: ignore[arg-type]
     assert answer.app.appkey == "1234567890"
     queries.close()

@@ -22,6 +22,9 @@ from tests.simulation.kernel.world import World
 Route = tuple[str, str]
 """The name of the process that sends, and of the one that receives."""
 
+_CONNECT_S = 0.02
+"""How often it is tried to connect to a process."""
+
 KEEPALIVE_S = 25.0
 """After so much silence a connection counts as lost, as services/runtime/rpc/server.py sets it."""
 
@@ -143,10 +146,10 @@ class _SimulatedChannel:
         self._network = network
         self._target = target
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether a call that begins now reaches a process."""
-        return self._network.is_served(self._target)
+    async def connect(self) -> None:
+        """Return once a call that begins then reaches a process."""
+        while not self._network.is_served(self._target):
+            await asyncio.sleep(_CONNECT_S)
 
     def unary_unary(self, method: str, *_: Any, **__: Any) -> Callable[..., Awaitable[Any]]:
         async def call(request: Any, timeout: float | None = None, **_: Any) -> Any:

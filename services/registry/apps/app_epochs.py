@@ -1,0 +1,65 @@
+"""Epochs of the process that changes apps: readers ignore what a former one writes after it; see AppDirectory."""
+
+from collections.abc import Callable
+
+from protos.registry.v1.apps_pb2 import AppFact, InstallationPause
+from protos.runtime.v1.log_pb2 import Meta
+from services.domain import ids
+from services.domain.apps import APPS_PARTITION, AppDirectory
+from services.registry.settings import ROLE_NAME
+from services.runtime.log.appending import append_until_accepted
+from services.runtime.log.port import Log, NewRecord
+from services.runtime.process.clock import Clock
+
+
+class AppEpochs:
+    """The epoch under which this process changes apps. A former owner's late record is written over by the valid one,
+    because compaction keeps the last record of a key."""
+
+    def __init__(self, log: Log, apps: AppDirectory, clock: Clock, epoch: Callable[[], int]) -> None:
+        """`epoch` returns that of the first partition of devices, which is above those of all former owners."""
+        self._log = log
+        self._apps = apps
+        self._clock = clock
+        self._epoch = epoch
+        self.current = 0
+
+    async def begin(self) -> bool:
+        """Announce the epoch; return once all that came before it is known. False: there is a later owner by now."""
+        self.current = self._epoch()
+        announcement = AppFact(meta=self._meta())
+        key = f"epoch/{announcement.meta.event_id.hex()}".encode()
+        await self._append([NewRecord(*APPS_PARTITION, key, announcement.SerializeToString())])
+        return self._apps.epoch == self.current
+
+    async def repair(self) -> None:
+        """Write the valid records again behind those that are refused, for ever."""
+        while True:
+            changed = self._apps.refused_changed
+            if valid := [(key, fact) for key, refused in self._apps.refused.items() if (fact := self._valid(refused))]:
+                for _, fact in valid:
+                    fact.meta.CopyFrom(self._meta())
+                await self._append([NewRecord(*APPS_PARTITION, key, fact.SerializeToString()) for key, fact in valid])
+            else:
+                await changed.wait()
+
+    def _valid(self, refused: AppFact) -> AppFact | None:
+        """Return the present fact of a refused fact's key; None where there is none."""
+        match refused.WhichOneof("fact"):
+            case "app":
+                app = self._apps.get(refused.app.appkey)
+                return AppFact(app=app) if app else None
+            case "broadcasts":
+                count = self._apps.broadcasts(refused.broadcasts.appkey)
+                return AppFact(broadcasts=count) if count.day else None
+            case "installation_pause":
+                return AppFact(installation_pause=InstallationPause(pause=self._apps.installation_pause))
+            case _:
+                return None
+
+    async def _append(self, new_records: list[NewRecord]) -> None:
+        offsets = await append_until_accepted(self._log, new_records, ROLE_NAME)
+        await self._apps.applied.wait([(APPS_PARTITION, max(offsets))])
+
+    def _meta(self) -> Meta:
+        return Meta(event_id=ids.event_id(), time_ms=self._clock.now_ms(), writer=ROLE_NAME, epoch=self.current)

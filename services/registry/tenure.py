@@ -1,0 +1,86 @@
+"""The registry's tenure: from when until when one process answers for the partitions, the aliases and the apps."""
+
+import asyncio
+
+from services.registry.apps.app_epochs import AppEpochs
+from services.registry.settings import ROLE_NAME
+from services.runtime.errors import UnavailableError
+from services.runtime.log.port import LOG_UNAVAILABLE, Log
+from services.runtime.ownership.tenure import Tenure
+from services.runtime.process.retries import retry_until_available
+from services.runtime.projection.follower import Follower
+
+
+class RegistryTenure:
+    """A service that begins a tenure when the device follower's has begun and the other states have caught up.
+
+    They have once they have applied what the log held when no former owner answered any more: what such an owner has
+    confirmed is known then.
+    """
+
+    name = "registry tenure"
+
+    def __init__(
+        self,
+        log: Log,
+        devices: Follower,
+        aliases: Follower,
+        apps: AppEpochs | None,
+    ) -> None:
+        """`apps`: None where another shard changes the apps."""
+        self._log = log
+        self._devices = devices.tenure
+        self._aliases = aliases
+        self._apps = apps
+        self._own = Tenure(None)
+
+    @property
+    def is_held(self) -> bool:
+        return self._own.is_held and self._devices.is_held
+
+    def check(self) -> None:
+        """NotOwnerError: another process answers, or this one does not do so yet. Nothing was done."""
+        self._devices.check()
+        self._own.check()
+
+    def confirm(self) -> None:
+        """UnavailableError: another process may have taken over while something was done."""
+        try:
+            self.check()
+        except UnavailableError as error:
+            raise UnavailableError(f"another process may have taken over meanwhile: {error}") from None
+
+    async def run(self, ready: asyncio.Event) -> None:
+        if self._devices.turns:
+            ready.set()
+        while True:
+            ended = await self._devices.wait()
+            await self._hold(ready, ended)
+
+    async def _hold(self, ready: asyncio.Event, ended: asyncio.Event) -> None:
+        """Hold the tenure until the device follower's has ended."""
+        holding = asyncio.create_task(self._begin_and_repair(ready))
+        ending = asyncio.create_task(ended.wait())
+        try:
+            await asyncio.wait([holding, ending], return_when=asyncio.FIRST_COMPLETED)
+            if holding.done():
+                holding.result()
+        finally:
+            self._own.end()
+            for task in (holding, ending):
+                task.cancel()
+            await asyncio.wait([holding, ending])
+
+    async def _begin_and_repair(self, ready: asyncio.Event) -> None:
+        if self._apps and not await self._apps.begin():
+            await asyncio.Event().wait()
+        ends = await retry_until_available(
+            LOG_UNAVAILABLE, lambda: self._log.ends(self._aliases.sources), role=ROLE_NAME
+        )
+        await self._aliases.applied.wait((partition, end - 1) for partition, end in ends.items() if end)
+        self._own.begin()
+        ready.set()
+        if self._apps:
+            await self._apps.repair()
+        else:
+            await asyncio.Event().wait()
