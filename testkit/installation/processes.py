@@ -108,9 +108,8 @@ class Installation:
     def _standby(self, name: str, shards: int, ports: Iterator[int]) -> _Instance:
         role = name.removesuffix("-standby")
         setting = f"CARILLON_{role.upper()}_ADDR"
-        addresses = self.env[setting].split(",")
         own = {
-            setting: ",".join([f"127.0.0.1:{next(ports)}", *addresses[1:]]),
+            setting: ",".join([f"127.0.0.1:{next(ports)}", *self.env[setting].split(",")[1:]]),
             "CARILLON_DATA_DIR": str(self.data / name),
             "CARILLON_MASTER_KEY_FILE": str(self.data / "master.key"),
         }
