@@ -162,7 +162,7 @@ class IosApp:
 
     async def checked(self, observed: Observations, reasons: Reasons, interface: SimulatedInterface) -> list[Violation]:
         """Check the outcomes, and wait until exactly the tokens that Apple called invalid are listed as such."""
-        found = [*ios_outcomes(observed, self.app.appkey, reasons)]
+        found = await self._outcomes_checked(observed, reasons)
         listed: set[str] = set()
         for _ in range(_POLLS):
             answer = await interface.call("POST", "/v2/errortoken", {"appkey": self.app.appkey}, self.app.secret_key)
@@ -172,3 +172,14 @@ class IosApp:
             await asyncio.sleep(1)
         expected = sorted(invalid_tokens(self.apple.refused_tokens))
         return [*found, Violation("apple", f"{sorted(listed)} are listed as invalid, not {expected}")]
+
+    async def _outcomes_checked(self, observed: Observations, reasons: Reasons) -> list[Violation]:
+        """Check the outcomes; a push to a token that Apple refuses may still wait to be sent again."""
+        found: list[Violation] = []
+        for _ in range(_POLLS):
+            await observed.history.read()
+            found = [*ios_outcomes(observed, self.app.appkey, reasons)]
+            if not found:
+                break
+            await asyncio.sleep(1)
+        return found
