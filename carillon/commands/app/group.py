@@ -9,9 +9,10 @@ from carillon.commands.app.apns import apns_change, apns_options
 from carillon.commands.app.limits import Duration, allow_from_change, limit_options, quotas_change
 from carillon.commands.app.pause import pause, resume
 from carillon.commands.app.revoke import revoke_keys
-from carillon.commands.app.text import app_table, print_app, print_json, print_secret
+from carillon.commands.app.text import app_table, print_app, print_secret
 from carillon.commands.installation.chosen import chosen_installation
 from carillon.commands.installation.local import local_app
+from carillon.commands.installation.output import print_json
 from carillon.commands.origin import command_origin
 from carillon.commands.role_calls import call_role
 from carillon.commands.tables import show

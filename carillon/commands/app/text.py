@@ -1,9 +1,7 @@
-"""Apps and their pauses in the output of commands: text for people, JSON objects for programs."""
+"""Apps and their pauses as text, in the output of commands."""
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import click
@@ -15,11 +13,6 @@ from carillon.commands.tables import show, table
 from edge.console.api.answers.apps import App, NewSecret, Pause
 
 _SHOWN_ONCE = "Store the secret key: it is not shown again. `carillon app rotate-secret` makes a new one."
-
-
-def print_json(answer: msgspec.Struct) -> None:
-    record: Any = msgspec.to_builtins(answer)
-    click.echo(json.dumps(record, ensure_ascii=False))
 
 
 def print_app(app: App, zone: ZoneInfo) -> None:
