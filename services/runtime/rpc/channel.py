@@ -23,6 +23,8 @@ LOOK_S = 1.0
 
 _OPTIONS = [
     *GRPC_LIMITS,
+    # A connection of its own: shared by address, a new channel may begin on a closed channel's ending connection.
+    ("grpc.use_local_subchannel_pool", 1),
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.ping_timeout_ms", 5_000),

@@ -7,6 +7,7 @@ import pytest
 
 from protos.runtime.v1.log_pb2 import AwaitRequest, AwaitResponse
 from protos.runtime.v1.log_pb2_grpc import (
+    PositionsServiceServicer,
     PositionsServiceStub,
     add_PositionsServiceServicer_to_server,
 )
@@ -70,6 +71,24 @@ async def test_a_channel_reconnects_soon_after_the_server_restarts(tmp_path: Pat
     async with OverASocket(ServicersOnChannel(), tmp_path), asyncio.timeout(60):
         await stub.Await(AwaitRequest(), wait_for_ready=True)
         await channel.close()
+
+
+async def test_channels_to_one_address_have_connections_of_their_own(tmp_path: Path) -> None:
+    clients: list[str] = []
+
+    class Positions(PositionsServiceServicer):
+        async def Await(self, request: AwaitRequest, context: Context) -> AwaitResponse:
+            clients.append(context.peer())
+            return AwaitResponse()
+
+    server = serve([f"unix:{tmp_path}/s"])
+    add_PositionsServiceServicer_to_server(Positions(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    for channel in [connect(f"127.0.0.1:{port}") for _ in range(2)]:
+        await PositionsServiceStub(channel).Await(AwaitRequest())
+    await server.stop(0)
+    assert len(set(clients)) == 2
 
 
 async def test_two_servers_cannot_share_a_port(tmp_path: Path) -> None:
