@@ -13,6 +13,7 @@ from analytics.audit.device import audit_device
 from analytics.audit.export import FORMATS, export
 from analytics.audit.find_push import find_planned, find_push, no_such_push
 from analytics.audit.push import audit_push, audit_push_on_device
+from analytics.audit.push_speed import push_speed
 from analytics.ingestion.ingestion import Ingestion
 from analytics.ingestion.translation import ACTIONS, SOURCES
 from analytics.query_turns import OPERATORS, QueryTurns
@@ -38,6 +39,8 @@ from protos.analytics.v1.analytics_pb2 import (
     LatestPushesResponse,
     ListAcksRequest,
     ListAcksResponse,
+    PushSpeedRequest,
+    PushSpeedResponse,
     StatisticsKind,
     StatisticsRequest,
     StatisticsResponse,
@@ -57,6 +60,7 @@ _MAX_MSGID = 2**63
 _MAX_TIME_MS = 7_258_118_400_000
 """The year 2200."""
 
+_MAX_SPAN_MS = 366 * 86_400_000
 _MAX_ACKS = 1000
 _MAX_LINES = 1000
 _MAX_APPS = 1000
@@ -72,6 +76,7 @@ _Audit = (
     | AuditActionsRequest
     | ExportPushRequest
     | LatestPushesRequest
+    | PushSpeedRequest
 )
 
 
@@ -211,6 +216,19 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         async with self._turns.turn(OPERATORS):
             found = await latest_pushes(self._clickhouse, request)
         return LatestPushesResponse(pushes=found, records_behind=behind)
+
+    async def PushSpeed(self, request: PushSpeedRequest, context: Context) -> PushSpeedResponse:
+        _check_msgid(request.msgid)
+        if request.within_ms > _MAX_SPAN_MS:
+            raise InputError("within_ms must be at most a year")
+        behind = _allowed(request, await self._catch_up_with_push(request.msgid))
+        try:
+            async with self._turns.turn(OPERATORS):
+                speed = await push_speed(self._clickhouse, request.msgid, request.within_ms)
+        except NotFoundError as error:
+            raise _not_found(error, behind) from None
+        speed.records_behind = behind
+        return speed
 
     async def CatchUp(self, request: CatchUpRequest, context: Context) -> CatchUpResponse:
         topics = [topic for topic in SOURCES if topic.name in request.topics or not request.topics]

@@ -48,6 +48,11 @@ async def _overview(page: Page, places: Places) -> None:
     await page.locator('main tbody a[href*="/pushes/"]').first.wait_for()
 
 
+async def _push(page: Page, places: Places) -> None:
+    await page.goto(places.push)
+    await page.locator("#speed figure.chart canvas").wait_for()
+
+
 async def _review(page: Page, places: Places) -> None:
     await page.goto(places.push)
     await page.locator(".page-head").locator(f'a[href^="{places.app}/send"]').click()
@@ -87,6 +92,7 @@ SHOTS = (
     Shot("new-app", "/apps/new", _at("/apps/new")),
     Shot("app", "/apps/{appkey}", _at("{app}")),
     Shot("phone", "/apps/{appkey}/phone", _phone),
+    Shot("settings", "/apps/{appkey}/settings", _at("{app}/settings")),
     Shot("secret", "/apps/{appkey}/secret", _at("{app}/secret")),
     Shot("send", "/send", _at("/send")),
     Shot("compose", "/apps/{appkey}/send", _at("{app}/send")),
@@ -95,7 +101,8 @@ SHOTS = (
     Shot("drafts", "/drafts", _at("/drafts")),
     Shot("draft", "/drafts/{team_id}/{draft_id}", _at("{draft}")),
     Shot("pushes", "/pushes", _at("/pushes")),
-    Shot("push", "/apps/{appkey}/pushes/{msgid}", _at("{push}")),
+    Shot("push", "/apps/{appkey}/pushes/{msgid}", _push),
+    Shot("speed", "/apps/{appkey}/pushes/{msgid}/speed", _at("{push}/speed")),
     Shot("tasks", "/tasks", _at("/tasks")),
     Shot("devices", "/devices", _at("/devices")),
     Shot("device", "/apps/{appkey}/device", _at("{app}/device?name=alice")),

@@ -11,7 +11,15 @@ from edge.console.gate.access import LOGGED_IN, OWN_ACCOUNT, PROGRAM, PUBLIC, Ac
 from edge.console.gate.gate import Accesses
 from edge.console.live.pages import LiveOverview, LivePush, LivePushes
 from edge.console.pages.account import AccountPage, PasswordPage, SecondFactorPage, SessionsPage
-from edge.console.pages.apps import AppPage, AppsPage, NewAppPage, PausePage, SecretPage
+from edge.console.pages.apps import (
+    AppPage,
+    AppSettingsPage,
+    AppsPage,
+    EndOldSecretPage,
+    NewAppPage,
+    PausePage,
+    SecretPage,
+)
 from edge.console.pages.audit import AuditFile, AuditPage
 from edge.console.pages.devices import DevicePage, DevicesPage
 from edge.console.pages.links import LinkPage
@@ -30,7 +38,7 @@ from edge.console.pages.people.tokens import RevokeTokenPage, TokensPage
 from edge.console.pages.people.users import NewUserPage, UserPage, UsersPage
 from edge.console.pages.phone import PhonePage
 from edge.console.pages.provider import RETURN_PATH, BackChannelPage, ProviderLogInPage, ProviderReturnPage
-from edge.console.pages.pushes import CancelPushPage, PushesPage, PushPage
+from edge.console.pages.pushes import CancelPushPage, PushesPage, PushPage, SpeedPage
 from edge.console.pages.send.compose import ChooseAppPage, ComposePage
 from edge.console.pages.send.drafts import ApprovePage, DraftPage, DraftsPage, RejectPage, WithdrawPage
 from edge.console.pages.send.sending import SendPage, SentPage
@@ -78,6 +86,8 @@ ROUTES: Mapping[str, Route] = {
     "/apps/{appkey}": Route(AppPage, of_app(Action.VIEW)),
     "/apps/{appkey}/phone": Route(PhonePage, of_app(Action.SEND)),
     "/apps/{appkey}/pause": Route(PausePage, post=of_app(Action.PAUSE)),
+    "/apps/{appkey}/settings": Route(AppSettingsPage, of_app(Action.CHANGE_APP), of_app(Action.CHANGE_APP)),
+    "/apps/{appkey}/secret/end": Route(EndOldSecretPage, post=of_app(Action.CHANGE_APP)),
     "/apps/{appkey}/secret": Route(SecretPage, of_app(Action.CHANGE_APP), of_app(Action.CHANGE_APP)),
     "/send": Route(ChooseAppPage, LOGGED_IN),
     "/apps/{appkey}/send": Route(ComposePage, of_app(Action.SEND), of_app(Action.SEND)),
@@ -94,6 +104,7 @@ ROUTES: Mapping[str, Route] = {
     "/pushes/live": Route(LivePushes, LOGGED_IN),
     "/apps/{appkey}/pushes/{msgid}": Route(PushPage, of_app(Action.VIEW)),
     "/apps/{appkey}/pushes/{msgid}/live": Route(LivePush, of_app(Action.VIEW)),
+    "/apps/{appkey}/pushes/{msgid}/speed": Route(SpeedPage, of_app(Action.VIEW)),
     "/apps/{appkey}/pushes/{msgid}/cancel": Route(CancelPushPage, post=of_app(Action.SEND)),
     "/tasks": Route(TasksPage, LOGGED_IN),
     "/apps/{appkey}/tasks/{task_key}/cancel": Route(CancelTaskPage, post=of_app(Action.SEND)),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MAX_AGE_MS = 2_000
 """How long ago an answer may have been asked for."""
 
-_METHODS = ("AuditPush", "AuditDevice", "AuditActions", "Statistics", "LatestPushes")
+_METHODS = ("AuditPush", "AuditDevice", "AuditActions", "Statistics", "LatestPushes", "PushSpeed")
 _Call = Callable[..., Awaitable[Any]]
 
 

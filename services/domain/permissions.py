@@ -14,7 +14,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "CreateApp": (OPERATOR, "console"),
         "ListApps": (OPERATOR,),
         "GetApp": (OPERATOR,),
-        "UpdateApp": (OPERATOR,),
+        "UpdateApp": (OPERATOR, "console"),
         "RotateSecret": (OPERATOR, "console"),
         "PauseApps": (OPERATOR, "console"),
         "ResumeApps": (OPERATOR, "console"),
@@ -85,6 +85,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "ListAcks": ("edge",),
         "Statistics": ("edge", "console"),
         "LatestPushes": (OPERATOR, "console"),
+        "PushSpeed": (OPERATOR, "console"),
         "CatchUp": ("analytics",),
     },
 }

@@ -1,4 +1,4 @@
-"""Changes of an app: another secret key, a pause and its end."""
+"""Changes of an app: its settings, another secret key, a pause and its end."""
 
 from edge.console.backend import Backend
 from edge.console.gate.requester import Requester
@@ -9,6 +9,8 @@ from protos.registry.v1.registry_pb2 import (
     ResumeAppsResponse,
     RotateSecretRequest,
     RotateSecretResponse,
+    UpdateAppRequest,
+    UpdateAppResponse,
 )
 
 
@@ -34,3 +36,11 @@ async def resume_app(backend: Backend, requester: Requester, appkey: str, reason
     resumed = await backend.roles.registry.ResumeApps(asked)
     await backend.apps.refresh()
     return resumed
+
+
+async def change_app(backend: Backend, requester: Requester, change: UpdateAppRequest) -> UpdateAppResponse:
+    """Change settings of the app that the request names; those that it does not name stay."""
+    change.origin.CopyFrom(requester.origin)
+    changed = await backend.roles.registry.UpdateApp(change)
+    await backend.apps.refresh()
+    return changed

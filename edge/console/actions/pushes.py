@@ -16,6 +16,8 @@ from protos.analytics.v1.analytics_pb2 import (
     AuditPushResponse,
     BroadcastRow,
     LatestPushesRequest,
+    PushSpeedRequest,
+    PushSpeedResponse,
     StatisticsKind,
     StatisticsRequest,
 )
@@ -116,6 +118,25 @@ async def push_of(
         raise falcon.HTTPNotFound
     asked = AuditPushRequest(msgid=number, token=token, allow_behind=allow_behind, device_only=device_only)
     answer = await backend.roles.analytics.AuditPush(asked, timeout=ANALYTICS_S)
+    if answer.appkey != appkey:
+        raise falcon.HTTPNotFound
+    return answer
+
+
+async def speed_of(
+    backend: Backend, appkey: str, msgid: str, within: str = "", *, allow_behind: bool = True
+) -> PushSpeedResponse:
+    """Return how fast a push of this app was. `within`: what its steps cover, ms; "" for a length that fits.
+
+    HTTP 404: the app has no push with this id.
+    """
+    if not (number := whole_number(msgid, MAX_MSGID)):
+        raise falcon.HTTPNotFound
+    within_ms = whole_number(within or "0", MAX_TIME_MS)
+    if within_ms is None:
+        raise InputError("within must be a number of milliseconds")
+    asked = PushSpeedRequest(msgid=number, within_ms=within_ms, allow_behind=allow_behind)
+    answer = await backend.roles.analytics.PushSpeed(asked, timeout=ANALYTICS_S)
     if answer.appkey != appkey:
         raise falcon.HTTPNotFound
     return answer

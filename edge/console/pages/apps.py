@@ -1,14 +1,15 @@
-"""Apps: the list, one app, its registration, and another secret key."""
+"""Apps: the list, one app, its registration, its settings, and another secret key."""
 
 from falcon.asgi import Request, Response
 
-from edge.console.actions.apps import pause_app, resume_app, rotate_secret
+from edge.console.actions.apps import change_app, pause_app, resume_app, rotate_secret
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
+from edge.console.view.app_form import change_of, form_of
 from protos.accounts.v1.service_pb2 import GiveAppRequest
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
-from protos.registry.v1.registry_pb2 import CreateAppRequest
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
+from protos.registry.v1.registry_pb2 import CreateAppRequest, UpdateAppRequest
 from services.domain.accounts.permissions import Action
-from services.runtime.errors import CarillonError
+from services.runtime.errors import CarillonError, InputError
 
 PLATFORMS = {"android": PLATFORM_ANDROID, "ios": PLATFORM_IOS}
 KEEP_OLD_S = {"0": 0, "1h": 3600, "24h": 86_400, "7d": 604_800}
@@ -72,19 +73,45 @@ class AppPage(Page):
 
     async def on_get(self, request: Request, response: Response, appkey: str) -> None:
         visit = visit_of(request)
+        app = self.app(appkey)
         team = self.site.accounts.team(self.site.accounts.team_of(appkey))
         self.show(
             request,
             response,
             "apps/app.html",
-            app=self.app(appkey),
+            app=app,
             team=team.name if team else "",
             installation_pause=self.site.apps.installation_pause,
             may_send=visit.may_app(Action.SEND, appkey),
             may_pause=visit.may_app(Action.PAUSE, appkey),
             may_change=visit.may_app(Action.CHANGE_APP, appkey),
-            now_ms=self.site.clock.now_ms(),
+            has_old_secret=bool(app.old_sealed_secret) and app.old_secret_until_ms > self.site.clock.now_ms(),
         )
+
+
+class AppSettingsPage(Page):
+    """GET shows the form of the app's settings; POST changes those that differ. Quotas are the installation's."""
+
+    async def on_get(self, request: Request, response: Response, appkey: str) -> None:
+        app = self.app(appkey)
+        self._show(request, response, app, form_of(app))
+
+    async def on_post(self, request: Request, response: Response, appkey: str) -> None:
+        visit, app = visit_of(request), self.app(appkey)
+        with_quotas = visit.may(Action.MANAGE_INSTALLATION)
+        try:
+            await change_app(self.site, visit, change_of(app, visit.form, with_quotas=with_quotas))
+        except InputError as error:
+            # The key is not written back into the page.
+            self._show(request, response, app, {**visit.form, "pem": ""}, problem_of(error))
+            return
+        visit.notify(visit.gettext("The settings are saved."))
+        raise go_to(f"/apps/{app.appkey}")
+
+    def _show(self, request: Request, response: Response, app: App, form: dict[str, str], problem: str = "") -> None:
+        may_limit = visit_of(request).may(Action.MANAGE_INSTALLATION)
+        values = {"app": app, "form": form, "problem": problem, "may_limit": may_limit}
+        self.show(request, response, "apps/settings.html", 400 if problem else 200, **values)
 
 
 class SecretPage(Page):
@@ -99,6 +126,16 @@ class SecretPage(Page):
         keep_old_s = KEEP_OLD_S.get(visit.form.get("keep_old", ""), 86_400)
         rotated = await rotate_secret(self.site, visit, app.appkey, keep_old_s)
         visit.notify(visit.gettext("The app has another secret key."), shown_once=rotated.secret_key)
+        raise go_to(f"/apps/{app.appkey}")
+
+
+class EndOldSecretPage(Page):
+    """POST ends the validity of the secret key that the latest rotation kept."""
+
+    async def on_post(self, request: Request, response: Response, appkey: str) -> None:
+        visit, app = visit_of(request), self.app(appkey)
+        await change_app(self.site, visit, UpdateAppRequest(appkey=app.appkey, drop_old_secret=True))
+        visit.notify(visit.gettext("The former secret key is not valid any more."))
         raise go_to(f"/apps/{app.appkey}")
 
 

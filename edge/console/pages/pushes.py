@@ -2,8 +2,10 @@
 
 from falcon.asgi import Request, Response
 
-from edge.console.actions.pushes import Before, cancel_push, find_push, latest_pushes, push_of, statistics_of
+from edge.console.actions.pushes import Before, cancel_push, find_push, latest_pushes, push_of, speed_of, statistics_of
+from edge.console.actions.statistics import CATEGORIES
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
+from edge.console.view.push_speed import speed_chart
 from edge.console.view.push_view import content, funnel, is_moving, may_be_cancelled
 from services.domain.accounts.permissions import Action
 from services.runtime.errors import CarillonError
@@ -77,6 +79,7 @@ class OfPush(Page):
             content=content(answer.request_json),
             funnel=funnel(answer, row),
             is_moving=is_moving(answer, self.site.clock.now_ms()),
+            divided_by=CATEGORIES if row is not None else (),
         )
 
 
@@ -85,6 +88,16 @@ class PushPage(OfPush):
 
     async def on_get(self, request: Request, response: Response, appkey: str, msgid: str) -> None:
         await self.show_push(request, response, appkey, msgid)
+
+
+class SpeedPage(Page):
+    """GET shows how fast a push was: as a part of its page, or as a page of its own."""
+
+    async def on_get(self, request: Request, response: Response, appkey: str, msgid: str) -> None:
+        app = self.app(appkey)
+        speed = await speed_of(self.site, appkey, msgid, request.get_param("within") or "")
+        template = "pushes/speed.html" if visit_of(request).is_fragment else "pushes/speed_page.html"
+        self.show(request, response, template, app=app, msgid=int(msgid), speed=speed, chart=speed_chart(speed))
 
 
 class CancelPushPage(OfPush):

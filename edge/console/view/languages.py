@@ -14,6 +14,13 @@ from babel.support import NullTranslations, Translations
 LOCALE_DIRECTORY = Path(__file__).resolve().parent.parent / "locale"
 DEFAULT = "en"
 _UNITS_S = {"day": 86_400, "hour": 3600, "minute": 60, "second": 1}
+_SPANS_MS = (
+    ("day", 86_400_000),
+    ("hour", 3_600_000),
+    ("minute", 60_000),
+    ("second", 1_000),
+    ("millisecond", 1),
+)
 _NAMES = {"en": "English", "zh": "中文"}
 
 
@@ -53,6 +60,13 @@ class Language:
         """Return a duration in the largest unit of which it is a whole number, such as `36 hours`."""
         unit = next(name for name, length in _UNITS_S.items() if seconds % length == 0)
         return units.format_unit(seconds // _UNITS_S[unit], f"duration-{unit}", locale=self._locale)
+
+    def span(self, ms: int) -> str:
+        """Return a time that passed, to two or three digits, such as `350 ms`, `2.4 secs` or `34 mins`."""
+        unit, length_ms = next((unit for unit in _SPANS_MS if ms >= unit[1]), _SPANS_MS[-1])
+        value = ms / length_ms
+        rounded = round(value, 1) if value < 20 else round(value)
+        return units.format_unit(rounded, f"duration-{unit}", length="short", locale=self._locale)
 
 
 class Languages:

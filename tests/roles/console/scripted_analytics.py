@@ -15,6 +15,8 @@ from protos.analytics.v1.analytics_pb2 import (
     LatestPush,
     LatestPushesRequest,
     LatestPushesResponse,
+    PushSpeedRequest,
+    PushSpeedResponse,
     StatisticsRequest,
     StatisticsResponse,
 )
@@ -24,12 +26,16 @@ from services.runtime.rpc.server import Context
 
 
 class ScriptedAnalytics(AnalyticsServiceServicer):
-    """Answers `pushes` by message id, `timelines` and `statistics` by appkey, and `devices` by token. The latest pushes
-    are those in `statistics`, with the title and text in `words`. Without `may_answer` statistics and they wait."""
+    """Answers `pushes` and `speeds` by message id, `timelines` and `statistics` by appkey, and `devices` by token.
+
+    The latest pushes are those in `statistics`, with the title and text in `words`. Without `may_answer` statistics and
+    they wait.
+    """
 
     def __init__(self) -> None:
         self.is_away = False
         self.pushes: dict[int, AuditPushResponse] = {}
+        self.speeds: dict[int, PushSpeedResponse] = {}
         self.timelines: dict[str, AuditAppResponse] = {}
         self.devices: dict[str, AuditDeviceResponse] = {}
         self.actions: list[ActionEntry] = []
@@ -79,6 +85,12 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
         ]
         found.sort(key=lambda push: (push.counts.sent_ms, push.counts.msgid), reverse=True)
         return LatestPushesResponse(pushes=found[: request.limit])
+
+    async def PushSpeed(self, request: PushSpeedRequest, context: Context) -> PushSpeedResponse:
+        self._note(request)
+        if request.msgid not in self.speeds:
+            raise NotFoundError(f"no push has the message id {request.msgid}")
+        return self.speeds[request.msgid]
 
     def _note(self, request: object) -> None:
         if self.is_away:

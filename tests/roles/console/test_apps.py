@@ -2,6 +2,8 @@
 
 import re
 
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from testkit.apns_keys import KEY_ID, TEAM_ID, pem
 from tests.roles.console.conftest import ConsoleInstallation, text_of
 
 
@@ -45,3 +47,58 @@ async def test_an_app_is_paused_with_a_reason_and_sends_again(console: ConsoleIn
     await browser.post(f"{path}/pause", change="resume")
     assert "The app sends again." in text_of(await browser.get(path))
     assert "Pause sending" in text_of(await browser.get(path))
+
+
+async def test_settings_are_changed_by_the_teams_administrator_and_quotas_by_the_installations(
+    console: ConsoleInstallation,
+) -> None:
+    appkey = await console.app(team_id=await console.team("News", head="administrator"))
+    await console.user("root", administrator=True)
+    head, root = await console.logged_in("head"), await console.logged_in("root")
+    path = f"/apps/{appkey}/settings"
+    form = {"name": "News & more", "period": "2", "period_unit": "h", "acks": "on"}
+    shown = await head.get(path)
+    assert 'name="devices"' not in shown.text
+    for wrong in ({"period": "x"}, {"period": "8", "period_unit": "d"}, {"allow_from": "10.0.0.1 nowhere"}):
+        refused = await head.post(path, **{**form, **wrong})
+        assert (refused.status_code, "News &amp; more" in refused.text) == (400, True)
+        assert 'role="alert"' in refused.text
+    changed = await head.post(path, **form, allow_from="192.0.2.7\n198.51.100.0/24", devices="5")
+    page = text_of(await head.get(changed.headers["location"]))
+    for words in (
+        *("The settings are saved.", "News & more", "2 hours, unless", "Acknowledgements on"),
+        "192.0.2.7/32 198.51.100.0/24",
+    ):
+        assert words in page, page
+    assert "Registered devices" not in page
+    assert 'name="devices"' in (await root.get(path)).text
+    await root.post(path, **form, devices="1,000")
+    assert "Registered devices at most 1,000" in text_of(await root.get(f"/apps/{appkey}"))
+    assert "Addresses allowed all" in text_of(await root.get(f"/apps/{appkey}"))
+
+
+async def test_the_key_for_apple_is_stored_and_not_shown(console: ConsoleInstallation) -> None:
+    appkey = await console.app(team_id=await console.team("News", head="administrator"), platform=PLATFORM_IOS)
+    head = await console.logged_in("head")
+    path = f"/apps/{appkey}/settings"
+    form = {"name": "News", "period": "1", "period_unit": "d", "topic": "org.example.news", "environment": "sandbox"}
+    await head.get(path)
+    assert (await head.post(path, **form, key_id=KEY_ID)).status_code == 400
+    wrong = await head.post(path, **form, key_id="ABC", apple_team=TEAM_ID, pem=pem())
+    assert (wrong.status_code, "PRIVATE KEY" in wrong.text) == (400, False)
+    await head.post(path, **form, key_id=KEY_ID, apple_team=TEAM_ID, pem=pem())
+    assert f"Key for Apple {KEY_ID} for org.example.news" in text_of(await head.get(f"/apps/{appkey}"))
+    shown = (await head.get(path)).text
+    assert ("PRIVATE KEY" in shown, 'value="sandbox" selected' in shown) == (False, True)
+    await head.post(path, **form, key_id=KEY_ID, apple_team=TEAM_ID, apns="remove")
+    assert "Nothing reaches Apple without it." in text_of(await head.get(f"/apps/{appkey}"))
+
+
+async def test_the_former_secret_key_is_ended_before_its_time(console: ConsoleInstallation) -> None:
+    appkey = await console.app(team_id=await console.team("News", head="administrator"))
+    head = await console.logged_in("head")
+    await head.get(f"/apps/{appkey}/secret")
+    await head.post(f"/apps/{appkey}/secret", keep_old="7d")
+    assert "Former secret key valid until" in text_of(await head.get(f"/apps/{appkey}"))
+    await head.post(f"/apps/{appkey}/secret/end")
+    assert "Former secret key none" in text_of(await head.get(f"/apps/{appkey}"))

@@ -12,6 +12,9 @@ from protos.analytics.v1.analytics_pb2 import (
     Clause,
     LatestPushesRequest,
     PushOnDevice,
+    PushSpeedRequest,
+    PushSpeedResponse,
+    SpeedLine,
     StateCount,
     StatisticsRequest,
     StatisticsResponse,
@@ -69,6 +72,31 @@ async def device(console: ConsoleInstallation, appkey: str, token: str, alias: s
 
 async def viewer_of(console: ConsoleInstallation, name: str = "News") -> Browser:
     return await console.logged_in(f"viewer-{name}")
+
+
+async def test_the_speed_of_a_push_is_a_part_of_its_page_and_a_page(console: ConsoleInstallation) -> None:
+    appkey = await push_of_app(console)
+    viewer = await viewer_of(console)
+    path = f"/apps/{appkey}/pushes/{MSGID}"
+    line = SpeedLine(event="received", devices=1000, half_ms=350, p90_ms=2400, p99_ms=90_000, all_ms=7_500_000)
+    line.steps.extend([900, 50])
+    console.analytics.speeds[MSGID] = PushSpeedResponse(
+        appkey=appkey, begins_ms=START_MS, within_ms=6000, step_ms=100, ranges_ms=[6000, 60_000], lines=[line]
+    )
+    page = await viewer.get(path)
+    assert f'hx-get="{path}/speed"' in page.text
+    assert f"push={MSGID}&amp;category=region" in page.text
+    part = await viewer.get(f"{path}/speed", **{"HX-Request": "true"})
+    assert "<html" not in part.text
+    assert "Received 1,000 350 ms 2.4 secs 1.5 mins 2.1 hrs" in text_of(part)
+    assert f'href="{path}/speed?within=60000"' in part.text
+    assert "Speed of push" in text_of(await viewer.get(f"{path}/speed?within=60000"))
+    assert console.analytics.asked[-1] == PushSpeedRequest(msgid=MSGID, within_ms=60_000, allow_behind=True)
+    assert (await viewer.get(f"{path}/speed?within=x")).status_code == 400
+    console.analytics.speeds[MSGID].appkey = "another"
+    assert (await viewer.get(f"{path}/speed")).status_code == 404
+    console.analytics.speeds[MSGID] = PushSpeedResponse(appkey=appkey, within_ms=6000)
+    assert "Nothing is sent yet" in text_of(await viewer.get(f"{path}/speed"))
 
 
 async def test_the_list_goes_on_beyond_its_first_page(console: ConsoleInstallation) -> None:

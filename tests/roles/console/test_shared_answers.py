@@ -32,7 +32,7 @@ class CountingAnalytics:
             raise UnavailableError("away")
         return answer
 
-    AuditPush = AuditDevice = AuditActions = Statistics = LatestPushes = _answer
+    AuditPush = AuditDevice = AuditActions = Statistics = LatestPushes = PushSpeed = _answer
 
 
 async def test_the_same_question_is_asked_once_in_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,4 @@
+-- How many milliseconds after the push each device had its first outcome of each kind.
+SELECT kind, toUInt64(greatest(0, toUnixTimestamp64Milli(min(time)) - {begins_ms:Int64})) AS after_ms FROM deliveries
+WHERE appkey = {appkey:String} AND msgid BETWEEN {first:UInt64} AND {last:UInt64} AND kind IN {kinds:Array(String)}
+GROUP BY kind, msgid, partition, number

@@ -1,0 +1,102 @@
+"""The form of an app's settings: its fields as the app has them, and the change that a sent form asks for.
+
+Values are checked by the registry, as those of `carillon app set` are; here only what is no number or choice at all.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from protos.registry.v1.apps_pb2 import (
+    APNS_ENVIRONMENT_BOTH,
+    APNS_ENVIRONMENT_PRODUCTION,
+    APNS_ENVIRONMENT_SANDBOX,
+    PLATFORM_IOS,
+    App,
+    Quotas,
+)
+from protos.registry.v1.registry_pb2 import AllowFromChange, ApnsKeyChange, QuotasChange, UpdateAppRequest
+from services.runtime.errors import InputError
+
+Form = Mapping[str, str]
+
+QUOTAS = tuple(Quotas.DESCRIPTOR.fields_by_name)
+ENVIRONMENTS = MappingProxyType(
+    {
+        "production": APNS_ENVIRONMENT_PRODUCTION,
+        "sandbox": APNS_ENVIRONMENT_SANDBOX,
+        "both": APNS_ENVIRONMENT_BOTH,
+    }
+)
+_UNITS_S = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
+_MAX_DIGITS = 15
+_REMOVE = "remove"
+
+
+def form_of(app: App) -> dict[str, str]:
+    """Return the fields of the form. The key for Apple itself is not among them."""
+    unit = next(unit for unit, length in _UNITS_S.items() if app.default_period_s % length == 0)
+    fields = {
+        "name": app.name,
+        "period": str(app.default_period_s // _UNITS_S[unit]),
+        "period_unit": unit,
+        "acks": "on" if app.ack_info_enabled else "off",
+        "allow_from": "\n".join(app.allow_from),
+    }
+    fields |= {name: str(getattr(app.quotas, name) or "") for name in QUOTAS}
+    if app.platform == PLATFORM_IOS:
+        names = {number: name for name, number in ENVIRONMENTS.items()}
+        fields |= {"key_id": app.apns.key_id, "apple_team": app.apns.team_id, "topic": app.apns.topic or app.package}
+        fields["environment"] = names.get(app.apns.environment, "production")
+    return fields
+
+
+def change_of(app: App, form: Form, *, with_quotas: bool) -> UpdateAppRequest:
+    """Return the change. InputError: a field is no number, or no choice of the form."""
+    change = UpdateAppRequest(
+        appkey=app.appkey,
+        name=form.get("name", "").strip(),
+        default_period_s=_period_s(form),
+        allow_from=AllowFromChange(networks=form.get("allow_from", "").replace(",", " ").split()),
+    )
+    if app.platform == PLATFORM_IOS:
+        if (apns := _apns_change(app, form)) is not None:
+            change.apns.CopyFrom(apns)
+    else:
+        change.ack_info_enabled = form.get("acks") == "on"
+    if with_quotas:
+        change.quotas.CopyFrom(QuotasChange(**{name: _number(name, form.get(name, "")) for name in QUOTAS}))
+    return change
+
+
+def _period_s(form: Form) -> int:
+    length = _UNITS_S.get(form.get("period_unit", ""))
+    if length is None:
+        raise InputError("choose a unit of the time to live")
+    return _number("the time to live", form.get("period", "")) * length
+
+
+def _number(name: str, text: str) -> int:
+    """Return a whole number; nothing is 0."""
+    digits = text.strip().replace(",", "")
+    if digits and not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS):
+        raise InputError(f"{name} must be a whole number")
+    return int(digits or 0)
+
+
+def _apns_change(app: App, form: Form) -> ApnsKeyChange | None:
+    """Return what is to change about the key for Apple; None for an app that has none and gets none."""
+    if form.get("apns") == _REMOVE:
+        return ApnsKeyChange(remove=True)
+    pem, key_id, team_id = (form.get(name, "").strip() for name in ("pem", "key_id", "apple_team"))
+    if not (app.HasField("apns") or pem or key_id or team_id):
+        return None
+    environment = ENVIRONMENTS.get(form.get("environment", ""))
+    if environment is None:
+        raise InputError("choose an environment of Apple")
+    return ApnsKeyChange(
+        pem=f"{pem}\n" if pem else None,
+        key_id=key_id or None,
+        team_id=team_id or None,
+        topic=form.get("topic", "").strip() or None,
+        environment=environment,
+    )

@@ -1,0 +1,75 @@
+"""How fast a push was: times within which devices had their first outcome of each kind, and the steps of a chart."""
+
+from pathlib import Path
+
+import pytest
+
+from analytics.store.clickhouse import ClickHouse
+from protos.analytics.v1.analytics_pb2 import PushSpeedRequest, SpeedLine
+from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
+from protos.push.v1.push_pb2 import Kind
+from services.runtime.errors import InputError, NotFoundError
+from services.runtime.log.sqlite.log import SqliteLog
+from tests.roles.analytics.records import T0, app_outcomes, outcomes, send, started
+from tests.roles.analytics.service import running_service
+
+SENT, RECEIVED, SHOWN = Outcome.OUTCOME_KIND_SENT, Outcome.OUTCOME_KIND_RECEIVED, Outcome.OUTCOME_KIND_SHOWN
+HOUR_MS = 3_600_000
+
+
+async def test_the_first_outcome_of_each_device_counts(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        await log.append(
+            [
+                send(1000, time_ms=T0),
+                started(1000, 1, range(1, 11)),
+                started(1000, 2, [1]),
+                outcomes(
+                    1,
+                    *(app_outcomes(1000, [number], SENT, T0 + 100 * number) for number in range(1, 11)),
+                    app_outcomes(1000, [1, 2], SENT, T0 + 2 * HOUR_MS),
+                    app_outcomes(1000, range(1, 10), RECEIVED, T0 + 2500),
+                    app_outcomes(1000, [10], RECEIVED, T0 + HOUR_MS),
+                    app_outcomes(1000, [1], SHOWN, T0 - 5),
+                    app_outcomes(1000, [3], Outcome.OUTCOME_KIND_FAILED, T0 + 1),
+                ),
+                outcomes(
+                    2,
+                    app_outcomes(1000, [1], SENT, T0 + 450),
+                    app_outcomes(1000, [1], RECEIVED, T0 + 2500),
+                    seed="other",
+                ),
+            ]
+        )
+        speed = await analytics.PushSpeed(PushSpeedRequest(msgid=1000))
+        assert (speed.begins_ms, speed.within_ms, speed.step_ms) == (T0, 6000, 100)
+        sent, received, shown = speed.lines
+        assert list(sent.steps)[:12] == [0, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 0]
+        assert (sent.event, sent.devices, sent.half_ms, sent.all_ms) == ("sent", 11, 500, 1000)
+        assert (received.devices, received.half_ms, received.all_ms) == (11, 2500, HOUR_MS)
+        assert (sum(received.steps), received.steps[25]) == (10, 10)
+        assert shown == SpeedLine(event="shown", devices=1, steps=[1] + [0] * 59)
+        longer = await analytics.PushSpeed(PushSpeedRequest(msgid=1000, within_ms=6 * HOUR_MS))
+        assert (longer.step_ms, list(longer.ranges_ms)) == (360_000, [6000, 60_000, 600_000, HOUR_MS, 6 * HOUR_MS])
+        assert [line.steps[10] for line in longer.lines] == [0, 1, 0]
+
+
+async def test_a_message_of_a_list_and_what_cannot_be_asked(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        await log.append(
+            [
+                send(1000, id_count=2, kind=Kind.KIND_UNICAST),
+                outcomes(1, app_outcomes(1000, [1], SENT, T0 + 70_000), app_outcomes(1001, [2], SENT, T0 + 10)),
+                send(5000),
+            ]
+        )
+        whole, second = [await analytics.PushSpeed(PushSpeedRequest(msgid=msgid)) for msgid in (1000, 1001)]
+        assert [(speed.lines[0].devices, speed.within_ms) for speed in (whole, second)] == [(2, 600_000), (1, 6000)]
+        waiting = await analytics.PushSpeed(PushSpeedRequest(msgid=5000))
+        assert (list(waiting.lines), waiting.within_ms) == ([], 6000)
+        with pytest.raises(NotFoundError):
+            await analytics.PushSpeed(PushSpeedRequest(msgid=7))
+        with pytest.raises(InputError):
+            await analytics.PushSpeed(PushSpeedRequest(msgid=1000, within_ms=2**40))
