@@ -19,6 +19,9 @@ def left_out(broker: Broker, ledger: Ledger) -> Iterator[str]:
             continue
         audience = BitMap.deserialize(fact.started.audience)
         for name in ledger.targets.get(fact.msgid, ()):
+            if name not in places:
+                yield f"lost: device {name} was registered and is not in the log"
+                continue
             partition, number = places[name]
             if partition == fact.partition and number not in audience:
                 yield f"audience: device {number} of partition {partition} is not in that of push {fact.msgid}"

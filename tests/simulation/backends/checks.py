@@ -19,7 +19,6 @@ from tests.simulation.backends.log_reading import messages
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation, process_name
 from tests.simulation.kernel.log.broker import Broker
-from tests.simulation.kernel.log.client import SimulatedLog
 
 ROLES = ("registry", "targeting", "scheduling", "delivery")
 _POLL_S = 0.5
@@ -58,7 +57,7 @@ def answered_and_lost(installation: Installation, ledger: Ledger) -> list[str]:
 
 async def replays_unequal(installation: Installation, hosts: Sequence[RoleHost]) -> list[str]:
     """Return the instances whose state differs from one rebuilt from the log, the states left at crashes included."""
-    log = SimulatedLog(installation.broker)
+    log = installation.log()
     findings = []
     for host in hosts:
         for compared in await host.verify(log):

@@ -6,7 +6,7 @@ from random import Random
 
 from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from tests.simulation.backends.situations import situation_of
-from tests.simulation.kernel.fault_lists import owner_faults, split_faults, swarm_faults
+from tests.simulation.kernel.fault_lists import archive_faults, owner_faults, split_faults, swarm_faults
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.installation import process_name, standby_name
 
@@ -25,6 +25,9 @@ _STANDBY = 0.7
 
 _SPLIT = 0.4
 """Share of the worlds with owners in which a part of the hosts does not reach a part of the log for a while."""
+
+_ARCHIVED = 0.25
+"""Share of the worlds without a situation in which old records are archived."""
 
 _FEW_FAULTS = (0, 1, 1, 2, 3)
 _ROLES = ("registry", "targeting", "scheduling", "delivery")
@@ -90,6 +93,15 @@ def faults_of(seed: int, mean: int) -> list[Fault]:
     """Return the faults of a seed: those of its situation, up to twice the mean in a long world, else a few."""
     if (situation := situation_of(seed)) is not None:
         return list(situation.faults) if mean else []
+    return sorted([*_usual_faults(seed, mean), *_archiving(seed, mean)], key=lambda fault: fault.at_s)
+
+
+def _archiving(seed: int, mean: int) -> list[Fault]:
+    plan, random = plan_of(seed), Random(f"{seed}/archive")
+    return archive_faults(random, plan.hosts, plan.load_s) if mean and random.random() < _ARCHIVED else []
+
+
+def _usual_faults(seed: int, mean: int) -> list[Fault]:
     plan, random = plan_of(seed), Random(f"{seed}/faults")
     count = random.randrange(2 * mean + 1) if plan.load_s == _LONG_S else min(random.choice(_FEW_FAULTS), 2 * mean)
     if not plan.has_owners or not mean:
@@ -97,7 +109,7 @@ def faults_of(seed: int, mean: int) -> list[Fault]:
     changes = owner_faults(random, plan.owners, random.choice((1, 2, 4)), plan.load_s)
     others = swarm_faults(random, plan.hosts, random.choice((0, 0, count)), plan.load_s)
     others += split_faults(random, plan.hosts, plan.load_s) if random.random() < _SPLIT else []
-    return sorted([*changes, *others], key=lambda fault: fault.at_s)
+    return [*changes, *others]
 
 
 def _with_owners(plan: Plan, random: Random, share: float) -> Plan:

@@ -16,7 +16,7 @@ from tests.simulation.backends.fact_checks import BOUND_MS, StoredFacts, fact_fi
 from tests.simulation.backends.final_states import final_states
 from tests.simulation.backends.plan import faults_of, plan_of
 from tests.simulation.backends.successions import not_taken_over
-from tests.simulation.kernel.faults import Fault, Faults
+from tests.simulation.kernel.faults import Fault, Faults, needs_archive
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation, process_name, standby_name
 from tests.simulation.kernel.latency import Latency
@@ -55,7 +55,14 @@ class Backends:
         broker = Broker(TOPICS, plan.partitions, behaviour, stored.note)
         network = Network(world, Latency(world.random("network delays"), plan.slowness * _NETWORK_S))
         world.loop.threads.delay_s = Latency(world.random("slow threads"), plan.slowness * THREAD_S)
-        installation = Installation(world, broker, network, dict(plan.shards), has_owners=plan.has_owners)
+        installation = Installation(
+            world,
+            broker,
+            network,
+            dict(plan.shards),
+            has_owners=plan.has_owners,
+            has_archive=needs_archive(faults),
+        )
         hosts = [
             RoleHost(installation, role, shard, name, snapshot_s=plan.snapshot_s, **_NO_APNS.get(role.name, {}))
             for role in ROLES

@@ -79,6 +79,18 @@ def split_faults(random: Random, hosts: Sequence[str], until_s: float) -> list[F
     return [Fault(at_s, "log_half_cut_off", host, lasts_s, half) for host in hosts if random.random() < _OF_PART]
 
 
+def archive_faults(random: Random, hosts: Sequence[str], until_s: float) -> list[Fault]:
+    """Return faults that archive old records several times; a host that then loses its files needs the archive."""
+    faults = [
+        Fault(
+            random.uniform(0.4, 1) * until_s, "archive", "", random.choice((0.2, 1, 4)), random.choice(_ARCHIVER_POINTS)
+        )
+        for _ in range(random.randint(1, 4))
+    ]
+    rebuilt = Fault(random.uniform(0.5, 1) * until_s, random.choice(("lose_disk", "upgrade")), random.choice(hosts))
+    return [*faults, *random.choice(((), (rebuilt,)))]
+
+
 def _half(random: Random) -> str:
     """Return a name for half of the log's partitions."""
     return str(random.randrange(1000))
@@ -137,6 +149,7 @@ _OWNER_WEIGHTS: Mapping[str, int] = {
     "log_faults": 1,
     "slow_reads": 3,
 }
+_ARCHIVER_POINTS = (*[""] * 6, *(point for point in Point if point.startswith("segment") and "partly" not in point))
 _RARE = ("fill_disk", "upgrade", "set_clock", "drift_clock")
 _AMOUNTS: Mapping[str, Callable[[Random], float]] = {
     "kill_after_steps": lambda random: float(random.randrange(3000)),

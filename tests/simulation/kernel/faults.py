@@ -1,11 +1,12 @@
 """Faults: what goes wrong in a world, when, and where. `fault_lists.py` makes lists of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation
+from tests.simulation.kernel.log.archiving import ARCHIVER, Archiving
 
 _MILLISECONDS = 1000
 _SLOW_READ_S, _SLOW_HALF_READ_S = 0.5, 1.5
@@ -22,6 +23,11 @@ class Fault:
     other: str = ""
 
 
+def needs_archive(faults: Iterable[Fault]) -> bool:
+    """Return whether records are archived in a world with these faults."""
+    return any(fault.kind == "archive" for fault in faults)
+
+
 class Faults:
     """Injects faults into an installation. Each public method but `inject` and `heal` is a kind of fault."""
 
@@ -30,6 +36,7 @@ class Faults:
         self._world = installation.world
         self._hosts = {host.name: host for host in hosts}
         self._behaviour = installation.broker.behaviour
+        self._archiving = Archiving(installation)
         self._is_over = False
 
     def inject(self, faults: Sequence[Fault]) -> None:
@@ -144,8 +151,17 @@ class Faults:
         self._behaviour.fault_rate = 0.5
         self._later(fault.amount, lambda: setattr(self._behaviour, "fault_rate", 0.0))
 
+    def archive(self, fault: Fault) -> None:
+        """Move records older than `amount` seconds out of the log into the archive.
+
+        The process that does so is killed at the crash point `other`, where one is given.
+        """
+        if fault.other:
+            self._world.crash_at(fault.other, ARCHIVER)
+        self._archiving.start(fault.amount)
+
     def resets(self, fault: Fault) -> None:
-        """Let a fifth of the connections break for `amount` seconds."""
+        """Let a fifth of the messages between processes break their connections instead, for `amount` seconds."""
         network = self._installation.network
         network.reset_rate = 0.2
         self._later(fault.amount, lambda: setattr(network, "reset_rate", 0.0))

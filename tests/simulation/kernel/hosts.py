@@ -20,7 +20,6 @@ from services.runtime.projection.replay import ReplayComparison, copy_state
 from services.runtime.rpc.server import Server as GrpcServer
 from tests.simulation.kernel.disk import FULL, Disk
 from tests.simulation.kernel.installation import Installation, process_name
-from tests.simulation.kernel.log.client import SimulatedLog
 from tests.simulation.kernel.network.channels import Network, Server
 from tests.simulation.kernel.process import Process
 from tests.simulation.kernel.world import LoggedError
@@ -211,7 +210,7 @@ class RoleHost:
 
     async def _serve(self, process: Process, disk: Disk, ready: asyncio.Event) -> None:
         installation = self._installation
-        log, keys = SimulatedLog(installation.broker), installation.keys.only(self.role.keys)
+        log, keys = installation.log(), installation.keys.only(self.role.keys)
         health = Health(self.clock)
         async with context_on(log, self.clock, installation.peers(), keys, health) as context:
             settings = self.settings(disk.path)

@@ -6,7 +6,9 @@ from typing import cast
 from services.domain.master_key import MasterKey
 from services.domain.role_addresses import HAZARDOUS, ROLES_WITH_STANDBYS
 from services.domain.topics import TOPICS
-from services.runtime.log.port import Partition
+from services.runtime.log.archive.directory import ArchiveDirectory
+from services.runtime.log.archive.log import ArchivedLog
+from services.runtime.log.port import Log, Partition
 from services.runtime.ownership.directory import InstanceDirectory
 from services.runtime.rpc.channel import Channel
 from services.runtime.rpc.owner_channel import OwnerChannel
@@ -22,6 +24,7 @@ class Installation:
     """What the instances of one simulated installation share. `shards` is the number of instances by role.
 
     With `has_owners` processes of roles with standbys own their partitions by the log, and callers find them there.
+    With `has_archive` all of them read the archive of the log too, a directory that is never lost.
     """
 
     world: World
@@ -30,6 +33,7 @@ class Installation:
     shards: dict[str, int]
     keys: MasterKey = field(default_factory=lambda: MasterKey(bytes(32)))
     has_owners: bool = False
+    has_archive: bool = False
 
     def __post_init__(self) -> None:
         self._directory = InstanceDirectory()
@@ -44,7 +48,14 @@ class Installation:
 
     async def follow_owners(self) -> None:
         """Find the owners for the world's own code, until cancelled."""
-        await self._directory.run(SimulatedLog(self.broker))
+        await self._directory.run(self.log())
+
+    def log(self) -> Log:
+        """Return a client of the log, for a process or for the world's own code."""
+        return self.archived_log() if self.has_archive else SimulatedLog(self.broker)
+
+    def archived_log(self) -> ArchivedLog:
+        return ArchivedLog(SimulatedLog(self.broker), ArchiveDirectory(self.world.directory / "archive"))
 
     def partitions(self) -> list[Partition]:
         """Return all partitions of the log."""

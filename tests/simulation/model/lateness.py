@@ -16,30 +16,33 @@ backlog comes in windows of 16, each of which may take as long, because one of t
 _WINDOW = 16
 
 
-def late(observed: Observations, calm_ms: Sequence[tuple[int, int]]) -> Iterator[Violation]:
+def late(observed: Observations, calm_ms: Sequence[tuple[int, int]], slowness: int = 1) -> Iterator[Violation]:
     """Return what was late: pushes that are due, commands for them, and their showing on devices that were there.
 
-    `calm_ms`: from when until when nothing was broken.
+    `calm_ms`: from when until when nothing was broken. `slowness`: how many times longer than BOUND_MS things may take.
     """
+    bound_ms = slowness * BOUND_MS
     for push, appkey, sent in observed.pushes():
         msgid = sent.send.msgid
         due_ms = push.answered_ms + push.delay_s * 1000
         until_ms = next((ended for begun, ended in calm_ms if begun <= push.begun_ms < ended), 0)
-        if due_ms + BOUND_MS < min(sent.time_ms, until_ms):
+        if due_ms + bound_ms < min(sent.time_ms, until_ms):
             yield Violation("late", f"{push.kind} was sent {sent.time_ms - due_ms} ms after it was due", (msgid,))
         if push.qps or push.cancel is not None:
             continue
         for each, number in observed.history.audience(msgid):
             client = observed.client(appkey, number)
-            if client is not None and _is_late(client, push, each, max(sent.time_ms, push.begun_ms), until_ms):
+            if client is not None and _is_late(
+                client, push, each, max(sent.time_ms, push.begun_ms), until_ms, bound_ms
+            ):
                 yield Violation("late", f"{client.name} was reachable, and did not show {push.kind} in time", (each,))
 
 
-def _is_late(client: Client, push: Push, msgid: int, sent_ms: int, until_ms: int) -> bool:
+def _is_late(client: Client, push: Push, msgid: int, sent_ms: int, until_ms: int, bound_ms: int) -> bool:
     shown = client.shown.get(msgid)
     for begun_ms, ended_ms in windows(client.reachable):
         before = sum(begun_ms <= other.time_ms < shown.time_ms for other in client.shown.values()) if shown else 0
-        deadline_ms = max(begun_ms, sent_ms) + BOUND_MS * (1 + before // _WINDOW * (sent_ms < begun_ms))
+        deadline_ms = max(begun_ms, sent_ms) + bound_ms * (1 + before // _WINDOW * (sent_ms < begun_ms))
         if deadline_ms < min(ended_ms, until_ms, sent_ms + push.period_s * 1000):
             return shown is None or shown.time_ms > deadline_ms
     return False

@@ -73,6 +73,16 @@ BUGS: Sequence[PlantedBug] = (
         ("services.registry.tenure:RegistryTenure.check", "self._devices.check()", "return"),
     ),
     planted_bug(
+        "trimmed-before-archived",
+        "old records are removed from the log before the archive has them",
+        "installation",
+        (
+            "services.runtime.log.archive.archiver:Archiver._archive_records",
+            "    reached(Point.SEGMENT_READ)\n",
+            "    await self._log.trim(partition, end)\n    reached(Point.SEGMENT_READ)\n",
+        ),
+    ),
+    planted_bug(
         "app-directory-dies",
         "the task of a directory ends silently when the log does not answer once",
         "installation",

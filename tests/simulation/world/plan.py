@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from services.domain.role_addresses import ROLES_WITH_STANDBYS
-from tests.simulation.kernel.fault_lists import owner_faults, rare_faults, split_faults, swarm_faults
+from tests.simulation.kernel.fault_lists import archive_faults, owner_faults, rare_faults, split_faults, swarm_faults
 from tests.simulation.kernel.faults import Fault, Faults
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation, process_name, standby_name
@@ -18,10 +18,15 @@ STATEFUL = ("registry", "targeting", "scheduling", "delivery")
 
 _COUNTS = (0, 1, 2, 4, 8)
 _PACES = (1.0, 1.0, 5.0, 20.0, 20.0)
+_LOG_SLOWNESS = (1, 1, 1, 10, 30)
+_NETWORK_SLOWNESS = (1, 1, 1, 5)
 _OPERATOR_FAULTS = ("pause_app", "rotate_secret", "revoke_key")
 _CLIENT_FAULTS = ("reset_connections", "lose_connections")
 _LEFT_OUT = frozenset({"set_clock"})
 """A kind of fault that `more_faults` makes."""
+
+_ARCHIVED = 0.25
+"""Share of the worlds with faults in which old records are archived."""
 
 _CALM = 0.6
 """Share of the worlds without random faults that have no fault at all."""
@@ -41,7 +46,8 @@ class Plan:
     """One world. `processes`: the number of instances by role. `rate`: requests a second while `load_s` lasts.
 
     `has_owners` as for Installation: each shard of a role with standbys has one then. `pace`: how many times longer
-    than usual the clients wait between two actions.
+    than usual the clients wait between two actions. `log_slowness` and `network_slowness`: how many times longer than
+    usual the log and the network between the processes take.
     """
 
     partitions: int
@@ -53,6 +59,17 @@ class Plan:
     has_ios: bool
     has_owners: bool = False
     pace: float = 1.0
+    log_slowness: int = 1
+    network_slowness: int = 1
+
+    @property
+    def is_slow(self) -> bool:
+        return self.log_slowness > 1 or self.network_slowness > 1
+
+    @property
+    def lateness(self) -> int:
+        """How many times later than usual a push may be."""
+        return 4 if self.is_slow else 1
 
     @property
     def hosts(self) -> Sequence[str]:
@@ -146,10 +163,17 @@ class WorldFaults(Faults):
 
 
 def plan_of(seed: int) -> Plan:
-    """Return the plan of a seed. In some worlds little happens at a time, over the longer."""
-    plan = _usual_plan(seed)
+    """Return the plan of a seed. In some worlds little happens at a time, over the longer; in some all takes longer."""
+    plan, slowness = _usual_plan(seed), Random(f"{seed}/slowness")
     pace = 1.0 if _is_cut_off(seed) else Random(f"{seed}/pace").choice(_PACES)
-    return replace(plan, pace=pace, rate=plan.rate / pace, load_s=plan.load_s * pace)
+    return replace(
+        plan,
+        pace=pace,
+        rate=plan.rate / pace,
+        load_s=plan.load_s * pace,
+        log_slowness=slowness.choice(_LOG_SLOWNESS),
+        network_slowness=slowness.choice(_NETWORK_SLOWNESS),
+    )
 
 
 def _usual_plan(seed: int) -> Plan:
@@ -226,6 +250,8 @@ def more_faults(seed: int, plan: Plan) -> list[Fault]:
     if random.random() < 0.2:
         role, others = random.choice(STATEFUL), (1, 2)
         faults.append(Fault(random.uniform(0, plan.load_s), "reshard", role, float(random.choice(others))))
+    if random.random() < _ARCHIVED:
+        faults += archive_faults(random, plan.hosts, plan.load_s)
     return faults
 
 

@@ -22,12 +22,11 @@ from services.domain.topics import TOPICS
 from services.runtime.errors import CarillonError
 from testkit.installation.app_server import AppCredentials
 from tests.simulation.kernel.clock import START_MS
-from tests.simulation.kernel.faults import Fault
+from tests.simulation.kernel.faults import Fault, needs_archive
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation, process_name, standby_name
 from tests.simulation.kernel.latency import Latency
 from tests.simulation.kernel.log.broker import Behaviour, Broker
-from tests.simulation.kernel.log.client import SimulatedLog
 from tests.simulation.kernel.network.channels import Network
 from tests.simulation.kernel.world import World
 from tests.simulation.model.acknowledgements import acknowledged_and_sent
@@ -51,7 +50,7 @@ from tests.soak.pushes import PushGenerator
 from tests.soak.senders import Senders
 from tests.soak.settled_checks import LIVE_REPLAYS, SETTLE_S, SettledChecks
 
-_NETWORK_S = 0.001
+_LOG_S, _NETWORK_S = 0.001, 0.001
 _INTERNET_S = 0.02
 _RETRY_S = 0.5
 _NEVER_MS = 2**62
@@ -93,16 +92,18 @@ class Simulation:
         self._world = world
         self._plan = plan
         self._faults = faults
-        self._broker = Broker(TOPICS, plan.partitions, Behaviour(world.random("log")), world.note_stored, self._now_ms)
-        self._network = Network(world, Latency(world.random("network delays"), _NETWORK_S))
+        behaviour = Behaviour(world.random("log"), plan.log_slowness * _LOG_S)
+        self._broker = Broker(TOPICS, plan.partitions, behaviour, world.note_stored, self._now_ms)
+        self._network = Network(world, Latency(world.random("network delays"), plan.network_slowness * _NETWORK_S))
         shards = {**plan.processes, "analytics": 1}
-        self._installation = Installation(world, self._broker, self._network, shards, has_owners=plan.has_owners)
+        self._installation = Installation(world, self._broker, self._network, shards)
+        self._installation.has_owners, self._installation.has_archive = plan.has_owners, needs_archive(faults)
         self._edges, self._gateways = edge_listeners(), gateway_listeners(world.random("gateways"))
         self._machines: dict[str, RoleHost] = {}
         self._running: list[asyncio.Task[None]] = []
         self._ledger = Ledger(self._record, self._now_ms)
         self._calm_ms: list[tuple[int, int]] = [] if faults else [(0, _NEVER_MS)]
-        self._log = SimulatedLog(self._broker)
+        self._log = self._installation.log()
         self._registry = RegistryServiceStub(self._installation.client_peers().all("registry")[0])
         self._internet_s = Latency(world.random("internet"), _INTERNET_S)
         self._apple = SimulatedApple(world, self._ledger, self._internet_s) if plan.has_ios else None
@@ -132,7 +133,7 @@ class Simulation:
             found += await ios.checked(observed, history.reasons, self._interface("v2"))
         found += [*concluded_twice(observed), *expired_and_sent(observed)]
         found += acknowledged_and_sent(gateways.frames, self._must_know)
-        found += late(observed, self._calm_ms)
+        found += late(observed, self._calm_ms, self._plan.lateness)
         await devices.close()
         found += await self._stopped()
         await asyncio.gather(*self._running)
@@ -236,7 +237,7 @@ class Simulation:
         sending = asyncio.create_task(senders.send_continuously(self._plan.rate, partial(devices.targets, ios_tokens)))
         anew = asyncio.create_task(devices.reinstall())
         begun_s, begun_ms = self._world.loop.time(), self._now_ms()
-        self._ledger.is_fault_free = not self._faults
+        self._ledger.is_fault_free = not self._faults and not self._plan.is_slow
         if self._faults:
             self._calm_ms = [(begun_ms, begun_ms + int(min(fault.at_s for fault in self._faults) * 1000))]
         faults.inject([replace(fault, at_s=begun_s + fault.at_s) for fault in self._faults])

@@ -57,7 +57,10 @@ class Behaviour:
 
 
 class _Stored:
-    """The records of one partition; None in place of those that compaction has removed."""
+    """The records of one partition by their offsets; None in place of those that compaction has removed.
+
+    Clients are given none before the offset `first`; checks see these too.
+    """
 
     __slots__ = ("first", "latest", "records", "replaced", "times_ms")
 
@@ -70,7 +73,7 @@ class _Stored:
 
     @property
     def end(self) -> int:
-        return self.first + len(self.records)
+        return len(self.records)
 
 
 class _Slow(NamedTuple):
@@ -211,19 +214,18 @@ class Broker:
         reached: dict[Partition, int] = {}
         for partition, start in positions.items():
             stored = self._of(partition)
-            at = start - stored.first
+            at = start
             while at < len(stored.records) and len(found) < limit:
                 record = stored.records[at]
                 if record is not None:
                     found.append(record)
                 at += 1
-                reached[partition] = stored.first + at
+                reached[partition] = at
         return found, reached
 
     def stored_ms(self, record: Record) -> int:
         """Return when a record was stored, which no wrong clock changes."""
-        stored = self._of(Partition(record.topic, record.partition))
-        return stored.times_ms[record.offset - stored.first]
+        return self._of(Partition(record.topic, record.partition)).times_ms[record.offset]
 
     def first(self, partition: Partition) -> int:
         return self._of(partition).first
@@ -232,18 +234,17 @@ class Broker:
         return self._of(partition).end
 
     def records(self, partition: Partition) -> list[Record]:
-        """Return all records that are stored."""
+        """Return all records that were stored, without those that compaction has removed."""
         return [record for record in self._of(partition).records if record is not None]
 
     def last(self, partition: Partition) -> Record | None:
-        return next((record for record in reversed(self._of(partition).records) if record is not None), None)
+        stored = self._of(partition)
+        return next((record for record in reversed(stored.records[stored.first :]) if record is not None), None)
 
     def trim(self, partition: Partition, before: int) -> None:
         """Remove the records before an offset, as retention does."""
         stored = self._of(partition)
-        count = max(0, min(before, stored.end) - stored.first)
-        del stored.records[:count], stored.times_ms[:count]
-        stored.first += count
+        stored.first = max(stored.first, min(before, stored.end))
 
     def listen(self, on_grown: OnGrown) -> Callable[[], object]:
         """Call the function with each partition that has grown; return a function that ends this."""
@@ -261,8 +262,7 @@ class Broker:
     @staticmethod
     def _compact(stored: _Stored) -> None:
         for offset in stored.replaced:
-            if offset >= stored.first:
-                stored.records[offset - stored.first] = None
+            stored.records[offset] = None
         stored.replaced.clear()
 
 

@@ -9,7 +9,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from services.runtime.errors import ConflictError, InputError, UnavailableError
 from services.runtime.log.batcher import Batcher, ByteBudget
-from services.runtime.log.port import MAX_WAITING_BYTES, NewRecord, Partition, Record, checked_size
+from services.runtime.log.port import (
+    MAX_WAITING_BYTES,
+    NewRecord,
+    Partition,
+    Record,
+    TrimmedError,
+    checked_size,
+    trimmed,
+)
 from tests.simulation.kernel.log.broker import Attempt, Broker
 
 TIMEOUT_S = 30.0
@@ -50,10 +58,7 @@ class SimulatedLog:
 
     async def open(self, starts: Mapping[Partition, int]) -> "SimulatedReader":
         await self._answered(starts)
-        for partition, start in starts.items():
-            first, end = self._broker.first(partition), self._broker.end(partition)
-            if not first <= start <= end:
-                raise ConflictError(f"{partition} holds offsets {first} to {end}, but {start} was asked for")
+        check_held(self._broker, starts)
         number = len(self._readers)
         reader = self._readers[number] = SimulatedReader(self._broker, starts, self._timeout_s)
         return reader
@@ -72,6 +77,11 @@ class SimulatedLog:
 
     async def check_writable(self) -> None:
         await self._answered()
+
+    async def trim(self, partition: Partition, before: int) -> None:
+        """Remove the records before an offset; readers that have not read them raise TrimmedError."""
+        await self._answered([partition])
+        self._broker.trim(partition, before)
 
     async def close(self) -> None:
         if self._closed:
@@ -153,10 +163,7 @@ class SimulatedReader:
                 raise UnavailableError("the connection to the log was lost")
             if not (behind := self._behind()):
                 continue
-            for partition, start in behind.items():
-                first, end = self._broker.first(partition), self._broker.end(partition)
-                if not first <= start <= end:
-                    raise ConflictError(f"{partition} holds offsets {first} to {end}, but {start} was asked for")
+            check_held(self._broker, behind)
             records, reached = self._broker.page(behind, self._broker.page_size(max_records, behind))
             for partition, position in reached.items():
                 del self._positions[partition]
@@ -189,3 +196,13 @@ async def answered(broker: Broker, timeout_s: float, partitions: Collection[Part
         waited_s += RETRY_S
         if waited_s >= timeout_s:
             raise UnavailableError(f"the log does not answer within {timeout_s:g} s")
+
+
+def check_held(broker: Broker, positions: Mapping[Partition, int]) -> None:
+    """TrimmedError: a position lies before the first record that the log holds. ConflictError: behind the last one."""
+    for partition, start in positions.items():
+        first, end = broker.first(partition), broker.end(partition)
+        if start < first:
+            raise TrimmedError(trimmed(partition, start, first))
+        if start > end:
+            raise ConflictError(f"{partition} ends at {end}, but {start} was asked for")

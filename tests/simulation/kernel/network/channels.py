@@ -127,6 +127,13 @@ class Network:
         """Return whether a process answers at this name."""
         return any(server.process.is_alive for server in self._servers.get(target, ()))
 
+    def is_reset(self, source: str, target: str) -> bool:
+        """Return whether the connection of a stream breaks with the message that is sent now."""
+        if not self.reset_rate or self._random.random() >= self.reset_rate:
+            return False
+        self.world.trace.event("stream reset", source=source, target=target)
+        return True
+
     def opened(self, stream: Stream) -> Callable[[], object]:
         """Note a stream, so that it can break; return a function that notes its end."""
         self._numbers += 1

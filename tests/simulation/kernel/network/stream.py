@@ -32,6 +32,10 @@ class Carrier(Protocol):
         """Return when a message that is sent now arrives."""
         ...
 
+    def is_reset(self, source: str, target: str) -> bool:
+        """Return whether the connection of a stream breaks with the message that is sent now."""
+        ...
+
     def opened(self, stream: "Stream") -> Callable[[], object]:
         """Note a stream, so that it can break; return a function that notes its end."""
         ...
@@ -123,6 +127,9 @@ class Stream:
     async def _send(self, requests: AsyncIterator[Any]) -> None:
         try:
             async for request in requests:
+                if self._carrier.is_reset(self.client, self.server):
+                    self.break_off()
+                    return
                 self._up.send((type(request), request.SerializeToString()))
         except Exception as error:
             self.break_off()
@@ -133,6 +140,8 @@ class Stream:
         try:
             async with aclosing(handler.stream_stream(aiter(self._up), None)) as responses:
                 async for response in responses:
+                    if self._carrier.is_reset(self.server, self.client):
+                        self.break_off()
                     self._down.send((type(response), response.SerializeToString()))
         except (Exception, asyncio.CancelledError) as error:
             self._down.send(servicer_error(self._method, error))

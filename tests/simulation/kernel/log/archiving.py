@@ -1,0 +1,46 @@
+"""What `carillon archive` does now and then in a world: old records leave the log, and are read from the archive."""
+
+from services.domain.topics import archived_partitions
+from services.runtime.errors import UnavailableError
+from services.runtime.log.archive.archiver import Archiver
+from tests.simulation.kernel.installation import Installation
+from tests.simulation.kernel.process import Process
+from tests.simulation.kernel.world import LoggedError
+
+ARCHIVER = "archiver"
+"""The name of the process."""
+
+_SEGMENT_BYTES = 200
+"""One record, or a few."""
+
+
+class Archiving:
+    """Starts one process after the other; each archives what is old enough, and ends."""
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+        self._world = installation.world
+        self._process: Process | None = None
+
+    def start(self, older_than_s: float) -> None:
+        """Archive the records that are older; a process that has not done so yet is killed."""
+        if self._process is not None:
+            self._process.kill()
+        self._process = self._world.process(ARCHIVER)
+        self._process.start(self._archive(older_than_s))
+
+    async def _archive(self, older_than_s: float) -> None:
+        installation = self._installation
+        archiver = Archiver(
+            installation.archived_log(),
+            self._world.clock(),
+            archived_partitions(installation.broker.partitions),
+            int(older_than_s * 1000),
+            segment_bytes=_SEGMENT_BYTES,
+        )
+        try:
+            self._world.trace.event("archived", records=await archiver.archive_old())
+        except UnavailableError as error:
+            self._world.trace.event("not archived", error=str(error))
+        except Exception as error:
+            self._world.errors.append(LoggedError(ARCHIVER, "records could not be archived", repr(error)))
