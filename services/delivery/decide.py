@@ -122,7 +122,8 @@ def accepts_report(push: StartedPush | None, device: DeviceAddress, msgid: int, 
 def _addresses(push: StartedPush, device: DeviceAddress, msgid: int) -> bool:
     """Whether the device is in the push's audience; not for a broadcast in a forgotten partition."""
     if push.is_listed:
-        return msgid in listed_targets(push.send).get(device.partition, {}).get(device.number, ())
+        listed = listed_targets(push.send, [device.partition])
+        return msgid in listed.get(device.partition, {}).get(device.number, ())
     part = push.part(device.partition)
     return isinstance(part, BitmapAudience) and device.number in part.devices
 

@@ -93,8 +93,8 @@ def requested_push(send: SendPush, offset: int, accepted_ms: int, owned: frozens
         case "everyone" | "filter":
             return RequestedPush(send, offset, accepted_ms, set(owned))
         case "devices":
-            targets = listed_targets(send)
-            return RequestedPush(send, offset, accepted_ms, set(owned.intersection(targets)), targets)
+            targets = listed_targets(send, owned)
+            return RequestedPush(send, offset, accepted_ms, set(targets), targets)
         case "tokens" | "aliases" | None:
             raise ValueError(f"push {send.msgid} has no audience that can be resolved")
         case never:

@@ -1,0 +1,117 @@
+"""What one instance of a role reads and works for, with 1 to 16 instances of it.
+
+    python -m bench.shards --devices 100000
+
+For each kind of work a log is written, and the first of N instances of a role reads it from its first record to its
+end, in a process of its own. `CPU ms` and `MB` are those of that instance; `x` is what all 16 instances take together,
+as a multiple of what one instance takes that does everything: 1 where the work shrinks with the instances, 16 where
+each does all of it. The row `reading` is the floor: a process that reads and decodes what delivery reads.
+"""
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.programs import note
+from bench.shards.instance import READING
+from bench.shards.records import Work
+from services.domain.topics import TOPICS
+from services.runtime.log.sqlite.log import SqliteLog
+
+INSTANCES = (1, 2, 4, 8, 16)
+WORK = {
+    "broadcasts": ("delivery", READING),
+    "multicasts": ("delivery", READING),
+    "lists": ("delivery", READING),
+    "unicasts": ("delivery", READING),
+    "devices": ("registry", "targeting"),
+    "sessions": ("registry", "targeting"),
+}
+"""The kinds of work, which are methods of Work, and the roles that do it."""
+
+
+class Cell(NamedTuple):
+    """What the first of several instances read and took."""
+
+    records: int
+    size: int
+    cpu_ms: int
+
+
+class Row(NamedTuple):
+    """One role at one kind of work; `count` of it were done. `cells` by number of instances."""
+
+    work: str
+    role: str
+    count: int
+    cells: dict[int, Cell]
+
+    @property
+    def together(self) -> float:
+        """The CPU time of all of the most instances, as a multiple of that of a single one."""
+        return INSTANCES[-1] * self.cells[INSTANCES[-1]].cpu_ms / max(1, self.cells[1].cpu_ms)
+
+
+async def written(work: str, path: Path, devices: int) -> int:
+    """Write the log of one kind of work; return how many there are of it."""
+    log = SqliteLog(path, TOPICS)
+    try:
+        count = await getattr(Work(log, devices), work)()
+        assert isinstance(count, int)
+        return count
+    finally:
+        await log.close()
+
+
+def measured(role: str, instances: int, path: Path) -> Cell:
+    """Let the first of so many instances read the log."""
+    with tempfile.TemporaryDirectory(dir=path.parent) as directory:
+        command = [sys.executable, "-m", "bench.shards.instance", role, "0", str(instances), str(path), directory]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return Cell(*map(int, done.stdout.split()))
+
+
+def rows(devices: int, wanted: list[str]) -> list[Row]:
+    found = []
+    for work in wanted:
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "events.db"
+            count = asyncio.run(written(work, path, devices))
+            for role in WORK[work]:
+                found.append(Row(work, role, count, {each: measured(role, each, path) for each in INSTANCES}))
+                note(f"{work} {role}: {found[-1].together:.1f}")
+    return found
+
+
+def shown(found: list[Row]) -> Table:
+    numbers = [f"{heading} {each}" for each in INSTANCES for heading in ("CPU ms", "MB")]
+    table = Table("work", "role", "count", *numbers, "x", box=None)
+    for row in found:
+        cells = [f for each in row.cells.values() for f in (f"{each.cpu_ms:,}", f"{each.size / 1e6:.2f}")]
+        table.add_row(row.work, row.role, f"{row.count:,}", *cells, f"{row.together:.1f}")
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--devices", type=int, default=100_000)
+    parser.add_argument("--work", nargs="*", choices=sorted(WORK), default=list(WORK))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    found = rows(options.devices, options.work)
+    if options.json:
+        print(json.dumps([row._asdict() | {"x": row.together} for row in found]))
+    else:
+        Console(width=160).print(shown(found))
+
+
+if __name__ == "__main__":
+    main()
