@@ -47,11 +47,11 @@ class Cell(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One role at one kind of work; `count` of it were done. `cells` by number of instances."""
+    """One role at one kind of work; `done` says how much of it. `cells` by number of instances."""
 
     work: str
     role: str
-    count: int
+    done: int
     cells: dict[int, Cell]
 
     @property
@@ -93,10 +93,10 @@ def rows(devices: int, wanted: list[str]) -> list[Row]:
 
 def shown(found: list[Row]) -> Table:
     numbers = [f"{heading} {each}" for each in INSTANCES for heading in ("CPU ms", "MB")]
-    table = Table("work", "role", "count", *numbers, "x", box=None)
+    table = Table("work", "role", "done", *numbers, "x", box=None)
     for row in found:
         cells = [f for each in row.cells.values() for f in (f"{each.cpu_ms:,}", f"{each.size / 1e6:.2f}")]
-        table.add_row(row.work, row.role, f"{row.count:,}", *cells, f"{row.together:.1f}")
+        table.add_row(row.work, row.role, f"{row.done:,}", *cells, f"{row.together:.1f}")
     return table
 
 

@@ -128,7 +128,8 @@ class Measured:
 
 async def _delays_ms(log: Log, starts: Mapping[Partition, int], due_ms: Mapping[int, float]) -> list[float]:
     """Return how long after it was due each of the pushes started, once all of them have."""
-    reader, delays_ms = await log.open(starts), []
+    reader = await log.open(starts)
+    delays_ms: list[float] = []
     try:
         while len(delays_ms) < len(due_ms):
             facts = [decode(record) for record in await reader.read()]
@@ -161,13 +162,12 @@ async def measured(bootstrap: str, processes: Measured, rates: list[int], second
 
 
 def shown(rows: list[Row]) -> Table:
-    table = Table(
-        "pushes/s", "started p50 ms", "p99", "longest", "instance %", "reader %", "broker %", "MB/s", box=None
-    )
+    headings = ("pushes/s", "started p50 ms", "p99", "longest", "instance us", "reader us", "broker us", "bytes")
+    table = Table(*headings, box=None)
     for row in rows:
-        percent = (f"{each:.1f}" for each in (row.instance_percent, row.reader_percent, row.broker_percent))
         started_ms = (f"{each:,}" for each in (row.started_p50_ms, row.started_p99_ms, row.started_max_ms))
-        table.add_row(f"{row.rate:,}", *started_ms, *percent, f"{row.mb_per_s:.1f}")
+        each_push = (f"{each:.1f}" for each in (row.instance_us, row.reader_us, row.broker_us))
+        table.add_row(f"{row.rate:,}", *started_ms, *each_push, f"{row.size:.0f}")
     return table
 
 

@@ -135,7 +135,7 @@ class Work:
                 await self._log.append(starts(command, offset, PARTITIONS))
         return count
 
-    async def _fanned_out(self, kind: Kind, audience: Audience, every: int) -> int:
+    async def _fanned_out(self, kind: "Kind.ValueType", audience: Audience, every: int) -> int:
         for _ in range(_FANNED_OUT):
             command = push(self._ids, APP, Places(np.zeros(0, np.uint16), np.zeros(0, np.uint32)), 0)
             command.meta.time_ms = self._clock.now_ms()
