@@ -5,11 +5,12 @@
 Starts `carillon up` on a directory of its own, connects virtual devices, sends signed single-token pushes evenly, and
 takes the time from the first byte of each request to the push frame at the device. The floor is the same client against
 a process that does nothing but pass the frame on: uvicorn for the request, picows for the device, no sign, no log.
+Meanwhile another process writes to the disk alone, as often as the log commits.
 
 The first table also has the 99th percentile of the worst second, the number of seconds in which it exceeds 60 ms, and
 the CPU time of all processes of the service, with what they do after the frame: acknowledgements, outcomes, statistics.
 The second table has that CPU time by process and thread; the third has where the time of a push goes, stage by
-stage.
+stage, over the whole run and in its worst second.
 """
 
 import argparse
@@ -30,9 +31,9 @@ from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 from rich.console import Console
 from rich.table import Table
 
-from bench.end_to_end.measured import Measured, Push, cpu_times_s, percentile
+from bench.end_to_end.measured import Measured, Push, cpu_times_s
 from bench.end_to_end.requests import Requests
-from bench.end_to_end.stages import stage_times_ms
+from bench.end_to_end.stages import stage_rows
 from bench.programs import connected
 from testkit.installation.processes import Installation
 from testkit.ports import free_ports
@@ -113,8 +114,8 @@ async def measure(
 
 def carillon(
     options: argparse.Namespace, data: Path, settings: Mapping[str, str] | None = None
-) -> tuple[Measured, dict[str, list[float]]]:
-    """Measure `carillon up` with these settings; return the result and the times of each stage."""
+) -> tuple[Measured, dict[str, dict[str, float]]]:
+    """Measure `carillon up` with these settings; return the result and a row for each stage."""
     stages = data / "stages"
     with contextlib.closing(Installation(data / "carillon", None)) as installation:
         installation.env |= {"CARILLON_PARTITIONS": str(PARTITIONS), "CARILLON_LOG_LEVEL": "WARNING"}
@@ -129,19 +130,24 @@ def carillon(
         run = measure(installation.gateway_url, port, app.appkey, app.secret_key, options, cpu_times)
         measured = uvloop.run(run)
         installation.stop()
-    return measured, {} if options.no_stages else stage_times_ms(stages, measured)
+    return measured, {} if options.no_stages else stage_rows(stages, measured)
 
 
-def floor(options: argparse.Namespace) -> Measured:
+def floor(options: argparse.Namespace) -> tuple[Measured, dict[str, float]]:
+    """Measure the floor, and the disk meanwhile, of which the floor needs nothing."""
     http, ws = free_ports(2)
+    disk = [sys.executable, "-m", "bench.end_to_end.disk", tempfile.gettempdir(), str(options.seconds)]
+    writes = subprocess.Popen(disk, stdout=subprocess.PIPE)
     process = subprocess.Popen([sys.executable, "-m", "bench.end_to_end.floor", str(http), str(ws)])
     try:
         connected(http).close()
         cpu_times = lambda: cpu_times_s(psutil.Process(process.pid), "floor")  # noqa: E731
-        return uvloop.run(measure(f"ws://127.0.0.1:{ws}/", http, "1", "s", options, cpu_times))
+        measured = uvloop.run(measure(f"ws://127.0.0.1:{ws}/", http, "1", "s", options, cpu_times))
+        return measured, json.loads(writes.communicate()[0])
     finally:
-        process.terminate()
-        process.wait()
+        for each in (process, writes):
+            each.terminate()
+            each.wait()
 
 
 def printed(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
@@ -163,24 +169,26 @@ def main() -> None:
     parser.add_argument("--no-floor", action="store_true", help="do not measure the floor")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    results: dict[str, Measured] = {} if options.no_floor else {"floor": floor(options)}
+    results: dict[str, Measured] = {}
+    disk: dict[str, dict[str, float]] = {}
+    if not options.no_floor:
+        results["floor"], disk["two pages on the disk"] = floor(options)
     with tempfile.TemporaryDirectory() as data:
-        results["carillon up"], times_by_stage = carillon(options, Path(data))
+        results["carillon up"], stages = carillon(options, Path(data))
     rows = {name: measured.row() for name, measured in results.items()}
     cpu = {
         name: {"ms_per_push": round(ms, 3)}
         for measured in results.values()
         for name, ms in measured.cpu_per_push_ms().items()
     }
-    stages = {
-        name: {"p50_ms": round(percentile(times, 0.5), 2), "p99_ms": round(percentile(times, 0.99), 2)}
-        for name, times in times_by_stage.items()
-    }
     if options.json:
-        print(json.dumps({"rate": options.rate, "devices": options.devices, **rows, "cpu": cpu, "stages": stages}))
+        settings = {"rate": options.rate, "devices": options.devices}
+        print(json.dumps({**settings, **rows, **disk, "cpu": cpu, "stages": stages}))
         return
     printed(f"request to frame, {options.rate:.0f} pushes/s, {options.devices} devices", rows)
     printed("CPU time by process and thread", cpu)
+    if disk:
+        printed("the floor of a commit of the log", disk)
     if stages:
         printed("where the time goes", stages)
 

@@ -1,6 +1,6 @@
 """The result of a run: when each push was sent and arrived, and the CPU time of each process meanwhile."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import psutil
@@ -28,7 +28,7 @@ class Measured(NamedTuple):
 
     def row(self) -> dict[str, float]:
         times = sorted(push.ms for push in self.pushes)
-        worst = self._p99_by_second()
+        worst = [_p99_ms(second) for second in self._seconds()]
         return {
             "p50_ms": round(percentile(times, 0.5), 2),
             "p99_ms": round(percentile(times, 0.99), 2),
@@ -42,13 +42,21 @@ class Measured(NamedTuple):
     def cpu_per_push_ms(self) -> dict[str, float]:
         return {name: seconds / len(self.pushes) * 1000 for name, seconds in self.cpu_s.items()}
 
-    def _p99_by_second(self) -> list[float]:
-        """Return the 99th percentile of the pushes sent in each second."""
+    def worst_second(self) -> Sequence[Push]:
+        """Return the pushes of the second with the highest 99th percentile."""
+        return max(self._seconds(), key=_p99_ms)
+
+    def _seconds(self) -> Collection[Sequence[Push]]:
+        """Return the pushes sent in each second."""
         first_s = min(push.sent_s for push in self.pushes)
-        seconds: dict[int, list[float]] = {}
+        seconds: dict[int, list[Push]] = {}
         for push in self.pushes:
-            seconds.setdefault(int(push.sent_s - first_s), []).append(push.ms)
-        return [percentile(sorted(times), 0.99) for times in seconds.values()]
+            seconds.setdefault(int(push.sent_s - first_s), []).append(push)
+        return seconds.values()
+
+
+def _p99_ms(pushes: Sequence[Push]) -> float:
+    return percentile(sorted(push.ms for push in pushes), 0.99)
 
 
 def percentile(times_ms: Sequence[float], part: float) -> float:

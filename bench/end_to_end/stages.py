@@ -1,9 +1,9 @@
 """Where the time of pushes goes: the stages that the service notes in CARILLON_STAGES_DIR, between the two ends."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from bench.end_to_end.measured import Measured
+from bench.end_to_end.measured import Measured, Push, percentile
 
 STAGES = {
     "HTTP read": ("sent", "read"),
@@ -19,12 +19,26 @@ STAGES = {
 its read then counts as 0."""
 
 
-def stage_times_ms(directory: Path, measured: Measured) -> dict[str, list[float]]:
-    """Return the sorted times of each stage, in ms, over the pushes of which all moments are known."""
+def stage_rows(directory: Path, measured: Measured) -> dict[str, dict[str, float]]:
+    """Return for each stage its percentiles in ms, of all pushes and of those of the worst second."""
     moments = _moments(directory)
+    times, worst = _times_ms(moments, measured.pushes), _times_ms(moments, measured.worst_second())
+    return {
+        name: {
+            "p50_ms": round(percentile(times[name], 0.5), 2),
+            "p99_ms": round(percentile(times[name], 0.99), 2),
+            "worst_second_p99_ms": round(percentile(worst[name], 0.99), 2),
+        }
+        for name in STAGES
+        if times[name] and worst[name]
+    }
+
+
+def _times_ms(moments: Mapping[int, Mapping[str, float]], pushes: Iterable[Push]) -> dict[str, list[float]]:
+    """Return the sorted times of each stage, in ms, over the pushes of which all moments are known."""
     by_stage: dict[str, list[float]] = {name: [] for name in STAGES}
-    for push in measured.pushes:
-        known = moments.get(push.msgid, {}) | {"sent": push.sent_s, "arrived": push.arrived_s}
+    for push in pushes:
+        known = {**moments.get(push.msgid, {}), "sent": push.sent_s, "arrived": push.arrived_s}
         if all(moment in known for ends in STAGES.values() for moment in ends):
             for name, (start, end) in STAGES.items():
                 by_stage[name].append(max(0.0, known[end] - known[start]) * 1000)

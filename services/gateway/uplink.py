@@ -155,7 +155,8 @@ class UnreportedQueue:
     """Reports and connection changes to send to one delivery instance, and sent reports not yet in the log; bounded.
 
     Reports go before disconnects and connects, so that delivery does not resend a push that was acknowledged.
-    `unrecorded` counts the reports that the log may not have; `changed` is set with every change.
+    `unrecorded` counts the reports that the log may not have. `changed` is set when something is to be sent, and when
+    the log has all reports.
     """
 
     def __init__(self) -> None:
@@ -213,7 +214,8 @@ class UnreportedQueue:
             self.unrecorded -= batch.rows
             for confirm in batch.confirms:
                 confirm()
-        self.changed.set()
+        if not self.unrecorded:
+            self.changed.set()
 
     def restart(self, current: list[Session]) -> None:
         """Begin a new stream: send the unrecorded batches again, then announce these sessions."""

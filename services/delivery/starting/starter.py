@@ -173,6 +173,7 @@ class PushStarter:
     # --- rounds
 
     async def _round(self) -> bool:
+        """Return whether something is left for another round."""
         await self._recorder.wait_capacity()
         parts = self._take_parts()
         failed, self._failed = self._failed, []
@@ -181,7 +182,7 @@ class PushStarter:
         await self._cancel(cancels)
         PENDING.set(len(self._state.started))
         PUSHES_HELD_UP.set(len(self._held_up))
-        return bool(parts or failed or cancels)
+        return bool(self._turns or self._failed or cancels)
 
     def _take_parts(self) -> list[StartingPart]:
         parts: list[StartingPart] = []

@@ -71,6 +71,7 @@ class SqliteLog:
         self._budget = ByteBudget(max_waiting_bytes)
         self._batcher: Batcher[NewRecord, int] = Batcher(self._ship, self._budget)
         self._readers: set[SqliteReader] = set()
+        self._readers_of: dict[Partition, list[SqliteReader]] = {}
         self._closed = False
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
@@ -91,6 +92,8 @@ class SqliteLog:
                 raise ConflictError(another_log(partition, start, ends[partition]))
         reader = SqliteReader(self, dict(starts), ends)
         self._readers.add(reader)
+        for partition in starts:
+            self._readers_of.setdefault(partition, []).append(reader)
         return reader
 
     async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -159,7 +162,10 @@ class SqliteLog:
             )
 
     def remove_reader(self, reader: SqliteReader) -> None:
-        self._readers.discard(reader)
+        if reader in self._readers:
+            self._readers.remove(reader)
+            for partition in reader.partitions:
+                self._readers_of[partition].remove(reader)
 
     def _release_reads(self) -> None:
         self._read_thread.shutdown()
@@ -184,7 +190,7 @@ class SqliteLog:
             for new_record, offset in zip(new_records, offsets, strict=True)
             if not self.topics[new_record.topic].compacted
         )
-        for reader in self._readers:
+        for reader in dict.fromkeys(reader for partition in changed for reader in self._readers_of.get(partition, ())):
             reader.notify(changed)
         return offsets
 

@@ -44,6 +44,10 @@ class SqliteReader:
         self._grown = asyncio.Event()
         self._closed = False
 
+    @property
+    def partitions(self) -> Iterable[Partition]:
+        return self._positions.keys()
+
     def notify(self, ends: Mapping[Partition, int]) -> None:
         for partition in ends.keys() & self._positions.keys():
             self._ends[partition] = ends[partition]
