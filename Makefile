@@ -98,9 +98,10 @@ buf:
 	npx --yes @bufbuild/buf@$(BUF_VERSION) format -d --exit-code
 	npx --yes @bufbuild/buf@$(BUF_VERSION) breaking --against $(lastword $(sort $(wildcard .ci/released_schemas/*.binpb)))
 
-## Store the contracts of a release, with which every later version is compared: make release-schema VERSION=0.2.0
-release-schema:
+## Store the contracts of a release and a log that it writes, with which later versions are compared: make release-schema VERSION=0.2.0
+release-schema: install-dev
 	npx --yes @bufbuild/buf@$(BUF_VERSION) build --exclude-source-info -o .ci/released_schemas/$(VERSION).binpb
+	$(BIN)/python -m tests.simulation.backends.store_log $(VERSION)
 
 ## The ledger test: inject faults under load, then check every push: make soak ARGS="--minutes 30 --kafka"
 soak: install-dev

@@ -12,7 +12,7 @@ import pytest
 from testkit.repository import ROOT
 from tests.simulation.world.plan import faults_of
 
-SEED = "17"
+SEED = "13"
 """A small world with faults, in which clients do everything that the test looks for."""
 
 

@@ -114,9 +114,11 @@ class Echo:
 
 
 def test_streams_keep_their_order_and_end_on_both_sides(tmp_path: Path) -> None:
-    async def numbers(count: int) -> AsyncIterator[Position]:
+    async def numbers(count: int, pause_s: float = 0) -> AsyncIterator[Position]:
         for number in range(count):
             yield Position(offset=number)
+            if pause_s:
+                await asyncio.sleep(pause_s)
         if count > 50:
             await asyncio.Event().wait()
 
@@ -142,6 +144,14 @@ def test_streams_keep_their_order_and_end_on_both_sides(tmp_path: Path) -> None:
                 assert world.loop.time() < 60
         await asyncio.sleep(60)
         assert echo.ended == 3
+
+        answers = []
+        with pytest.raises(UnavailableError):
+            async for answer in stream(numbers(60, pause_s=1)):
+                answers.append(answer)
+                network.reset_rate = 1.0
+        assert 0 < len(answers) < 60
+        network.reset_rate = 0.0
 
         with pytest.raises(UnavailableError):
             async for answer in stream(numbers(60)):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from services.domain.role_addresses import ROLES_WITH_STANDBYS
+from tests.simulation.backends.earlier_logs import PARTITIONS, versions
 from tests.simulation.backends.situations import situation_of
 from tests.simulation.kernel.fault_lists import archive_faults, owner_faults, split_faults, swarm_faults
 from tests.simulation.kernel.faults import Fault
@@ -29,6 +30,9 @@ _SPLIT = 0.4
 _ARCHIVED = 0.25
 """Share of the worlds without a situation in which old records are archived."""
 
+_EARLIER_LOG = 0.2
+"""Share of the worlds without a situation, and with as many partitions, that begin with the log of a release."""
+
 _FEW_FAULTS = (0, 1, 1, 2, 3)
 _ROLES = ("registry", "targeting", "scheduling", "delivery")
 
@@ -39,6 +43,7 @@ class Plan:
 
     `slowness`: how many times longer than usual the log, the network and threads take. `tasks_due_s` and
     `has_few_devices` as for Situation. `has_owners` as for Installation, `standbys`: the second processes of shards.
+    `begins_with`: the release that wrote what the log holds in the beginning; "" for an empty log.
     """
 
     shards: Mapping[str, int]
@@ -51,6 +56,7 @@ class Plan:
     has_few_devices: bool = False
     has_owners: bool = False
     standbys: Sequence[str] = ()
+    begins_with: str = ""
 
     @property
     def hosts(self) -> Sequence[str]:
@@ -77,6 +83,7 @@ def plan_of(seed: int) -> Plan:
         slowness=random.choice((1, 1, 1, 8)),
     )
     if (situation := situation_of(seed)) is None:
+        plan = _with_earlier_log(plan, Random(f"{seed}/earlier log"))
         return _with_owners(plan, Random(f"{seed}/owners"), _STANDBY) if seed % _OWNERS_EVERY == _OWNERS_REST else plan
     plan = replace(
         plan,
@@ -110,6 +117,12 @@ def _usual_faults(seed: int, mean: int) -> list[Fault]:
     others = swarm_faults(random, plan.hosts, random.choice((0, 0, count)), plan.load_s)
     others += split_faults(random, plan.hosts, plan.load_s) if random.random() < _SPLIT else []
     return [*changes, *others]
+
+
+def _with_earlier_log(plan: Plan, random: Random) -> Plan:
+    if plan.partitions != PARTITIONS or not versions() or random.random() >= _EARLIER_LOG:
+        return plan
+    return replace(plan, begins_with=random.choice(versions()))
 
 
 def _with_owners(plan: Plan, random: Random, share: float) -> Plan:

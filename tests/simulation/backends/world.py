@@ -1,7 +1,7 @@
 """A world of registry, targeting, scheduling and delivery under a driver's load and faults."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from services.delivery.main import ROLE as DELIVERY
@@ -9,6 +9,7 @@ from services.domain.topics import TOPICS
 from services.registry.main import ROLE as REGISTRY
 from services.scheduling.main import ROLE as SCHEDULING
 from services.targeting.main import ROLE as TARGETING
+from tests.simulation.backends import earlier_logs
 from tests.simulation.backends.audience_checks import left_out
 from tests.simulation.backends.checks import answered_and_lost, replays_unequal, until_settled
 from tests.simulation.backends.driver import Driver
@@ -40,10 +41,14 @@ _NO_APNS = {"delivery": {"apns_url": "https://127.0.0.1:1"}}
 
 
 class Backends:
-    """The kind of world with these roles; see running.Kind. `faults_per_world` is the mean number in a long world."""
+    """The kind of world with these roles; see running.Kind. `faults_per_world` is the mean number in a long world.
 
-    def __init__(self, faults_per_world: int = 10) -> None:
+    `on_end` is called with the log in the end.
+    """
+
+    def __init__(self, faults_per_world: int = 10, on_end: Callable[[Broker], object] = lambda broker: None) -> None:
         self._mean = faults_per_world
+        self._on_end = on_end
 
     def faults(self, seed: int) -> list[Fault]:
         return faults_of(seed, self._mean)
@@ -53,6 +58,8 @@ class Backends:
         behaviour = Behaviour(world.random("log"), plan.slowness * _LOG_S)
         stored = StoredFacts(world.note_stored)
         broker = Broker(TOPICS, plan.partitions, behaviour, stored.note)
+        if plan.begins_with:
+            earlier_logs.fill(broker, plan.begins_with)
         network = Network(world, Latency(world.random("network delays"), plan.slowness * _NETWORK_S))
         world.loop.threads.delay_s = Latency(world.random("slow threads"), plan.slowness * THREAD_S)
         installation = Installation(
@@ -93,6 +100,7 @@ class Backends:
         )
         findings += left_out(broker, driver.ledger)
         findings += await replays_unequal(installation, hosts)
+        self._on_end(broker)
         return findings + [
             f"error: {each.process}: {each.text} {each.details}" for each in world.errors if not _expected(each)
         ]

@@ -14,10 +14,12 @@ from protos.registry.v1.registry_pb2 import (
 )
 from services.runtime.errors import CarillonError
 from testkit.installation.app_server import AppCredentials
+from tests.simulation.world.errors import in_time
 from tests.soak.android_device import Gateway
 from tests.soak.checks import Observations, Violation
 from tests.soak.ledger import Ledger
 from tests.soak.senders import WRONG_SIGN, HttpInterface
+from tests.soak.settled_checks import SETTLE_S
 
 if TYPE_CHECKING:
     from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
@@ -95,10 +97,12 @@ class Operator:
     async def finish(self, interface: HttpInterface) -> None:
         """Resume what is paused, return once everything is done, and try the former secret keys, which have ended.
 
-        No faults may happen any more.
+        No faults may happen any more. NotSettledError: a call is not answered in time.
         """
         self._over.set()
-        await asyncio.gather(*self._tasks)
+        with in_time("an operator's call is not answered"):
+            async with asyncio.timeout(SETTLE_S):
+                await asyncio.gather(*self._tasks)
         if self._former:
             await asyncio.sleep(2 * _KEPT_S)
         for app in self._former:

@@ -37,6 +37,9 @@ _OWNERS_EVERY, _OWNERS_RESTS = 8, (3, 6)
 
 _CUT_OFF_EVERY, _CUT_OFF_REST = 10, 5
 _CUT_OFF_S = 8.0
+_MOVING_EVERY, _MOVING_REST = 10, 7
+"""The seeds in which nothing fails, devices change gateways, and acknowledgements reach delivery slowly."""
+
 _SPLIT = 0.4
 _LASTING = frozenset({"down", "pause", "block"})
 
@@ -165,6 +168,9 @@ class WorldFaults(Faults):
 def plan_of(seed: int) -> Plan:
     """Return the plan of a seed. In some worlds little happens at a time, over the longer; in some all takes longer."""
     plan, slowness = _usual_plan(seed), Random(f"{seed}/slowness")
+    if _is_moving(seed):
+        processes = {**plan.processes, "gateway": 2}
+        return replace(plan, processes=processes, rate=10.0, load_s=15.0, network_slowness=max(_NETWORK_SLOWNESS))
     pace = 1.0 if _is_cut_off(seed) else Random(f"{seed}/pace").choice(_PACES)
     return replace(
         plan,
@@ -207,6 +213,8 @@ def _usual_plan(seed: int) -> Plan:
 def faults_of(seed: int) -> list[Fault]:
     """Return the faults of a seed, of which one in nine has none. They begin with the load."""
     plan, random = plan_of(seed), Random(f"{seed}/faults")
+    if _is_moving(seed):
+        return []
     if _is_cut_off(seed):
         return cut_off_and_killed(random, plan)
     count = random.choice(_COUNTS) * (2 if plan.pace == max(_PACES) else 1)
@@ -220,6 +228,10 @@ def faults_of(seed: int) -> list[Fault]:
     if count and random.random() < 0.5:
         faults.append(Fault(random.uniform(0, plan.load_s), random.choice(_CLIENT_FAULTS)))
     return sorted(faults, key=lambda fault: fault.at_s)
+
+
+def _is_moving(seed: int) -> bool:
+    return seed % _MOVING_EVERY == _MOVING_REST
 
 
 def _is_cut_off(seed: int) -> bool:

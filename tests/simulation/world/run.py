@@ -9,11 +9,7 @@ from functools import partial
 from typing import Any
 
 import edge.main
-import services.delivery.main
 import services.gateway.main
-import services.registry.main
-import services.scheduling.main
-import services.targeting.main
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.registry.v1.registry_pb2 import CreateAppRequest, CreateAppResponse
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
@@ -40,6 +36,7 @@ from tests.simulation.world.operator import Operator, sent_while_paused
 from tests.simulation.world.plan import Plan, WorldFaults, faults_of, latest_end_s, plan_of
 from tests.simulation.world.quota import QuotaUser
 from tests.simulation.world.reader import Reader
+from tests.simulation.world.stateful_roles import STATEFUL_ROLES
 from tests.simulation.world.timed_history import TimedHistory
 from tests.soak.analytics_checks import received_violations
 from tests.soak.android_device import AndroidDevice
@@ -50,18 +47,11 @@ from tests.soak.pushes import PushGenerator
 from tests.soak.senders import Senders
 from tests.soak.settled_checks import LIVE_REPLAYS, SETTLE_S, SettledChecks
 
-_LOG_S, _NETWORK_S = 0.001, 0.001
-_INTERNET_S = 0.02
-_RETRY_S = 0.5
+_LOG_S, _NETWORK_S, _INTERNET_S = 0.001, 0.001, 0.02
+_RETRY_S, _END_S = 0.5, 1800.0
 _NEVER_MS = 2**62
 _READERS_DEVICE = 1_000_000
 
-_DEFINITIONS: Mapping[str, RoleDefinition[Any]] = {
-    "registry": services.registry.main.ROLE,
-    "targeting": services.targeting.main.ROLE,
-    "scheduling": services.scheduling.main.ROLE,
-    "delivery": services.delivery.main.ROLE,
-}
 _APP = CreateAppRequest(platform=PLATFORM_ANDROID, name="Simulated", package="org.example.simulated")
 
 
@@ -78,10 +68,13 @@ class InstallationWorld:
         return faults_of(seed)
 
     async def run(self, world: World, faults: Sequence[Fault]) -> list[str]:
+        plan = self._plan or plan_of(world.seed)
         try:
-            found = await Simulation(world, self._plan or plan_of(world.seed), faults).run()
+            with in_time("the checks do not end"):
+                async with asyncio.timeout(plan.load_s + _END_S):
+                    found = await Simulation(world, plan, faults).run()
         except NotSettledError as error:
-            return [f"stuck: {error} {SETTLE_S:g} s after the last fault"]
+            return [f"stuck: {error}, up to the time limit"]
         return [f"{each.rule}: {each.text} {list(each.msgids)}" for each in found]
 
 
@@ -128,9 +121,9 @@ class Simulation:
         observed = Observations(self._ledger, history, {**devices.clients(), **(ios.clients() if ios else {})})
         found = await self._checked(observed, devices, senders, pushes)
         found += [*violations(observed), *received_violations(observed)]
-        found += sent_while_paused(observed, operator.pauses)
         if ios:
             found += await ios.checked(observed, history.reasons, self._interface("v2"))
+        found += sent_while_paused(observed, operator.pauses)
         found += [*concluded_twice(observed), *expired_and_sent(observed)]
         found += acknowledged_and_sent(gateways.frames, self._must_know)
         found += late(observed, self._calm_ms, self._plan.lateness)
@@ -156,7 +149,7 @@ class Simulation:
     def _host(self, role: str, shard: int, name: str) -> RoleHost:
         if name not in self._machines:
             definitions: dict[str, RoleDefinition[Any]] = {
-                **_DEFINITIONS,
+                **STATEFUL_ROLES,
                 "gateway": self._gateways.definition(services.gateway.main.ROLE),
                 "edge": self._edges.definition(edge.main.ROLE),
             }

@@ -208,6 +208,17 @@ class Broker:
             listener(partition)
         return base
 
+    def put(self, record: Record) -> None:
+        """Store a record that another log held, at its offset: compaction may have removed those before it."""
+        stored = self._of(Partition(record.topic, record.partition))
+        missing = record.offset - stored.end
+        stored.records += [*[None] * missing, record]
+        stored.times_ms += [self._now_ms()] * (missing + 1)
+        if self.topics[record.topic].compacted:
+            if record.key in stored.latest:
+                stored.replaced.append(stored.latest[record.key])
+            stored.latest[record.key] = record.offset
+
     def page(self, positions: Mapping[Partition, int], limit: int) -> tuple[list[Record], dict[Partition, int]]:
         """Return the next records of the partitions, in their order, and the next offset of each partition read."""
         found: list[Record] = []
@@ -236,6 +247,10 @@ class Broker:
     def records(self, partition: Partition) -> list[Record]:
         """Return all records that were stored, without those that compaction has removed."""
         return [record for record in self._of(partition).records if record is not None]
+
+    def partitions_stored(self) -> list[Partition]:
+        """Return the partitions that have records."""
+        return sorted(self._stored)
 
     def last(self, partition: Partition) -> Record | None:
         stored = self._of(partition)

@@ -1,0 +1,46 @@
+"""Old records leave a simulated log for the archive, whatever kills the process that moves them."""
+
+import asyncio
+from pathlib import Path
+
+from protos.gateway.v1.sessions_pb2 import SessionFact
+from protos.runtime.v1.log_pb2 import Meta
+from services.domain.topics import SESSIONS, TOPICS
+from services.runtime.log.port import NewRecord, Partition, Record
+from services.runtime.process.crashpoint import Point
+from tests.simulation.kernel.installation import Installation
+from tests.simulation.kernel.log.archiving import ARCHIVER, Archiving
+from tests.simulation.kernel.log.broker import Behaviour, Broker
+from tests.simulation.kernel.network.channels import Network
+from tests.simulation.kernel.world import World
+
+P0 = Partition(SESSIONS.name, 0)
+COUNT = 40
+
+
+def test_old_records_are_read_from_the_archive_and_none_is_lost(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        broker, network = Broker(TOPICS, 1, Behaviour(world.random("log"))), Network(world, lambda: 0.001)
+        installation = Installation(world, broker, network, {}, has_archive=True)
+        log = installation.log()
+        for number in range(COUNT):
+            fact = SessionFact(meta=Meta(event_id=bytes([number]) * 16, time_ms=world.clock().now_ms()))
+            await log.append([NewRecord(*P0, b"key", fact.SerializeToString())])
+            await asyncio.sleep(1)
+        behind = await log.open({P0: 3})
+        archiving = Archiving(installation)
+        for point in (Point.SEGMENT_WRITTEN, Point.SEGMENT_NAMED, Point.SEGMENT_TRIMMED):
+            world.crash_at(point, ARCHIVER)
+            archiving.start(COUNT / 2)
+            await asyncio.sleep(5)
+        assert 0 < broker.first(P0) < COUNT / 2
+        archiving.start(1)
+        await asyncio.sleep(60)
+        assert COUNT / 2 < broker.first(P0) < COUNT
+        read: list[Record] = []
+        while len(read) < COUNT - 3:
+            read += await behind.read()
+        assert read == broker.records(P0)[3:]
+        assert not world.errors
+
+    World(1, tmp_path).run(scenario)
