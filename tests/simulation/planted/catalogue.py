@@ -138,7 +138,7 @@ BUGS: Sequence[PlantedBug] = (
         "owner-ignored",
         "an instance of delivery starts pushes to listed devices in partitions that another one owns",
         "backends",
-        (f"{_DELIVERY}.state.pushes:requested_push", "set(owned.intersection(targets))", "set(targets)"),
+        (f"{_DELIVERY}.state.pushes:requested_push", "listed_targets(send, owned)", "listed_targets(send)"),
     ),
     planted_bug(
         "waits-behind-a-dead-shard",
