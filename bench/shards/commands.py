@@ -27,7 +27,7 @@ from rich.table import Table
 
 from bench.growth.records import Places, push, push_record
 from bench.programs import Program
-from bench.shards.records import APP, PARTITIONS
+from bench.shards.records import APP, PARTITIONS, request_of
 from services.domain.topics import PUSHES, TOPICS, decode
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import Log, Partition
@@ -59,12 +59,13 @@ class Row(NamedTuple):
 class Load:
     """Appends pushes to one random device each; those of the first instance are noted with the time they were due."""
 
-    def __init__(self, log: Log, instances: int) -> None:
+    def __init__(self, log: Log, instances: int, ids: SoleWriterIds) -> None:
         self.due_ms: dict[int, float] = {}
         self.size = 0
         self._log = log
         self._own = owned(PARTITIONS, 0, instances)
-        self._ids = SoleWriterIds(SystemClock())
+        self._ids = ids
+        self._request = request_of(1)
         self._random = np.random.default_rng(1)
 
     async def run(self, rate: int, seconds: float) -> tuple[int, float]:
@@ -84,6 +85,7 @@ class Load:
         for at, moment_ms in enumerate(due_ms.tolist()):
             places = Places(partitions[at : at + 1], numbers[at : at + 1])
             command = push(self._ids, APP, places, int(moment_ms))
+            command.send.request_json = self._request
             new_records.append(push_record(command))
             self.size += len(new_records[-1].value)
             if partitions[at] in self._own:
@@ -99,10 +101,11 @@ class Measured:
         self._installation = installation
         self._readers = readers
         self._instances = instances
+        self._ids = SoleWriterIds(SystemClock())
         self._broker = next(child for child in psutil.Process().children() if child.name() == "java")
 
     async def measure(self, log: Log, rate: int, seconds: float) -> Row:
-        load, before = Load(log, self._instances), self._cpu_s()
+        load, before = Load(log, self._instances, self._ids), self._cpu_s()
         own = [Partition(PUSHES.name, number) for number in owned(PARTITIONS, 0, self._instances)]
         ends = await log.ends(own)
         count, lasted_s = await load.run(rate, seconds)

@@ -33,6 +33,18 @@ _AT_ONCE = 200
 _RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
 
 
+def request_of(targets: int) -> str:
+    """Return a request as it is stored with its push."""
+    basic = {"content": "x" * 60, "is_notif": 1}
+    request = {
+        "sendTo": {"appkey": {"android": APP}, "userScope": 3, "regId": ["x" * 32] * targets},
+        "msgStyle": {"basic": basic, "android": {"title": "A title", "sound": True, "click_action": 1}},
+        "option": {"period": 604_800},
+        "requestId": "x" * 32,
+    }
+    return json.dumps(request)
+
+
 class Work:
     """Appends one kind of work to a log, in an installation with so many devices."""
 
@@ -55,12 +67,11 @@ class Work:
 
     async def lists(self) -> int:
         """Append pushes to lists of LISTED tokens, with the requests as they are stored."""
-        tokens = json.dumps({"sendTo": {"regIds": ["x" * 32] * LISTED}})
-        return await self._listed(max(20, self._each // 8), LISTED, tokens)
+        return await self._listed(max(20, self._each // 8), LISTED)
 
     async def unicasts(self) -> int:
         """Append pushes to one device each."""
-        return await self._listed(self._each * PARTITIONS // 4, 1, json.dumps({"sendTo": {"regIds": ["x" * 32]}}))
+        return await self._listed(self._each * PARTITIONS // 4, 1)
 
     async def devices(self) -> int:
         """Append the registrations of all devices, of which each second one has an alias of its own."""
@@ -121,14 +132,14 @@ class Work:
                 fact = SessionFact(meta=self._meta(), batch=SessionBatch(events=events))
                 yield NewRecord(SESSIONS.name, partition, str(partition).encode(), fact.SerializeToString())
 
-    async def _listed(self, count: int, targets: int, request_json: str) -> int:
+    async def _listed(self, count: int, targets: int) -> int:
         for at in range(0, count, _AT_ONCE):
             commands = []
             for _ in range(min(_AT_ONCE, count - at)):
                 numbers = self._random.integers(0, self._each, targets).astype(np.uint32)
                 partitions = self._random.integers(0, PARTITIONS, targets).astype(np.uint16)
                 command = push(self._ids, APP, Places(partitions, numbers), self._clock.now_ms())
-                command.send.request_json = request_json
+                command.send.request_json = request_of(targets)
                 commands.append(command)
             offsets = await self._log.append([push_record(command) for command in commands])
             for command, offset in zip(commands, offsets, strict=True):

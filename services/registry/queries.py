@@ -138,7 +138,8 @@ class RegistryQueries:
     def _aliased_devices(self, appkey: str, aliases: Sequence[str]) -> list[AliasDevices]:
         rows = self._aliases.execute(
             "SELECT requested.key, token, partition, number, max(seen_ms, since_ms) AS active_ms"
-            " FROM json_each(?) AS requested CROSS JOIN members ON appkey = ? AND alias = requested.value"
+            " FROM json_each(?) AS requested"
+            " CROSS JOIN members INDEXED BY members_by_alias ON appkey = ? AND alias = requested.value"
             " WHERE dropped_by IS NULL ORDER BY requested.key, active_ms DESC, partition, number",
             (_json(aliases), appkey),
         )

@@ -151,7 +151,10 @@ class AliasedDevice(NamedTuple):
 
 
 class AliasTable:
-    """The alias and the latest activity of each device. Aliases that other instances own are not stored."""
+    """The alias and the latest activity of each device. Aliases that other instances own are not stored.
+
+    Queries of one alias name their index: left to itself, SQLite reads all of the app's devices by their primary key.
+    """
 
     def __init__(self, store: SqliteStore) -> None:
         self._rows = store.rows
@@ -196,14 +199,17 @@ class AliasTable:
     def counts(self, appkey: str, alias: str) -> tuple[int, int]:
         """Return how many devices have the alias, and how many of them are marked as dropped."""
         count, dropped = self._rows.execute(
-            "SELECT count(*), count(dropped_by) FROM members WHERE appkey = ? AND alias = ?", (appkey, alias)
+            "SELECT count(*), count(dropped_by) FROM members INDEXED BY members_by_alias"
+            " WHERE appkey = ? AND alias = ?",
+            (appkey, alias),
         ).fetchone()
         return int(count), int(dropped)
 
     def drop_least_active(self, device: Device, count: int, by: str, time_ms: int) -> None:
         """Mark the `count` least recently active other devices of this device's alias as dropped."""
         rows = self._rows.execute(
-            "SELECT partition, number FROM members WHERE appkey = ? AND alias = ? AND dropped_by IS NULL"
+            "SELECT partition, number FROM members INDEXED BY members_by_alias"
+            " WHERE appkey = ? AND alias = ? AND dropped_by IS NULL"
             " AND (partition, number) <> (?, ?) ORDER BY max(seen_ms, since_ms), partition, number LIMIT ?",
             (device.appkey, device.alias, device.partition, device.number, count),
         ).fetchall()
@@ -212,7 +218,8 @@ class AliasTable:
     def restore_most_active(self, appkey: str, alias: str, count: int) -> None:
         """Unmark the `count` most recently active of the dropped devices."""
         rows = self._rows.execute(
-            "SELECT partition, number FROM members WHERE appkey = ? AND alias = ? AND dropped_by IS NOT NULL"
+            "SELECT partition, number FROM members INDEXED BY members_by_alias"
+            " WHERE appkey = ? AND alias = ? AND dropped_by IS NOT NULL"
             " ORDER BY max(seen_ms, since_ms) DESC, partition, number LIMIT ?",
             (appkey, alias, count),
         ).fetchall()
@@ -221,7 +228,7 @@ class AliasTable:
     def dropped(self, appkey: str, alias: str, by: str, overdue_ms: int) -> list[AliasedDevice]:
         """Return the devices that the record `by` marked as dropped, or that were marked at `overdue_ms` or before."""
         rows = self._rows.execute(
-            "SELECT partition, number, token FROM members WHERE appkey = ? AND alias = ?"
+            "SELECT partition, number, token FROM members INDEXED BY members_by_alias WHERE appkey = ? AND alias = ?"
             " AND (dropped_by = ? OR dropped_ms <= ?) ORDER BY partition, number",
             (appkey, alias, by, overdue_ms),
         )
