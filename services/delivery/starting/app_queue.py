@@ -1,5 +1,6 @@
 """The order in which the pushes of one app start."""
 
+import heapq
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -29,7 +30,9 @@ class AppQueue:
     def __init__(self) -> None:
         self._in_order: dict[int, WaitingPush] = {}
         self._held_up: dict[int, WaitingPush] = {}
-        self._resolved: dict[int, WaitingPush] = {}
+        self._resolved: list[tuple[int, int]] = []
+        """Heap of (offset, msgid) of pushes that were held up when more of their audience became known; some of them
+        have started or ended since."""
         self.held_up_bytes = 0
 
     def __bool__(self) -> bool:
@@ -60,13 +63,12 @@ class AppQueue:
     def note_resolved(self, waiting: WaitingPush) -> None:
         """Note that more of the push's audience is known."""
         if waiting.msgid in self._held_up and waiting.audiences:
-            self._resolved[waiting.msgid] = waiting
+            heapq.heappush(self._resolved, (waiting.push.offset, waiting.msgid))
 
     def discard(self, waiting: WaitingPush) -> None:
         if self._held_up.pop(waiting.msgid, None) is not None:
             self.held_up_bytes -= waiting.size
-        for pushes in (self._in_order, self._resolved):
-            pushes.pop(waiting.msgid, None)
+        self._in_order.pop(waiting.msgid, None)
 
     def take(self, most: float, cost: Cost) -> tuple[list[StartingPart], float]:
         """Take what starts next: at least one partition, and beyond that what costs at most `most`; with the cost.
@@ -86,7 +88,8 @@ class AppQueue:
                 audiences[partition] = waiting.take(partition)
             if audiences:
                 taken.append(StartingPart(waiting, audiences))
-                self._forget_taken(waiting)
+                if not waiting.unstarted:
+                    self.discard(waiting)
             if not audiences or waiting.audiences:
                 break
         return taken, spent
@@ -98,13 +101,16 @@ class AppQueue:
 
     def _next(self) -> WaitingPush | None:
         first = next(iter(self._in_order.values()), None)
-        for waiting in self._resolved.values():
-            if first is None or waiting.push.offset < first.push.offset:
-                return waiting
+        held_up = self._first_held_up()
+        if held_up is not None and (first is None or held_up.push.offset < first.push.offset):
+            return held_up
         return first if first and first.is_resolved else None
 
-    def _forget_taken(self, waiting: WaitingPush) -> None:
-        if not waiting.unstarted:
-            self.discard(waiting)
-        elif not waiting.audiences:
-            self._resolved.pop(waiting.msgid, None)
+    def _first_held_up(self) -> WaitingPush | None:
+        """Return the first push in the order of the log that is held up and whose audience is known in a partition."""
+        while self._resolved:
+            waiting = self._held_up.get(self._resolved[0][1])
+            if waiting is not None and waiting.audiences:
+                return waiting
+            heapq.heappop(self._resolved)
+        return None
