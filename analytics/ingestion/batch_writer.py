@@ -87,7 +87,7 @@ class BatchWriter:
         """Load from the store what the batches need, and return the next offsets. May be called again if it fails."""
         self._identity = await self._registered_identity()
         offsets = await self.next_offsets()
-        epochs = Epochs(await self._on_thread(self._offsets.epochs))
+        epochs = await self.epochs()
         self._knowledge = knowledge = Knowledge(
             DeviceAttributes(), BroadcastIds(), KnownDevices(), LatestConnections(), epochs
         )
@@ -133,17 +133,22 @@ class BatchWriter:
         await self._insert_all(batch, translated.tables)
         await self._end(batch, translated)
 
+    async def epochs(self) -> Epochs:
+        """Return the highest epochs of the partitions before their next offsets."""
+        return Epochs(await self._on_thread(self._offsets.epochs))
+
     async def write_ahead(
-        self, appkey: str, pages: AsyncIterable[Sequence[Record]], batch: Batch, max_rows: int
+        self, appkey: str, pages: AsyncIterable[Sequence[Record]], batch: Batch, epochs: Epochs, max_rows: int
     ) -> bool:
         """Write one app's outcomes among these records, whose ranges are `batch`, before their turn in the log's order.
 
-        Return False, and write nothing, if there are more than `max_rows`. The turn of the records remains: their rows
-        are written again then, and replace each other.
+        `epochs` are those before the ranges, and become those behind them. Return False, and write nothing, if there
+        are more than `max_rows`. The turn of the records remains: their rows are written again then, and replace each
+        other.
         """
         outcomes = self._translator.outcomes_of(appkey)
         async for records in pages:
-            await self._on_thread(_add_outcomes, outcomes, records)
+            await self._on_thread(_add_outcomes, outcomes, records, epochs)
             if outcomes.row_count > max_rows:
                 return False
         for name, rows in (await self._on_thread(outcomes.tables)).items():
@@ -185,11 +190,13 @@ class BatchWriter:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
 
-def _add_outcomes(outcomes: OutcomeBatch, records: Sequence[Record]) -> None:
-    """Add what can be decoded; the other records become dead letters in their turn."""
+def _add_outcomes(outcomes: OutcomeBatch, records: Sequence[Record], epochs: Epochs) -> None:
+    """Add what can be decoded and is no former owner's; the other records become dead letters in their turn."""
     for record in records:
         with suppress(DecodeError, ValueError, IndexError):
-            outcomes.add(record, decode(record))
+            message = decode(record)
+            if epochs.admits(Partition(record.topic, record.partition), message.meta.epoch):
+                outcomes.add(record, message)
 
 
 def _ranges(records: Sequence[Record]) -> dict[Partition, Range]:

@@ -6,10 +6,12 @@ few outcomes depends on how fast the log is read, not on how long the outcomes o
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import NamedTuple
 
 from analytics.ingestion.batch_writer import BatchWriter
 from analytics.store.offsets import Batch, Range
 from services.runtime.log.port import Log, Partition, Record
+from services.runtime.projection.fencing import ANNOUNCEMENT_KEY
 
 MAX_ROWS = 200_000
 """Outcomes of an app that are ingested ahead at once; an app with more waits for their turn."""
@@ -18,6 +20,13 @@ MAX_APPS = 1_000
 """Apps whose positions are remembered; the records of one that was forgotten are read once more, and stored once."""
 
 _MAX_RECORDS = 5_000
+
+
+class _Reached(NamedTuple):
+    """How far the outcomes of an app are ingested: the next offsets, and the highest epochs before them."""
+
+    offsets: Mapping[Partition, int]
+    epochs: Mapping[Partition, int]
 
 
 class LookAhead:
@@ -29,24 +38,29 @@ class LookAhead:
         self._max_rows = max_rows
         self._max_apps = max_apps
         self._lock = asyncio.Lock()
-        self._reached: dict[str, dict[Partition, int]] = {}
+        self._reached: dict[str, _Reached] = {}
 
     async def ingest(self, appkey: str, starts: Mapping[Partition, int], ends: Mapping[Partition, int]) -> bool:
         """Ingest the app's outcomes between the offsets. Return False, and ingest nothing, if they are too many."""
         async with self._lock:
-            reached = self._reached.get(appkey, {})
-            firsts = {partition: max(start, reached.get(partition, 0)) for partition, start in starts.items()}
+            offsets, highest = self._reached.get(appkey, _Reached({}, {}))
+            firsts = {partition: max(start, offsets.get(partition, 0)) for partition, start in starts.items()}
             batch = {p: Range(first, ends[p]) for p, first in sorted(firsts.items()) if first < ends[p]}
-            if batch and not await self._writer.write_ahead(appkey, self._pages(appkey, batch), batch, self._max_rows):
+            epochs = await self._writer.epochs()
+            for partition, epoch in highest.items():
+                epochs.admits(partition, epoch)
+            pages = self._pages(appkey, batch)
+            if batch and not await self._writer.write_ahead(appkey, pages, batch, epochs, self._max_rows):
                 return False
             self._reached.pop(appkey, None)
             if len(self._reached) >= self._max_apps:
                 del self._reached[next(iter(self._reached))]
-            self._reached[appkey] = {**reached, **{partition: range_.next for partition, range_ in batch.items()}}
+            following = {partition: range_.next for partition, range_ in batch.items()}
+            self._reached[appkey] = _Reached({**offsets, **following}, epochs.highest())
             return True
 
     async def _pages(self, appkey: str, batch: Batch) -> AsyncIterator[Sequence[Record]]:
-        """Yield the records of the ranges that contain the bytes of the appkey."""
+        """Yield the records of the ranges that contain the bytes of the appkey, and those that announce epochs."""
         needle = appkey.encode()
         reader = await self._log.open({partition: range_.first for partition, range_ in batch.items()})
         try:
@@ -60,7 +74,8 @@ class LookAhead:
                 yield [
                     record
                     for record in records
-                    if needle in record.value and record.offset < batch[Partition(record.topic, record.partition)].next
+                    if (needle in record.value or record.key.startswith(ANNOUNCEMENT_KEY))
+                    and record.offset < batch[Partition(record.topic, record.partition)].next
                 ]
         finally:
             await reader.close()

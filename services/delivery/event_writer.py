@@ -1,20 +1,30 @@
-"""Writes delivery's facts: to the log first, then into the state."""
+"""Writes delivery's facts: to the log first, then into the state, both in the same order."""
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing, suppress
 from typing import Any, NamedTuple
 
+from google.protobuf.message import DecodeError
+
+from protos.runtime.v1.log_pb2 import Position
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.meta import RecordStamp
+from services.domain.topics import DELIVERIES, PUSHES, decode
 from services.runtime.errors import BusyError, UnavailableError
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.topics import Topic
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPENDED
+from services.runtime.projection.catch_up import ends_after, read_until
+from services.runtime.projection.fencing import Fencing
 
+_ROLE = "delivery"
 _RETRY_MS = 500
+_Applied = tuple[Record, Any]
+"""A record and its message."""
 
 
 class NewFact(NamedTuple):
@@ -28,7 +38,8 @@ class NewFact(NamedTuple):
 class EventWriter:
     """Appends facts and applies them to the state, one write per topic at a time, so that none is skipped.
 
-    `offsets` holds the next offset of each partition that the state has not applied.
+    `offsets` holds the next offset of each partition that the state has not applied. Facts are written under epochs,
+    which `announcements` and `begin` start.
     """
 
     def __init__(self, log: Log, state: DeliveryState, clock: Clock) -> None:
@@ -36,24 +47,41 @@ class EventWriter:
         self._log = log
         self._state = state
         self._clock = clock
-        self._stamp = RecordStamp("delivery")
+        self._stamp = RecordStamp(_ROLE)
+        self._fencing = Fencing(_ROLE, log.topics, state.epochs, clock)
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    def announcements(self) -> list[NewRecord]:
+        """Choose an epoch for each own partition; return the records that announce them, which are to be appended."""
+        own = [Partition(topic.name, number) for topic in (PUSHES, DELIVERIES) for number in sorted(self._state.owned)]
+        return self._fencing.announce(own)
+
+    def begin(self, offsets: Mapping[Partition, int]) -> None:
+        """Write facts from now on; the state has applied all before these offsets, announcements included.
+
+        SupersededError: another process has announced later epochs meanwhile.
+        """
+        self.offsets |= offsets
+        self._fencing.begin(offsets)
 
     async def write(self, topic: Topic, facts: Sequence[NewFact]) -> None:
         """Append the facts and apply them; retry while the log is unavailable.
 
-        No other task runs between the application of the facts and the caller's next step.
+        No other task runs between the application of the facts and the caller's next step. SupersededError: another
+        process has taken over; no reader counts the facts, and they are not applied.
         """
         if not facts:
             return
         new_records = [self._new_record(topic, fact) for fact in facts]
         async with self._locks[topic.name]:
             offsets = await self._append(new_records)
-            for fact, new_record, offset in zip(facts, new_records, offsets, strict=True):
-                self.apply(
-                    Record(new_record.topic, new_record.partition, offset, new_record.key, new_record.value),
-                    fact.message,
-                )
+            appended = [
+                (Record(*new_record[:2], offset, *new_record[2:]), fact.message)
+                for fact, new_record, offset in zip(facts, new_records, offsets, strict=True)
+            ]
+            others = await self._others_before(new_records, offsets)
+            for record, message in sorted(appended + others, key=_offset):
+                self.apply(record, message)
         APPENDED.labels(topic.name).inc(len(new_records))
 
     def apply(self, record: Record, message: Any) -> None:
@@ -66,6 +94,25 @@ class EventWriter:
         partition = Partition(record.topic, record.partition)
         self.offsets[partition] = max(self.offsets.get(partition, 0), record.offset + 1)
 
+    async def _others_before(self, new_records: Sequence[NewRecord], offsets: Sequence[int]) -> list[_Applied]:
+        """Return the records before these, which were appended at the offsets, that the state has not applied.
+
+        Such are a former process's that the log stored late, which no reader counts, and own ones that it stored twice.
+        SupersededError: there is a successor's record among them.
+        """
+        ends, others = ends_after(new_records, offsets), list[_Applied]()
+        starts = self._fencing.gaps(new_records, offsets)
+        own = {(*new_record[:2], offset) for new_record, offset in zip(new_records, offsets, strict=True) if starts}
+        async with aclosing(read_until(_ROLE, self._log, starts, {p: ends[p] for p in starts})) as batches:
+            async for records, _ in batches:
+                for record in records:
+                    self._fencing.check(record)
+                    with suppress(DecodeError):
+                        if record[:3] not in own:
+                            others.append((record, decode(record)))
+        self._fencing.advance(ends)
+        return others
+
     async def _append(self, new_records: Sequence[NewRecord]) -> Sequence[int]:
         while True:
             try:
@@ -75,5 +122,16 @@ class EventWriter:
                 await self._clock.sleep_until(self._clock.now_ms() + _RETRY_MS)
 
     def _new_record(self, topic: Topic, fact: NewFact) -> NewRecord:
-        self._stamp.complete(fact.message.meta, self._clock.now_ms())
+        """Return the record of a fact. An outcome's cause is the latest record of `pushes` that the state has applied:
+        so whoever folds the log folds the start of a push before its outcomes, whatever the times of the records."""
+        meta = fact.message.meta
+        self._stamp.complete(meta, self._clock.now_ms())
+        meta.epoch = self._fencing.epoch(Partition(topic.name, fact.partition))
+        known = self.offsets.get(Partition(PUSHES.name, fact.partition), 0)
+        if topic is DELIVERIES and known:
+            meta.cause.CopyFrom(Position(topic=PUSHES.name, partition=fact.partition, offset=known - 1))
         return NewRecord(topic.name, fact.partition, fact.key, fact.message.SerializeToString())
+
+
+def _offset(each: _Applied) -> int:
+    return each[0].offset

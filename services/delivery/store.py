@@ -10,6 +10,7 @@ from services.delivery.state import serialization
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
 from services.runtime.errors import UnavailableError
+from services.runtime.log.appending import append_until_accepted
 from services.runtime.log.identity import check_log_identity
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, check_offsets
 from services.runtime.process.clock import Clock
@@ -21,14 +22,14 @@ from services.runtime.projection.merge import MergedReader, TimedRecord
 from services.runtime.projection.snapshot import SnapshotFile
 
 SNAPSHOT = "delivery.snapshot"
-_VERSION = 8
-_EARLIER = (6, 7)
-"""Versions that are read too: without packed pushes, and with one dedupe window for all pushes."""
+_VERSION = 9
+_EARLIER = (6, 7, 8)
+"""Versions that are read too: without packed pushes, with one dedupe window for all pushes, and without epochs."""
 
 _SLICE_BYTES = 64 * 1024
 _BLOB_BYTES = 100
 _LEAD_MS = {PUSH_COMMANDS.name: 10_000, PUSHES.name: 5_000}
-"""How much earlier than outcomes records of these topics are merged; more than the clocks of hosts differ."""
+"""How much earlier than outcomes records of these topics are merged, for outcomes that name no cause."""
 
 
 class DeliveryStore:
@@ -63,7 +64,8 @@ class DeliveryStore:
 class MergedFollower:
     """Folds the three topics merged by record time, so that the state stays as small as it was when it was live.
 
-    Commands are folded before audiences, and those before outcomes (`_LEAD_MS`).
+    Causes are folded first: commands before audiences, and those before outcomes. Outcomes of former versions name no
+    cause; there the times decide (`_LEAD_MS`).
     """
 
     def __init__(
@@ -126,12 +128,10 @@ class Snapshots:
         self._disk = WorkerThread("delivery-snapshot")
 
     async def run(self, ready: asyncio.Event) -> None:
-        ends = await retry_until_available(
-            LOG_UNAVAILABLE, lambda: self._log.ends(self._store.partitions), role=self.name
-        )
-        for follower in self._store.followers:
-            await follower.apply_until(ends, lambda count: None)
-        self._events.offsets |= self._store.offsets()
+        await self._catch_up()
+        await append_until_accepted(self._log, self._events.announcements(), self.name)
+        await self._catch_up()
+        self._events.begin(self._store.offsets())
         self.restored_offset = self._events.offsets.get(Partition(PUSH_COMMANDS.name, 0), 0)
         self.restored.set()
         ready.set()
@@ -142,6 +142,14 @@ class Snapshots:
         finally:
             await self.save()
             self._disk.shutdown()
+
+    async def _catch_up(self) -> None:
+        """Apply what the log holds now. What a former process has written counts up to this one's announcements."""
+        ends = await retry_until_available(
+            LOG_UNAVAILABLE, lambda: self._log.ends(self._store.partitions), role=self.name
+        )
+        for follower in self._store.followers:
+            await follower.apply_until(ends, lambda count: None)
 
     async def save(self) -> None:
         """Write a snapshot: the offsets of now, and blobs taken in slices, between which other tasks run."""

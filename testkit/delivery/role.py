@@ -243,7 +243,9 @@ class DeliveryHarness:
         ]
 
     async def push_facts(self) -> list[PushFact]:
-        return [decode(r) for n in range(PARTITIONS) for r in await self.records(Partition(PUSHES.name, n))]
+        """Return the facts of all pushes, without announcements of epochs."""
+        facts = [decode(r) for n in range(PARTITIONS) for r in await self.records(Partition(PUSHES.name, n))]
+        return [fact for fact in facts if fact.WhichOneof("fact")]
 
     async def start_counts(self) -> Counter[tuple[int, int]]:
         """Return the number of PushStarted facts by (msgid, partition)."""

@@ -8,15 +8,21 @@ from services.runtime.log.port import Log, Partition, Reader, Record
 
 
 class SlowLog(DelegatingLog):
-    """Passes a log on, but its readers return nothing until `shown` is set. `asked` is set once one reads."""
+    """Passes a log on, but its readers, or those of one topic, return nothing until `shown` is set.
 
-    def __init__(self, log: Log) -> None:
+    `asked` is set once one of these reads.
+    """
+
+    def __init__(self, log: Log, topic: str = "") -> None:
         super().__init__(log)
+        self._topic = topic
         self.asked = asyncio.Event()
         self.shown = asyncio.Event()
 
     async def open(self, starts: Mapping[Partition, int]) -> Reader:
-        return SlowReader(self, await super().open(starts))
+        reader = await super().open(starts)
+        is_slow = not self._topic or any(partition.topic == self._topic for partition in starts)
+        return SlowReader(self, reader) if is_slow else reader
 
 
 class SlowReader:

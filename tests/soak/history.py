@@ -17,6 +17,7 @@ from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, d
 from services.runtime.log.port import Log, Partition, Record
 from services.runtime.log.topics import Topic
 from services.runtime.process.settings import Settings, load
+from services.runtime.projection.epochs import Epochs
 
 READ = (PUSH_COMMANDS, DEVICES, PUSHES, DELIVERIES)
 SETTLED = ("received", "failed", "expired", "cancelled", "dropped")
@@ -66,6 +67,7 @@ class History:
         self.partitions = partitions
         self.errors: list[str] = []
         self._log = log
+        self._epochs = Epochs()
         self._next = {
             Partition(topic.name, number): 0 for topic in READ for number in range(topic.partitions(partitions))
         }
@@ -138,13 +140,15 @@ class History:
 
     def _fold(self, record: Record) -> None:
         message = decode(record)
+        if not self._epochs.admits(Partition(record.topic, record.partition), message.meta.epoch):
+            return
         match record.topic:
             case PUSH_COMMANDS.name:
                 self._command(record, message)
             case DEVICES.name if message.HasField("device"):
                 device = message.device
                 self.devices[device.appkey, DeviceNumber(device.partition, device.number)] = device
-            case PUSHES.name:
+            case PUSHES.name if message.WhichOneof("fact"):
                 self._push_fact(message, record)
             case DELIVERIES.name if message.meta.event_id not in self._folded_outcomes:
                 self._folded_outcomes.add(message.meta.event_id)

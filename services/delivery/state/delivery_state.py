@@ -36,13 +36,11 @@ from services.delivery.state.badges import Badges
 from services.delivery.state.broadcasts import UnexpiredBroadcasts
 from services.delivery.state.dedupe_window import DedupeWindow
 from services.delivery.state.final_outcomes import concluded_devices
-from services.delivery.state.pushes import EndedPart, RequestedPush, StartedPush, requested_push
+from services.delivery.state.pushes import LATE_MS, EndedPart, RequestedPush, StartedPush, requested_push
 from services.delivery.state.sent_messages import SentMessages
 from services.delivery.state.started_pushes import PackedPushes, StartedPushes
-from services.runtime.log.port import Record
-
-LATE_MS = 86_400_000
-"""How long after a cancel or the expiry acknowledgements of a push still count."""
+from services.runtime.log.port import Partition, Record
+from services.runtime.projection.epochs import Epochs
 
 
 class DeliveryState:
@@ -50,6 +48,7 @@ class DeliveryState:
 
     def __init__(self, owned: Iterable[int]) -> None:
         self.owned = frozenset(owned)
+        self.epochs = Epochs()
         self.dedupe_window = DedupeWindow()
         self.broadcasts = UnexpiredBroadcasts()
         self.badges = Badges()
@@ -68,8 +67,10 @@ class DeliveryState:
     # --- apply
 
     def apply(self, record: Record, message: Any) -> None:
-        """Fold one record of push-commands, pushes or deliveries. ValueError: its content is invalid."""
+        """Fold one record of the three topics, unless a former process wrote it. ValueError: its content is invalid."""
         match message:
+            case PushCommand() | PushFact() | DeliveryFact() if not self._admits(record, message):
+                pass
             case PushCommand():
                 self._apply_command(record.offset, message)
             case PushFact():
@@ -79,6 +80,9 @@ class DeliveryState:
                     self._apply_outcomes(record.partition, outcomes)
             case _:
                 raise ValueError(f"{record.topic} holds nothing that delivery folds")
+
+    def _admits(self, record: Record, message: Any) -> bool:
+        return self.epochs.admits(Partition(record.topic, record.partition), message.meta.epoch)
 
     def _apply_command(self, offset: int, command: PushCommand) -> None:
         self.log_ms = max(self.log_ms, command.meta.time_ms)
@@ -139,8 +143,7 @@ class DeliveryState:
         requested.remaining.discard(partition)
         push = self.started.get(msgid)
         if push is None:
-            push = StartedPush(requested.send, requested.offset, started.expires_ms)
-            self._add_push(push)
+            push = self.started[msgid] = StartedPush(requested.send, requested.offset, started.expires_ms)
         part: AudiencePart
         if push.is_listed:
             part = ListedAudience(requested.targets(partition))
@@ -200,9 +203,6 @@ class DeliveryState:
 
     # --- transitions of a push in a partition
 
-    def _add_push(self, push: StartedPush) -> None:
-        self.started[push.msgid] = push
-
     def _add_active(self, push: StartedPush, partition: int, part: AudiencePart) -> None:
         push.active_parts[partition] = part
         self._backlogs.add((push.send.appkey, partition), push.msgid, part)
@@ -247,7 +247,7 @@ class DeliveryState:
 
     def restore(self, push: StartedPush) -> None:
         """Add a push from a snapshot, after all requested pushes."""
-        self._add_push(push)
+        self.started[push.msgid] = push
         for partition, part in push.active_parts.items():
             self._add_active(push, partition, part)
         for partition, ended in push.ended_parts.items():

@@ -7,6 +7,9 @@ from protos.push.v1.push_pb2 import SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.delivery.state.audience_parts import AudiencePart, Targets, listed_targets
 
+LATE_MS = 86_400_000
+"""How long after a cancel or the expiry acknowledgements of a push still count."""
+
 
 class EndedPart(NamedTuple):
     """The audience part of a partition where the push was cancelled or expired before all devices had it.

@@ -16,6 +16,7 @@ from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import EndedPart, RequestedPush, StartedPush
 from services.delivery.state.sent_messages import SentRow
 from services.delivery.state.started_pushes import PackedPushes, PackedRow, SinglePush
+from services.runtime.log.port import Partition
 
 PACKED_PUSHES = 500
 """Pushes with one pending message that make up one blob, at most."""
@@ -47,6 +48,7 @@ def dump(state: DeliveryState) -> Iterator[Blob]:
         (b"cancels", _encode(sorted(state.pending_cancels.items()))),
         (b"broadcasts", _encode(state.broadcasts.dump())),
         (b"badges", _encode(state.badges.dump())),
+        (b"epochs", _encode(sorted((*partition, epoch) for partition, epoch in state.epochs.highest().items()))),
     ]
     return _then_started(first, state, started)
 
@@ -95,16 +97,19 @@ def load(state: DeliveryState, blobs: Sequence[Blob]) -> None:
                 state.badges.load(_decode(value, type=list[BadgeRow]))
             case b"broadcasts":
                 state.broadcasts.load(_decode(value, type=list[BroadcastRow]))
+            case b"epochs":
+                for topic, number, epoch in _decode(value, type=list[tuple[str, int, int]]):
+                    state.epochs.admits(Partition(topic, number), epoch)
             case b"cancels":
                 cancels = _decode(value, type=list[tuple[int, int]])
     state.pending_cancels.update((msgid, offset) for msgid, offset in cancels if state.is_in_progress(msgid))
 
 
 def digest(state: DeliveryState) -> str:
-    """Return a hash of the whole state except the dedupe window."""
+    """Return a hash of the whole state except the dedupe window and the epochs."""
     whole = hashlib.sha256()
     for key, value in dump(state):
-        if key != b"seen":
+        if key not in (b"seen", b"epochs"):
             whole.update(b"%s %d " % (key, len(value)))
             whole.update(value)
     return whole.hexdigest()

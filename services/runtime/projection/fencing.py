@@ -23,6 +23,9 @@ from services.runtime.process.logs import logger
 from services.runtime.projection.catch_up import ends_after, read_until
 from services.runtime.projection.epochs import Epochs, next_epoch
 
+ANNOUNCEMENT_KEY = b"epoch/"
+"""The beginning of the keys of announcements."""
+
 _ID_BYTES = 16
 
 
@@ -147,7 +150,7 @@ class Fencing:
         message: Any = self._topics[partition.topic].envelope()
         meta = Meta(event_id=event_id, time_ms=self._clock.now_ms(), writer=self._role, epoch=epoch)
         message.meta.CopyFrom(meta)
-        return NewRecord(*partition, f"epoch/{event_id.hex()}".encode(), message.SerializeToString())
+        return NewRecord(*partition, ANNOUNCEMENT_KEY + event_id.hex().encode(), message.SerializeToString())
 
     def _superseded(self, partition: Partition) -> SupersededError:
         self._lost = partition

@@ -27,8 +27,8 @@ class MergedReader:
     """Reads partitions up to their ends: each in the order of the log, all together in the order of the records' times.
 
     Within a partition, time never decreases, also when a clock was set back. Records of topics in `ahead_ms` count as
-    older by that time, because clocks differ. A record never comes before the cause that its meta names, whatever
-    their times.
+    older by that time, because clocks differ. A record never comes before the cause that its meta names, nor that one
+    before its own cause, whatever their times.
     """
 
     def __init__(
@@ -52,8 +52,7 @@ class MergedReader:
             sort_key, partition = heapq.heappop(order)
             cursor = self._cursors[partition]
             if cursor.waiting and cursor.sort_key == sort_key:
-                batch += await self._causes(cursor.waiting[0].message)
-                batch.append(cursor.take())
+                batch += await self._take(cursor)
             if await cursor.fill():
                 heapq.heappush(order, (cursor.sort_key, partition))
             if len(batch) >= _BATCH_RECORDS:
@@ -62,15 +61,16 @@ class MergedReader:
         if batch:
             yield batch
 
-    async def _causes(self, message: Any) -> list[TimedRecord]:
-        """Take the records up to the cause of the message."""
+    async def _take(self, cursor: "_PartitionCursor") -> list[TimedRecord]:
+        """Take the cursor's first record, behind all records up to its cause, each of these behind its own cause."""
+        timed = cursor.take()
         taken: list[TimedRecord] = []
-        if message is not None:
-            cause = message.meta.cause
-            cursor = self._cursors.get(Partition(cause.topic, cause.partition))
-            while cursor is not None and cursor.next <= cause.offset and await cursor.fill():
-                taken.append(cursor.take())
-        return taken
+        if timed.message is not None:
+            cause = timed.message.meta.cause
+            of_cause = self._cursors.get(Partition(cause.topic, cause.partition))
+            while of_cause is not None and of_cause.next <= cause.offset and await of_cause.fill():
+                taken += await self._take(of_cause)
+        return [*taken, timed]
 
     async def close(self) -> None:
         for cursor in self._cursors.values():

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 
-from protos.delivery.v1.delivery_pb2 import PushFact
+from protos.delivery.v1.delivery_pb2 import DeliveryFact, PushFact
 from protos.push.v1.push_pb2 import PushCommand
 from protos.runtime.v1.log_pb2 import Meta, Position
-from services.domain.topics import PUSH_COMMANDS, PUSHES
+from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.projection.merge import MergedReader
 
 COMMANDS = Partition(PUSH_COMMANDS.name, 0)
+OUTCOMES = Partition(DELIVERIES.name, 0)
 FIRST, SECOND = (Partition(PUSHES.name, number) for number in range(2))
 
 
@@ -22,8 +23,13 @@ def fact(number: int, time_ms: int, because_of: int | None = None) -> NewRecord:
     return NewRecord(PUSHES.name, number, b"", PushFact(meta=Meta(time_ms=time_ms, cause=cause)).SerializeToString())
 
 
+def outcome(time_ms: int, because_of: int) -> NewRecord:
+    meta = Meta(time_ms=time_ms, cause=Position(topic=PUSHES.name, partition=0, offset=because_of))
+    return NewRecord(DELIVERIES.name, 0, b"", DeliveryFact(meta=meta).SerializeToString())
+
+
 async def merged(log: Log, *, starts: dict[Partition, int] | None = None, ahead_ms: int = 0) -> list[Record]:
-    ends = await log.ends([COMMANDS, FIRST, SECOND])
+    ends = await log.ends([COMMANDS, FIRST, SECOND, OUTCOMES])
     merge = MergedReader(log, starts or {}, ends, {PUSH_COMMANDS.name: ahead_ms})
     try:
         return [dated.record async for batch in merge.batches() for dated in batch]
@@ -75,6 +81,22 @@ async def test_no_record_comes_before_its_cause(log: Log) -> None:
             done = record.offset
         else:
             assert PushFact.FromString(record.value).meta.cause.offset <= done
+
+
+async def test_a_cause_comes_behind_its_own_cause(log: Log) -> None:
+    """Each writer's clock is far behind that of the one before."""
+    await log.append([command(3_000_000 + n) for n in range(3)])
+    await log.append([fact(0, 2_000_000, because_of=0), fact(0, 2_000_001, because_of=2)])
+    await log.append([outcome(1_000_000, because_of=1), outcome(1_000_001, because_of=1)])
+    assert places(await merged(log)) == [
+        ("commands", 0, 0),
+        ("pushes", 0, 0),
+        ("commands", 0, 1),
+        ("commands", 0, 2),
+        ("pushes", 0, 1),
+        ("deliveries", 0, 0),
+        ("deliveries", 0, 1),
+    ]
 
 
 async def test_a_record_that_cannot_be_decoded_keeps_its_place(log: Log) -> None:

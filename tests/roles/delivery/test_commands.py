@@ -2,7 +2,7 @@
 
 from protos.push.v1.push_pb2 import CancelPush
 from protos.runtime.v1.log_pb2 import Meta
-from services.domain.topics import PUSH_COMMANDS, PUSHES
+from services.domain.topics import PUSH_COMMANDS, PUSHES, decode
 from services.runtime.log.port import NewRecord, Partition
 from testkit.delivery.records import RECEIVED, NumberedDevice, OutcomeRow
 from testkit.delivery.role import DeliveryHarness
@@ -54,4 +54,5 @@ async def test_facts_name_the_command_that_caused_them(delivery: DeliveryHarness
         causes = [(fact.meta.writer, fact.meta.cause.offset) for fact in await delivery.push_facts()]
         assert causes == [("delivery", offset), ("delivery", cancelled_at)]
         assert all(fact.meta != Meta() and len(fact.meta.event_id) == 16 for fact in await delivery.push_facts())
-        assert (await delivery.log.ends([Partition(PUSHES.name, 1)]))[Partition(PUSHES.name, 1)] == 0
+        (announcement,) = await delivery.records(Partition(PUSHES.name, 1))
+        assert decode(announcement).WhichOneof("fact") is None

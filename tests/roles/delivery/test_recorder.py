@@ -25,7 +25,7 @@ class FaultyLog:
     """A log whose appends raise the errors in `errors`, the last first, and wait while `open` is not set."""
 
     def __init__(self, log: SqliteLog) -> None:
-        self.log = log
+        self.log, self.topics = log, log.topics
         self.errors: list[Exception] = []
         self.open = asyncio.Event()
         self.open.set()

@@ -17,13 +17,15 @@ from analytics.server import AnalyticsServicer
 from analytics.statistics.logins import count_days
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import AuditPushRequest, StatisticsKind, StatisticsRequest, TimeScope
-from protos.delivery.v1.delivery_pb2 import OutcomeKind
+from protos.delivery.v1.delivery_pb2 import DeliveryFact, OutcomeKind
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
+from protos.runtime.v1.log_pb2 import Meta
 from services.domain.topics import DELIVERIES, SESSIONS
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.fencing import ANNOUNCEMENT_KEY
 from tests.roles.analytics.records import APP, PARTITIONS, T0, app_outcomes, device, outcomes, send, session, started
 from tests.roles.analytics.service import new_ingestion, running_ingestion, value
 
@@ -105,6 +107,35 @@ async def test_outcomes_are_looked_for_only_of_an_app_that_has_few(
         assert await look_ahead.ingest(appkey, {outcomes_1: 0}, {outcomes_1: 10})
         assert await value(clickhouse, "SELECT count() FROM deliveries FINAL") == 50
     await writer.close()
+
+
+async def test_outcomes_of_a_former_process_are_not_ingested_ahead(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    await log.append([epoch(1), *(of_epoch(1, 3, n) for n in range(5)), epoch(2), of_epoch(2, 4), of_epoch(1, 5)])
+    await log.append([of_epoch(1, 6), of_epoch(2, 7)])
+    dead_letters = DeadLetters(tmp_path / "dead-letters.jsonl", "analytics")
+    writer = BatchWriter(clickhouse, tmp_path / "offsets.db", dead_letters, instance="0/1", stores_commands=True)
+    await writer.open()
+    await writer.load()
+    look_ahead = LookAhead(log, writer)
+    for end in (9, 11):
+        assert await look_ahead.ingest(APP, {Partition(DELIVERIES.name, 1): 0}, {Partition(DELIVERIES.name, 1): end})
+    assert await value(clickhouse, "SELECT arraySort(groupUniqArray(number)) FROM deliveries") == [3, 4, 7]
+    await writer.close()
+
+
+def epoch(number: int) -> NewRecord:
+    """Return the announcement of an epoch."""
+    fact = DeliveryFact(meta=Meta(epoch=number))
+    return NewRecord(DELIVERIES.name, 1, ANNOUNCEMENT_KEY + b"%d" % number, fact.SerializeToString())
+
+
+def of_epoch(number: int, device_number: int, nth: int = 0) -> NewRecord:
+    new_record = outcomes(1, app_outcomes(1000 + nth, [device_number], RECEIVED), seed=f"{number} {device_number}")
+    fact = DeliveryFact.FromString(new_record.value)
+    fact.meta.epoch = number
+    return new_record._replace(value=fact.SerializeToString())
 
 
 async def test_a_reader_with_a_backlog_leaves_each_second_piece_to_the_other(log: SqliteLog) -> None:

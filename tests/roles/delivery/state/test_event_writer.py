@@ -10,7 +10,7 @@ from protos.push.v1.push_pb2 import Audience, Everyone, PushCommand, SendPush
 from protos.runtime.v1.log_pb2 import Meta
 from services.delivery.event_writer import EventWriter, NewFact
 from services.delivery.state.delivery_state import DeliveryState
-from services.domain.topics import PUSHES
+from services.domain.topics import PUSHES, TOPICS
 from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.process.clock import ManualClock
 from testkit.delivery.records import APP, START_MS
@@ -21,6 +21,7 @@ class ManualLog:
     """A log that answers each append when the test says so, in any order."""
 
     def __init__(self) -> None:
+        self.topics = TOPICS
         self.waiting: list[tuple[Sequence[int], asyncio.Future[Sequence[int]]]] = []
         self.end = 0
 

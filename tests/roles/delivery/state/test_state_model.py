@@ -20,9 +20,9 @@ from protos.delivery.v1.delivery_pb2 import (
 from protos.push.v1.push_pb2 import Audience, CancelPush, Everyone, Message, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
 from protos.runtime.v1.log_pb2 import Meta
-from services.delivery.state import serialization
+from services.delivery.state import pushes, serialization
 from services.delivery.state.addresses import DeviceAddress
-from services.delivery.state.delivery_state import LATE_MS, DeliveryState
+from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.final_outcomes import FINAL_OUTCOMES
 from services.delivery.state.sent_messages import REPORTED_KINDS
 from services.runtime.log.port import Record
@@ -159,7 +159,7 @@ class DeliveryStateMachine(RuleBasedStateMachine):
     @rule()
     def pass_a_day(self) -> None:
         """Advance the time of the log by a command that changes nothing else."""
-        self.now_ms += LATE_MS
+        self.now_ms += pushes.LATE_MS
         self.write("push-commands", 0, PushCommand(meta=Meta(time_ms=self.now_ms)))
         for push in self.model.pushes.values():
             push.ended.clear()

@@ -99,7 +99,7 @@ async def test_a_cancel_waits_until_delivery_has_caught_up(tmp_path: Path) -> No
     logs: list[SlowLog] = []
 
     def build(settings: services.delivery.settings.DeliverySettings, context: RoleContext) -> BuiltRole:
-        logs.append(SlowLog(context.log))
+        logs.append(SlowLog(context.log, PUSH_COMMANDS.name))
         return services.delivery.main.build(settings, dataclasses.replace(context, log=logs[0]))
 
     delivery = (services.delivery.settings.DeliverySettings, build)
