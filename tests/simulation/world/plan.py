@@ -21,7 +21,9 @@ _PACES = (1.0, 1.0, 5.0, 20.0, 20.0)
 _LOG_SLOWNESS = (1, 1, 1, 10, 30)
 _NETWORK_SLOWNESS = (1, 1, 1, 5)
 _OPERATOR_FAULTS = ("pause_app", "rotate_secret", "revoke_key")
-_CLIENT_FAULTS = ("reset_connections", "lose_connections")
+CLIENT_FAULTS = ("reset_connections", "lose_connections")
+"""Faults of the devices' connections alone."""
+
 _LEFT_OUT = frozenset({"set_clock"})
 """A kind of fault that `more_faults` makes."""
 
@@ -38,7 +40,8 @@ _OWNERS_EVERY, _OWNERS_RESTS = 8, (3, 6)
 _CUT_OFF_EVERY, _CUT_OFF_REST = 10, 5
 _CUT_OFF_S = 8.0
 _MOVING_EVERY, _MOVING_REST = 10, 7
-"""The seeds in which nothing fails, devices change gateways, and acknowledgements reach delivery slowly."""
+_MOVES = 12
+"""The seeds in which devices change gateways often, acknowledgements reach delivery slowly, and nothing else fails."""
 
 _SPLIT = 0.4
 _LASTING = frozenset({"down", "pause", "block"})
@@ -214,7 +217,8 @@ def faults_of(seed: int) -> list[Fault]:
     """Return the faults of a seed, of which one in nine has none. They begin with the load."""
     plan, random = plan_of(seed), Random(f"{seed}/faults")
     if _is_moving(seed):
-        return []
+        moves = [Fault(random.uniform(0, plan.load_s), "lose_connections") for _ in range(_MOVES)]
+        return sorted(moves, key=lambda fault: fault.at_s)
     if _is_cut_off(seed):
         return cut_off_and_killed(random, plan)
     count = random.choice(_COUNTS) * (2 if plan.pace == max(_PACES) else 1)
@@ -226,7 +230,7 @@ def faults_of(seed: int) -> list[Fault]:
         faults += owner_faults(changes, plan.owners, changes.choice((0, 1, 2, 4)), plan.load_s)
         faults += split_faults(changes, plan.hosts, plan.load_s) if changes.random() < _SPLIT else []
     if count and random.random() < 0.5:
-        faults.append(Fault(random.uniform(0, plan.load_s), random.choice(_CLIENT_FAULTS)))
+        faults.append(Fault(random.uniform(0, plan.load_s), random.choice(CLIENT_FAULTS)))
     return sorted(faults, key=lambda fault: fault.at_s)
 
 

@@ -33,7 +33,7 @@ from tests.simulation.world.clients import SimulatedGateways, SimulatedInterface
 from tests.simulation.world.errors import NotSettledError, in_time, unexpected
 from tests.simulation.world.listeners import edge_listeners, gateway_listeners
 from tests.simulation.world.operator import Operator, sent_while_paused
-from tests.simulation.world.plan import Plan, WorldFaults, faults_of, latest_end_s, plan_of
+from tests.simulation.world.plan import CLIENT_FAULTS, Plan, WorldFaults, faults_of, latest_end_s, plan_of
 from tests.simulation.world.quota import QuotaUser
 from tests.simulation.world.reader import Reader
 from tests.simulation.world.stateful_roles import STATEFUL_ROLES
@@ -275,10 +275,11 @@ class Simulation:
 
     def _must_know(self, heard_ms: int, now_ms: int) -> bool:
         """Return whether delivery must know what a gateway heard. A sole one tells it before it announces a connection;
-        of several the other ones may not be reached."""
+        of several the other ones may not be reached, unless only connections of devices fail."""
         changes = any(fault.kind == "reshard" or fault.target.startswith("gateway") for fault in self._faults)
         is_sole = self._plan.processes["gateway"] == 1 and not changes
-        return is_sole or any(begun <= heard_ms and now_ms < ended for begun, ended in self._calm_ms)
+        reaches = is_sole or all(fault.kind in CLIENT_FAULTS for fault in self._faults)
+        return reaches or any(begun <= heard_ms and now_ms < ended for begun, ended in self._calm_ms)
 
     def _now_ms(self) -> int:
         return START_MS + int(self._world.loop.time() * 1000)
