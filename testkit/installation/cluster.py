@@ -33,11 +33,15 @@ class ClusterInstallation(Installation):
 
     Clients reach the edges and gateways through HAProxy. The
     processes of one role have directories of their own, as on several machines.
+
+    With the code of a `former` version there are accounts and the console too, and the processes whose names are in
+    `of_former_version` run that code; in the beginning these are all.
     """
 
-    def __init__(self, data: Path, cluster: KafkaCluster) -> None:
-        super().__init__(data, cluster.bootstrap, standbys=True)
+    def __init__(self, data: Path, cluster: KafkaCluster, former: Path | None = None) -> None:
+        super().__init__(data, cluster.bootstrap, standbys=True, console=former is not None)
         self._cluster = cluster
+        self._former = former
         self.clocks = {name: SettableClock(data / "clocks" / name) for name in CLOCKS}
         self.env |= {
             "CARILLON_KAFKA_REPLICATION": str(len(cluster.brokers)),
@@ -47,6 +51,7 @@ class ClusterInstallation(Installation):
         }
         for name in SECONDS:
             self._add_second(name)
+        self.of_former_version = set(self.names if former else ())
         edges = [self.env_of(name) for name in ("edge", "edge-2")]
         gateways = [self.env_of(name) for name in ("gateway", "gateway-2")]
         listeners = [_listener("http", edges, name) for name in _PORTS[:3]]
@@ -64,10 +69,12 @@ class ClusterInstallation(Installation):
         env = super().env_of(name)
         if name in PROXIED:
             env["CARILLON_KAFKA_BOOTSTRAP"] = self._cluster.bootstrap_of(PROXIED[name])
-        if name in self.clocks:
-            path = [self.clocks[name].python_path, env.get("PYTHONPATH")]
-            env["PYTHONPATH"] = os.pathsep.join(filter(None, path))
-        return env
+        path = [
+            self.clocks[name].python_path if name in self.clocks else None,
+            str(self._former) if name in self.of_former_version else None,
+            env.get("PYTHONPATH"),
+        ]
+        return {**env, "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
     def of_role(self, role: str) -> list[str]:
         """Return the names of the role's processes; the owner comes first where there are standbys."""

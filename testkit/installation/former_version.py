@@ -16,12 +16,7 @@ def has_commit(commit: str) -> bool:
 
 
 def code_of(commit: str, directory: Path) -> Path:
-    """Write the files of a commit into a new directory, with the code that its contracts generate; return it.
-
-    RuntimeError: this clone does not have the commit.
-    """
-    if not has_commit(commit):
-        raise RuntimeError(f"this clone has no commit {commit}: name another one, or git fetch --unshallow")
+    """Write the files of a commit into a new directory, with the code that its contracts generate; return it."""
     directory.mkdir(parents=True)
     archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
     subprocess.run(["tar", "-x"], cwd=directory, input=archive, check=True)

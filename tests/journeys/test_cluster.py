@@ -4,9 +4,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from testkit.installation.balancer import HAPROXY
 from testkit.kafka.broker import skip_without_kafka
+from tests.soak.cluster.__main__ import main
 from tests.soak.cluster.run import plan, run
 
 FAULTS = ("restart edge", "kill scheduling", "cut off delivery")
@@ -25,3 +27,9 @@ def test_processes_of_a_cluster_are_restarted_killed_and_cut_off_while_pushes_ar
     for row in found.rows:
         assert (row.lost, row.doubled) == (0, 0), row
         assert min(row.answered, row.due) > 0, row
+
+
+def test_an_upgrade_needs_a_commit_of_this_clone() -> None:
+    done = CliRunner().invoke(main, ["--from", "0" * 40])
+    assert done.exit_code == 2
+    assert "git fetch --unshallow" in done.output

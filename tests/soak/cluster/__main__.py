@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from testkit.installation.former_version import has_commit
 from tests.soak.cluster.run import ClusterVerdict, plan, run
 
 
@@ -19,6 +20,9 @@ from tests.soak.cluster.run import ClusterVerdict, plan, run
 @click.option("--rate", type=click.FloatRange(0.1), default=10.0, help="Requests a second.")
 @click.option("--seed", type=int, default=1, help="Makes the same choices again.")
 @click.option("--fault", "wanted", multiple=True, help="Only faults whose names begin so; repeatable. Default: all.")
+@click.option(
+    "--from", "former_commit", metavar="COMMIT", help="Begin with the code of this commit, and upgrade role by role."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--directory", type=click.Path(path_type=Path), help="Where the ledger and the data are kept; default: not at all."
@@ -29,6 +33,7 @@ def main(
     rate: float,
     seed: int,
     wanted: tuple[str, ...],
+    former_commit: str | None,
     as_json: bool,
     directory: Path | None,
 ) -> None:
@@ -37,8 +42,11 @@ def main(
     Prints a row for each fault. Exit code 1: there are violations. It needs Java, Maven and HAProxy; faults of full
     disks are left out unless root runs it.
     """
+    if former_commit is not None and not has_commit(former_commit):
+        raise click.BadParameter(f"this clone has no commit {former_commit}; a shallow one: git fetch --unshallow")
     with tempfile.TemporaryDirectory() as temporary:
-        found = asyncio.run(run(plan(minutes * 60, devices, rate, seed), directory or Path(temporary), wanted))
+        size = plan(minutes * 60, devices, rate, seed)
+        found = asyncio.run(run(size, directory or Path(temporary), wanted, former_commit))
     if as_json:
         click.echo(json.dumps(_object(found)))
     else:

@@ -17,6 +17,13 @@ from tests.soak.cluster.table import Phase
 from tests.soak.ledger import Ledger, now_ms
 
 ROLES = ("edge", "gateway", "scheduling", "targeting", "registry", "delivery", "analytics")
+UPGRADE_ORDER = (
+    *("analytics", "targeting", "delivery", "scheduling", "registry", "accounts"),
+    *("gateway", "edge", "console"),
+)
+"""As docs/operators/running.md says: readers before writers."""
+
+UPGRADE = "upgrade"
 CUT_OFF = ("edge", "scheduling", "delivery")
 _LEASE_S = ABSENT_AFTER * INTERVAL_S
 _PAUSED_S = 2 * _LEASE_S + 1
@@ -110,6 +117,9 @@ class ClusterFaults:
 
     def _all(self) -> Iterator[Fault]:
         yield Fault("none", self._nothing)
+        if self._installation.of_former_version:
+            for role in UPGRADE_ORDER:
+                yield Fault(f"{UPGRADE} {role}", partial(self._upgrade, role))
         for role in ROLES:
             yield Fault(f"restart {role}", partial(self._restart, role))
         for role in ROLES:
@@ -129,6 +139,13 @@ class ClusterFaults:
 
     async def _nothing(self) -> None:
         """Return at once: the phase of no fault."""
+
+    async def _upgrade(self, role: str) -> None:
+        """Start the role's processes again with the code of this version, one after the other, its owner last."""
+        for name in reversed(await self._of_role(role)):
+            await asyncio.to_thread(self._installation.stop, name)
+            self._installation.of_former_version.discard(name)
+            await asyncio.to_thread(self._installation.start, name)
 
     async def _restart(self, role: str) -> None:
         for name in await self._of_role(role):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from testkit.installation.cluster import PROXIED, ClusterInstallation
+from testkit.installation.former_version import code_of
 from testkit.kafka.cluster import KafkaCluster
 from tests.soak.cluster.disk import SmallDisk, can_mount, small_disk
 from tests.soak.cluster.faults import ClusterFaults, full_disk, is_wanted
@@ -36,15 +37,22 @@ def plan(seconds: float, devices: int, rate: float, seed: int) -> Plan:
     return Plan(seconds, acting, rate, seed, devices - acting, _IN_FLIGHT, _MIXTURE)
 
 
-async def run(plan: Plan, directory: Path, wanted: Sequence[str] = ()) -> ClusterVerdict:
-    """Run all faults, or those whose names begin with one of `wanted`."""
+async def run(
+    plan: Plan, directory: Path, wanted: Sequence[str] = (), former_commit: str | None = None
+) -> ClusterVerdict:
+    """Run all faults, or those whose names begin with one of `wanted`.
+
+    With a `former_commit` all processes begin with its code, and are upgraded first.
+    """
     attempts: list[Attempt] = []
     injectors: list[ClusterFaults] = []
     cluster = KafkaCluster(directory / "kafka", proxied=tuple(PROXIED.values()))
     with contextlib.ExitStack() as stack:
         stack.callback(cluster.stop)
         await asyncio.to_thread(cluster.start)
-        installation = stack.enter_context(contextlib.closing(ClusterInstallation(directory / "data", cluster)))
+        former = await asyncio.to_thread(code_of, former_commit, directory / "former") if former_commit else None
+        installation = ClusterInstallation(directory / "data", cluster, former)
+        stack.callback(installation.close)
         disks = _disks(installation, wanted, stack)
         installation.start_balancer()
 
