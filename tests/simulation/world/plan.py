@@ -40,8 +40,8 @@ _OWNERS_EVERY, _OWNERS_RESTS = 8, (3, 6)
 _CUT_OFF_EVERY, _CUT_OFF_REST = 10, 5
 _CUT_OFF_S = 8.0
 _MOVING_EVERY, _MOVING_REST = 10, 7
-_MOVES = 12
-"""The seeds in which devices change gateways often, acknowledgements reach delivery slowly, and nothing else fails."""
+_MOVES, _MOVING_SLOWNESS = 6, 13
+"""The seeds in which devices change gateways, acknowledgements reach delivery slowly, and nothing else fails."""
 
 _SPLIT = 0.4
 _LASTING = frozenset({"down", "pause", "block"})
@@ -173,7 +173,7 @@ def plan_of(seed: int) -> Plan:
     plan, slowness = _usual_plan(seed), Random(f"{seed}/slowness")
     if _is_moving(seed):
         processes = {**plan.processes, "gateway": 2}
-        return replace(plan, processes=processes, rate=10.0, load_s=15.0, network_slowness=max(_NETWORK_SLOWNESS))
+        return replace(plan, processes=processes, rate=10.0, load_s=15.0, network_slowness=_MOVING_SLOWNESS)
     pace = 1.0 if _is_cut_off(seed) else Random(f"{seed}/pace").choice(_PACES)
     return replace(
         plan,
