@@ -86,6 +86,7 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
         await run(
             [operations, sync, announcer, *built.services, *copying, health],
             on_ready=lambda: set_ready(operations),
+            progress=health.records_read,
             listeners=listeners,
             on_stopping=operations.set_stopping,
             drain_seconds=settings.drain_s,

@@ -117,6 +117,7 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
             await run(
                 services,
                 on_ready=lambda: set_ready(operations),
+                progress=health.records_read,
                 on_stopping=operations.set_stopping,
                 drain_seconds=settings.drain_s,
             )

@@ -33,6 +33,7 @@ from services.runtime.child.of_parent import (
     tell_ready,
 )
 from services.runtime.errors import ConflictError
+from services.runtime.log.monitored import MonitoredLog
 from services.runtime.process import background, data_directory, memory
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.logs import configure, logger
@@ -91,7 +92,7 @@ async def _up_analytics(settings: AnalyticsSettings) -> None:
     stopping = asyncio.Event()
     asking = background.start("the parent's request to stop", stop_is_asked(stopping))
     try:
-        async with _locked(settings.state_dir(ROLE_NAME), stopping), _role(settings) as built:
+        async with _locked(settings.state_dir(ROLE_NAME), stopping), _role(settings) as (built, log):
             server = serve([address(settings)])
             for add_to in built.servicers:
                 add_to(server)
@@ -100,7 +101,13 @@ async def _up_analytics(settings: AnalyticsSettings) -> None:
             add_ProcessServiceServicer_to_server(ProcessServicer(background.ended, own.read), server)
             listener = RpcListener("analytics calls", server)
             services = [*built.services, IdleMemory(SystemClock(), OwnMemory())]
-            await run(services, on_ready=stage.set_ready, listeners=[listener], stopping=stopping)
+            await run(
+                services,
+                on_ready=stage.set_ready,
+                progress=lambda: log.records_read,
+                listeners=[listener],
+                stopping=stopping,
+            )
     finally:
         asking.cancel()
 
@@ -122,14 +129,16 @@ async def _locked(state: Path, stopping: asyncio.Event) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _role(settings: AnalyticsSettings) -> AsyncIterator[BuiltRole]:
-    """Yield the role, with no more than it needs: it reads the log, calls no other role, and is given no key."""
-    log = await retry_until_available(
+async def _role(settings: AnalyticsSettings) -> AsyncIterator[tuple[BuiltRole, MonitoredLog]]:
+    """Yield the role and its log. It is given no more than it needs: it reads the log, calls no other role, and has no
+    key."""
+    opened = await retry_until_available(
         "the log cannot be reached yet", lambda: open_log(settings, read_only=True, poll_s=_POLL_S)
     )
+    log = MonitoredLog(opened)
     try:
         context = RoleContext(log, SystemClock(), Peers({}, TOPICS), Keys({}), AppDirectory(log))
-        yield role_definition(ROLE_NAME).build(settings, context)
+        yield role_definition(ROLE_NAME).build(settings, context), log
     finally:
         await log.close()
 

@@ -1,19 +1,19 @@
-"""A log that remembers whether appends succeed, for the readiness of the process."""
+"""A log that remembers whether appends succeed, for the readiness of the process, and counts what was read."""
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from services.runtime.errors import UnavailableError
 from services.runtime.log.delegating import DelegatingLog
-from services.runtime.log.port import Log, NewRecord
+from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
 
 PROBE_S = 10.0
 _LATE_CHECKS = 3
 
 
 class MonitoredLog(DelegatingLog):
-    """Passes a log on. `problem` says in words why records cannot be appended, or None.
+    """Passes a log on and counts the `records_read`. `problem` says in words why records cannot be appended, or None.
 
     An append that fails because the log is unavailable is a problem, and so is one that is not answered between four
     calls of `check`. The next append that succeeds ends it. While there is a problem, `check` also asks the log whether
@@ -23,9 +23,13 @@ class MonitoredLog(DelegatingLog):
     def __init__(self, log: Log) -> None:
         super().__init__(log)
         self.problem: str | None = None
+        self.records_read = 0
         self._numbers = itertools.count()
         self._pending: dict[int, int] = {}
         self._checks = 0
+
+    async def open(self, starts: Mapping[Partition, int]) -> Reader:
+        return _CountedReader(await self._log.open(starts), self._count)
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
         number = next(self._numbers)
@@ -55,3 +59,22 @@ class MonitoredLog(DelegatingLog):
             self.problem = str(error) or self.problem
         else:
             self.problem = None
+
+    def _count(self, records: int) -> None:
+        self.records_read += records
+
+
+class _CountedReader:
+    """A reader that counts the records that it returns."""
+
+    def __init__(self, reader: Reader, count: Callable[[int], None]) -> None:
+        self._reader = reader
+        self._count = count
+
+    async def read(self, max_records: int = 5000) -> list[Record]:
+        records = await self._reader.read(max_records)
+        self._count(len(records))
+        return records
+
+    async def close(self) -> None:
+        await self._reader.close()

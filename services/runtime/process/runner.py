@@ -28,12 +28,16 @@ async def run(
     start_seconds: float = 600,
     stop_seconds: float = 30,
     *,
+    progress: Callable[[], int] = lambda: 0,
     listeners: Sequence[Service] = (),
     stopping: asyncio.Event | None = None,
     on_stopping: Callable[[], None] = lambda: None,
     drain_seconds: float = 0,
 ) -> None:
     """Run all services until SIGTERM, SIGINT or the first failure; a failure is raised after the graceful stop.
+
+    A start fails when a service is not ready and `progress` has not changed for `start_seconds`. It is a number that
+    grows while the log is read, which takes as long as the log is.
 
     `listeners` start before all services, so that callers can connect and wait, and stop before them too. `stopping`
     takes the place of the signals; a second signal ends the process at once. `on_stopping` ends readiness. A process
@@ -44,7 +48,7 @@ async def run(
     was_ready = False
     try:
         try:
-            await _start([*listeners, *services], tasks, stopping, start_seconds)
+            await _start([*listeners, *services], tasks, stopping, start_seconds, progress)
             if not stopping.is_set():
                 on_ready()
                 was_ready = True
@@ -65,6 +69,7 @@ async def _start(
     tasks: list[tuple[Service, "asyncio.Task[None]"]],
     stopping: asyncio.Event,
     seconds: float,
+    progress: Callable[[], int],
 ) -> None:
     """Start one service after the other, each once the one before is ready, until `stopping` is set; fill `tasks`."""
     for service in services:
@@ -72,9 +77,12 @@ async def _start(
             break
         ready = asyncio.Event()
         tasks.append((service, asyncio.create_task(service.run(ready), name=service.name)))
-        await _first(ready.wait(), stopping.wait(), *(task for _, task in tasks), seconds=seconds)
-        if not ready.is_set() and not stopping.is_set():
-            raise CarillonError(f"{service.name} was not ready within {seconds:.0f} s")
+        before = -1
+        while not ready.is_set() and not stopping.is_set():
+            if (now := progress()) == before:
+                raise CarillonError(f"{service.name} is not ready, and made no progress for {seconds:.0f} s")
+            before = now
+            await _first(ready.wait(), stopping.wait(), *(task for _, task in tasks), seconds=seconds)
 
 
 def _set_by_signals() -> asyncio.Event:

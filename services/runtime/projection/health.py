@@ -56,6 +56,10 @@ class Health:
         self._log = MonitoredLog(log)
         return self._log
 
+    def records_read(self) -> int:
+        """Return how many records of the log the process has read."""
+        return self._log.records_read if self._log else 0
+
     def watch(self, followers: Sequence[Followed]) -> None:
         """Check these followers from now on; they must be ready."""
         self._followers += map(_Watched, followers)

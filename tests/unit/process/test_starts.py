@@ -1,4 +1,4 @@
-"""Roles that start while the log is unavailable wait for it; only permanent errors end them."""
+"""Roles that start while the log is unavailable wait for it; only permanent errors, and starts that stall, end them."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,9 +15,10 @@ from services.domain.role import RoleContext
 from services.domain.role_addresses import DEFAULT_ADDRESSES
 from services.domain.role_context import role_context
 from services.domain.topics import DEVICES, TOPICS
-from services.runtime.errors import ConflictError, UnavailableError
+from services.runtime.errors import CarillonError, ConflictError, UnavailableError
 from services.runtime.log.delegating import DelegatingLog
 from services.runtime.log.kafka.log import KafkaLog
+from services.runtime.log.monitored import MonitoredLog
 from services.runtime.log.port import NewRecord, Partition, Reader, Record
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import SystemClock
@@ -35,6 +36,7 @@ from testkit.services import add_servicers
 
 PARTITIONS = 2
 BOUND_S = 120
+STALLED_S = 0.01
 EVERYTHING = [Partition(topic.name, n) for topic in TOPICS.values() for n in range(topic.partitions(PARTITIONS))]
 
 
@@ -197,3 +199,55 @@ async def until_said(said: Sequence[Mapping[str, object]], event: str, running: 
         while not any(entry["event"] == event for entry in said):
             assert not running.done(), running
             await asyncio.sleep(0.01)
+
+
+class CatchingUp:
+    """A service that is ready once it has caught up with a log; each question about its progress finds one more record
+    read, until the log has no more.
+    """
+
+    name = "catching up"
+
+    def __init__(self, records: int, needed: int) -> None:
+        self.read = 0
+        self._records = records
+        self._needed = needed
+        self._caught_up = asyncio.Event()
+
+    def progress(self) -> int:
+        self.read = min(self.read + 1, self._records)
+        if self.read >= self._needed:
+            self._caught_up.set()
+        return self.read
+
+    async def run(self, ready: asyncio.Event) -> None:
+        await self._caught_up.wait()
+        ready.set()
+        await asyncio.Event().wait()
+
+
+async def test_a_start_may_take_any_time_while_there_is_progress() -> None:
+    service, started, stopping = CatchingUp(records=5, needed=5), asyncio.Event(), asyncio.Event()
+    running = asyncio.create_task(run([service], started.set, STALLED_S, progress=service.progress, stopping=stopping))
+    await asyncio.wait_for(started.wait(), BOUND_S)
+    stopping.set()
+    await asyncio.wait_for(running, BOUND_S)
+    assert service.read == 5
+
+
+async def test_a_start_without_progress_is_a_failure() -> None:
+    service = CatchingUp(records=3, needed=4)
+    with pytest.raises(CarillonError, match=r"^catching up is not ready, and made no progress for 0 s$"):
+        await asyncio.wait_for(run([service], lambda: None, STALLED_S, progress=service.progress), BOUND_S)
+    assert service.read == 3
+
+
+async def test_progress_is_what_was_read_of_the_log(tmp_path: Path) -> None:
+    log = MonitoredLog(SqliteLog(tmp_path / "events.db", TOPICS))
+    partition = Partition(DEVICES.name, 0)
+    await log.append([NewRecord(*partition, key, b"value") for key in (b"a", b"b", b"c")])
+    reader = await log.open({partition: 0})
+    read = len(await reader.read(2)) + len(await reader.read(2))
+    assert log.records_read == read == 3
+    await reader.close()
+    await log.close()
