@@ -4,13 +4,17 @@ from typing import Any, NamedTuple
 
 from falcon.asgi import Request, Response
 
+from edge.console.actions.drafts import drafts_of
 from edge.console.live.installation import Installation
 from edge.console.pages.page import Page, visit_of
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
 from services.domain.accounts.permissions import Action
+from services.runtime.errors import DeadlineError, UnavailableError
 
 MAX_ONLINE = 10
 """Apps that are listed with their connected devices: those with the most."""
+
+MAX_DRAFTS = 100
 
 
 class OnlineLine(NamedTuple):
@@ -26,6 +30,7 @@ class OverviewPage(Page):
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         apps = self.visible_apps(visit)
+        teams = self.visible_teams(visit)
         seeing_devices = [app for app in apps if visit.may_app(Action.VIEW_DEVICES, app.appkey)]
         self.show(
             request,
@@ -36,9 +41,17 @@ class OverviewPage(Page):
             paused=[app for app in apps if app.HasField("pause")],
             installation_pause=self.site.apps.installation_pause,
             may_register=visit.may(Action.MANAGE_INSTALLATION),
-            teams=self.visible_teams(visit),
+            teams=teams,
+            waiting_drafts=await self._waiting_drafts([team.team_id for team in teams]),
             **overview_values(apps, await self.site.observer.read()),
         )
+
+    async def _waiting_drafts(self, team_ids: list[str]) -> int:
+        """Return how many drafts wait for an approval, up to a limit; 0 while that is not known."""
+        try:
+            return len(await drafts_of(self.site, team_ids, waiting_only=True, limit=MAX_DRAFTS))
+        except (UnavailableError, DeadlineError):
+            return 0
 
 
 def overview_values(apps: list[App], installation: Installation) -> dict[str, Any]:

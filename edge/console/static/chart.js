@@ -1,7 +1,7 @@
 // Draws the numbers of a figure as lines, in the colours of the page: over days, or over a time in a unit.
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
-const COLOURS = ["--accent", "--good", "--warn", "--bad", "--muted"];
+const COLOURS = ["--accent", "--good", "--warn", "--muted", "--bad"];
 const HEIGHT = 280;
 const drawn = new Map();
 
@@ -10,6 +10,7 @@ function overDays(figure) {
   const day = (mark) => new Date(mark * 1000).toISOString().slice(0, 10);
   return {
     marks: days,
+    points: {},
     options: { tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC") },
     x: { time: true },
     axis: { incrs: [1, 2, 7, 14, 28, 91, 364].map((days) => days * 86400), values: (self, marks) => marks.map((mark) => day(mark).slice(5)) },
@@ -22,6 +23,7 @@ function overTime(figure) {
   return {
     marks: JSON.parse(figure.dataset.marks),
     options: {},
+    points: { show: false },
     x: { time: false },
     axis: { values: (self, marks) => marks.map((mark) => `${mark} ${unit}`) },
     text: (mark) => `${mark} ${unit}`,
@@ -33,7 +35,7 @@ function draw(figure) {
   const colour = (name) => style.getPropertyValue(name).trim();
   const over = figure.dataset.unit ? overTime(figure) : overDays(figure);
   const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line") }, ticks: { stroke: colour("--line") } };
-  const lines = JSON.parse(figure.dataset.names).map((label, index) => ({ label, width: 2, stroke: colour(COLOURS[index % COLOURS.length]) }));
+  const lines = JSON.parse(figure.dataset.names).map((label, index) => ({ label, width: 2, points: over.points, stroke: colour(COLOURS[index % COLOURS.length]) }));
   drawn.get(figure)?.destroy();
   const chart = new uPlot(
     {

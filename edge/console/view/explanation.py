@@ -24,8 +24,10 @@ def explain(device: PushOnDevice, gettext: Callable[[str], str], moment: Callabl
     events = {entry.event: entry for entry in device.timeline}
     for event in GOT:
         if event in events:
-            received = events.get("received", events[event])
-            return Explanation(_got(event, gettext, moment(received.first_ms), moment(events[event].first_ms)), "good")
+            then_ms = events[event].first_ms
+            # The acknowledgement may come after the report of what a person did with the notification.
+            received_ms = min(events.get("received", events[event]).first_ms, then_ms)
+            return Explanation(_got(event, gettext, moment(received_ms), moment(then_ms)), "good")
     for event in (*ENDED, *_PUSH_ENDED):
         if event in events:
             return Explanation(_ended(events[event], gettext, moment), "bad")

@@ -169,7 +169,7 @@ async def test_from_the_first_start_to_why_bob_got_no_push(installation: Install
     await expect(clicked).to_contain_text("1 100%", timeout=60_000)
     await page.get_by_role("link", name="Overview").click()
     await page.get_by_label("App").select_option("News")
-    await page.get_by_label("The user's alias").fill("bob")
+    await page.get_by_label("Alias or token").fill("bob")
     await page.get_by_role("button", name="Explain").click()
     await page.get_by_role("link", name=str(msgid)).click()
     words = 'Not in the audience: the push was for stag "news", and the device had no stags.'

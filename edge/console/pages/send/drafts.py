@@ -9,6 +9,7 @@ from edge.console.send.audience import Audience
 from edge.console.send.push_desk import ComposedPush
 from protos.accounts.v1.drafts_pb2 import (
     DecideDraftRequest,
+    Draft,
     DraftApproved,
     DraftRejected,
     DraftStatus,
@@ -38,9 +39,14 @@ class DraftsPage(Page):
             drafts=drafts[:PAGE_DRAFTS],
             teams=teams,
             names=STATUS_NAMES,
+            authors={draft.draft_id: self._author(draft) for draft in (stored.draft for stored in drafts)},
             page=number,
             has_more=len(drafts) > PAGE_DRAFTS,
         )
+
+    def _author(self, draft: Draft) -> str:
+        """Return the name of who wrote the draft first."""
+        return self.site.accounts.name_of(draft.authors[0]) if draft.authors else ""
 
 
 class PageOfDraft(SendingPage):
