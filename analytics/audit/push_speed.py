@@ -8,7 +8,7 @@ from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import PushSpeedResponse, SpeedLine
 
 _TIMES = """
-SELECT kind, count(), quantilesExact(0.5, 0.9, 0.99)(after_ms), max(after_ms) FROM ($firsts) GROUP BY kind
+SELECT kind, count(), quantilesExact(0.5, 0.75, 0.9, 0.99)(after_ms), max(after_ms) FROM ($firsts) GROUP BY kind
 """
 _STEPS = """
 SELECT kind, intDiv(after_ms, {step_ms:UInt64}) AS step, count() FROM ($firsts)
@@ -45,10 +45,11 @@ async def push_speed(clickhouse: ClickHouse, msgid: int, within_ms: int) -> Push
     rows = await clickhouse.rows(_TIMES.replace("$firsts", firsts), parameters)
     lines = {
         kind: SpeedLine(event=kind, devices=devices, half_ms=half, p90_ms=p90, p99_ms=p99, all_ms=all_ms)
-        for kind, devices, (half, p90, p99), all_ms in rows
+        for kind, devices, (half, _, p90, p99), all_ms in rows
     }
+    delivered_ms = max((p75 for kind, _, (_, p75, _, _), _ in rows if kind in _DELIVERED), default=0)
     answer = PushSpeedResponse(appkey=push.appkey, begins_ms=push.time_ms)
-    answer.within_ms = within_ms or _fitting_range([line for kind, line in lines.items() if kind in _DELIVERED])
+    answer.within_ms = within_ms or _ranges(delivered_ms)[-1]
     answer.step_ms = -(-answer.within_ms // STEPS)
     if lines:
         steps = {"step_ms": answer.step_ms, "within_ms": answer.within_ms}
@@ -59,11 +60,6 @@ async def push_speed(clickhouse: ClickHouse, msgid: int, within_ms: int) -> Push
     answer.ranges_ms.extend(_ranges(max((line.all_ms for line in lines.values()), default=0)))
     answer.lines.extend(lines[kind] for kind in _KINDS if kind in lines)
     return answer
-
-
-def _fitting_range(delivered: Sequence[SpeedLine]) -> int:
-    slowest_ms = max((line.p90_ms for line in delivered), default=0)
-    return _ranges(slowest_ms)[-1]
 
 
 def _ranges(longest_ms: int) -> Sequence[int]:

@@ -11,7 +11,6 @@ from carillon.commands.app.pause import pause, resume
 from carillon.commands.app.revoke import revoke_keys
 from carillon.commands.app.text import app_table, print_app, print_secret
 from carillon.commands.installation.chosen import chosen_installation
-from carillon.commands.installation.local import local_app
 from carillon.commands.installation.output import print_json
 from carillon.commands.origin import command_origin
 from carillon.commands.role_calls import call_role
@@ -37,7 +36,8 @@ as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON, 
 def app() -> None:
     """Create, list and change apps.
 
-    With --url and an API token: list, show, pause, resume and rotate-secret, for the apps of the token's team.
+    With --url and an API token, for the apps of the token's team: list, show, set without quotas, pause, resume,
+    rotate-secret and drop-old-secret.
     """
 
 
@@ -122,9 +122,8 @@ def set_app(
         apns=change,
         quotas=quotas,
         allow_from=networks,
-        origin=command_origin(),
     )
-    _print_app(local_app(_call(lambda registry: registry.UpdateApp(request))), json_output)
+    _print_app(chosen_installation().change_app(request), json_output)
 
 
 @app.command()
@@ -146,8 +145,8 @@ def rotate_secret(appkey: str, keep_old: int, json_output: bool) -> None:
 @as_json
 def drop_old_secret(appkey: str, json_output: bool) -> None:
     """End the validity of the secret key that the last rotation kept."""
-    request = UpdateAppRequest(appkey=appkey, drop_old_secret=True, origin=command_origin())
-    _print_app(local_app(_call(lambda registry: registry.UpdateApp(request))), json_output)
+    request = UpdateAppRequest(appkey=appkey, drop_old_secret=True)
+    _print_app(chosen_installation().change_app(request), json_output)
 
 
 def _call(call: "Callable[[RegistryServiceAsyncStub], Awaitable[Answer]]") -> Answer:

@@ -9,7 +9,7 @@ from carillon.commands.installation.console import console_client
 from carillon.commands.installation.output import as_json as _as_json
 from carillon.commands.installation.output import print_json, print_table, time_text
 from edge.console.api.answers.devices import WhyAnswer
-from edge.console.api.answers.pushes import Estimate, Push, PushCancelled, PushList, PushSent
+from edge.console.api.answers.pushes import Estimate, Push, PushCancelled, PushList, PushSent, PushSpeed
 
 _file = click.argument("file", type=click.File("rb"))
 _COUNTS = ("target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled")
@@ -65,6 +65,21 @@ def show(msgid: int, as_json: bool) -> None:
     print_table([{step.name: step.devices for step in answer.funnel}], "")
     states = [{"state": each.state, "devices": each.devices, "reason": each.reason} for each in answer.states]
     print_table(states, "No device is in the audience.", ["devices"])
+
+
+@push.command()
+@click.argument("appkey")
+@click.argument("msgid", type=click.IntRange(min=1))
+@_as_json
+def speed(appkey: str, msgid: int, as_json: bool) -> None:
+    """Tell how fast a push was: within which time half of its devices had it, 90 %, 99 % and all, in milliseconds."""
+    answer = console_client().get(PushSpeed, "apps", appkey, "pushes", str(msgid), "speed")
+    if as_json:
+        print_json(answer)
+        return
+    names = ("event", "devices", "half_ms", "p90_ms", "p99_ms", "all_ms")
+    rows = [{name: getattr(line, name) for name in names} for line in answer.lines]
+    print_table(rows, "Nothing is sent yet.", names[1:])
 
 
 @push.command()

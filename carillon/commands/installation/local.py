@@ -33,6 +33,7 @@ from protos.registry.v1.registry_pb2 import (
     ResumeAppsRequest,
     ResumeAppsResponse,
     RotateSecretRequest,
+    UpdateAppRequest,
     UpdateAppResponse,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
@@ -58,6 +59,10 @@ class LocalInstallation:
 
     def app(self, appkey: str) -> App:
         return local_app(_registry(lambda registry: registry.GetApp(GetAppRequest(appkey=appkey))))
+
+    def change_app(self, change: UpdateAppRequest) -> App:
+        change.origin.CopyFrom(command_origin())
+        return local_app(_registry(lambda registry: registry.UpdateApp(change)))
 
     def rotate_secret(self, appkey: str, keep_old_s: int) -> NewSecret:
         request = RotateSecretRequest(appkey=appkey, keep_old_s=keep_old_s, origin=command_origin())

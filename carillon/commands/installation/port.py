@@ -5,6 +5,7 @@ from typing import Protocol
 
 from edge.console.api.answers.apps import App, NewSecret, PauseChanged
 from edge.console.api.answers.audits import AppTimeline, DeviceAudit, PushAudit
+from protos.registry.v1.registry_pb2 import UpdateAppRequest
 
 
 class Installation(Protocol):
@@ -19,6 +20,10 @@ class Installation(Protocol):
 
     def app(self, appkey: str) -> App:
         """Return an app."""
+        ...
+
+    def change_app(self, change: UpdateAppRequest) -> App:
+        """Change settings of an app; those that the request does not name stay."""
         ...
 
     def rotate_secret(self, appkey: str, keep_old_s: int) -> NewSecret:

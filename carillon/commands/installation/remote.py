@@ -8,7 +8,9 @@ import msgspec
 
 from edge.console.api.answers.apps import App, AppList, NewSecret, PauseChanged
 from edge.console.api.answers.audits import AppTimeline, DeviceAudit, PushAudit
-from edge.console.api.questions import ReasonBody, RotationBody
+from edge.console.api.questions import ApnsKeyBody, ReasonBody, RotationBody, SettingsBody
+from edge.console.view.app_form import ENVIRONMENT_NAMES
+from protos.registry.v1.registry_pb2 import ApnsKeyChange, UpdateAppRequest
 
 if TYPE_CHECKING:
     from carillon.commands.installation.console import ConsoleClient
@@ -27,6 +29,10 @@ class RemoteInstallation:
 
     def app(self, appkey: str) -> App:
         return self._console.get(App, "apps", appkey)
+
+    def change_app(self, change: UpdateAppRequest) -> App:
+        body = msgspec.json.encode(settings_body(change))
+        return self._console.post(App, "apps", change.appkey, "settings", body=body)
 
     def rotate_secret(self, appkey: str, keep_old_s: int) -> NewSecret:
         body = msgspec.json.encode(RotationBody(keep_old_s))
@@ -54,6 +60,26 @@ class RemoteInstallation:
             yield page
             if not (cursor := page.next):
                 return
+
+
+def settings_body(change: UpdateAppRequest) -> SettingsBody:
+    """Return the body of the call that makes a change."""
+    if change.HasField("quotas"):
+        raise click.UsageError("quotas are set on the machine alone, without --url and tokens")
+    return SettingsBody(
+        name=change.name if change.HasField("name") else None,
+        ack_info=change.ack_info_enabled if change.HasField("ack_info_enabled") else None,
+        default_period_s=change.default_period_s if change.HasField("default_period_s") else None,
+        allow_from=list(change.allow_from.networks) if change.HasField("allow_from") else None,
+        apns=_key_body(change.apns) if change.HasField("apns") else None,
+        drop_old_secret=change.drop_old_secret,
+    )
+
+
+def _key_body(change: ApnsKeyChange) -> ApnsKeyBody:
+    given = {name: getattr(change, name) for name in ("pem", "key_id", "team_id", "topic") if change.HasField(name)}
+    environment = ENVIRONMENT_NAMES[change.environment] if change.HasField("environment") else None
+    return ApnsKeyBody(**given, environment=environment, remove=change.remove)
 
 
 def _one_app(appkey: str) -> str:

@@ -46,6 +46,15 @@ class PushOfApp(OfPush, frozen=True, kw_only=True):
     allow_behind: Behind = True
 
 
+class SpeedQuestion(OfPush, frozen=True, kw_only=True):
+    within_ms: Annotated[
+        int,
+        msgspec.Meta(ge=0, le=366 * 86_400_000),
+        described("What the steps cover, milliseconds; 0: a length that fits."),
+    ] = 0
+    allow_behind: Behind = True
+
+
 class PushById(NoParams, frozen=True, kw_only=True):
     msgid: Msgid
     token: Token = ""
@@ -152,6 +161,44 @@ class RotationBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         msgspec.Meta(ge=0, le=90 * 86_400),
         described("How long the present secret key goes on signing beside the new one, seconds.", 86_400),
     ] = 86_400
+
+
+class ApnsKeyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What changes about the key for Apple. The first key of an app needs `pem`, `key_id` and `team_id`."""
+
+    pem: Annotated[
+        Annotated[str, msgspec.Meta(max_length=16_384)] | None, described("The content of the .p8 file.")
+    ] = None
+    key_id: Annotated[
+        Annotated[str, msgspec.Meta(max_length=10)] | None, described("The key's id, 10 letters and digits.")
+    ] = None
+    team_id: Annotated[
+        Annotated[str, msgspec.Meta(max_length=10)] | None, described("The Apple team's id, 10 letters and digits.")
+    ] = None
+    topic: Annotated[
+        Annotated[str, msgspec.Meta(max_length=128)] | None, described("The bundle id; the app's package at first.")
+    ] = None
+    environment: Annotated[
+        Literal["production", "sandbox", "both"] | None, described("Apple's service; production at first.")
+    ] = None
+    remove: Annotated[bool, described("Remove the key; excludes the other fields.")] = False
+
+
+class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of an app to change; those that are absent or null stay."""
+
+    name: Annotated[Annotated[str, msgspec.Meta(max_length=64)] | None, described("The name for people.")] = None
+    ack_info: Annotated[bool | None, described("Whether its app servers may read acknowledgements.")] = None
+    default_period_s: Annotated[
+        Annotated[int, msgspec.Meta(ge=60, le=604_800)] | None,
+        described("Time to live of pushes without one, seconds."),
+    ] = None
+    allow_from: Annotated[
+        Annotated[list[str], msgspec.Meta(max_length=256)] | None,
+        described("Networks from which requests of app servers are accepted; none: from everywhere."),
+    ] = None
+    apns: Annotated[ApnsKeyBody | None, described("iOS: the key for Apple.")] = None
+    drop_old_secret: Annotated[bool, described("End the validity of the former secret key at once.")] = False
 
 
 class ReasonBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,12 +5,14 @@ Values are checked by the registry, as those of `carillon app set` are; here onl
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Literal
 
 from protos.registry.v1.apps_pb2 import (
     APNS_ENVIRONMENT_BOTH,
     APNS_ENVIRONMENT_PRODUCTION,
     APNS_ENVIRONMENT_SANDBOX,
     PLATFORM_IOS,
+    ApnsEnvironment,
     App,
     Quotas,
 )
@@ -20,13 +22,14 @@ from services.runtime.errors import InputError
 Form = Mapping[str, str]
 
 QUOTAS = tuple(Quotas.DESCRIPTOR.fields_by_name)
-ENVIRONMENTS = MappingProxyType(
+ENVIRONMENT_NAMES: Mapping["ApnsEnvironment.ValueType", Literal["production", "sandbox", "both"]] = MappingProxyType(
     {
-        "production": APNS_ENVIRONMENT_PRODUCTION,
-        "sandbox": APNS_ENVIRONMENT_SANDBOX,
-        "both": APNS_ENVIRONMENT_BOTH,
+        APNS_ENVIRONMENT_PRODUCTION: "production",
+        APNS_ENVIRONMENT_SANDBOX: "sandbox",
+        APNS_ENVIRONMENT_BOTH: "both",
     }
 )
+ENVIRONMENTS = MappingProxyType({name: number for number, name in ENVIRONMENT_NAMES.items()})
 _UNITS_S = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
 _MAX_DIGITS = 15
 _REMOVE = "remove"
@@ -44,9 +47,8 @@ def form_of(app: App) -> dict[str, str]:
     }
     fields |= {name: str(getattr(app.quotas, name) or "") for name in QUOTAS}
     if app.platform == PLATFORM_IOS:
-        names = {number: name for name, number in ENVIRONMENTS.items()}
         fields |= {"key_id": app.apns.key_id, "apple_team": app.apns.team_id, "topic": app.apns.topic or app.package}
-        fields["environment"] = names.get(app.apns.environment, "production")
+        fields["environment"] = ENVIRONMENT_NAMES.get(app.apns.environment, "production")
     return fields
 
 

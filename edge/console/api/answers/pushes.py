@@ -7,6 +7,7 @@ import msgspec
 from edge.console.api.answers.apps import TimeMs
 from edge.console.api.answers.audits import PushAudit
 from edge.core.parsing.fields import Count, described
+from protos.analytics.v1.analytics_pb2 import PushSpeedResponse
 
 _Next = Annotated[str, described("The `cursor` of the next page; empty: this was the last one.")]
 _Behind = Annotated[Count, described("Newest records of the log that the counts do not include yet.")]
@@ -54,6 +55,28 @@ class Push(PushAudit, frozen=True, kw_only=True):
     text: _Text
     funnel: Annotated[list[Step], described("From accepted to clicked.")]
     may_be_cancelled: Annotated[bool, described("Whether a cancel can still keep devices from getting it.")]
+
+
+class SpeedLine(msgspec.Struct, frozen=True, kw_only=True):
+    """When devices had one kind of outcome; of each device the first counts. Times are since the acceptance."""
+
+    event: Annotated[str, described("sent, received, shown or clicked.")]
+    devices: Annotated[Count, described("Devices with this outcome, whenever it was.")]
+    half_ms: Annotated[Count, described("Within this time half of these devices had it.")]
+    p90_ms: Annotated[Count, described("Within this time nine in ten of them had it.")]
+    p99_ms: Annotated[Count, described("Within this time 99 in a hundred of them had it.")]
+    all_ms: Annotated[Count, described("Within this time all of them had it.")]
+    steps: Annotated[list[int], described("Devices that had it in each step.")]
+
+
+class PushSpeed(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast a push was."""
+
+    begins_ms: TimeMs
+    within_ms: Annotated[Count, described("What the steps cover, from `begins_ms` on.")]
+    step_ms: Annotated[Count, described("The length of a step.")]
+    lines: Annotated[list[SpeedLine], described("From sent to clicked, those that happened.")]
+    records_behind: _Behind
 
 
 class PushSent(msgspec.Struct, frozen=True):
@@ -157,3 +180,26 @@ class TaskCancelled(msgspec.Struct, frozen=True):
 
     task_key: Annotated[str, described("The task.")]
     cancelled: Annotated[Literal[True], described("Always true.")] = True
+
+
+def speed_answer(speed: PushSpeedResponse) -> PushSpeed:
+    """Return the speed of a push as answers show it."""
+    lines = [
+        SpeedLine(
+            event=line.event,
+            devices=line.devices,
+            half_ms=line.half_ms,
+            p90_ms=line.p90_ms,
+            p99_ms=line.p99_ms,
+            all_ms=line.all_ms,
+            steps=list(line.steps),
+        )
+        for line in speed.lines
+    ]
+    return PushSpeed(
+        begins_ms=speed.begins_ms,
+        within_ms=speed.within_ms,
+        step_ms=speed.step_ms,
+        lines=lines,
+        records_behind=speed.records_behind,
+    )

@@ -4,9 +4,11 @@ from edge.console.actions import apps
 from edge.console.actions.visible import app_of, visible_apps
 from edge.console.api.answers.apps import App, AppList, NewSecret, PauseChanged, app_answer, pause_answer, secret_answer
 from edge.console.api.calls import NoParams
-from edge.console.api.questions import OfApp, ReasonBody, RotationBody
+from edge.console.api.questions import ApnsKeyBody, OfApp, ReasonBody, RotationBody, SettingsBody
 from edge.console.backend import Backend
 from edge.console.gate.requester import Requester
+from edge.console.view.app_form import ENVIRONMENTS
+from protos.registry.v1.registry_pb2 import AllowFromChange, ApnsKeyChange, UpdateAppRequest
 
 
 async def list_apps(backend: Backend, requester: Requester, params: NoParams) -> AppList:
@@ -20,6 +22,39 @@ async def app(backend: Backend, requester: Requester, params: OfApp) -> App:
     """Return one app."""
     await backend.apps.refresh()
     return app_answer(app_of(backend, params.appkey), backend.apps.installation_pause, backend.clock.now_ms())
+
+
+async def set_app(backend: Backend, requester: Requester, params: OfApp, body: SettingsBody) -> App:
+    """Change settings of an app. Quotas stay with administrators of the installation."""
+    found = app_of(backend, params.appkey)
+    changed = await apps.change_app(backend, requester, change_of(found.appkey, body))
+    return app_answer(changed.app, backend.apps.installation_pause, backend.clock.now_ms())
+
+
+def change_of(appkey: str, body: SettingsBody) -> UpdateAppRequest:
+    """Return the change that a body asks for."""
+    key = body.apns
+    return UpdateAppRequest(
+        appkey=appkey,
+        name=body.name,
+        ack_info_enabled=body.ack_info,
+        default_period_s=body.default_period_s,
+        allow_from=None if body.allow_from is None else AllowFromChange(networks=body.allow_from),
+        apns=None if key is None else _apns_change(key),
+        drop_old_secret=body.drop_old_secret,
+    )
+
+
+def _apns_change(key: ApnsKeyBody) -> ApnsKeyChange:
+    environment = None if key.environment is None else ENVIRONMENTS[key.environment]
+    return ApnsKeyChange(
+        pem=key.pem,
+        key_id=key.key_id,
+        team_id=key.team_id,
+        topic=key.topic,
+        environment=environment,
+        remove=key.remove,
+    )
 
 
 async def rotate_secret(backend: Backend, requester: Requester, params: OfApp, body: RotationBody) -> NewSecret:

@@ -7,8 +7,8 @@ from edge.console.actions import pushes
 from edge.console.actions.devices import note_data_read
 from edge.console.actions.visible import app_of, visible_apps
 from edge.console.api.answers.audits import push_answer
-from edge.console.api.answers.pushes import Push, PushCancelled, PushList, PushSummary, Step
-from edge.console.api.questions import OfPush, PushById, PushOfApp, PushPage
+from edge.console.api.answers.pushes import Push, PushCancelled, PushList, PushSpeed, PushSummary, Step, speed_answer
+from edge.console.api.questions import OfPush, PushById, PushOfApp, PushPage, SpeedQuestion
 from edge.console.backend import Backend
 from edge.console.gate.requester import Requester
 from edge.console.view.push_view import content, funnel, may_be_cancelled
@@ -58,6 +58,13 @@ async def find_push(backend: Backend, requester: Requester, params: PushById) ->
         behind = params.allow_behind
         found = await pushes.push_of(backend, found.appkey, str(params.msgid), params.token, allow_behind=behind)
     return await _push(backend, found)
+
+
+async def speed(backend: Backend, requester: Requester, params: SpeedQuestion) -> PushSpeed:
+    """Tell how fast a push was sent, received, shown and clicked: by steps of time, and by shares of the devices."""
+    found = app_of(backend, params.appkey)
+    within, behind = str(params.within_ms), params.allow_behind
+    return speed_answer(await pushes.speed_of(backend, found.appkey, str(params.msgid), within, allow_behind=behind))
 
 
 async def cancel_push(backend: Backend, requester: Requester, params: OfPush) -> PushCancelled:

@@ -8,11 +8,11 @@ from protos.analytics.v1.analytics_pb2 import (
     ActionEntry,
     AuditAppResponse,
     ConnectionsRow,
+    PushSpeedResponse,
     StatisticsResponse,
     TimelineEntry,
 )
-from protos.registry.v1.registry_pb2 import GetAppRequest
-from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.analytics.v1.analytics_pb2 import SpeedLine as StoredSpeedLine
 from services.domain.topics import LOG_INS, decode
 from services.runtime.log.port import Partition
 from tests.roles.console.api.conftest import Program, Programs
@@ -55,25 +55,19 @@ async def actors(console: ConsoleInstallation, appkey: str) -> list[tuple[str, s
     ]
 
 
-async def test_apps_are_listed_rotated_paused_and_resumed(console: ConsoleInstallation, programs: Programs) -> None:
-    _, appkey, head = await app_of_team(console, programs, "administrator", devices=0)
-    await console.app("Of another team")
-    (listed,) = (await head.get("/apps")).json()["apps"]
-    assert (await head.get(f"/apps/{appkey}")).json() == listed
-    assert (listed["appkey"], listed["platform"], listed["paused"]) == (appkey, "android", None)
-    rotated = (await head.post(f"/apps/{appkey}/secret", {"keep_old_s": 60})).json()
-    assert len(rotated["secret_key"]) == 64
-    assert (await head.get(f"/apps/{appkey}")).json()["old_secret_until_ms"] == START_MS + 60_000
-    changes = [(await head.post(f"/apps/{appkey}/pause", {"reason": "complaints"})).json() for _ in range(2)]
-    assert [change["changed"] for change in changes] == [True, False]
-    paused = (await head.get(f"/apps/{appkey}")).json()["paused"]
-    assert paused == {"since_ms": START_MS, "by": "192.0.2.9", "reason": "complaints"}
-    refused = await head.post(f"/apps/{appkey}/pushes", push(appkey, SENT_TO_ALIAS))
-    assert (refused.status_code, "paused" in refused.json()["detail"]) == (403, True)
-    changes = [(await head.post(f"/apps/{appkey}/resume")).json() for _ in range(2)]
-    assert [change["changed"] for change in changes] == [True, False]
-    registry = RegistryServiceStub(console.peers.all("registry")[0])
-    assert not (await registry.GetApp(GetAppRequest(appkey=appkey))).app.HasField("pause")
+async def test_the_speed_of_a_push_is_told(console: ConsoleInstallation, programs: Programs) -> None:
+    appkey = await push_of_app(console)
+    team_id = next(team.team.team_id for team in (await console.accounts.ListTeams(ListTeamsRequest())).teams)
+    viewer = await programs.program(team_id, "viewer")
+    line = StoredSpeedLine(event="received", devices=3, half_ms=20, p90_ms=30, p99_ms=30, all_ms=30, steps=[2, 1])
+    stored = PushSpeedResponse(appkey=appkey, begins_ms=START_MS, within_ms=6000, step_ms=100, lines=[line])
+    console.analytics.speeds[MSGID] = stored
+    speed = (await viewer.get(f"/apps/{appkey}/pushes/{MSGID}/speed?within_ms=6000")).json()
+    assert speed["lines"] == [
+        {"event": "received", "devices": 3, "half_ms": 20, "p90_ms": 30, "p99_ms": 30, "all_ms": 30, "steps": [2, 1]}
+    ]
+    assert (speed["begins_ms"], speed["within_ms"], speed["step_ms"]) == (START_MS, 6000, 100)
+    assert (await viewer.get(f"/apps/{appkey}/pushes/1/speed")).status_code == 404
 
 
 async def test_a_push_is_sent_once_for_a_key(console: ConsoleInstallation, programs: Programs) -> None:
