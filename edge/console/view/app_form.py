@@ -29,7 +29,9 @@ ENVIRONMENT_NAMES: Mapping["ApnsEnvironment.ValueType", Literal["production", "s
         APNS_ENVIRONMENT_BOTH: "both",
     }
 )
-ENVIRONMENTS = MappingProxyType({name: number for number, name in ENVIRONMENT_NAMES.items()})
+ENVIRONMENTS: Mapping[str, "ApnsEnvironment.ValueType"] = MappingProxyType(
+    {name: number for number, name in ENVIRONMENT_NAMES.items()}
+)
 _UNITS_S = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
 _MAX_DIGITS = 15
 _REMOVE = "remove"
