@@ -43,6 +43,9 @@ _PORTS = ("CONSOLE", "V2", "ANDROID", "IOS", "GATEWAY")
 _SETTLE_MS = 400
 """For charts and for the parts that htmx fetches."""
 
+_PATIENCE_MS = 120_000
+"""For a page on a machine that has other work."""
+
 _QUALITIES = (88, 80, 70, 60, 50)
 
 
@@ -148,6 +151,7 @@ async def _opened(browser: Browser, url: str, form: Form) -> AsyncIterator[Page]
         device_scale_factor=1,
         reduced_motion="reduce",
     )
+    context.set_default_timeout(_PATIENCE_MS)
     try:
         yield await context.new_page()
     finally:
