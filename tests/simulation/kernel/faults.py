@@ -82,7 +82,7 @@ class Faults:
     def fill_disk(self, fault: Fault) -> None:
         """Let the target write no file for `amount` seconds."""
         host = self._hosts[fault.target]
-        host.is_disk_full = True
+        host.fill_disk()
         self._later(fault.amount, lambda: setattr(host, "is_disk_full", False))
 
     def rebuild(self, fault: Fault) -> None:

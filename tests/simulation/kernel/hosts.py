@@ -62,7 +62,7 @@ class RoleHost:
         self._is_wanted = True
         self._may_run = asyncio.Event()
         self._may_run.set()
-        self.is_disk_full = False
+        self.is_disk_full = self._was_disk_full = False
         self._second_processes = 0
         self._left: list[tuple[Path, int]] = []
         self._outages: list[tuple[float, float]] = []
@@ -71,6 +71,7 @@ class RoleHost:
         self._begin()
 
     def _begin(self) -> None:
+        self._was_disk_full = self.is_disk_full
         self.process = self._world.process(self.name, lambda: self.is_disk_full)
         self._ready, self._stopping, self._ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._leave = self._disk.after_stop
@@ -116,6 +117,10 @@ class RoleHost:
             if not self._is_wanted:
                 return
             self._begin()
+
+    def fill_disk(self) -> None:
+        """Let files not be written until `is_disk_full` is set back; the process may end because of that later too."""
+        self.is_disk_full = self._was_disk_full = True
 
     def kill(self) -> None:
         """End the process as SIGKILL does."""
@@ -204,7 +209,7 @@ class RoleHost:
         except Exception as error:
             self._world.trace.event("exit", error=type(error).__name__)
             self._world.trace.note("exit", error="".join(traceback.format_exception(error)))
-            if not (self.is_disk_full and FULL in str(error)):
+            if not (self._was_disk_full and FULL in str(error)):
                 self._report("ended with an error", repr(error))
         ended.set()
 

@@ -133,7 +133,7 @@ class Simulation:
         await asyncio.gather(*self._running)
         for task in following:
             task.cancel()
-        errors = unexpected(self._world.errors, self._faults)
+        errors = unexpected(self._world.errors, self._faults, self._plan.is_slow)
         return found + [Violation("error", f"{each.process}: {each.text} {each.details}") for each in errors]
 
     def _wanted_hosts(self) -> list[RoleHost]:
