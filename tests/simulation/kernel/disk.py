@@ -108,7 +108,7 @@ def _make_older(path: Path) -> None:
         tables = file.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'offsets'").fetchall()
         for (table,) in tables:
             file.execute(f"DELETE FROM {table}")
-        file.execute(f"PRAGMA user_version = {version ^ _OTHER_VERSION}")
+        file.execute(f"PRAGMA user_version = {version | _OTHER_VERSION}")
 
 
 class _Connection(sqlite3.Connection):
