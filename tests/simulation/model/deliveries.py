@@ -1,13 +1,14 @@
 """Checks of what happened to each message on each device: one final outcome, nothing sent late."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
+from tests.simulation.kernel.faults import Fault
 from tests.soak.checks import Observations, Violation
 from tests.soak.history import Sent
 
 _CLOCKS_MS = 10_000
-"""How much clocks of processes may differ."""
+"""How much clocks of processes may differ that were not set."""
 
 
 def concluded_twice(observed: Observations) -> Iterator[Violation]:
@@ -19,12 +20,13 @@ def concluded_twice(observed: Observations) -> Iterator[Violation]:
             yield Violation("outcomes", f"{device_number} has {count} final outcomes", (msgid,))
 
 
-def expired_and_sent(observed: Observations) -> Iterator[Violation]:
+def expired_and_sent(observed: Observations, faults: Sequence[Fault]) -> Iterator[Violation]:
     """Nothing is sent over a connection that was opened after its time to live."""
     sent = _by_msgid(observed)
+    differ_ms = _CLOCKS_MS + sum(abs(fault.amount) * 1000 for fault in faults if fault.kind == "set_clock")
     for client in observed.clients.values():
         for frame in client.frames:
-            if frame.msgid in sent and frame.connected_ms > sent[frame.msgid].expires_ms + _CLOCKS_MS:
+            if frame.msgid in sent and frame.connected_ms > sent[frame.msgid].expires_ms + differ_ms:
                 yield Violation("expired", f"{client.name} was sent it after its time to live", (frame.msgid,))
 
 

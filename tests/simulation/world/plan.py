@@ -30,6 +30,9 @@ _LEFT_OUT = frozenset({"set_clock"})
 _ARCHIVED = 0.25
 """Share of the worlds with faults in which old records are archived."""
 
+_CLOCKS_SET_BACK = 0.1
+"""Share of the worlds with faults in which clocks of delivery are set back."""
+
 _CALM = 0.6
 """Share of the worlds without random faults that have no fault at all."""
 
@@ -224,7 +227,11 @@ def faults_of(seed: int) -> list[Fault]:
     count = random.choice(_COUNTS) * (2 if plan.pace == max(_PACES) else 1)
     if count == 0 and random.random() < _CALM:
         return []
-    faults = [*swarm_faults(random, plan.hosts, count, plan.load_s, _LEFT_OUT), *more_faults(seed, plan)]
+    faults = [
+        *swarm_faults(random, plan.hosts, count, plan.load_s, _LEFT_OUT),
+        *more_faults(seed, plan),
+        *clock_faults(seed, plan),
+    ]
     if plan.has_owners:
         changes = Random(f"{seed}/owners")
         faults += owner_faults(changes, plan.owners, changes.choice((0, 1, 2, 4)), plan.load_s)
@@ -269,6 +276,22 @@ def more_faults(seed: int, plan: Plan) -> list[Fault]:
     if random.random() < _ARCHIVED:
         faults += archive_faults(random, plan.hosts, plan.load_s)
     return faults
+
+
+def clock_faults(seed: int, plan: Plan) -> list[Fault]:
+    """Return, in one seed of ten, faults that set clocks of delivery back, and kills after that.
+
+    Its restarted processes fold records with times that go back.
+    """
+    random = Random(f"{seed}/clocks")
+    if random.random() >= _CLOCKS_SET_BACK:
+        return []
+    target = process_name("delivery", random.randrange(plan.processes["delivery"]))
+    changes = [
+        Fault(random.uniform(0, plan.load_s), "set_clock", target, random.choice((-60.0, -20.0)))
+        for _ in range(random.choice((1, 2)))
+    ]
+    return [*changes, *(Fault(random.uniform(0, plan.load_s), "kill", target) for _ in range(3))]
 
 
 def latest_end_s(faults: Sequence[Fault]) -> float:

@@ -125,7 +125,7 @@ class Simulation:
         if ios:
             found += await ios.checked(observed, history.reasons, self._interface("v2"))
         found += sent_while_paused(observed, operator.pauses)
-        found += [*concluded_twice(observed), *expired_and_sent(observed)]
+        found += [*concluded_twice(observed), *expired_and_sent(observed, self._faults)]
         found += acknowledged_and_sent(gateways.frames, self._must_know)
         found += late(observed, self._calm_ms, self._plan.lateness)
         await devices.close()
