@@ -31,13 +31,14 @@ COMMANDS = {
     "team": "carillon.commands.accounts.teams",
     "token": "carillon.commands.accounts.tokens",
     "up": "carillon.up",
-    "up-analytics": "carillon.up_analytics",
+    "up-analytics": "carillon.children.analytics",
+    "up-console": "carillon.children.console",
     "user": "carillon.commands.accounts.users",
 }
 """Module of each subcommand. The subcommand's object in it has the same name, with `_` for `-`."""
 
 
-FROM_ELSEWHERE = ("app", "audit", "device", "draft", "push", "statistics", "status", "task", "team")
+FROM_ELSEWHERE = ("app", "audit", "device", "draft", "push", "statistics", "status", "task", "team", "token")
 """Subcommands that can ask a console elsewhere, or say themselves why they do not."""
 
 _AS_JSON = "--json"
@@ -92,7 +93,7 @@ def main(context: click.Context, url: str | None, token_file: Path | None) -> No
     """Carillon: self-hosted push messaging. Start with `carillon up`.
 
     With --url and --token-file these ask a console elsewhere: app list, show, pause, resume and rotate-secret; audit
-    without export; device find; draft; push; statistics; task; team list. The others work on the machine.
+    without export; device find; draft; push; statistics; task; team list; token whoami. The others work on the machine.
     """
     configure("WARNING")
     if url is None and token_file is None:

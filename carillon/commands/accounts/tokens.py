@@ -1,8 +1,10 @@
-"""`carillon token`: create, list and revoke the API tokens of teams."""
+"""`carillon token`: create, list and revoke the API tokens of teams, and tell of the one in use."""
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from carillon.commands.accounts.calls import (
     ROLE_NAMES,
@@ -17,6 +19,7 @@ from carillon.commands.accounts.calls import (
 )
 from carillon.commands.app.limits import Duration
 from carillon.commands.origin import command_origin
+from edge.console.api.answers.people import OwnToken
 from protos.accounts.v1.service_pb2 import (
     CreateTokenRequest,
     ListTeamsRequest,
@@ -26,6 +29,7 @@ from protos.accounts.v1.service_pb2 import (
 )
 
 if TYPE_CHECKING:
+    from carillon.commands.installation.console import ConsoleClient
     from protos.accounts.v1.service_pb2 import CreateTokenResponse
     from protos.accounts.v1.service_pb2_grpc import AccountsServiceAsyncStub
 
@@ -34,7 +38,7 @@ TeamNames = dict[str, str]
 
 @click.group()
 def token() -> None:
-    """Create, list and revoke API tokens, with which programs act for a team."""
+    """Create, list, revoke and identify API tokens, with which programs act for a team."""
 
 
 @token.command()
@@ -99,6 +103,22 @@ def revoke(token_id: str, json_output: bool) -> None:
         print_json({"token_id": token_id, "revoked": True})
     else:
         click.echo("The API token is refused from now on.")
+
+
+@token.command()
+@as_json
+def whoami(json_output: bool) -> None:
+    """Show the API token in use: its team, what it may do there, and until when.
+
+    Needs a console: `carillon --url https://HOST --token-file FILE token whoami`.
+    """
+    console: ConsoleClient = importlib.import_module("carillon.commands.installation.console").console_client()
+    own = console.get(OwnToken, "token")
+    if json_output:
+        print_json(msgspec.to_builtins(own))
+    else:
+        until = f"valid until {time_text(own.expires_ms)}" if own.expires_ms else "which does not expire"
+        click.echo(f"API token {own.name} ({own.token_id}), {until}: {own.role} of team {own.team}.")
 
 
 def _record(known: TokenSummary, team: str) -> dict[str, Any]:

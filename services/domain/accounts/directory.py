@@ -69,6 +69,10 @@ class AccountDirectory:
             return None
         return token if not token.expires_ms or now_ms < token.expires_ms else None
 
+    def token_of(self, actor: str) -> Token:
+        """Return the API token of an actor token/ID that the directory has let in."""
+        return self._tokens[actor.removeprefix("token/")]
+
     def actor_of_user(self, user_id: str) -> Actor:
         """Return the user as an actor with the present roles; an unknown user may do nothing."""
         user = self._users.get(user_id)

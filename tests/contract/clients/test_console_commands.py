@@ -69,6 +69,18 @@ def _answered(run: Run, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.long
+def test_a_token_is_told_whose_it_is(service: Service, run: Run) -> None:
+    own = json.loads(run("token", "whoami", "--json").output)
+    assert (own["name"], own["team"], own["role"]) == ("nightly", "Commands", "sender")
+    listed = json.loads(service.installation.carillon("token", "list", "--team", "Commands", "--json"))
+    assert {name: listed[name] for name in ("token_id", "expires_ms")} == {
+        name: own[name] for name in ("token_id", "expires_ms")
+    }
+    said = run("token", "whoami").output
+    assert said.startswith(f"API token nightly ({own['token_id']}), valid until 20")
+    assert said.endswith(": sender of team Commands.\n")
+
+
 def test_what_a_token_may_not_do_is_said(service: Service, run: Run) -> None:
     done = run("push", "cancel", service.ios[0].appkey, "1")
     assert done.exit_code == 1
@@ -112,6 +124,8 @@ def test_everything_of_the_team_is_seen_from_elsewhere_as_on_the_machine(service
         (["--url", "https://push.example.org", "--token-file", "FILE", "app", "revoke-keys", "1"], "machine alone"),
         (["--url", "https://push.example.org", "--token-file", "FILE", "app", "pause", "--all"], "machine alone"),
         (["--url", "https://push.example.org", "--token-file", "FILE", "status"], "the console's overview shows it"),
+        (["--url", "https://push.example.org", "--token-file", "FILE", "token", "list"], "works on the machine alone"),
+        (["token", "whoami"], "name the console"),
         (["--url", "https://push.example.org", "device", "run", "--appkey", "1"], "at its own --url"),
         (["--url", "https://push.example.org", "app", "list"], "name a file with an API token"),
         (["push", "list"], "name the console"),

@@ -44,7 +44,7 @@ class TeamList(msgspec.Struct, frozen=True):
     teams: Annotated[list[Team], described("The teams.")]
 
 
-class OwnToken(msgspec.Struct, frozen=True):
+class OwnToken(msgspec.Struct, frozen=True, kw_only=True):
     """The API token that asks."""
 
     token_id: Annotated[str, described("Its id.")]
@@ -52,3 +52,4 @@ class OwnToken(msgspec.Struct, frozen=True):
     team_id: Annotated[str, described("Its team.")]
     team: Annotated[str, described("The name of the team.")]
     role: Annotated[str, described("viewer, sender, approver or administrator.")]
+    expires_ms: Annotated[int | None, described("When it expires, ms since 1970; null: never.")]

@@ -15,11 +15,18 @@ from services.runtime.errors import NotFoundError
 
 
 async def own_token(backend: Backend, requester: Requester, params: NoParams) -> OwnToken:
-    """Return the API token that asks: its team, and what it may do there."""
+    """Return the API token that asks: its team, what it may do there, and until when."""
+    token = backend.accounts.token_of(requester.actor.name)
     ((team_id, role),) = requester.actor.roles.items()
-    name, team = requester.actor.name, backend.accounts.team(team_id)
-    token_id = name.removeprefix("token/")
-    return OwnToken(token_id, backend.accounts.name_of(name), team_id, team.name if team else "", role.name.lower())
+    team = backend.accounts.team(team_id)
+    return OwnToken(
+        token_id=token.token_id,
+        name=token.name,
+        team_id=team_id,
+        team=team.name if team else "",
+        role=role.name.lower(),
+        expires_ms=token.expires_ms or None,
+    )
 
 
 async def list_teams(backend: Backend, requester: Requester, params: NoParams) -> TeamList:
