@@ -4,14 +4,12 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import uvicorn
 
 from services.runtime.errors import CarillonError
 from services.runtime.http.connections import HttpConnections
-from services.runtime.http.hand_over import HandedSockets, HandOver
 from services.runtime.http.limits import HttpLimits
 from services.runtime.http.server import HttpServer
 from services.runtime.process.clock import SteadyClock
@@ -26,18 +24,11 @@ _BACKLOG = 4096
 class HttpListener:
     """Serves one application on one port; 0 chooses a free port, and `port` is its number once the service is ready.
 
-    Listeners that are given the same `connections` share their limits. `hand_over` says which new connections go to
-    another process.
+    Listeners that are given the same `connections` share their limits.
     """
 
     def __init__(
-        self,
-        name: str,
-        application: Asgi,
-        host: str,
-        port: int,
-        connections: HttpConnections | None = None,
-        hand_over: HandOver | None = None,
+        self, name: str, application: Asgi, host: str, port: int, connections: HttpConnections | None = None
     ) -> None:
         self.name = name
         self.host = host
@@ -46,7 +37,6 @@ class HttpListener:
         if connections is None:
             connections = HttpConnections("api", HttpLimits(), SteadyClock())
         self._connections = connections
-        self._hand_over = hand_over
 
     async def run(self, ready: asyncio.Event) -> None:
         listener = self._bind()
@@ -63,7 +53,7 @@ class HttpListener:
             log_level="warning",
             timeout_graceful_shutdown=GRACE_S,
         )
-        server = _Server(config, [self._connections], self._hand_over)
+        server = _Server(config, [self._connections])
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             while not server.started and not serving.done():
@@ -91,17 +81,6 @@ class HttpListener:
         listener.listen(_BACKLOG)
         self.port = listener.getsockname()[1]
         return listener
-
-
-class HandedListener(HttpListener):
-    """Serves one application on the connections that another process hands over at a place in the file system."""
-
-    def __init__(self, name: str, application: Asgi, place: Path, connections: HttpConnections) -> None:
-        super().__init__(name, application, "", 0, connections)
-        self._place = place
-
-    def _bind(self) -> socket.socket:
-        return cast(socket.socket, HandedSockets(self._place))
 
 
 class _Server(HttpServer):
