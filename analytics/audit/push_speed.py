@@ -7,6 +7,10 @@ from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import PushSpeedResponse, SpeedLine
 
+_OUTCOMES = """
+SELECT count() FROM deliveries
+WHERE appkey = {appkey:String} AND msgid BETWEEN {first:UInt64} AND {last:UInt64} AND kind IN {kinds:Array(String)}
+"""
 _TIMES = """
 SELECT kind, count(), quantilesExact(0.5, 0.75, 0.9, 0.99)(after_ms), max(after_ms) FROM ($firsts) GROUP BY kind
 """
@@ -33,22 +37,32 @@ RANGES_MS = (
 
 STEPS = 60
 
+LOOKED_AT = 500_000
+"""About so many outcomes are looked at; each takes about 150 bytes of memory."""
 
-async def push_speed(clickhouse: ClickHouse, msgid: int, within_ms: int) -> PushSpeedResponse:
-    """Return the speed of the push, or of one message of its list. NotFoundError: there is no such push."""
+
+async def push_speed(
+    clickhouse: ClickHouse, msgid: int, within_ms: int, looked_at: int = LOOKED_AT
+) -> PushSpeedResponse:
+    """Return the speed of the push, or of one message of its list. NotFoundError: there is no such push.
+
+    With more outcomes than `looked_at` it is an estimate from about so many.
+    """
     push = await find_planned(clickhouse, msgid)
     if push is None:
         raise no_such_push(msgid)
     first, last = (push.msgid, push.last_msgid) if msgid == push.msgid else (msgid, msgid)
     parameters = {"appkey": push.appkey, "first": first, "last": last, "begins_ms": push.time_ms, "kinds": list(_KINDS)}
+    one_in = -(-(await clickhouse.rows(_OUTCOMES, parameters))[0][0] // looked_at) or 1
+    parameters["one_in"] = one_in
     firsts = sql(__package__, "first_outcomes_after")
     rows = await clickhouse.rows(_TIMES.replace("$firsts", firsts), parameters)
     lines = {
-        kind: SpeedLine(event=kind, devices=devices, half_ms=half, p90_ms=p90, p99_ms=p99, all_ms=all_ms)
+        kind: SpeedLine(event=kind, devices=devices * one_in, half_ms=half, p90_ms=p90, p99_ms=p99, all_ms=all_ms)
         for kind, devices, (half, _, p90, p99), all_ms in rows
     }
     delivered_ms = max((p75 for kind, _, (_, p75, _, _), _ in rows if kind in _DELIVERED), default=0)
-    answer = PushSpeedResponse(appkey=push.appkey, begins_ms=push.time_ms)
+    answer = PushSpeedResponse(appkey=push.appkey, begins_ms=push.time_ms, one_in=one_in)
     answer.within_ms = within_ms or _ranges(delivered_ms)[-1]
     answer.step_ms = -(-answer.within_ms // STEPS)
     if lines:
@@ -56,7 +70,7 @@ async def push_speed(clickhouse: ClickHouse, msgid: int, within_ms: int) -> Push
         counted = await clickhouse.rows(_STEPS.replace("$firsts", firsts), parameters | steps)
         numbers = {(kind, step): devices for kind, step, devices in counted}
         for kind, line in lines.items():
-            line.steps.extend(numbers.get((kind, step), 0) for step in range(STEPS))
+            line.steps.extend(numbers.get((kind, step), 0) * one_in for step in range(STEPS))
     answer.ranges_ms.extend(_ranges(max((line.all_ms for line in lines.values()), default=0)))
     answer.lines.extend(lines[kind] for kind in _KINDS if kind in lines)
     return answer

@@ -80,6 +80,8 @@ def speed(appkey: str, msgid: int, as_json: bool) -> None:
     names = ("event", "devices", "half_ms", "p90_ms", "p99_ms", "all_ms")
     rows = [{name: getattr(line, name) for name in names} for line in answer.lines]
     print_table(rows, "Nothing is sent yet.", names[1:])
+    if answer.one_in > 1:
+        click.echo(f"Estimated from one device in {answer.one_in}.")
 
 
 @push.command()

@@ -95,6 +95,8 @@ async def test_the_speed_of_a_push_is_a_part_of_its_page_and_a_page(console: Con
     assert (await viewer.get(f"{path}/speed?within=x")).status_code == 400
     console.analytics.speeds[MSGID].appkey = "another"
     assert (await viewer.get(f"{path}/speed")).status_code == 404
+    console.analytics.speeds[MSGID] = PushSpeedResponse(appkey=appkey, within_ms=6000, lines=[line], one_in=20)
+    assert "estimated from one device in 20." in text_of(await viewer.get(f"{path}/speed"))
     console.analytics.speeds[MSGID] = PushSpeedResponse(appkey=appkey, within_ms=6000)
     assert "Nothing is sent yet" in text_of(await viewer.get(f"{path}/speed"))
 

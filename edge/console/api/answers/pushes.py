@@ -76,6 +76,7 @@ class PushSpeed(msgspec.Struct, frozen=True, kw_only=True):
     within_ms: Annotated[Count, described("What the steps cover, from `begins_ms` on.")]
     step_ms: Annotated[Count, described("The length of a step.")]
     lines: Annotated[list[SpeedLine], described("From sent to clicked, those that happened.")]
+    one_in: Annotated[int, described("Above 1, the numbers are estimates from one device in so many.")]
     records_behind: _Behind
 
 
@@ -201,5 +202,6 @@ def speed_answer(speed: PushSpeedResponse) -> PushSpeed:
         within_ms=speed.within_ms,
         step_ms=speed.step_ms,
         lines=lines,
+        one_in=speed.one_in or 1,
         records_behind=speed.records_behind,
     )

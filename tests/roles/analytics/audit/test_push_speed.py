@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from analytics.audit.push_speed import push_speed
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import PushSpeedRequest, SpeedLine
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
@@ -73,3 +74,24 @@ async def test_a_message_of_a_list_and_what_cannot_be_asked(
             await analytics.PushSpeed(PushSpeedRequest(msgid=7))
         with pytest.raises(InputError):
             await analytics.PushSpeed(PushSpeedRequest(msgid=1000, within_ms=2**40))
+
+
+async def test_a_large_push_is_estimated_from_some_of_its_devices(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    devices = range(1, 1001)
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        await log.append(
+            [
+                send(1000, time_ms=T0),
+                started(1000, 1, devices),
+                outcomes(1, app_outcomes(1000, devices, SENT, T0 + 450), app_outcomes(1000, [1], RECEIVED, T0 + 500)),
+            ]
+        )
+        whole = await analytics.PushSpeed(PushSpeedRequest(msgid=1000))
+        part = await push_speed(clickhouse, 1000, 0, looked_at=101)
+    assert (whole.one_in, whole.lines[0].devices) == (1, 1000)
+    assert part.one_in == 10
+    assert 700 < part.lines[0].devices < 1300
+    assert part.lines[0].devices % 10 == 0
+    assert part.lines[0].steps[4] == part.lines[0].devices
