@@ -31,7 +31,8 @@ COMMANDS = {
     "team": "carillon.commands.accounts.teams",
     "token": "carillon.commands.accounts.tokens",
     "up": "carillon.up",
-    "up-analytics": "carillon.up_analytics",
+    "up-analytics": "carillon.children.analytics",
+    "up-console": "carillon.children.console",
     "user": "carillon.commands.accounts.users",
 }
 """Module of each subcommand. The subcommand's object in it has the same name, with `_` for `-`."""

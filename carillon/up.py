@@ -1,9 +1,9 @@
-"""`carillon up`: every role in this process, but analytics, which is its child process."""
+"""`carillon up`: every role in this process, but analytics and the console, which are its child processes."""
 
+import asyncio
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, cast
@@ -13,27 +13,34 @@ import uvloop
 
 from analytics.settings import ROLE_NAME as ANALYTICS
 from analytics.settings import AnalyticsSettings
-from carillon import up_analytics
-from carillon.analytics_calls import add_forwarded_analytics
 from carillon.archive import retention_ms
+from carillon.children import analytics as up_analytics
+from carillon.children import console as up_console
+from carillon.children.analytics_calls import add_forwarded_analytics
+from carillon.children.process import address, command
 from carillon.commands.role_calls import SOCKET_NAME
 from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
 from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_thread_turns
 from carillon.welcome import Endpoint, WelcomePrinter
+from edge.console.settings import ROLE_NAME as CONSOLE
+from edge.console.settings import ConsoleSettings
 from edge.settings import EdgeSettings
+from protos.runtime.v1.parent_pb2_grpc import add_ParentServiceServicer_to_server
 from protos.runtime.v1.processes_pb2 import ProcessStatus
 from services.domain.role import BuiltRole, RoleContext
 from services.domain.role_context import role_context
 from services.domain.topics import TOPICS, archived_partitions
 from services.runtime.child.child_process import ChildProcess, ChildReadiness
+from services.runtime.child.parent_servicer import ParentServicer
 from services.runtime.errors import CarillonError
-from services.runtime.http.operations import Operations
+from services.runtime.http.hand_over import HandOver
+from services.runtime.http.operations import Operations, is_operation
 from services.runtime.log.archive.archiver import Archiver
 from services.runtime.log.port import Partition
 from services.runtime.process import data_directory
 from services.runtime.process.clock import SteadyClock
-from services.runtime.process.exposition import with_child
+from services.runtime.process.exposition import with_children
 from services.runtime.process.extras import missing_package
 from services.runtime.process.logs import configure
 from services.runtime.process.memory import IdleMemory, OwnMemory, collect_rarely
@@ -47,12 +54,12 @@ from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server, serve
 from services.runtime.rpc.user_socket import UserSocket
+from services.runtime.status.announcements import Announcements
 from services.runtime.status.announcer import Announcer, process_id
-from services.runtime.status.board import Board
-from services.runtime.status.own_status import OwnStatus, ReportedRole
+from services.runtime.status.own_status import OwnStatus
 
-_HERE = [role for role in ROLES if role != ANALYTICS]
-_ANALYTICS_READY_S = 90
+_HERE = [role for role in ROLES if role not in (ANALYTICS, CONSOLE)]
+_CHILD_READY_S = 90
 
 
 @click.command()
@@ -66,6 +73,7 @@ def up() -> None:
         settings = load(Settings, env)
         role_settings = {role: load(role_definition(role).settings, env) for role in _HERE}
         analytics_settings = _check_analytics(env)
+        load(ConsoleSettings, env)
         configure(settings.log_level)
         with data_directory.lock_directory(settings.data):
             uvloop.run(_up(settings, analytics_settings, role_settings))
@@ -73,17 +81,20 @@ def up() -> None:
 
 async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_settings: Mapping[str, Any]) -> None:
     servers = {role: LocalServer() for role in _HERE}
-    of_analytics = connect(up_analytics.address(settings))
+    of_analytics = connect(address(settings, ANALYTICS))
     channels = {role: server.channel() for role, server in servers.items()} | {ANALYTICS: of_analytics}
     peers = Peers({role: [channel] for role, channel in channels.items()}, TOPICS)
     clock = SteadyClock()
-    analytics = ChildProcess(ANALYTICS, up_analytics.command(os.getpid()), of_analytics, clock)
+    analytics = ChildProcess(ANALYTICS, command(up_analytics.COMMAND, os.getpid()), of_analytics, clock)
+    of_console = connect(address(settings, CONSOLE))
+    console = ChildProcess(CONSOLE, command(up_console.COMMAND, os.getpid()), of_console, clock)
+    children = (analytics, console)
     health = Health(clock)
     async with role_context(settings, peers, health=health, clock=clock, creates_master=True) as context:
-        analytics.begin()
+        for child in children:
+            child.begin()
         user_socket = UserSocket("the commands' socket", settings.data.absolute() / SOCKET_NAME)
         socket_server = serve([f"unix:{user_socket.inner}"], users=user_socket.users)
-        context = replace(context, board=Board(clock))
         built_roles = [role_definition(role).build(own, context) for role, own in role_settings.items()]
         for built in built_roles:
             for add_to in built.servicers:
@@ -92,21 +103,28 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
             for add_to in built.servicers[:1]:
                 add_to(socket_server)
         add_forwarded_analytics(of_analytics, socket_server)
-        (pages,) = (built.pages for built in built_roles if built.pages)
+        hand_over = HandOver(up_console.connections_place(settings), is_operation)
         operations = Operations(
-            settings.host, settings.console_port, health.problems, partial(_metrics, analytics), pages
+            settings.host, settings.console_port, health.problems, partial(_metrics, children), hand_over=hand_over
         )
-        announcer = _announcer(
-            context, [built.reported(settings) for built in built_roles], operations, health, analytics
+        announcements = Announcements()
+        own = OwnStatus(
+            [built.reported(settings) for built in built_roles],
+            clock.now_ms(),
+            lambda: operations.stage,
+            health.problems,
         )
+        parent = ParentServicer(context.log, announcements, operations.answer)
         services: list[Service] = [
             operations,
-            announcer,
+            Announcer(_statuses(own, children), announcements.publish, clock, "up"),
             analytics,
             *(service for built in built_roles for service in built.services),
             RpcListener("the commands' calls", socket_server),
             user_socket,
-            ChildReadiness(analytics, _ANALYTICS_READY_S),
+            *_servers_of_console(settings, built_roles, parent),
+            console,
+            *(ChildReadiness(child, _CHILD_READY_S) for child in children),
             *_archiver(context, analytics_settings, role_settings["edge"], built_roles),
             WelcomePrinter(context, _endpoints(settings, role_settings)),
             health,
@@ -123,23 +141,32 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
             )
 
 
-def _announcer(
-    context: RoleContext,
-    roles: Sequence[ReportedRole],
-    operations: Operations,
-    health: Health,
-    analytics: ChildProcess,
-) -> Announcer:
-    """Return what puts the state of this process and of its child on the board, which the console shows."""
-    assert context.board is not None
-    own = OwnStatus(roles, context.clock.now_ms(), lambda: operations.stage, health.problems)
+def _servers_of_console(
+    settings: Settings, built_roles: Sequence[BuiltRole], parent: ParentServicer
+) -> list[RpcListener]:
+    """Return the servers of the calls that the console's process makes: one for each role, and one for this process."""
+    servers = {
+        built.name: serve([address(settings, built.name)], believes_origins=True)
+        for built in built_roles
+        if built.servicers
+    }
+    for built in built_roles:
+        for add_to in built.servicers:
+            add_to(servers[built.name])
+    servers[up_console.PARENT] = serve([address(settings, up_console.PARENT)])
+    add_ParentServiceServicer_to_server(parent, servers[up_console.PARENT])
+    return [RpcListener(f"the console's calls of {name}", server) for name, server in servers.items()]
+
+
+def _statuses(own: OwnStatus, children: Sequence[ChildProcess]) -> Callable[[], Mapping[str, ProcessStatus]]:
+    """Return what says how this process and its children are, by an id of each."""
     process = process_id()
 
     def statuses() -> Mapping[str, ProcessStatus]:
         found = {process: own.read()}
-        return found | {f"{process}-{analytics.name}": analytics.status} if analytics.status else found
+        return found | {f"{process}-{child.name}": child.status for child in children if child.status}
 
-    return Announcer(statuses, context.board.publish, context.clock, "up")
+    return statuses
 
 
 def _archiver(
@@ -169,8 +196,9 @@ def _check_analytics(env: Mapping[str, str]) -> AnalyticsSettings:
     return settings
 
 
-async def _metrics(analytics: ChildProcess) -> bytes:
-    return with_child(analytics.name, await analytics.metrics())
+async def _metrics(children: Sequence[ChildProcess]) -> bytes:
+    texts = await asyncio.gather(*(child.metrics() for child in children))
+    return with_children({child.name: text for child, text in zip(children, texts, strict=True)})
 
 
 def _endpoints(settings: Settings, role_settings: Mapping[str, Any]) -> list[Endpoint]:

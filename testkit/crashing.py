@@ -1,7 +1,7 @@
 """The `carillon` command with a crash point armed.
 
 CARILLON_CRASH_AT=NAME kills the process with SIGKILL at that point, NAME:3 the third time it is reached. Where the
-point is in the child process of `carillon up`, both are killed.
+point is in a child process of `carillon up`, both are killed.
 """
 
 import os
@@ -19,7 +19,7 @@ def run() -> None:
 
 
 def _die() -> None:
-    if "up-analytics" in sys.argv:
+    if {"up-analytics", "up-console"} & set(sys.argv):
         os.kill(os.getppid(), signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -11,7 +11,7 @@ for which no other role is asked.
 
 Then an app with connected devices sends signed single-token pushes at --rate, in rounds without and with --operators
 who open pages. The times are those of bench.fairness. The rounds alternate, so that ratios hold on a busy machine. The
-CPU time that a page takes is what the two processes of `carillon up` use in the rounds with operators more than in
+CPU time that a page takes is what the three processes of `carillon up` use in the rounds with operators more than in
 those without, which holds on a busy machine too.
 """
 
@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import uvloop
 from rich.console import Console
 from rich.table import Table
@@ -40,6 +41,7 @@ from testkit.installation.processes import Installation
 
 FLOOR = "/log-in, the floor"
 _LOGIN = "operator"
+_CHILDREN = ("analytics", "console")
 _PARTITIONS = 32
 _START_S = 3600.0
 _LOOK_S = 0.5
@@ -123,9 +125,8 @@ class Measurement:
 
     def _cpu_s(self) -> dict[str, float]:
         """Return the CPU time that each process of `carillon up` has used, seconds."""
-        analytics = self.installation.analytics_process().cpu_times()
-        of_analytics = analytics.user + analytics.system
-        return {"up": self.installation.cpu_s() - of_analytics, "analytics": of_analytics}
+        of_children = {role: cpu_s(self.installation.child_process(role)) for role in _CHILDREN}
+        return {"up": self.installation.cpu_s() - sum(of_children.values()), **of_children}
 
     def beside_pushes(self) -> tuple[list[Round], dict[str, int]]:
         """Return rounds of pushes without and with the operators, and how many pages these opened."""
@@ -150,7 +151,7 @@ class Measurement:
         await quiet.round()
         rounds: list[Round] = []
         opened = {"pages": 0, "refused": 0, "all": 0}
-        self.cpu_s = dict.fromkeys(("up", "analytics"), 0.0)
+        self.cpu_s = dict.fromkeys(("up", *_CHILDREN), 0.0)
         for number in range(self._options.push_rounds):
             note(f"pushes, round {number + 1} of {self._options.push_rounds}")
             await asyncio.sleep(_SETTLE_S)
@@ -166,6 +167,12 @@ class Measurement:
             opened = {name: opened[name] + count for name, count in zip(opened, counts, strict=True)}
             rounds.append({"without": without, "with": with_operators})
         return rounds, opened
+
+
+def cpu_s(process: psutil.Process) -> float:
+    """Return the CPU time that a process has used, seconds."""
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def show_pages(rows: dict[str, Row], options: argparse.Namespace) -> None:

@@ -81,12 +81,13 @@ def carillon(options: argparse.Namespace, data: Path) -> dict[str, Row]:
             devices.stdout.readline()
             time.sleep(_SETTLED_S)
             main_process = psutil.Process(installation.process_id())
-            processes = {"carillon up": main_process, "analytics": installation.analytics_process()}
+            children = {role: installation.child_process(role) for role in ("analytics", "console")}
+            processes = {"carillon up": main_process, **children}
             rows = measured(processes, options.seconds)
             devices.kill()
         installation.stop()
     total = {name: round(sum(row[name] for row in rows.values()), 2) for name in rows["analytics"]}
-    return rows | {"both": total}
+    return rows | {"all": total}
 
 
 @contextlib.contextmanager
@@ -136,7 +137,7 @@ def main() -> None:
         return
     table = Table(title=f"{options.devices} connected devices, nothing to do")
     table.add_column("")
-    for column in rows["both"]:
+    for column in rows["all"]:
         table.add_column(column.replace("_", " ").replace(" mib", ", MiB"), justify="right")
     for name, row in rows.items():
         table.add_row(name, *(str(value) for value in row.values()))

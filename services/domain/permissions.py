@@ -10,6 +10,9 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "protos.runtime.v1.PositionsService": {"Await": EVERY_ROLE},
     "protos.runtime.v1.ClockService": {"Now": EVERY_ROLE},
     "protos.runtime.v1.ProcessService": {"Check": (OPERATOR,), "GetMetrics": (OPERATOR,)},
+    "protos.runtime.v1.ParentService": dict.fromkeys(
+        ("Append", "CheckWritable", "WatchLog", "WatchProcesses", "AskOperations"), (OPERATOR,)
+    ),
     "protos.registry.v1.RegistryService": {
         "CreateApp": (OPERATOR, "console"),
         "ListApps": (OPERATOR,),

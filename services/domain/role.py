@@ -34,7 +34,7 @@ class RoleContext:
 
     `archived` is the log with its archive, where the log has one: what moves records into the archive needs both apart.
     `membership` is that of the process's role where several processes may stand by for each other; the role runs it.
-    `board` is that of a process that has every role, which all of them announce to; elsewhere they announce in the log.
+    `board` is that of a process whose parent tells it of all processes; elsewhere they announce themselves in the log.
     """
 
     log: Log

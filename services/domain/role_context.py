@@ -105,17 +105,19 @@ async def role_context(
     clock: Clock | None = None,
     *,
     creates_master: bool = False,
+    log: Log | None = None,
 ) -> AsyncIterator[RoleContext]:
     """Yield the context that roles are built with, once the app directory has caught up; close it on exit.
 
     `health` checks the log and the app directory from then on. `creates_master`: the first process of an installation
-    makes the master key. CarillonError: a key is missing, or is not the one that the installation began with.
+    makes the master key. `log` is closed too; None opens that of the settings. CarillonError: a key is missing, or is
+    not the one that the installation began with.
     """
     keys = None if creates_master else load_keys(settings, key_purposes)
     export_disk_space(settings.data)
     for name in ("tls_cert", "kafka_tls_cert"):
         export_expiry(f"{PREFIX}{name.upper()}", getattr(settings, name))
-    log = await _wait_for_log(settings)
+    log = log or await _wait_for_log(settings)
     if keys is None:
         try:
             await _create_first_master(settings, log)

@@ -212,10 +212,10 @@ class Installation:
         """Return the resident memory of the process and its children."""
         return sum(int(each.memory_info().rss) for each in self._tree(name))
 
-    def analytics_process(self) -> psutil.Process:
-        """Return the child process of `carillon up`."""
-        (child,) = psutil.Process(self._processes["up"].pid).children()
-        return child
+    def child_process(self, role: str) -> psutil.Process:
+        """Return the child process of `carillon up` that runs the role: analytics or console."""
+        children = psutil.Process(self._processes["up"].pid).children()
+        return next(each for each in children if f"up-{role}" in each.cmdline())
 
     def console_url(self, name: str = "up") -> str:
         return f"http://127.0.0.1:{self._instances[name].console_port}"

@@ -55,7 +55,7 @@ async def test_a_second_start_has_the_state_of_the_first(installation: Installat
     before = await server.push(message(app, 4, "kept while it was down", alias="alice"), app.secret_key)
     option = {"timed": 2, "send_time_interval": 1}
     timed = await server.push(message(app, 6, "due while it was down", option, stag=[["news"]]), app.secret_key)
-    analytics, carillon = installation.analytics_process(), installation.process_id()
+    analytics, carillon = installation.child_process("analytics"), installation.process_id()
     analytics.send_signal(signal.SIGINT)
 
     async def push_again() -> None:

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from analytics.store.clickhouse import ClickHouse
+from testkit import plain_http
 from testkit.clickhouse.server import ClickHouseServer
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
@@ -106,6 +107,35 @@ async def test_a_start_does_not_wait_for_the_store(installation: Installation, s
     await server.close()
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("carillon", ["embedded"], indirect=True)
+async def test_pushes_go_on_without_the_console_process(
+    carillon: Installation, app: AppCredentials, server: AppServer
+) -> None:
+    device = VirtualDevice(carillon.gateway_url, app.appkey)
+    await device.connect()
+    url = carillon.console_url()
+    former = carillon.child_process("console")
+    async with plain_http.async_client(timeout=60) as browser:
+        assert (await browser.get(f"{url}/log-in")).status_code == 200
+        former.kill()
+        former.wait()
+        assert (await browser.get(f"{url}/log-in")).status_code == 503
+        for count in range(FEW):
+            assert (await server.push(message(app, 1, f"push {count}"), app.secret_key))["result"] == 0
+            assert (await shown(device))["content"] == f"push {count}"
+
+        async def is_back() -> bool:
+            assert (await browser.get(f"{url}/healthz")).json() == {"status": "ready"}
+            return (await browser.get(f"{url}/log-in")).status_code == 200
+
+        await until(is_back, ANALYTICS_S)
+        assert carillon.child_process("console").pid != former.pid
+        metrics = (await browser.get(f"{url}/metrics")).text
+    assert 'carillon_child_up{process="console"} 1.0' in metrics
+    await device.close()
+
+
 @pytest.mark.parametrize("carillon", ["embedded"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)])
 async def test_pushes_go_on_without_the_analytics_process(
@@ -114,7 +144,7 @@ async def test_pushes_go_on_without_the_analytics_process(
     device = VirtualDevice(carillon.gateway_url, app.appkey)
     await device.connect()
     question = {"appkey": app.appkey, "type": 1, "param": {"msgid": -1}}
-    former = carillon.analytics_process()
+    former = carillon.child_process("analytics")
     for count in range(FEW):
         if count == FEW // 2:
             former.send_signal(number)
@@ -134,7 +164,7 @@ async def test_pushes_go_on_without_the_analytics_process(
 
     rows = await until(counts, ANALYTICS_S)
     assert [[row[name] for name in ("target", "sent", "received", "shown")] for row in rows] == [[1, 1, 1, 1]] * FEW
-    assert carillon.analytics_process().pid != former.pid
+    assert carillon.child_process("analytics").pid != former.pid
     metrics = (await asyncio.to_thread(httpx.get, f"{carillon.console_url()}/metrics")).text
     assert 'carillon_child_up{process="analytics"} 1.0' in metrics
     assert 'carillon_analytics_rows_inserted_total{table="deliveries"}' in metrics

@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import os
 import signal
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from subprocess import PIPE, Popen
@@ -31,6 +33,7 @@ STARTING_CHECKS = 36
 """The same before the child is ready or has answered, while it imports its modules: 3 minutes."""
 
 _METRICS_S = 2
+_READ_BYTES = 65_536
 _STOPPED_WITHIN_S = 20
 _FIRST_RETRY_S = 1
 _LAST_RETRY_S = 60
@@ -40,8 +43,8 @@ class ChildProcess:
     """Service that runs a command as a child process. The services of the parent never wait for it, and go on without.
 
     The child stops when its standard input ends, serves ProcessService on the channel, and writes READY to its standard
-    output; see `services.runtime.child.of_parent`. A child that ends, or is killed because it does not answer, is
-    started again after a back-off of up to a minute.
+    output; what else it writes there is printed. See `services.runtime.child.of_parent`. A child that ends, or is
+    killed because it does not answer, is started again after a back-off of up to a minute.
     """
 
     def __init__(self, name: str, command: Sequence[str], channel: Channel, clock: Clock) -> None:
@@ -121,11 +124,15 @@ class ChildProcess:
         return Popen(self._command, stdin=PIPE, stdout=PIPE, process_group=0)  # noqa: S603
 
     def _attend(self, process: "Popen[bytes]", loop: asyncio.AbstractEventLoop) -> int:
-        """Notice the child's readiness and its end, in a thread; return its exit code."""
+        """Notice the child's readiness and its end, in a thread, and print what it prints; return its exit code."""
         assert process.stdout is not None
-        for line in process.stdout:
-            if line == READY:
+        while written := os.read(process.stdout.fileno(), _READ_BYTES):
+            lines = written.splitlines(keepends=True)
+            if READY in lines:
                 loop.call_soon_threadsafe(self._note_ready)
+            if printed := b"".join(line for line in lines if line != READY):
+                sys.stdout.write(printed.decode(errors="replace"))
+                sys.stdout.flush()
         return process.wait()
 
     def _note_ready(self) -> None:

@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import uvicorn
 
 from services.runtime.errors import CarillonError
 from services.runtime.http.connections import HttpConnections
+from services.runtime.http.hand_over import HandedSockets, HandOver
 from services.runtime.http.limits import HttpLimits
 from services.runtime.http.server import HttpServer
 from services.runtime.process.clock import SteadyClock
@@ -24,11 +26,18 @@ _BACKLOG = 4096
 class HttpListener:
     """Serves one application on one port; 0 chooses a free port, and `port` is its number once the service is ready.
 
-    Listeners that are given the same `connections` share their limits.
+    Listeners that are given the same `connections` share their limits. `hand_over` says which new connections go to
+    another process.
     """
 
     def __init__(
-        self, name: str, application: Asgi, host: str, port: int, connections: HttpConnections | None = None
+        self,
+        name: str,
+        application: Asgi,
+        host: str,
+        port: int,
+        connections: HttpConnections | None = None,
+        hand_over: HandOver | None = None,
     ) -> None:
         self.name = name
         self.host = host
@@ -37,6 +46,7 @@ class HttpListener:
         if connections is None:
             connections = HttpConnections("api", HttpLimits(), SteadyClock())
         self._connections = connections
+        self._hand_over = hand_over
 
     async def run(self, ready: asyncio.Event) -> None:
         listener = self._bind()
@@ -53,7 +63,7 @@ class HttpListener:
             log_level="warning",
             timeout_graceful_shutdown=GRACE_S,
         )
-        server = _Server(config, [self._connections])
+        server = _Server(config, [self._connections], self._hand_over)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             while not server.started and not serving.done():
@@ -81,6 +91,17 @@ class HttpListener:
         listener.listen(_BACKLOG)
         self.port = listener.getsockname()[1]
         return listener
+
+
+class HandedListener(HttpListener):
+    """Serves one application on the connections that another process hands over at a place in the file system."""
+
+    def __init__(self, name: str, application: Asgi, place: Path, connections: HttpConnections) -> None:
+        super().__init__(name, application, "", 0, connections)
+        self._place = place
+
+    def _bind(self) -> socket.socket:
+        return cast(socket.socket, HandedSockets(self._place))
 
 
 class _Server(HttpServer):

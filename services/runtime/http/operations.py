@@ -8,6 +8,7 @@ from typing import Any, Literal
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from services.runtime.http.connections import HttpConnections
+from services.runtime.http.hand_over import HandOver
 from services.runtime.http.limits import CONSOLE_LIMITS, pages_limits
 from services.runtime.http.listener import Asgi, HttpListener
 from services.runtime.process.clock import SteadyClock
@@ -25,7 +26,7 @@ class Operations:
 
     `problems` returns what keeps the process from being ready, in words, by the name of the part. `metrics` returns the
     text of the metrics, unless they are those of this process alone. `pages` answers all other paths once the process
-    is ready.
+    is ready; or connections that ask for them are given to the process behind `hand_over`.
     """
 
     name = "operations"
@@ -37,15 +38,16 @@ class Operations:
         problems: Callable[[], Mapping[str, str]] = dict,
         metrics: Callable[[], Awaitable[bytes]] | None = None,
         pages: Asgi | None = None,
+        hand_over: HandOver | None = None,
     ) -> None:
         self._stage: Stage = "starting"
+        self._hand_over = hand_over
         self._metrics = metrics
         self._problems = problems
         self._pages = pages
-        connections = HttpConnections(
-            "console", pages_limits(hard_file_limit()) if pages else CONSOLE_LIMITS, SteadyClock()
-        )
-        self._listener = HttpListener("the console", self.application, host, port, connections)
+        limits = pages_limits(hard_file_limit()) if pages else CONSOLE_LIMITS
+        connections = HttpConnections("operations" if hand_over else "console", limits, SteadyClock())
+        self._listener = HttpListener("the console", self.application, host, port, connections, hand_over)
 
     @property
     def port(self) -> int:
@@ -57,6 +59,8 @@ class Operations:
 
     def set_ready(self) -> None:
         self._stage = "ready"
+        if self._hand_over is not None:
+            self._hand_over.is_open = True
 
     def set_stopping(self) -> None:
         """Answer from now on that the process is not ready, so that load balancers take it out."""
@@ -69,8 +73,14 @@ class Operations:
         """The ASGI application of the console."""
         if scope["type"] != "http":
             return
-        if self._pages is None or scope["path"] in PATHS:
+        if self._hand_over is not None:
+            # The next request of the connection may be the other process's.
+            send = _closing(send)
+        if scope["path"] in PATHS or (self._pages is None and self._hand_over is None):
             await answer(scope, send, self.answer)
+        elif self._pages is None:
+            problems = {} if self._stage == "starting" else {"console": "its process is starting"}
+            await _send(send, scope["method"], *readiness(self._stage, problems))
         elif self._stage != "starting":
             await self._pages(scope, receive, send)
         else:
@@ -86,6 +96,23 @@ class Operations:
                 return 200, _JSON, b'{"status":"alive"}'
             case _:
                 return readiness(self._stage, self._problems())
+
+
+def is_operation(head: bytes) -> bool:
+    """Return whether a request that begins with these bytes asks for one of PATHS."""
+    method, _, rest = head.partition(b" ")
+    return method in (b"GET", b"HEAD") and rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1") in PATHS
+
+
+def _closing(send: Any) -> Any:
+    """Return what sends an answer after which the connection ends."""
+
+    async def closing(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"].append((b"connection", b"close"))
+        await send(message)
+
+    return closing
 
 
 def readiness(stage: Stage, problems: Mapping[str, str]) -> tuple[int, str, bytes]:

@@ -11,6 +11,7 @@ import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 
 from services.runtime.http.connections import HttpConnections, Refusal
+from services.runtime.http.hand_over import HandOver
 from services.runtime.http.protocol import HttpProtocol, refusal
 from services.runtime.process import background
 from services.runtime.process.logs import logger
@@ -28,12 +29,18 @@ _REFUSALS: dict[Refusal, bytes] = {
 
 
 class HttpServer(uvicorn.Server):
-    """Serves an application on listening sockets; `groups` holds the connections of each socket, in the same order."""
+    """Serves an application on listening sockets; `groups` holds the connections of each socket, in the same order.
 
-    def __init__(self, config: uvicorn.Config, groups: Sequence[HttpConnections]) -> None:
+    `hand_over` gives some of the connections to another process.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, groups: Sequence[HttpConnections], hand_over: HandOver | None = None
+    ) -> None:
         self._stopping = asyncio.Event()
         super().__init__(config)
         self._groups = groups
+        self._hand_over = hand_over
         self._sweeping: list[asyncio.Task[None]] = []
 
     @property
@@ -60,7 +67,7 @@ class HttpServer(uvicorn.Server):
             background.start_endless(f"sweep of {group.name} connections", group.sweep())
             for group in dict.fromkeys(self._groups)
         ]
-        acceptors = [_Acceptor(self, group) for group in self._groups]
+        acceptors = [_Acceptor(self, group, self._hand_over) for group in self._groups]
         for acceptor, listener in zip(acceptors, sockets or [], strict=True):
             acceptor.open(listener)
         self.servers = acceptors  # type: ignore[assignment]
@@ -75,8 +82,9 @@ class HttpServer(uvicorn.Server):
 class _Acceptor:
     """Accepts the connections of one listener, within the limits of their group; uvicorn closes it like a server."""
 
-    def __init__(self, server: HttpServer, group: HttpConnections) -> None:
+    def __init__(self, server: HttpServer, group: HttpConnections, hand_over: HandOver | None) -> None:
         self._server = server
+        self._hand_over = hand_over
         self._group = group
         self._loop = AcceptLoop(group.name, self._accepted, spare_files=group.limits.spare_files)
         self._opening: set[asyncio.Task[None]] = set()
@@ -91,12 +99,20 @@ class _Acceptor:
 
     def close(self) -> None:
         self._loop.close()
+        if self._hand_over is not None:
+            self._hand_over.close()
 
     async def wait_closed(self) -> None:
         if self._opening:
             await asyncio.wait(self._opening)
 
     def _accepted(self, accepted: socket.socket, address: str) -> None:
+        if self._hand_over is None:
+            self._serve(accepted, address)
+        else:
+            self._hand_over.sort(accepted, functools.partial(self._serve, accepted, address))
+
+    def _serve(self, accepted: socket.socket, address: str) -> None:
         server = self._server
         protocol = HttpProtocol(server.config, server.server_state, server.lifespan.state, self._group)
         why = self._group.add(protocol, address)

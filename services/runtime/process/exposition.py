@@ -1,6 +1,6 @@
 """Metrics of several processes in one text of Prometheus' format."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import REGISTRY, Metric, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -17,19 +17,21 @@ def exposition(families: Iterable[Metric]) -> bytes:
     return generate_latest(registry)
 
 
-def with_child(name: str, text: str) -> bytes:
-    """Return the text of this process's metrics and of its child's, of which `text` is the text.
+def with_children(texts: Mapping[str, str]) -> bytes:
+    """Return the text of this process's metrics and of its children's, which `texts` has by their names.
 
-    A counter or histogram that both have is the sum of both, a gauge is this process's own. What the child uses of the
-    machine, such as its memory, has the label `process` with the child's name.
+    A counter or histogram that several have is the sum of all, a gauge is this process's own, or else that of the first
+    child that has it. What a child uses of the machine, such as its memory, has the label `process` with its name.
     """
     families = {family.name: _copied(family, family.samples) for family in REGISTRY.collect()}
-    for family in text_string_to_metric_families(text):
-        target = families.setdefault(family.name, _copied(family, ()))
-        if family.name.startswith(_OF_EVERY_PROCESS):
-            target.samples += [sample._replace(labels={**sample.labels, "process": name}) for sample in family.samples]
-        else:
-            target.samples = _combined(target, family)
+    for name, text in texts.items():
+        for family in text_string_to_metric_families(text):
+            target = families.setdefault(family.name, _copied(family, ()))
+            if family.name.startswith(_OF_EVERY_PROCESS):
+                labels = {"process": name}
+                target.samples += [sample._replace(labels={**sample.labels, **labels}) for sample in family.samples]
+            else:
+                target.samples = _combined(target, family)
     return exposition(families.values())
 
 

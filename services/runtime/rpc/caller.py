@@ -52,11 +52,13 @@ class CallerCheck:
     `permissions`: None where certificates are not demanded; a method without an entry may be called by no role.
     `users`: the names of connected users by the address of their connection, where a `UserSocket` serves them.
     `instance`: None where callers do not choose among several instances.
+    `believes_origins`: only a process of the service itself reaches the server, which says where requests come from.
     """
 
     permissions: Permissions | None = None
     users: Mapping[str, str] = field(default_factory=dict)
     instance: Instance | None = None
+    believes_origins: bool = False
 
     def check(self, method: str, context: Context) -> None:
         """PermissionDeniedError: the certificate's role may not call the method, or not this instance; says why."""
@@ -89,7 +91,7 @@ class CallerCheck:
         Service roles pass on the origins of their own callers, so those with a certificate are believed. Without TLS so
         is the origin of a front end with accounts: only the roles reach each other then.
         """
-        if "origin" not in request.DESCRIPTOR.fields_by_name:
+        if self.believes_origins or "origin" not in request.DESCRIPTOR.fields_by_name:
             return
         if self.permissions is not None and _roles(context) != [OPERATOR]:
             return

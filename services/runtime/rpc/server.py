@@ -53,13 +53,16 @@ def serve(
     permissions: Permissions = MappingProxyType({}),
     users: Mapping[str, str] = MappingProxyType({}),
     instance: Instance | None = None,
+    *,
+    believes_origins: bool = False,
 ) -> Server:
     """Return a server for host:port or unix:/path addresses; add servicers, then `await server.start()`.
 
     With `tls` a method may be called by the roles in `permissions` alone. `users` are those of a UserSocket in front of
-    the server. Calls that are meant for another `instance` are refused. CarillonError: it cannot listen at an address.
+    the server. Calls that are meant for another `instance` are refused. `believes_origins`: see CallerCheck.
+    CarillonError: it cannot listen at an address.
     """
-    check = CallerCheck(permissions if tls is not None else None, users, instance)
+    check = CallerCheck(permissions if tls is not None else None, users, instance, believes_origins)
     options = [
         *_OPTIONS,
         ("grpc.keepalive_time_ms", round(keepalive.silence_s * 1000)),

@@ -1,4 +1,4 @@
-"""Fixtures: an empty log to test: on SQLite, on SQLite beside the process that writes it, simulated, on Kafka."""
+"""Fixtures: an empty log to test: on SQLite, beside the process that writes it, of a parent, simulated, on Kafka."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
@@ -7,11 +7,16 @@ from typing import Protocol
 
 import pytest
 
+from protos.runtime.v1.parent_pb2_grpc import add_ParentServiceServicer_to_server
 from services.domain.topics import TOPICS
+from services.runtime.child.log_of_parent import LogOfParent
+from services.runtime.child.parent_servicer import ParentServicer
 from services.runtime.log.delegating import DelegatingLog
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.port import MAX_WAITING_BYTES, Log, Partition, Reader, Record
 from services.runtime.log.sqlite.log import SqliteLog
+from services.runtime.rpc.local import LocalServer
+from services.runtime.status.announcements import Announcements
 from testkit.kafka.broker import KafkaBroker
 from tests.simulation.kernel.log.broker import Behaviour, Broker
 from tests.simulation.kernel.log.client import SimulatedLog
@@ -47,7 +52,28 @@ class LogBeside(DelegatingLog):
         await super().close()
 
 
-@pytest.fixture(params=["sqlite", "sqlite beside", "simulated", pytest.param("kafka", marks=pytest.mark.kafka)])
+class LogAndParent(LogOfParent):
+    """The log of a child, together with the parent that appends its records."""
+
+    def __init__(self, path: Path, max_waiting_bytes: int) -> None:
+        self._parents = SqliteLog(path, TOPICS, max_waiting_bytes=max_waiting_bytes)
+        server = LocalServer()
+        servicer = ParentServicer(self._parents, Announcements(), no_operations)
+        add_ParentServiceServicer_to_server(servicer, server)  # type: ignore[arg-type]
+        super().__init__(SqliteLog(path, TOPICS, read_only=True, poll_s=0.005), server.channel())
+
+    async def close(self) -> None:
+        await super().close()
+        await self._parents.close()
+
+
+async def no_operations(path: str) -> tuple[int, str, bytes]:
+    return 404, "text/plain", b""
+
+
+@pytest.fixture(
+    params=["sqlite", "sqlite beside", "of a parent", "simulated", pytest.param("kafka", marks=pytest.mark.kafka)]
+)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | Broker | KafkaBroker:
     """The file or broker in which the log under test stores its records."""
     if request.param == "simulated":
@@ -71,6 +97,8 @@ async def open_log(request: pytest.FixtureRequest, place: Path | Broker | KafkaB
             opened.append(SimulatedLog(place, max_waiting_bytes=max_waiting_bytes))
         elif request.node.callspec.params["place"] == "sqlite beside":
             opened.append(LogBeside(place, max_waiting_bytes))
+        elif request.node.callspec.params["place"] == "of a parent":
+            opened.append(LogAndParent(place, max_waiting_bytes))
         else:
             opened.append(SqliteLog(place, TOPICS, max_waiting_bytes=max_waiting_bytes))
         return opened[-1]

@@ -115,6 +115,12 @@ async def test_a_child_that_was_begun_ahead_is_taken_over_once(tmp_path: Path) -
         await until_holds(lambda: len(starts.read_text().split()) == 2)
 
 
+async def test_what_a_child_prints_beside_its_readiness_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    async with running(f"echo a link; {OBEDIENT}; echo bye") as parent:
+        await parent.child.settled.wait()
+    assert capfd.readouterr().out == "a link\nbye\n"
+
+
 async def test_a_child_has_a_process_group_of_its_own_in_the_session_of_the_parent() -> None:
     async with running() as parent:
         await parent.child.settled.wait()

@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.parser import text_string_to_metric_families
 
 from services.runtime.process import metrics
-from services.runtime.process.exposition import with_child
+from services.runtime.process.exposition import with_children
 
 
 def of_child() -> str:
@@ -24,7 +24,7 @@ def test_the_text_has_each_series_once_and_sums_what_both_count() -> None:
     metrics.DATA_FREE.set(100)
     before = metrics.BACKGROUND_FAILURES._value.get()
     for _ in range(2):
-        text = with_child("analytics", of_child()).decode()
+        text = with_children({"analytics": of_child()}).decode()
     lines = text.splitlines()
     series = [line.rpartition(" ")[0] for line in lines if not line.startswith("#")]
     assert len(series) == len(set(series))
@@ -43,4 +43,4 @@ def test_the_text_has_each_series_once_and_sums_what_both_count() -> None:
 
 
 def test_without_an_answer_of_the_child_the_text_is_its_own() -> None:
-    assert with_child("analytics", "").decode().count("# TYPE carillon_rpc_seconds ") == 1
+    assert with_children({"analytics": ""}).decode().count("# TYPE carillon_rpc_seconds ") == 1

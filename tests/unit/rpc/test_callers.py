@@ -199,6 +199,13 @@ async def test_the_account_that_acts_is_believed_from_front_ends_alone(authority
     ]
 
 
+async def test_a_process_of_the_service_says_itself_where_requests_come_from(tmp_path: Path) -> None:
+    address, registry = f"unix:{tmp_path / 'registry.sock'}", new_registry()
+    async with running(registry, serve([address], believes_origins=True)):
+        await create_app(address, None, ACCOUNT)
+    assert registry.origins == [ACCOUNT]
+
+
 def test_over_the_commands_socket_the_actor_is_the_user_at_the_other_end(tmp_path: Path) -> None:
     me = f"{getpass.getuser()}@{os.uname().nodename}"
     origins, mode = uvloop.run(over_the_socket(tmp_path / "carillon.sock", [FORGED, Origin(address=me), ACCOUNT]))

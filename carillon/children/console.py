@@ -1,0 +1,110 @@
+"""`carillon up-console`: the console of `carillon up`, which starts it as its child process.
+
+The command is in no help text: only its parent starts it. The parent serves its roles on Unix sockets for this process
+alone, appends records to the embedded log for it, and hands over the connections that ask for pages.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from carillon.children.process import Progress, address, run_as_child
+from carillon.roles import role_definition
+from edge.console.settings import ROLE_NAME, ConsoleSettings
+from protos.runtime.v1.parent_pb2 import AskOperationsRequest
+from protos.runtime.v1.parent_pb2_grpc import ParentServiceStub
+from services.domain.apps import APPS_PARTITION
+from services.domain.role import BuiltRole
+from services.domain.role_addresses import DEFAULT_ADDRESSES
+from services.domain.role_context import open_log, role_context
+from services.domain.topics import ACCOUNTS, TOPICS
+from services.runtime.child.log_of_parent import LogOfParent, LogWatch
+from services.runtime.errors import CarillonError
+from services.runtime.http.connections import HttpConnections
+from services.runtime.http.limits import pages_limits
+from services.runtime.http.listener import Asgi, HandedListener
+from services.runtime.http.operations import PATHS, answer, readiness
+from services.runtime.log.port import Log, Partition
+from services.runtime.process.clock import SteadyClock
+from services.runtime.process.runner import Service
+from services.runtime.process.settings import Settings
+from services.runtime.projection.health import Health
+from services.runtime.rpc.channel import Channel, connect
+from services.runtime.rpc.peers import Peers
+from services.runtime.sockets.open_files import hard_file_limit
+from services.runtime.status.board import Board
+from services.runtime.status.board_of_parent import BoardOfParent
+
+COMMAND = "up-console"
+PARENT = "up"
+"""The name of the socket at which the parent answers this process."""
+
+_FOLLOWED = (APPS_PARTITION, Partition(ACCOUNTS.name, 0))
+_POLL_S = 1.0
+
+
+@click.command(name=COMMAND, hidden=True)
+@click.option("--parent", type=int, required=True)
+def up_console(parent: int) -> None:
+    """Run the console of `carillon up`, the process PARENT."""
+    run_as_child(parent, ROLE_NAME, _role, ConsoleSettings)
+
+
+def connections_place(settings: Settings) -> Path:
+    """Return the path of the socket at which this process takes connections."""
+    return settings.data.absolute() / f"{ROLE_NAME}.http"
+
+
+@asynccontextmanager
+async def _role(settings: ConsoleSettings) -> AsyncIterator[tuple[BuiltRole, Progress]]:
+    """Yield the role with what serves its pages, and how much it has read."""
+    clock = SteadyClock()
+    health = Health(clock)
+    parent = connect(address(settings, PARENT))
+    peers = Peers({role: [connect(address(settings, role))] for role in DEFAULT_ADDRESSES}, TOPICS)
+    definition = role_definition(ROLE_NAME)
+    try:
+        log = await _log(settings, parent)
+        async with role_context(settings, peers, definition.keys, health, clock, log=log) as context:
+            board = Board(clock)
+            built = definition.build(settings, replace(context, board=board))
+            assert built.pages is not None
+            pages = _Pages(built.pages, ParentServiceStub(parent))
+            connections = HttpConnections(ROLE_NAME, pages_limits(hard_file_limit()), clock)
+            listener = HandedListener("the console", pages.application, connections_place(settings), connections)
+            watch = [] if settings.kafka_bootstrap else [LogWatch(log, _FOLLOWED, parent, clock)]
+            services: list[Service] = [*watch, BoardOfParent(board, parent, clock), *built.services, listener]
+            yield replace(built, services=services), health.records_read
+    finally:
+        await parent.close()
+
+
+async def _log(settings: Settings, parent: Channel) -> Log:
+    if settings.kafka_bootstrap:
+        return await open_log(settings)
+    return LogOfParent(await open_log(settings, read_only=True, poll_s=_POLL_S), parent)
+
+
+class _Pages:
+    """The pages, and the parent's operations for a client that asks for them on the connection of a page."""
+
+    def __init__(self, pages: Asgi, parent: Any) -> None:
+        self._pages = pages
+        self._parent = parent
+
+    async def application(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"] in PATHS:
+            await answer(scope, send, self._ask)
+        elif scope["type"] == "http":
+            await self._pages(scope, receive, send)
+
+    async def _ask(self, path: str) -> tuple[int, str, bytes]:
+        try:
+            found = await self._parent.AskOperations(AskOperationsRequest(path=path))
+        except CarillonError as error:
+            return readiness("ready", {"carillon up": str(error)})
+        return found.status, found.content_type, found.body
