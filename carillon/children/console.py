@@ -56,7 +56,7 @@ def up_console(parent: int) -> None:
 
 def connections_place(settings: Settings) -> Path:
     """Return the path of the socket at which this process takes connections."""
-    return settings.data.absolute() / f"{ROLE_NAME}.http"
+    return settings.data.absolute() / f"{ROLE_NAME}-http.sock"
 
 
 @asynccontextmanager
