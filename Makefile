@@ -8,7 +8,7 @@ TESTS_OF_PYTHON := tests/unit tests/contract/log tests/contract/packaging/test_i
 	tests/roles/scheduling tests/contract/sdk tests/roles/delivery tests/roles/edge/core tests/roles/analytics/store \
 	tests/journeys/test_push.py tests/simulation/test_installations.py tests/simulation/test_python_versions.py
 
-.PHONY: run install install-dev python doctor demo screenshots test test-long test-python sdk lint ruff mypy imports buf release-schema bench soak cluster simulate fuzz lock sbom audit-dependencies pin-images clean
+.PHONY: run install install-dev python doctor demo screenshots test test-long test-python sdk lint ruff mypy imports buf release-schema soak cluster simulate fuzz lock sbom audit-dependencies pin-images clean
 
 ## Start everything in one process on ./data; prints a first push to try.
 run: install

@@ -92,8 +92,9 @@ class LazyGroup(click.Group):
 def main(context: click.Context, url: str | None, token_file: Path | None) -> None:
     """Carillon: self-hosted push messaging. Start with `carillon up`.
 
-    With --url and --token-file these ask a console elsewhere: app list, show, pause, resume and rotate-secret; audit
-    without export; device find; draft; push; statistics; task; team list; token whoami. The others work on the machine.
+    With --url and --token-file these ask a console elsewhere: app list, show, set, pause, resume, rotate-secret and
+    drop-old-secret; audit without export; device find; draft; push; statistics; task; team list; token whoami. The
+    others work on the machine.
     """
     configure("WARNING")
     if url is None and token_file is None:
