@@ -8,10 +8,10 @@ from itertools import chain, combinations
 from typing import NamedTuple
 
 from protos.registry.v1.apps_pb2 import PLATFORM_UNSPECIFIED, Platform
-from services.domain.apps import AppDirectory
+from services.domain.apps import OUTDATED, AppDirectory
 from services.domain.ids import new_secret
 from services.domain.master_key import Keys
-from services.runtime.errors import SignError
+from services.runtime.errors import SignError, UnavailableError
 from services.runtime.process.clock import Clock
 
 
@@ -62,13 +62,14 @@ class SignatureVerifier:
         """Return the appkeys that signed with their old secret, when the text was signed by one of `accepted`.
 
         Before a SignError the app directory is refreshed once: an app or a secret may be newer than its copy here.
+        UnavailableError: that failed, so nobody is refused.
         """
         signed_by_old = self._verify(text, sign, accepted)
         if signed_by_old is None:
-            await self._apps.refresh()
+            is_current = await self._apps.refresh()
             signed_by_old = self._verify(text, sign, accepted)
             if signed_by_old is None:
-                raise SignError("sign not correct")
+                raise SignError("sign not correct") if is_current else UnavailableError(OUTDATED)
         return signed_by_old
 
     def _verify(self, text: str, sign: str, accepted: Sequence[Signers]) -> Sequence[str] | None:

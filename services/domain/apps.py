@@ -21,6 +21,9 @@ INSTALLATION_PAUSE_KEY = b"installation/pause"
 
 APPS_PARTITION = Partition(APPS.name, 0)
 
+OUTDATED = "the app directory may not be up to date, because the log does not answer; try again"
+"""Why what a directory does not know is not refused: a refresh has failed, so it may be in the log all the same."""
+
 
 class AppDirectory:
     """Service that provides apps by appkey, the revoked device keys, and which apps are paused.
@@ -116,9 +119,9 @@ class AppDirectory:
         while self.is_paused(appkey):
             await self._pauses_changed.wait()
 
-    async def refresh(self) -> None:
-        """Return once all records now in the log are applied, or after two seconds."""
-        await self._reader.refresh()
+    async def refresh(self) -> bool:
+        """Return True once all records now in the log are applied, False if that is not so after two seconds."""
+        return await self._reader.refresh()
 
     async def run(self, ready: asyncio.Event) -> None:
         await self._reader.run(ready)

@@ -89,15 +89,20 @@ class Handshake(Handler[DeviceConnection]):
                 connection.submit(partial(self._refuse_unless_new_app, connection, hello))
 
     async def _refuse_unless_new_app(self, connection: DeviceConnection, hello: Hello) -> None:
-        """Decide again after the list of apps was read anew, for the app may have been created a moment ago."""
-        await self._apps.refresh()
+        """Decide again after the app directory was refreshed, for the app may have been created a moment ago.
+
+        Nobody is refused while the log does not answer: what the directory does not know may be in the log.
+        """
+        is_current = await self._apps.refresh()
         match self._decide(hello):
             case "welcome", number:
                 self._welcome(connection, hello, str(hello.token), number, new=False)
             case "register", _:
                 await self._register(connection, hello)
-            case _:
+            case _ if is_current:
                 connection.goodbye("unauthorized")
+            case _:
+                self._ask_to_try_again(connection)
 
     def _decide(self, hello: Hello) -> tuple[HelloDecision, int]:
         """Return the decision, and the device number that the key proves (0 when it proves none)."""
@@ -114,10 +119,13 @@ class Handshake(Handler[DeviceConnection]):
             connection.goodbye("draining", str(error), retry_after_ms=retry_after_ms)
         except Exception as error:
             logger.error("a device could not be registered", appkey=hello.app, error=str(error))
-            retry_after_ms = drained_retry_ms(len(self._connections), self._limits.drain_per_s, self._random)
-            connection.goodbye("draining", "try again", retry_after_ms=retry_after_ms)
+            self._ask_to_try_again(connection)
         else:
             self._welcome(connection, hello, token, number, new=True)
+
+    def _ask_to_try_again(self, connection: DeviceConnection) -> None:
+        retry_after_ms = drained_retry_ms(len(self._connections), self._limits.drain_per_s, self._random)
+        connection.goodbye("draining", "try again", retry_after_ms=retry_after_ms)
 
     def _proven_number(self, hello: Hello) -> int | None:
         """Return the device number that the key proves; a revoked key proves none."""

@@ -209,7 +209,6 @@ def test_of_two_processes_of_one_instance_the_former_one_stops() -> None:
 def test_a_service_that_does_not_bear_a_fault_is_found(
     monkeypatch: pytest.MonkeyPatch, owner: type, name: str, bug: Callable[..., Any], kind: Kind, faults: list[Fault]
 ) -> None:
-    # Seed 0 is left out: with other numbers of shards two pushes have one message id there, which is not explained yet.
-    assert not any(run_world(kind, seed, faults).findings for seed in range(1, 4))
+    assert not any(run_world(kind, seed, faults).findings for seed in range(4))
     monkeypatch.setattr(owner, name, bug(getattr(owner, name)))
     assert any(run_world(kind, seed, faults).findings for seed in range(20))

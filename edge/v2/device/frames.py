@@ -7,6 +7,7 @@ from protos.registry.v1.apps_pb2 import App, Platform
 from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Origin
+from services.domain.apps import OUTDATED
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import Command, CommandWriter, device_command
 from services.domain.device_protocol import answers, commands, frames
@@ -16,7 +17,7 @@ from services.domain.limits.device_quota import DeviceQuota
 from services.domain.limits.registrations import RegistrationLimiter
 from services.domain.role import RoleContext
 from services.domain.topics import SESSIONS, device_key
-from services.runtime.errors import InputError, NotFoundError, SignError, TooManyRequestsError
+from services.runtime.errors import InputError, NotFoundError, SignError, TooManyRequestsError, UnavailableError
 from services.runtime.log.topics import partition_of
 from services.runtime.process.metrics import REGISTRATIONS_REFUSED
 
@@ -53,7 +54,8 @@ class FrameHandler:
     async def answer(self, payload: bytes, origin: Origin) -> answers.Answer:
         """Execute a frame and return the answer.
 
-        InputError: no frame, or one that needs a connection. SignError: unknown app, or wrong key.
+        InputError: no frame, or one that needs a connection. SignError: unknown app, or wrong key. UnavailableError:
+        the app is unknown here, and the log, which may know it, does not answer.
         TooManyRequestsError: too many hellos without a key from this address, whether the app exists or not, or the app
         has too many devices.
         """
@@ -85,10 +87,10 @@ class FrameHandler:
     async def _app(self, appkey: str) -> App:
         app = self._context.apps.get(appkey)
         if app is None:
-            await self._context.apps.refresh()
+            is_current = await self._context.apps.refresh()
             app = self._context.apps.get(appkey)
-        if app is None:
-            raise SignError("unauthorized")
+            if app is None:
+                raise SignError("unauthorized") if is_current else UnavailableError(OUTDATED)
         return app
 
     def _caller(self, app: App, credentials: frames.Credentials, origin: Origin) -> Caller:

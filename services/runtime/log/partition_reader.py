@@ -23,22 +23,24 @@ class PartitionReader:
         self._log = log
         self._partition = partition
         self._apply = apply
-        self._refreshing: asyncio.Task[None] | None = None
-        self._next_refresh: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[bool] | None = None
+        self._next_refresh: asyncio.Task[bool] | None = None
 
     @property
     def followed(self) -> Followed:
         """What the process's health checks of the directory."""
         return Followed(self.name, self.applied, [self._partition])
 
-    async def refresh(self) -> None:
-        """Return once all records now in the log are applied, or after two seconds.
+    async def refresh(self) -> bool:
+        """Return True once all records now in the log are applied, False if that is not so after two seconds.
 
         Callers share the next refresh: the one in progress may have read the end of the log too early for them.
         """
         if self._next_refresh is None:
             self._next_refresh = background.start(f"refresh of the {self.name}", self._refresh(self._refreshing))
-        await asyncio.wait([self._next_refresh], timeout=_REFRESH_S)
+        refresh = self._next_refresh
+        await asyncio.wait([refresh], timeout=_REFRESH_S)
+        return refresh.done() and refresh.result()
 
     async def run(self, ready: asyncio.Event) -> None:
         """Catch up with the log, set `ready`, and follow the log until cancelled."""
@@ -60,7 +62,7 @@ class PartitionReader:
     async def _end(self) -> int:
         return (await self._log.ends([self._partition]))[self._partition]
 
-    async def _refresh(self, earlier: "asyncio.Task[None] | None") -> None:
+    async def _refresh(self, earlier: "asyncio.Task[bool] | None") -> bool:
         if earlier is not None:
             await asyncio.wait([earlier])
         self._refreshing, self._next_refresh = self._next_refresh, None
@@ -70,6 +72,8 @@ class PartitionReader:
                     await self.applied.wait([(self._partition, end - 1)])
         except (TimeoutError, UnavailableError) as error:
             logger.warning("a directory may not be up to date", directory=self.name, error=str(error))
+            return False
+        return True
 
     async def _apply_next(self, reader: Reader) -> None:
         records = await retry_until_available(LOG_UNAVAILABLE, reader.read, role=self.name)

@@ -92,6 +92,11 @@ class Fencing:
                 expected[partition] = max(expected[partition], offset + 1)
         return gaps
 
+    @property
+    def known_ends(self) -> Mapping[Partition, int]:
+        """The offsets before which all records of the owned partitions are known."""
+        return self._next
+
     def advance(self, ends: Mapping[Partition, int]) -> None:
         """Note that all records before these ends are known."""
         for partition, end in ends.items():

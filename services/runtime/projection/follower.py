@@ -251,6 +251,7 @@ class Follower:
         async with self._lock:
             if self._fencing:
                 records = self._fencing.check_live(records)
+                self.applied.reach(self._fencing.known_ends)  # refused records too: somebody may wait for the last one
             if records:
                 offsets = next_offsets(records)
                 new_records = await self.query(self._transactions.apply_batch, records, offsets)

@@ -30,6 +30,11 @@ class AppliedPositions:
                 if offset < next_offset and not waiting.done():
                     waiting.set_result(None)
 
+    def reach(self, ends: Mapping[Partition, int]) -> None:
+        """Set the next offsets of these partitions that lie before the ends."""
+        if behind := {partition: end for partition, end in ends.items() if not self.has(partition, end - 1)}:
+            self.advance(behind)
+
     def interrupt(self, error: Exception) -> None:
         """Let all who wait for positions fail with this error."""
         for of_partition in self._waiting.values():

@@ -118,6 +118,24 @@ async def test_all_refusals_are_alike(gateway: RunningGateway) -> None:
     assert close.code == POLICY_VIOLATION
 
 
+async def test_while_the_log_does_not_answer_unknown_devices_are_asked_to_come_again(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = await (await DeviceClient.connect(gateway.port)).hello(ANDROID)
+
+    async def unavailable(_: object) -> None:
+        raise UnavailableError("the log does not answer")
+
+    monkeypatch.setattr(gateway.log, "ends", unavailable)
+    await gateway.create_app(OTHER, Platform.PLATFORM_ANDROID)
+    for hello in ({"appkey": "1999999999"}, {"appkey": ANDROID, "token": known["token"]}):
+        goodbye, _ = await refusal_frames(gateway, hello)
+        assert b'"reason":"draining"' in goodbye.payload
+        assert b'"retry_after_ms":' in goodbye.payload
+    client = await DeviceClient.connect(gateway.port)
+    assert (await client.request(type="hello", appkey=ANDROID, **{k: known[k] for k in ("token", "key")}))["type"]
+
+
 async def refusal_frames(gateway: RunningGateway, hello: dict[str, str]) -> tuple[Frame, ...]:
     """Return the frames that answer a hello, exactly as they came, up to the end of the connection."""
     client = await RawClient.connect(gateway.port)

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from protos.scheduling.v1.scheduling_pb2 import TaskFact
+from protos.runtime.v1.log_pb2 import Meta
+from protos.scheduling.v1.scheduling_pb2 import TaskFact, TaskFellDue
 from services.domain.topics import TASK_COMMANDS, TASKS
 from services.runtime.log.port import Log, NewRecord, Partition
 from services.runtime.log.topics import partition_of
@@ -88,3 +89,13 @@ async def test_a_second_process_takes_over_and_the_first_one_stops(installation:
 def _state(installation: Installation, log: Log) -> SchedulingProjection:
     settings = installation.settings
     return SchedulingProjection(settings, settings.state_dir("scheduling"), log, installation.clock)
+
+
+async def test_a_former_owners_record_counts_as_applied(installation: Installation) -> None:
+    """It may be the last one of its partition, so that a caller that waits for all of it would wait for ever."""
+    partition = Partition(TASKS.name, 0)
+    state = _state(installation, installation.log)
+    async with started([state]), asyncio.timeout(60):
+        former = TaskFact(meta=Meta(epoch=1, event_id=b"former"), task_key="t", fell_due=TaskFellDue())
+        (offset,) = await installation.log.append([NewRecord(*partition, b"t", former.SerializeToString())])
+        await state.follower.applied.wait([(partition, offset)])

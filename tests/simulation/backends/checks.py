@@ -71,8 +71,6 @@ async def _not_applied(installation: Installation) -> list[str]:
     """Return the instances that have not applied the whole log, or do not say so."""
     broker, peers = installation.broker, installation.client_peers()
     ends = {partition: broker.end(partition) for partition in installation.partitions()}
-    if installation.has_owners:  # the last record of a partition may be a former owner's, which its successor ignores
-        ends = {partition: end for partition, end in ends.items() if partition.topic != TASKS.name}
     positions = [Position(topic=p.topic, partition=p.number, offset=end - 1) for p, end in ends.items() if end]
     request = AwaitRequest(positions=positions)
     asked = [(process_name(role, shard), channel) for role in ROLES for shard, channel in enumerate(peers.all(role))]

@@ -14,6 +14,7 @@ from services.domain.apps import AppDirectory
 from services.domain.revocations import revocations_key
 from services.domain.topics import TOPICS
 from services.runtime.errors import UnavailableError
+from services.runtime.log import partition_reader
 from services.runtime.log.port import NewRecord, Partition, Reader, Record
 from services.runtime.log.sqlite.log import SqliteLog
 
@@ -160,6 +161,23 @@ async def test_many_callers_share_the_next_refresh(log: GatedLog) -> None:
         log.ends_gate.set()
         await asyncio.wait_for(asyncio.gather(first, *others), BOUND_S)
         assert log.questions == before + 2
+
+
+async def test_a_refresh_says_whether_the_directory_is_up_to_date(
+    log: GatedLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_reader, "_REFRESH_S", 0.01)
+    log.read_gate.clear()
+    async with Following(log) as apps:
+        log.ends_gate.clear()
+        await log.append([new_record("1")])
+        assert not await apps.refresh(), "the log does not answer"
+        log.ends_gate.set()
+        assert not await apps.refresh(), "the log answers, and its records do not come"
+        monkeypatch.setattr(partition_reader, "_REFRESH_S", BOUND_S)
+        log.read_gate.set()
+        assert await apps.refresh()
+        assert apps.get("1") is not None
 
 
 async def test_a_cancelled_caller_does_not_cancel_the_refresh_of_others(log: GatedLog) -> None:

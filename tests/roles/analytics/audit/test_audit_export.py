@@ -132,6 +132,38 @@ async def test_a_list_and_one_message_of_it(log: SqliteLog, clickhouse: ClickHou
     assert (rows, one_row) == (2, 1)
 
 
+async def test_of_a_push_that_was_sent_twice_the_first_list_counts(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    """Scheduling sends a timed push again where it does not know that it did; a device may be registered by then."""
+    lists = [Audience(devices=columns(*numbers)) for numbers in ([4], [4, 5])]
+    pushes = [
+        send(1000, audience=each, id_count=2, kind=Kind.KIND_UNICAST, task_key="k1", time_ms=T0 + later)
+        for later, each in enumerate(lists)
+    ]
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        await log.append([pushes[0], device(4), device(5)])
+        first = await analytics.AuditPush(AuditPushRequest(msgid=1000))
+        await log.append([pushes[1]])
+        both = await analytics.AuditPush(AuditPushRequest(msgid=1000, token="token-1-5"))
+        rows, pieces = await exported(analytics, 1000)
+
+    assert first.audience_count == both.audience_count == 1
+    assert not both.device.in_audience
+    assert (rows, [row["token"] for row in table(pieces)]) == (1, ["token-1-4"])
+    assert [entry.event for entry in both.timeline].count("command again") == 1
+
+
+def columns(*numbers: int) -> Devices:
+    """Return a list of devices of partition 1, each with its own message id."""
+    count = len(numbers)
+    return Devices(
+        partitions=np.full(count, 1, "<u2").tobytes(),
+        numbers=np.array(numbers, "<u4").tobytes(),
+        id_offsets=np.arange(count, dtype="<u4").tobytes(),
+    )
+
+
 async def test_a_large_file_comes_in_pieces(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     numbers = np.arange(20_000)
     async with running_service(log, clickhouse, tmp_path) as analytics:

@@ -33,8 +33,8 @@ class Apps:
     def get(self, appkey: str) -> App | None:
         return self._apps.get(appkey)
 
-    async def refresh(self) -> None:
-        pass
+    async def refresh(self) -> bool:
+        return True
 
 
 def app(number: int, *, has_old: bool, platform: "Platform.ValueType" = PLATFORM_IOS) -> App:

@@ -8,6 +8,7 @@ import pytest
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import RotateSecretRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.runtime.errors import UnavailableError
 from testkit.edge.role import EdgeInstallation
 from testkit.edge.v2_bodies import broadcast
 from testkit.signing import reference_sign, signed
@@ -101,6 +102,25 @@ async def test_a_new_app_and_a_new_secret_are_accepted_at_once(installation: Edg
     assert await installation.push(broadcast(app), app.appkey) == REFUSED
     installation.secrets[app.appkey] = rotated.secret_key
     assert (await installation.push(broadcast(app), app.appkey))["result"] == 0
+
+
+async def test_while_the_log_does_not_answer_nobody_is_refused(
+    installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An edge that cannot read of new apps and secrets does not tell which apps it knows either."""
+    app = await installation.app()
+    assert (await installation.push(broadcast(app), app.appkey))["result"] == 0
+    monkeypatch.setattr(installation.log, "ends", unavailable)
+    unknown = broadcast(app)
+    unknown["sendTo"]["appkey"]["android"] = "1000000000"
+    bodies = signed(broadcast(app), "not the secret"), signed(unknown, "not the secret")
+    answers = [await installation.http.post("/v2/push", content=body) for body in bodies]
+    assert {answer.content for answer in answers} == {b'{"result":500,"desc":"internal error"}'}
+    assert (await installation.push(broadcast(app), app.appkey))["result"] == 0
+
+
+async def unavailable(_: object) -> None:
+    raise UnavailableError("the log does not answer")
 
 
 async def test_numbers_are_signed_as_they_were_written(installation: EdgeInstallation) -> None:

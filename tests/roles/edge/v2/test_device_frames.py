@@ -14,6 +14,7 @@ from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from services.domain.limits.registrations import RegistrationLimiter
 from services.domain.topics import DEVICE_COMMANDS, SESSIONS, decode, device_key
 from services.registry.revocation_worker import RevocationWorker
+from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import partition_of
 from testkit.edge.role import BACKENDS, NOW_MS, PARTITIONS, EdgeInstallation, edge_installation
@@ -144,6 +145,21 @@ async def test_malformed_frames(installation: EdgeInstallation) -> None:
         assert (answer["type"], answer["code"]) == ("error", 400)
         assert answer["desc"].startswith(desc)
         assert answer.get("id") == (3 if b'"id"' in frame else None)
+
+
+async def test_while_the_log_does_not_answer_an_unknown_app_is_not_refused(
+    installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phone = Phone(installation, await installation.app(PLATFORM_IOS), token="f00d" * 16)
+    await phone.hello()
+
+    async def unavailable(_: object) -> None:
+        raise UnavailableError("the log does not answer")
+
+    monkeypatch.setattr(installation.log, "ends", unavailable)
+    assert (await phone.send("hello", appkey="1000000000"))["code"] == 500
+    assert await phone.send("get_device", key="AAAA") == UNAUTHORIZED
+    assert (await phone.send("get_device"))["type"] == "ok"
 
 
 async def test_the_size_of_a_frame_is_limited(installation: EdgeInstallation) -> None:
