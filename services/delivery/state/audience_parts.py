@@ -133,7 +133,14 @@ def _chosen(partitions: bytes, numbers: bytes, offsets: bytes, wanted: Collectio
 
 
 def packed(bitmap: BitMap) -> bytes:
-    """Serialize a bitmap in its smallest form, which is the same for all equal bitmaps."""
+    """Serialize a bitmap in its smallest form, which is the same for all equal bitmaps.
+
+    Where runs and an array take the same space, the library keeps the form that a bitmap had before: so one with runs
+    is built anew.
+    """
     copy = bitmap.copy()
     copy.run_optimize()
+    if copy.get_statistics()["n_run_containers"]:
+        copy = BitMap(copy.to_array())
+        copy.run_optimize()
     return copy.serialize()

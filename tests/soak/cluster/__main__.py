@@ -11,13 +11,14 @@ from rich.console import Console
 from rich.table import Table
 
 from testkit.installation.former_version import has_commit
-from tests.soak.cluster.run import ClusterVerdict, plan, run
+from tests.soak.cluster.run import UNICASTS, ClusterVerdict, plan, run
 
 
 @click.command(context_settings={"show_default": True})
 @click.option("--minutes", type=click.FloatRange(0.2), default=12.0, help="How long the load lasts, at least.")
 @click.option("--devices", type=click.IntRange(2), default=100, help="Android devices; up to 20 of them act at random.")
 @click.option("--rate", type=click.FloatRange(0.1), default=10.0, help="Requests a second.")
+@click.option("--unicasts", type=click.IntRange(1), default=UNICASTS, help="Pushes to single devices for each to many.")
 @click.option("--seed", type=int, default=1, help="Makes the same choices again.")
 @click.option("--fault", "wanted", multiple=True, help="Only faults whose names begin so; repeatable. Default: all.")
 @click.option(
@@ -31,6 +32,7 @@ def main(
     minutes: float,
     devices: int,
     rate: float,
+    unicasts: int,
     seed: int,
     wanted: tuple[str, ...],
     former_commit: str | None,
@@ -45,7 +47,7 @@ def main(
     if former_commit is not None and not has_commit(former_commit):
         raise click.BadParameter(f"this clone has no commit {former_commit}; a shallow one: git fetch --unshallow")
     with tempfile.TemporaryDirectory() as temporary:
-        size = plan(minutes * 60, devices, rate, seed)
+        size = plan(minutes * 60, devices, rate, seed, unicasts)
         found = asyncio.run(run(size, directory or Path(temporary), wanted, former_commit))
     if as_json:
         click.echo(json.dumps(_object(found)))

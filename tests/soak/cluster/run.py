@@ -18,7 +18,10 @@ from tests.soak.plan import Plan, Verdict
 from tests.soak.pushes import Mixture
 from tests.soak.run import Soak
 
-_MIXTURE = Mixture(unicasts=20, speeds=(50, 1000))
+UNICASTS = 20
+"""Pushes to single devices for each push to many, unless another number is given."""
+
+_SPEEDS = (50, 1000)
 _IN_FLIGHT = 400
 _ACTING = 20
 _DISKS = ("registry", "delivery")
@@ -31,10 +34,10 @@ class ClusterVerdict(NamedTuple):
     rows: Sequence[Row]
 
 
-def plan(seconds: float, devices: int, rate: float, seed: int) -> Plan:
-    """Return a plan with mostly unicasts to mostly steady devices."""
+def plan(seconds: float, devices: int, rate: float, seed: int, unicasts: int = UNICASTS) -> Plan:
+    """Return a plan with mostly unicasts, so many for each push to many, to mostly steady devices."""
     acting = min(_ACTING, devices)
-    return Plan(seconds, acting, rate, seed, devices - acting, _IN_FLIGHT, _MIXTURE)
+    return Plan(seconds, acting, rate, seed, devices - acting, _IN_FLIGHT, Mixture(unicasts, _SPEEDS))
 
 
 async def run(

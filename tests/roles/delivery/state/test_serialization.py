@@ -7,6 +7,8 @@ from typing import cast
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import PushFact, PushStarted
@@ -33,6 +35,18 @@ def test_equal_bitmaps_are_dumped_alike_however_they_were_made() -> None:
     for number in range(5000):
         singles.add(number)
     assert BitmapAudience(1, ranges, singles).dump() == BitmapAudience(1, singles, ranges).dump()
+
+
+@given(st.integers(1, 20), st.sets(st.integers(0, 60)))
+@example(7, {9, 11, 13, 15})  # as large as runs as it is as an array
+def test_equal_bitmaps_with_and_without_runs_are_dumped_alike(first: int, later: set[int]) -> None:
+    runs, singles = BitMap(range(first)), BitMap()
+    runs.run_optimize()
+    for number in later:
+        runs |= BitMap([number])
+    for number in sorted({*range(first), *later}):
+        singles |= BitMap([number])
+    assert BitmapAudience(1, runs, singles).dump() == BitmapAudience(1, singles, runs).dump()
 
 
 def start(state: DeliveryState, msgid: int, appkey: str, *devices: NumberedDevice, id_count: int = 1) -> None:
