@@ -27,7 +27,6 @@ defaults
     option redispatch
     option httpchk GET /healthz
     default-server check inter {round(CHECK_INTERVAL_S * 1000)}ms fall {CHECKS_FAILED} rise 1
-    default-server on-marked-down shutdown-sessions
 """
 
 
@@ -39,7 +38,11 @@ class Server(NamedTuple):
 
 
 class Listener(NamedTuple):
-    """A port of the balancer. `mode`: http repeats a request elsewhere whose connection was refused; tcp does not."""
+    """A port of the balancer, with a mode of HAProxy.
+
+    http: a request whose connection was refused is repeated elsewhere, and requests under way at a server that is not
+    ready any more go on. tcp: connections to such a server are ended, and nothing is repeated.
+    """
 
     mode: str
     servers: Sequence[Server]
@@ -82,7 +85,10 @@ def _section(port: int, listener: Listener) -> str:
         f"    server s{number} 127.0.0.1:{server.port} port {server.health_port}\n"
         for number, server in enumerate(listener.servers)
     )
-    return f"listen p{port}\n    mode {listener.mode}\n    bind 127.0.0.1:{port}\n    balance leastconn\n{servers}"
+    ended = "    default-server on-marked-down shutdown-sessions\n" if listener.mode == "tcp" else ""
+    return (
+        f"listen p{port}\n    mode {listener.mode}\n    bind 127.0.0.1:{port}\n    balance leastconn\n{ended}{servers}"
+    )
 
 
 def _is_listening(port: int) -> bool:
