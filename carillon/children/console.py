@@ -44,7 +44,8 @@ PARENT = "up"
 """The name of the socket at which the parent answers this process."""
 
 _FOLLOWED = (APPS_PARTITION, Partition(ACCOUNTS.name, 0))
-_POLL_S = 1.0
+_POLL_S = 30.0
+"""How often readers look for new records of themselves. LogWatch tells them of growth at once."""
 
 
 @click.command(name=COMMAND, hidden=True)

@@ -1,13 +1,18 @@
-"""Writes delivery's facts: to the log first, then into the state, both in the same order."""
+"""Writes delivery's facts: to the log first, then into the state, both in the same order.
+
+Starts of pushes to listed devices may go the other way round, since their commands name the audience already: they are
+applied at once, and appended a moment later, before everything that follows from them.
+"""
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from protos.delivery.v1.delivery_pb2 import PushFact
 from protos.runtime.v1.log_pb2 import Position
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.meta import RecordStamp
@@ -21,6 +26,9 @@ from services.runtime.process.metrics import APPENDED
 from services.runtime.projection.catch_up import ends_after, read_until
 from services.runtime.projection.fencing import Fencing
 
+MAX_UNWRITTEN = 1000
+"""Upper bound of the starts that are applied and not in the log yet."""
+
 _ROLE = "delivery"
 _RETRY_MS = 500
 _Applied = tuple[Record, Any]
@@ -33,6 +41,13 @@ class NewFact(NamedTuple):
     partition: int
     key: bytes
     message: Any
+
+
+class _Unwritten(NamedTuple):
+    """A fact and its record, which the log does not have yet."""
+
+    fact: NewFact
+    new_record: NewRecord
 
 
 class EventWriter:
@@ -50,6 +65,12 @@ class EventWriter:
         self._stamp = RecordStamp(_ROLE)
         self._fencing = Fencing(_ROLE, log.topics, state.epochs, clock)
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._unwritten: list[_Unwritten] = []
+
+    @property
+    def unwritten(self) -> int:
+        """The number of starts that are applied and not in the log yet."""
+        return len(self._unwritten)
 
     def announcements(self) -> list[NewRecord]:
         """Choose an epoch for each own partition; return the records that announce them, which are to be appended."""
@@ -70,10 +91,29 @@ class EventWriter:
         No other task runs between the application of the facts and the caller's next step. SupersededError: another
         process has taken over; no reader counts the facts, and they are not applied.
         """
-        if not facts:
-            return
-        new_records = [self._new_record(topic, fact) for fact in facts]
+        if topic is DELIVERIES:
+            await self.write_starts()
+        await self._write(topic, [_Unwritten(fact, self._new_record(topic, fact)) for fact in facts])
+
+    def apply_starts(self, facts: Sequence[NewFact]) -> None:
+        """Apply starts of pushes to listed devices now; the next write of any fact, or `write_starts`, appends them."""
+        for fact in facts:
+            new_record = self._new_record(PUSHES, fact)
+            offset = self.offsets.get(Partition(PUSHES.name, fact.partition), 0)
+            self._state.apply(Record(*new_record[:2], offset, *new_record[2:]), fact.message)
+            self._unwritten.append(_Unwritten(fact, new_record))
+
+    async def write_starts(self) -> None:
+        """Return once all starts that are applied are in the log. SupersededError: see `write`."""
+        await self._write(PUSHES, [])
+
+    async def _write(self, topic: Topic, new: Sequence[_Unwritten]) -> None:
         async with self._locks[topic.name]:
+            applied = len(self._unwritten) if topic is PUSHES else 0
+            unwritten = [*self._unwritten[:applied], *new]
+            if not unwritten:
+                return
+            facts, new_records = [each.fact for each in unwritten], [each.new_record for each in unwritten]
             offsets = await self._append(new_records)
             appended = [
                 (Record(*new_record[:2], offset, *new_record[2:]), fact.message)
@@ -82,6 +122,7 @@ class EventWriter:
             others = await self._others_before(new_records, offsets)
             for record, message in sorted(appended + others, key=_offset):
                 self.apply(record, message)
+            del self._unwritten[:applied]
         APPENDED.labels(topic.name).inc(len(new_records))
 
     def apply(self, record: Record, message: Any) -> None:
@@ -131,6 +172,11 @@ class EventWriter:
         if topic is DELIVERIES and known:
             meta.cause.CopyFrom(Position(topic=PUSHES.name, partition=fact.partition, offset=known - 1))
         return NewRecord(topic.name, fact.partition, fact.key, fact.message.SerializeToString())
+
+
+def new_facts(facts: Iterable[PushFact]) -> list[NewFact]:
+    """Return facts of pushes as they are written."""
+    return [NewFact(fact.partition, str(fact.msgid).encode(), fact) for fact in facts]
 
 
 def _offset(each: _Applied) -> int:

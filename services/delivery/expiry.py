@@ -4,7 +4,7 @@ import asyncio
 
 from services.delivery import decide
 from services.delivery.android.fanout import Fanout
-from services.delivery.event_writer import EventWriter, NewFact
+from services.delivery.event_writer import EventWriter, new_facts
 from services.delivery.starting.starter import PushStarter
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import PUSHES
@@ -41,6 +41,5 @@ class ExpirySweeper:
         facts = [fact for push in self._state.pop_expired(self._clock.now_ms()) for fact in decide.finish(push)]
         if facts:
             reached(Point.EXPIRY_DECIDED)
-            new_facts = [NewFact(fact.partition, str(fact.msgid).encode(), fact) for fact in facts]
-            await self._events.write(PUSHES, new_facts)
+            await self._events.write(PUSHES, new_facts(facts))
             reached(Point.EXPIRY_DONE)

@@ -69,7 +69,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     pushes = PushProjection(log, events, state, starter, waiting, clock, _dead_letters(settings))
     snapshots = Snapshots(store, events, log, clock, settings.snapshot_s)
     reports = ReportIntake(state, fanout, recorder, lambda: snapshots.restored_offset)
-    servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, snapshots.restored)
+    servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, starter.has_resumed)
     phones = VirtualPhonesServicer(None if settings.apns_url else simulator)
     positions = PositionsServicer(pushes.applied, context.apps.applied)
     return BuiltRole(

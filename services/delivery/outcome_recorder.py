@@ -131,6 +131,10 @@ class OutcomeRecorder:
         self._flush_needed.set()
         await waiter
 
+    def flush_soon(self) -> None:
+        """Have the starts that are applied, and the outcomes, written by the next regular flush."""
+        self._flush_needed.set()
+
     async def run(self, ready: asyncio.Event) -> None:
         ready.set()
         loop = asyncio.get_running_loop()

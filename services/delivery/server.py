@@ -26,7 +26,7 @@ from services.runtime.rpc.server import Context
 
 
 class DeliveryServicer(DeliveryServiceServicer):
-    """Serves gateways and the edge; calls wait until the state is `restored`."""
+    """Serves gateways and the edge; calls wait until the state is `restored` and left pushes have started."""
 
     def __init__(
         self,

@@ -152,7 +152,10 @@ class Snapshots:
             await follower.apply_until(ends, lambda count: None)
 
     async def save(self) -> None:
-        """Write a snapshot: the offsets of now, and blobs taken in slices, between which other tasks run."""
+        """Write a snapshot: the offsets of now, and blobs taken in slices, between which other tasks run.
+
+        It holds no start that the log does not have: a restarted process writes such a start once more.
+        """
         offsets, blobs, slice_bytes = dict(self._events.offsets), [], 0
         for key, value in serialization.dump(self._store.state):
             blobs.append((key, value))
@@ -160,6 +163,7 @@ class Snapshots:
             if slice_bytes >= _SLICE_BYTES:
                 slice_bytes = 0
                 await asyncio.sleep(0)
+        await self._events.write_starts()
         await self._disk.call(partial(self._store.file.save, offsets, blobs))
 
     async def _save_or_log(self) -> None:

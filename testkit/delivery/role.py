@@ -181,9 +181,9 @@ class DeliveryHarness:
         await peers.wait_applied([Position(topic=PUSH_COMMANDS.name, partition=0, offset=offset)])
 
     async def started(self) -> None:
-        """Wait until every push that delivery has applied has started, apart from those that are held up."""
+        """Wait until the start of every push that delivery has applied is in the log, unless the push is held up."""
         async with asyncio.timeout(TIMEOUT_S):
-            while not self.starter().is_idle:
+            while not self.starter().is_idle or self.events().unwritten:
                 await asyncio.sleep(0)
 
     def _new_record(self, command: SendPush | CancelPush) -> NewRecord:

@@ -8,11 +8,12 @@ from typing import NamedTuple
 from protos.delivery.v1.delivery_pb2 import PushFact
 from services.delivery import decide
 from services.delivery.android.fanout import Fanout
-from services.delivery.event_writer import EventWriter, NewFact
+from services.delivery.event_writer import MAX_UNWRITTEN, EventWriter, new_facts
 from services.delivery.ios.delivery import IosDelivery
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.starting.app_queue import AppQueue, StartingPart
 from services.delivery.starting.app_resolver import AppResolver
+from services.delivery.starting.cost import ROUND, TURN, starting_cost
 from services.delivery.starting.waiting_bytes import MAX_HELD_UP_BYTES, WaitingBytes
 from services.delivery.starting.waiting_push import WaitingPush
 from services.delivery.state.delivery_state import DeliveryState
@@ -28,15 +29,6 @@ from services.runtime.process.logs import logger
 from services.runtime.process.metrics import PENDING, PUSHES_FAILED, PUSHES_HELD_UP, PUSHES_STARTED
 from services.runtime.traces import push_traces
 
-ROUND = 10_000
-"""Work that is started by one append to the log, in units of about a microsecond."""
-
-TURN = 2_500
-"""Work that one app may have started before the next app's turn."""
-
-_PARTITION_COST = 60
-_TARGET_COST = 60
-_CONNECTIONS_PER_UNIT = 3
 _META_BYTES = 1000
 
 
@@ -74,6 +66,8 @@ class PushStarter:
         self._recorder = recorder
         self._waiting_bytes = waiting_bytes
         self._clock = clock
+        self.has_resumed = asyncio.Event()
+        """Set once the pushes that an earlier process left have started, as far as their audiences are known."""
         self._apps: dict[str, _App] = {}
         self._turns: FairQueue[str, None] = FairQueue()
         self._waiting: dict[int, WaitingPush] = {}
@@ -121,15 +115,16 @@ class PushStarter:
         for push in sorted(self._state.requested.values(), key=lambda push: push.offset):
             self.add(push)
         self._has_work.set()
-        ready.set()
         try:
             while True:
                 await self._has_work.wait()
                 self._has_work.clear()
                 self._is_in_round = True
                 while await self._round():
-                    pass
+                    await asyncio.sleep(0)
                 self._is_in_round = False
+                self.has_resumed.set()
+                ready.set()
         finally:
             for app in self._apps.values():
                 app.resolver.stop()
@@ -199,21 +194,21 @@ class PushStarter:
         return parts
 
     def _cost(self, waiting: WaitingPush, partition: int) -> float:
-        if waiting.push.is_ios:
-            return _PARTITION_COST
-        if waiting.push.is_listed:
-            return _PARTITION_COST + _TARGET_COST * len(waiting.audiences[partition])
-        return _PARTITION_COST + self._fanout.connected(waiting.appkey, partition) / _CONNECTIONS_PER_UNIT
+        return starting_cost(waiting, partition, self._fanout.connected(waiting.appkey, partition))
 
     async def _start(self, parts: Sequence[StartingPart], failed: Sequence[tuple[WaitingPush, str]]) -> None:
-        """Write the audiences of these pushes to the log, and the ends of those that failed; then send the pushes."""
+        """Start these pushes and send them; end those that failed."""
         starts = [fact for part in parts for fact in self._starting_facts(part)]
         ends = [fact for waiting, reason in failed for fact in decide.fail(waiting.push, waiting.unstarted, reason)]
         if not starts and not ends:
             return
         reached(Point.PUSH_DECIDED)
-        await self._write([*starts, *ends])
-        reached(Point.PUSH_STARTED)
+        if ends or not all(self._may_send_first(part.waiting) for part in parts):
+            await self._events.write(PUSHES, new_facts([*starts, *ends]))
+            reached(Point.PUSH_STARTED)
+        else:
+            self._events.apply_starts(new_facts(starts))
+            self._recorder.flush_soon()
         for part in parts:
             stages.note("started", part.waiting.msgid)
             self._send(part)
@@ -258,13 +253,20 @@ class PushStarter:
         if not cancels:
             return
         reached(Point.CANCEL_DECIDED)
-        await self._write(cancels)
+        await self._events.write(PUSHES, new_facts(cancels))
         reached(Point.CANCEL_DONE)
         for msgid in {fact.msgid for fact in cancels} & self._held_up:
             self._forget(self._waiting[msgid])
 
-    async def _write(self, facts: list[PushFact]) -> None:
-        await self._events.write(PUSHES, [NewFact(fact.partition, str(fact.msgid).encode(), fact) for fact in facts])
+    def _may_send_first(self, waiting: WaitingPush) -> bool:
+        """Whether the push may be sent before its start is in the log, because a restarted process starts it again.
+
+        Its command must name the devices, they must drop repeated messages, and no push of the app may be held up.
+        """
+        push, app = waiting.push, self._apps.get(waiting.appkey)
+        if push.is_ios or push.send.qps or not push.is_listed or self._events.unwritten >= MAX_UNWRITTEN:
+            return False
+        return app is not None and not app.queue.held_up_bytes
 
     # --- apps
 

@@ -247,7 +247,7 @@ BUGS: Sequence[PlantedBug] = (
         "an outcome is in the state before it is in the log",
         "installation",
         (
-            f"{_DELIVERY}.event_writer:EventWriter.write",
+            f"{_DELIVERY}.event_writer:EventWriter._write",
             "        offsets = await self._append(new_records)",
             "        for fact, new in zip(facts, new_records, strict=True):\n"
             "            self._state.apply(Record(new.topic, new.partition, -1, new.key, new.value), fact.message)\n"

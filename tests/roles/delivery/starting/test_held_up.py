@@ -10,8 +10,8 @@ from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from protos.push.v1.push_pb2 import CancelPush, SendPush
 from services.delivery.starting import starter
+from services.delivery.starting.cost import ROUND
 from services.delivery.starting.instance_resolver import ORDER_WAIT_MS
-from services.delivery.starting.starter import ROUND
 from services.runtime.errors import BusyError
 from testkit.delivery.faulty_targeting import put_before
 from testkit.delivery.gateway import GatewayClient
