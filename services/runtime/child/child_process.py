@@ -126,13 +126,15 @@ class ChildProcess:
     def _attend(self, process: "Popen[bytes]", loop: asyncio.AbstractEventLoop) -> int:
         """Notice the child's readiness and its end, in a thread, and print what it prints; return its exit code."""
         assert process.stdout is not None
+        pending = b""
         while written := os.read(process.stdout.fileno(), _READ_BYTES):
-            lines = written.splitlines(keepends=True)
+            lines = (pending + written).splitlines(keepends=True)
             if READY in lines:
                 loop.call_soon_threadsafe(self._note_ready)
-            if printed := b"".join(line for line in lines if line != READY):
-                sys.stdout.write(printed.decode(errors="replace"))
-                sys.stdout.flush()
+            # The beginning of a READY, which one read may not have whole, waits for the rest.
+            pending = lines.pop() if READY.startswith(lines[-1]) and lines[-1] != READY else b""
+            _print(b"".join(line for line in lines if line != READY))
+        _print(pending)
         return process.wait()
 
     def _note_ready(self) -> None:
@@ -193,6 +195,12 @@ class ChildReadiness:
             logger.error("the service starts without a child process, which is not ready", process=self._child.name)
         ready.set()
         await asyncio.Event().wait()
+
+
+def _print(printed: bytes) -> None:
+    if printed:
+        sys.stdout.write(printed.decode(errors="replace"))
+        sys.stdout.flush()
 
 
 def _ending(code: int) -> str:

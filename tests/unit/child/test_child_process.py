@@ -121,6 +121,28 @@ async def test_what_a_child_prints_beside_its_readiness_is_printed(capfd: pytest
     assert capfd.readouterr().out == "a link\nbye\n"
 
 
+async def test_readiness_is_noticed_however_its_line_is_cut_into_reads(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fifo = tmp_path / "rest"
+    os.mkfifo(fifo)
+    script = f"printf 'a link\\nrea'; cat {fifo}; printf 'dy\\nbye'; cat > /dev/null; printf ' now'"
+    async with running(script) as parent:
+        printed = ""
+
+        def is_read() -> bool:
+            nonlocal printed
+            printed += capfd.readouterr().out
+            return bool(printed)
+
+        await until_holds(is_read)
+        assert printed == "a link\n"
+        assert not parent.child.settled.is_set()
+        await asyncio.to_thread(fifo.write_text, "")
+        await parent.child.settled.wait()
+    assert capfd.readouterr().out == "bye now"
+
+
 async def test_a_child_has_a_process_group_of_its_own_in_the_session_of_the_parent() -> None:
     async with running() as parent:
         await parent.child.settled.wait()
