@@ -1,23 +1,16 @@
 """How fast a push was: when its devices were sent it, received it, showed it and clicked it."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from analytics.audit.find_push import find_planned, no_such_push
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import PushSpeedResponse, SpeedLine
 
-_OUTCOMES = """
-SELECT count() FROM deliveries
-WHERE appkey = {appkey:String} AND msgid BETWEEN {first:UInt64} AND {last:UInt64} AND kind IN {kinds:Array(String)}
-"""
-_TIMES = """
-SELECT kind, count(), quantilesExact(0.5, 0.75, 0.9, 0.99)(after_ms), max(after_ms) FROM ($firsts) GROUP BY kind
-"""
-_STEPS = """
-SELECT kind, intDiv(after_ms, {step_ms:UInt64}) AS step, count() FROM ($firsts)
-WHERE after_ms < {within_ms:UInt64} GROUP BY kind, step
-"""
 _KINDS = ("sent", "received", "shown", "clicked")
 _DELIVERED = ("sent", "received")
 _MINUTE_MS = 60_000
@@ -41,6 +34,17 @@ LOOKED_AT = 500_000
 """About so many outcomes are looked at; each takes about 150 bytes of memory."""
 
 
+class _Times(NamedTuple):
+    """Milliseconds after which devices had their first outcome of a kind, ascending: of one device in `one_in`."""
+
+    one_in: int
+    after_ms: npt.NDArray[np.int64]
+
+    def within(self, share: float) -> int:
+        """Return the time within which this share of the devices had it."""
+        return int(self.after_ms[min(int(share * len(self.after_ms)), len(self.after_ms) - 1)])
+
+
 async def push_speed(
     clickhouse: ClickHouse, msgid: int, within_ms: int, looked_at: int = LOOKED_AT
 ) -> PushSpeedResponse:
@@ -53,27 +57,36 @@ async def push_speed(
         raise no_such_push(msgid)
     first, last = (push.msgid, push.last_msgid) if msgid == push.msgid else (msgid, msgid)
     parameters = {"appkey": push.appkey, "first": first, "last": last, "begins_ms": push.time_ms, "kinds": list(_KINDS)}
-    one_in = -(-(await clickhouse.rows(_OUTCOMES, parameters))[0][0] // looked_at) or 1
-    parameters["one_in"] = one_in
-    firsts = sql(__package__, "first_outcomes_after")
-    rows = await clickhouse.rows(_TIMES.replace("$firsts", firsts), parameters)
-    lines = {
-        kind: SpeedLine(event=kind, devices=devices * one_in, half_ms=half, p90_ms=p90, p99_ms=p99, all_ms=all_ms)
-        for kind, devices, (half, _, p90, p99), all_ms in rows
+    rows = await clickhouse.arrow(sql(__package__, "first_outcomes_after"), {**parameters, "looked_at": looked_at})
+    found = {
+        event: _Times(one_in, times.values.to_numpy())
+        for event, one_in, times in zip(
+            rows["event"].to_pylist(), rows["sampled"].to_pylist(), rows["times"], strict=True
+        )
     }
-    delivered_ms = max((p75 for kind, _, (_, p75, _, _), _ in rows if kind in _DELIVERED), default=0)
-    answer = PushSpeedResponse(appkey=push.appkey, begins_ms=push.time_ms, one_in=one_in)
+    delivered_ms = max((found[kind].within(0.75) for kind in _DELIVERED if kind in found), default=0)
+    answer = PushSpeedResponse(appkey=push.appkey, begins_ms=push.time_ms)
+    answer.one_in = next((times.one_in for times in found.values()), 1)
     answer.within_ms = within_ms or _ranges(delivered_ms)[-1]
     answer.step_ms = -(-answer.within_ms // STEPS)
-    if lines:
-        steps = {"step_ms": answer.step_ms, "within_ms": answer.within_ms}
-        counted = await clickhouse.rows(_STEPS.replace("$firsts", firsts), parameters | steps)
-        numbers = {(kind, step): devices for kind, step, devices in counted}
-        for kind, line in lines.items():
-            line.steps.extend(numbers.get((kind, step), 0) * one_in for step in range(STEPS))
-    answer.ranges_ms.extend(_ranges(max((line.all_ms for line in lines.values()), default=0)))
-    answer.lines.extend(lines[kind] for kind in _KINDS if kind in lines)
+    answer.lines.extend(_line(kind, found[kind], answer) for kind in _KINDS if kind in found)
+    answer.ranges_ms.extend(_ranges(max((line.all_ms for line in answer.lines), default=0)))
     return answer
+
+
+def _line(event: str, times: _Times, speed: PushSpeedResponse) -> SpeedLine:
+    """Return the line with steps as the answer has them."""
+    covered = times.after_ms[: np.searchsorted(times.after_ms, speed.within_ms)]
+    steps = np.bincount(covered // speed.step_ms, minlength=STEPS)
+    return SpeedLine(
+        event=event,
+        devices=len(times.after_ms) * times.one_in,
+        half_ms=times.within(0.5),
+        p90_ms=times.within(0.9),
+        p99_ms=times.within(0.99),
+        all_ms=times.within(1),
+        steps=(int(devices) * times.one_in for devices in steps),
+    )
 
 
 def _ranges(longest_ms: int) -> Sequence[int]:
