@@ -1,22 +1,28 @@
 """gRPC servicer that answers audits, statistics and pages of acknowledgements from the store."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
+from typing import TYPE_CHECKING, TypeVar
 from zoneinfo import ZoneInfo
+
+from google.protobuf.message import Message
 
 from analytics.acks.positions import decode, encode
 from analytics.acks.reader import AckReader
 from analytics.audit.actions import audit_actions
-from analytics.audit.app import TimeRange, audit_app
+from analytics.audit.app import audit_app
 from analytics.audit.device import audit_device
 from analytics.audit.export import FORMATS, export
-from analytics.audit.find_push import find_planned, find_push, no_such_push
+from analytics.audit.find_push import AppsOfPushes, find_push, no_such_push
 from analytics.audit.push import audit_push, audit_push_on_device
 from analytics.audit.push_speed import push_speed
+from analytics.audit.states.devices import devices_in_state
 from analytics.ingestion.ingestion import Ingestion
+from analytics.ingestion.tables.actions import ACTIONS_TABLE
 from analytics.ingestion.translation import ACTIONS, SOURCES
+from analytics.kept_answers import KeptAnswers, Question
 from analytics.query_turns import OPERATORS, QueryTurns
+from analytics.questions import allowed, check_limit, check_msgid, missing, not_found, time_range
 from analytics.statistics.answers import TOPICS, answer
 from analytics.statistics.latest_pushes import latest_pushes
 from analytics.statistics.query import StatisticsQuery
@@ -39,6 +45,8 @@ from protos.analytics.v1.analytics_pb2 import (
     LatestPushesResponse,
     ListAcksRequest,
     ListAcksResponse,
+    ListPushDevicesRequest,
+    ListPushDevicesResponse,
     PushSpeedRequest,
     PushSpeedResponse,
     StatisticsKind,
@@ -48,7 +56,7 @@ from protos.analytics.v1.analytics_pb2 import (
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceServicer
 from services.domain.text import check_texts
 from services.domain.topics import ACCOUNTS, DELIVERIES, DEVICES, DRAFTS, LOG_INS
-from services.runtime.errors import InputError, NotFoundError, UnavailableError
+from services.runtime.errors import InputError, NotFoundError
 from services.runtime.log.topics import Topic
 from services.runtime.process.clock import Clock
 from services.runtime.rpc.server import Context
@@ -56,28 +64,15 @@ from services.runtime.rpc.server import Context
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
 
-_MAX_MSGID = 2**63
-_MAX_TIME_MS = 7_258_118_400_000
-"""The year 2200."""
-
+A = TypeVar("A", bound=Message)
 _MAX_SPAN_MS = 366 * 86_400_000
 _MAX_ACKS = 1000
-_MAX_LINES = 1000
 _MAX_APPS = 1000
 _EXPORT_S = 3600
 _AUDITED = tuple(topic for topic in SOURCES if topic not in (ACCOUNTS, LOG_INS, DRAFTS))
 """What audits of apps, devices and pushes are made of. Looking at a device writes a record of its own to `log-ins`."""
 
 _BUT_OUTCOMES = tuple(topic for topic in _AUDITED if topic is not DELIVERIES)
-_Audit = (
-    AuditPushRequest
-    | AuditDeviceRequest
-    | AuditAppRequest
-    | AuditActionsRequest
-    | ExportPushRequest
-    | LatestPushesRequest
-    | PushSpeedRequest
-)
 
 
 class AnalyticsServicer(AnalyticsServiceServicer):
@@ -109,19 +104,26 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         self._ack_delay_ms = ack_delay_ms
         self._others = others
         self._turns = QueryTurns(clock)
+        # What other instances insert is not noticed here.
+        self._kept = None if others else KeptAnswers(ingestion.changes, clock)
+        self._apps_of_pushes = AppsOfPushes(self._clickhouse)
 
     async def AuditPush(self, request: AuditPushRequest, context: Context) -> AuditPushResponse:
         check_texts(request)
-        _check_msgid(request.msgid)
+        check_msgid(request.msgid)
         if request.device_only and not request.token:
             raise InputError("device_only needs a token")
-        behind = _allowed(request, await self._catch_up_with_push(request.msgid))
+        behind = allowed(request, await self._catch_up_with_push(request.msgid, request.max_age_ms))
         try:
             async with self._turns.turn(OPERATORS):
                 audit_of = audit_push_on_device if request.device_only else audit_push
-                audit = await audit_of(self._clickhouse, request.msgid, self._zone, request.token)
+                audit = await self._answer(
+                    request,
+                    lambda: audit_of(self._clickhouse, request.msgid, self._zone, request.token),
+                    lambda made: [made.appkey],
+                )
         except NotFoundError as error:
-            raise _not_found(error, behind) from None
+            raise not_found(error, behind) from None
         audit.records_behind = behind
         return audit
 
@@ -129,12 +131,16 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         check_texts(request)
         if not request.appkey or not request.token:
             raise InputError("appkey and token are needed")
-        behind = _allowed(request, await self._catch_up(_AUDITED, request.appkey))
+        behind = allowed(request, await self._catch_up(_AUDITED, request.appkey, request.max_age_ms))
         try:
             async with self._turns.turn(OPERATORS):
-                audit = await audit_device(self._clickhouse, request.appkey, request.token)
+                audit = await self._answer(
+                    request,
+                    lambda: audit_device(self._clickhouse, request.appkey, request.token),
+                    lambda made: [made.appkey],
+                )
         except NotFoundError as error:
-            raise _not_found(error, behind) from None
+            raise not_found(error, behind) from None
         audit.records_behind = behind
         return audit
 
@@ -142,22 +148,24 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         check_texts(request)
         if not request.appkey:
             raise InputError("appkey is needed")
-        time_range = _time_range(request)
-        behind = _allowed(request, await self._catch_up(_BUT_OUTCOMES))
+        span = time_range(request)
+        behind = allowed(request, await self._catch_up(_BUT_OUTCOMES))
         try:
             async with self._turns.turn(OPERATORS):
-                audit = await audit_app(self._clickhouse, request.appkey, time_range, request.pos, request.limit)
+                audit = await audit_app(self._clickhouse, request.appkey, span, request.pos, request.limit)
         except NotFoundError as error:
-            raise _not_found(error, behind) from None
+            raise not_found(error, behind) from None
         audit.records_behind = behind
         return audit
 
     async def AuditActions(self, request: AuditActionsRequest, context: Context) -> AuditActionsResponse:
         check_texts(request)
-        time_range = _time_range(request)
-        behind = _allowed(request, await self._catch_up(ACTIONS))
+        span = time_range(request)
+        behind = allowed(request, await self._catch_up(ACTIONS, max_age_ms=request.max_age_ms))
         async with self._turns.turn(OPERATORS):
-            audit = await audit_actions(self._clickhouse, request, time_range)
+            audit = await self._answer(
+                request, lambda: audit_actions(self._clickhouse, request, span), lambda made: [ACTIONS_TABLE.name]
+            )
         audit.records_behind = behind
         return audit
 
@@ -165,13 +173,13 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         self, requests: AsyncIterator[ExportPushRequest], context: Context
     ) -> AsyncGenerator[ExportPushResponse, None]:
         request = await anext(requests, ExportPushRequest())
-        _check_msgid(request.msgid)
+        check_msgid(request.msgid)
         if request.format not in FORMATS:
             raise InputError("format must be CSV or Parquet")
-        behind = _allowed(request, await self._catch_up_with_push(request.msgid))
+        behind = allowed(request, await self._catch_up_with_push(request.msgid))
         push = await find_push(self._clickhouse, "pushes", request.msgid)
         if push is None:
-            raise _not_found(no_such_push(request.msgid), behind)
+            raise not_found(no_such_push(request.msgid), behind)
         async with export(self._exports, push, request.msgid, FORMATS[request.format], self._zone) as exported:
             yield ExportPushResponse(rows=exported.rows, records_behind=behind)
             async for piece in exported.pieces:
@@ -201,89 +209,86 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         check_texts(request)
         query = StatisticsQuery.of(request, self._clock.now_ms(), self._zone)
         async with self._turns.turn(request.appkey):
-            if behind := await self._catch_up(TOPICS[query.kind], request.appkey):
-                raise _behind(behind)
-            return await answer(self._clickhouse, query)
+            if behind := await self._catch_up(TOPICS[query.kind], request.appkey, request.max_age_ms):
+                raise missing(behind)
+            return await self._answer(request, lambda: answer(self._clickhouse, query), lambda made: [query.appkey])
 
     async def LatestPushes(self, request: LatestPushesRequest, context: Context) -> LatestPushesResponse:
         check_texts(request)
-        _check_limit(request.limit)
+        check_limit(request.limit)
         if len(request.appkeys) > _MAX_APPS:
             raise InputError(f"give at most {_MAX_APPS} apps")
         topics = TOPICS[StatisticsKind.STATISTICS_KIND_BROADCASTS]
         only_app = request.appkeys[0] if len(request.appkeys) == 1 else ""
-        behind = _allowed(request, await self._catch_up(topics, only_app))
+        behind = allowed(request, await self._catch_up(topics, only_app, request.max_age_ms))
         async with self._turns.turn(OPERATORS):
-            found = await latest_pushes(self._clickhouse, request)
-        return LatestPushesResponse(pushes=found, records_behind=behind)
+            latest = await self._answer(
+                request, lambda: latest_pushes(self._clickhouse, request), lambda made: request.appkeys
+            )
+        latest.records_behind = behind
+        return latest
 
     async def PushSpeed(self, request: PushSpeedRequest, context: Context) -> PushSpeedResponse:
-        _check_msgid(request.msgid)
+        check_msgid(request.msgid)
         if request.within_ms > _MAX_SPAN_MS:
             raise InputError("within_ms must be at most a year")
-        behind = _allowed(request, await self._catch_up_with_push(request.msgid))
+        behind = allowed(request, await self._catch_up_with_push(request.msgid, request.max_age_ms))
         try:
             async with self._turns.turn(OPERATORS):
-                speed = await push_speed(self._clickhouse, request.msgid, request.within_ms)
+                speed = await self._answer(
+                    request,
+                    lambda: push_speed(self._clickhouse, request.msgid, request.within_ms),
+                    lambda made: [made.appkey],
+                )
         except NotFoundError as error:
-            raise _not_found(error, behind) from None
+            raise not_found(error, behind) from None
         speed.records_behind = behind
         return speed
 
+    async def ListPushDevices(self, request: ListPushDevicesRequest, context: Context) -> ListPushDevicesResponse:
+        check_texts(request)
+        check_msgid(request.msgid)
+        check_limit(request.limit)
+        behind = allowed(request, await self._catch_up_with_push(request.msgid, request.max_age_ms))
+        try:
+            async with self._turns.turn(OPERATORS):
+                page = await self._answer(
+                    request, lambda: devices_in_state(self._clickhouse, request), lambda made: [made.appkey]
+                )
+        except NotFoundError as error:
+            raise not_found(error, behind) from None
+        page.records_behind = behind
+        return page
+
     async def CatchUp(self, request: CatchUpRequest, context: Context) -> CatchUpResponse:
         topics = [topic for topic in SOURCES if topic.name in request.topics or not request.topics]
-        return CatchUpResponse(records_behind=await self._ingestion.catch_up(topics, request.appkey))
+        return CatchUpResponse(
+            records_behind=await self._ingestion.catch_up(topics, request.appkey, request.max_age_ms)
+        )
 
-    async def _catch_up_with_push(self, msgid: int) -> int:
+    async def _catch_up_with_push(self, msgid: int, max_age_ms: int = 0) -> int:
         """Catch up with all that an audit of the push is made of; its app is known once its command is ingested."""
-        behind = await self._catch_up(_BUT_OUTCOMES)
-        push = None if behind else await find_planned(self._clickhouse, msgid)
-        return await self._catch_up(_AUDITED, push.appkey) if push else behind
+        behind = await self._catch_up(_BUT_OUTCOMES, max_age_ms=max_age_ms)
+        appkey = "" if behind else await self._apps_of_pushes.find(msgid)
+        return await self._catch_up(_AUDITED, appkey, max_age_ms) if appkey else behind
 
-    async def _catch_up(self, topics: Collection[Topic], appkey: str = "") -> int:
-        """Have all instances ingest what is in the topics now, of outcomes those of the app.
+    async def _answer(
+        self,
+        request: Question,
+        make: Callable[[], Awaitable[A]],
+        names: Callable[[A], Sequence[str]],
+    ) -> A:
+        """Make the answer, or return the kept one if the request allows missing records; `names`: see KeptAnswers."""
+        if self._kept is None or not request.max_age_ms:
+            return await make()
+        return await self._kept.answer(request, make, names)
+
+    async def _catch_up(self, topics: Collection[Topic], appkey: str = "", max_age_ms: int = 0) -> int:
+        """Have all instances ingest what is in the topics now, of outcomes those of the app; see `Ingestion.catch_up`.
 
         Return how many records are missing after that.
         """
-        request = CatchUpRequest(topics=[topic.name for topic in topics], appkey=appkey)
+        request = CatchUpRequest(topics=[topic.name for topic in topics], appkey=appkey, max_age_ms=max_age_ms)
         others = asyncio.gather(*(other.CatchUp(request) for other in self._others))
-        behind, answers = await asyncio.gather(self._ingestion.catch_up(topics, appkey), others)
+        behind, answers = await asyncio.gather(self._ingestion.catch_up(topics, appkey, max_age_ms), others)
         return behind + sum(answer.records_behind for answer in answers)
-
-
-def _allowed(request: _Audit, behind: int) -> int:
-    """Return how many records are missing, if the request allows that. UnavailableError: records are missing."""
-    if behind and not request.allow_behind:
-        raise UnavailableError(f"{_lag(behind)}; try again later, or see without them with --allow-behind")
-    return behind
-
-
-def _time_range(request: AuditAppRequest | AuditActionsRequest) -> TimeRange:
-    """Return the time range of a request for a page. InputError: it, or the limit of the page, is out of bounds."""
-    if not 0 <= request.from_ms < request.to_ms < _MAX_TIME_MS:
-        raise InputError("from must be earlier than to, and both after 1970")
-    _check_limit(request.limit)
-    return TimeRange(request.from_ms, request.to_ms)
-
-
-def _check_limit(limit: int) -> None:
-    if not 0 < limit <= _MAX_LINES:
-        raise InputError(f"limit must be from 1 to {_MAX_LINES}")
-
-
-def _check_msgid(msgid: int) -> None:
-    if not 0 < msgid < _MAX_MSGID:
-        raise InputError("msgid is not a message id")
-
-
-def _not_found(error: NotFoundError, behind: int) -> NotFoundError | UnavailableError:
-    """Return the error, or UnavailableError while records are missing that may contain what was looked for."""
-    return _behind(behind) if behind else error
-
-
-def _behind(records: int) -> UnavailableError:
-    return UnavailableError(f"{_lag(records)}; try again later")
-
-
-def _lag(records: int) -> str:
-    return f"analytics is {records} {'record' if records == 1 else 'records'} behind the event log"

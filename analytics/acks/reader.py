@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from analytics.acks.positions import ReadPosition, ReadPositions
 from analytics.store.clickhouse import ClickHouse
+from analytics.store.device_tokens import device_tokens
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import Ack
 from services.runtime.errors import UnavailableError
@@ -23,10 +24,6 @@ _SPARE_ROWS = 16
 
 _NOT_ANDROID_UNICAST = """
 SELECT msgid FROM pushes WHERE msgid IN {msgids:Array(UInt64)} AND (kind != 'unicast' OR platform != 'android')
-"""
-_TOKENS = """
-SELECT partition, number, token FROM device_tokens
-WHERE appkey = {appkey:String} AND device IN {devices:Array(UInt64)}
 """
 _ENDS = "SELECT partition, max(_offset) + 1 FROM acks WHERE appkey = {appkey:String} GROUP BY partition"
 
@@ -185,15 +182,10 @@ class AckReader:
 
     async def _tokens(self, devices: set[tuple[int, int]]) -> dict[tuple[int, int], str]:
         """Return tokens by (partition, number); devices without a record in the whole log are left out."""
-        tokens = await self._known_tokens(devices)
+        tokens = await device_tokens(self._clickhouse, self._appkey, devices)
         if len(tokens) < len(devices):
             behind = await self._catch_up()
-            tokens = await self._known_tokens(devices)
+            tokens = await device_tokens(self._clickhouse, self._appkey, devices)
             if len(tokens) < len(devices) and behind:
                 raise UnavailableError(f"analytics is {behind} records behind the event log; try again later")
         return tokens
-
-    async def _known_tokens(self, devices: set[tuple[int, int]]) -> dict[tuple[int, int], str]:
-        wanted = sorted(partition << 32 | number for partition, number in devices)
-        rows = await self._clickhouse.rows(_TOKENS, {"appkey": self._appkey, "devices": wanted})
-        return {(partition, number): token for partition, number, token in rows}

@@ -11,6 +11,8 @@ from services.runtime.errors import NotFoundError
 _MAX_IDS = 2**20
 """A push has fewer message ids than this."""
 
+_MAX_KNOWN = 1000
+
 
 class PushRecord(NamedTuple):
     """A row of `pushes`, or of `task_pushes` while the task is not sent. `filter` is a serialised Filter."""
@@ -45,6 +47,25 @@ async def find_push(clickhouse: ClickHouse, table: str, msgid: int) -> PushRecor
 async def find_planned(clickhouse: ClickHouse, msgid: int) -> PushRecord | None:
     """Return the push as it was sent; otherwise as its task was scheduled."""
     return await find_push(clickhouse, "pushes", msgid) or await find_push(clickhouse, "task_pushes", msgid)
+
+
+class AppsOfPushes:
+    """Finds the app of a push, which never changes; the latest answers are kept."""
+
+    def __init__(self, clickhouse: ClickHouse) -> None:
+        self._clickhouse = clickhouse
+        self._known: dict[int, str] = {}
+
+    async def find(self, msgid: int) -> str:
+        """Return the appkey of the push with this message id; "" if there is none."""
+        if msgid not in self._known:
+            push = await find_planned(self._clickhouse, msgid)
+            if push is None:
+                return ""
+            if len(self._known) >= _MAX_KNOWN:
+                del self._known[next(iter(self._known))]
+            self._known[msgid] = push.appkey
+        return self._known[msgid]
 
 
 def no_such_push(msgid: int) -> NotFoundError:

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from analytics.audit.find_push import PushRecord, find_push, no_such_push
 from analytics.audit.pauses import pause_entries
 from analytics.audit.push_on_device import push_on_device
-from analytics.audit.state_counts import state_counts
+from analytics.audit.states.counts import state_counts
 from analytics.audit.timeline import by_time, comma_joined, entry, origin_text, time_text
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql

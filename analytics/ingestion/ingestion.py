@@ -8,16 +8,18 @@ that its answer is made of, and for the outcomes of its app alone.
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from analytics.ingestion.batch_reader import BatchReader, IngestionLimits
 from analytics.ingestion.batch_writer import BatchWriter, TranslatedBatch
 from analytics.ingestion.look_ahead import LookAhead
 from analytics.ingestion.readers_in_turn import ReadersInTurn
+from analytics.ingestion.recent_ends import RecentEnds
+from analytics.ingestion.tasks import finished, nothing, until_done
 from analytics.ingestion.translation import SOURCES
 from analytics.settings import ROLE_NAME
+from analytics.store.changes import StoreChanges
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.offsets import Batch
 from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS
@@ -65,6 +67,7 @@ class Ingestion:
     ) -> None:
         """`partitions`: those to read. `instance` and `stores_commands`: see BatchWriter."""
         self.applied = AppliedPositions()
+        self.changes = StoreChanges()
         self._log = log
         self._directory = offsets_file.parent
         self._limits = limits or IngestionLimits()
@@ -75,6 +78,7 @@ class Ingestion:
         self._batches: BatchReader | None = None
         self._next = dict.fromkeys(partitions, 0)
         self._log_ends = EndsHistory()
+        self._recent_ends = RecentEnds(log, partitions)
         self._flush = asyncio.Event()
         self._waiting = 0
         self.applied.advance(self._next)
@@ -97,14 +101,19 @@ class Ingestion:
                 watching.cancel()
             await self._writer.close()
 
-    async def catch_up(self, topics: Collection[Topic] = SOURCES, appkey: str = "") -> int:
+    async def catch_up(self, topics: Collection[Topic] = SOURCES, appkey: str = "", max_age_ms: int = 0) -> int:
         """Ingest what is in these topics now, without delay; with an appkey, the outcomes of that app alone.
 
-        Return how many records were missing at the end.
+        Of what was appended in the last `max_age_ms` milliseconds some may be left for later. Return how many records
+        were missing at the end.
         """
         names = {topic.name for topic in topics}
-        ends = await self._log.ends(partition for partition in self._next if partition.topic in names)
-        return await self._flush_until(ends, self._limits.catch_up_s, appkey)
+        if max_age_ms:
+            found = await self._recent_ends.at_most_ms_old(max_age_ms)
+            ends = {partition: end for partition, end in found.items() if partition.topic in names}
+        else:
+            ends = await self._log.ends(partition for partition in self._next if partition.topic in names)
+        return await self._flush_until(ends, self._limits.catch_up_s, appkey) if self._behind(ends) else 0
 
     async def _flush_until(self, ends: Mapping[Partition, int], seconds: float, appkey: str = "") -> int:
         """Have batches written without delay until all before the ends is; return how many records are missing then."""
@@ -130,7 +139,9 @@ class Ingestion:
             change = self.applied.change
             if appkey and self._batches and self._batches.is_behind:
                 reached = self.applied.next_offsets(of_outcomes)
-                if await self._look_ahead.ingest(appkey, reached, of_outcomes):
+                is_ingested = await self._look_ahead.ingest(appkey, reached, of_outcomes)
+                self.changes.note_app(appkey)
+                if is_ingested:
                     return
                 appkey = ""
             await change.wait()
@@ -166,7 +177,7 @@ class Ingestion:
                 await reader.close()
             before = sum(self._next.values())
             batch = await self._writer.translate(records[: self._limits.batch_length(records)])
-            await _finished(self._write(batch), self._limits.stop_s)
+            await finished(self._write(batch), self._limits.stop_s)
             on_batch(sum(self._next.values()) - before)
 
     async def _write_devices(self, partitions: Sequence[Partition]) -> None:
@@ -183,6 +194,7 @@ class Ingestion:
         if batch:
             logger.info("analytics writes its pending batch again", partitions=len(batch))
             await self._writer.write_pending(batch, await self._read_again(batch))
+            self.changes.note_all()
         self._advance(await self._writer.next_offsets())
 
     async def _read_again(self, batch: Batch) -> list[Record]:
@@ -204,10 +216,10 @@ class Ingestion:
         readers = [await self._open(group) for group in (self._next.keys() - outcomes, outcomes)]
         self._batches = batches = BatchReader(ReadersInTurn(readers), self._limits, self._flush)
         reading = asyncio.create_task(batches.batch())
-        writing = asyncio.create_task(_nothing())
+        writing = asyncio.create_task(nothing())
         try:
             while True:
-                await _until_done(reading, unless_failed=writing)
+                await until_done(reading, unless_failed=writing)
                 batch = await self._translated(reading.result(), writing)
                 await asyncio.shield(writing)
                 reading = asyncio.create_task(batches.batch())
@@ -240,7 +252,9 @@ class Ingestion:
 
     async def _write(self, batch: TranslatedBatch) -> None:
         if batch.records:
-            self._advance(await self._writer.write(batch))
+            offsets = await self._writer.write(batch)
+            self.changes.note(batch.tables)
+            self._advance(offsets)
         for topic, count in Counter(record.topic for record in batch.records).items():
             APPLIED.labels(ROLE_NAME, topic).inc(count)
 
@@ -272,27 +286,3 @@ class Ingestion:
         read = {partition: offset for partition, offset in offsets.items() if partition in self._next}
         self._next.update(read)
         self.applied.advance(read)
-
-
-async def _finished(work: Awaitable[None], stop_s: float) -> None:
-    """Run the work; when cancelled, let it finish within `stop_s` seconds."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task], timeout=stop_s)
-        task.cancel()
-        raise
-
-
-async def _nothing() -> None:
-    """Do nothing, as what is written before the first batch."""
-
-
-async def _until_done(task: asyncio.Task[Any], *, unless_failed: asyncio.Task[Any]) -> None:
-    """Wait for a task; raise the error of the other one at once, should it fail meanwhile."""
-    pending = {task, unless_failed}
-    while not task.done():
-        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-        if unless_failed in done:
-            unless_failed.result()

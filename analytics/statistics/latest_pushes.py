@@ -3,7 +3,7 @@
 from analytics.statistics.broadcast_counts import SentPush
 from analytics.statistics.broadcasts import counted
 from analytics.store.clickhouse import ClickHouse
-from protos.analytics.v1.analytics_pb2 import LatestPush, LatestPushesRequest
+from protos.analytics.v1.analytics_pb2 import LatestPush, LatestPushesRequest, LatestPushesResponse
 
 _LATEST = """
 -- A push that is stored twice may have its words in one of the rows alone.
@@ -22,7 +22,7 @@ _MAX_TIME_MS = 7_258_118_400_000
 """The year 2200."""
 
 
-async def latest_pushes(clickhouse: ClickHouse, request: LatestPushesRequest) -> list[LatestPush]:
+async def latest_pushes(clickhouse: ClickHouse, request: LatestPushesRequest) -> LatestPushesResponse:
     """Return the pushes, descending by time and message id."""
     found = await clickhouse.rows(
         _LATEST,
@@ -36,7 +36,8 @@ async def latest_pushes(clickhouse: ClickHouse, request: LatestPushesRequest) ->
         },
     )
     rows = await counted(clickhouse, [SentPush(*push) for *push, _, _ in found])
-    return [
+    listed = (
         LatestPush(appkey=appkey, counts=row, title=title, text=text)
         for row, (appkey, *_, title, text) in zip(rows, found, strict=True)
-    ]
+    )
+    return LatestPushesResponse(pushes=listed)

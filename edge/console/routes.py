@@ -21,7 +21,7 @@ from edge.console.pages.apps import (
     SecretPage,
 )
 from edge.console.pages.audit import AuditFile, AuditPage
-from edge.console.pages.devices import DevicePage, DevicesPage
+from edge.console.pages.devices import DevicePage, DevicesPage, PushDevicesPage
 from edge.console.pages.links import LinkPage
 from edge.console.pages.log_in import LogInPage, LogOutPage
 from edge.console.pages.overview import OverviewPage
@@ -105,6 +105,7 @@ ROUTES: Mapping[str, Route] = {
     "/apps/{appkey}/pushes/{msgid}": Route(PushPage, of_app(Action.VIEW)),
     "/apps/{appkey}/pushes/{msgid}/live": Route(LivePush, of_app(Action.VIEW)),
     "/apps/{appkey}/pushes/{msgid}/speed": Route(SpeedPage, of_app(Action.VIEW)),
+    "/apps/{appkey}/pushes/{msgid}/devices": Route(PushDevicesPage, of_app(Action.VIEW_DEVICES)),
     "/apps/{appkey}/pushes/{msgid}/cancel": Route(CancelPushPage, post=of_app(Action.SEND)),
     "/tasks": Route(TasksPage, LOGGED_IN),
     "/apps/{appkey}/tasks/{task_key}/cancel": Route(CancelTaskPage, post=of_app(Action.SEND)),

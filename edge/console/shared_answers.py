@@ -1,21 +1,41 @@
-"""Answers of analytics that several pages share: the same question is asked once within two seconds."""
+"""Answers of analytics that several pages share: the same question is asked once within two seconds.
+
+Analytics may answer without the records of the last two seconds, so that it need not ingest them for each question.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from falcon.asgi import Request, Response
-from google.protobuf.message import Message
 
+from protos.analytics.v1.analytics_pb2 import (
+    AuditActionsRequest,
+    AuditDeviceRequest,
+    AuditPushRequest,
+    LatestPushesRequest,
+    ListPushDevicesRequest,
+    PushSpeedRequest,
+    StatisticsRequest,
+)
 from services.runtime.process.clock import Clock
 
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
 
 MAX_AGE_MS = 2_000
-"""How long ago an answer may have been asked for."""
+"""How long ago an answer may have been asked for, and how many milliseconds before that its records may end."""
 
-_METHODS = ("AuditPush", "AuditDevice", "AuditActions", "Statistics", "LatestPushes", "PushSpeed")
+_METHODS = ("AuditPush", "AuditDevice", "AuditActions", "Statistics", "LatestPushes", "PushSpeed", "ListPushDevices")
+_Question = (
+    AuditPushRequest
+    | AuditDeviceRequest
+    | AuditActionsRequest
+    | StatisticsRequest
+    | LatestPushesRequest
+    | ListPushDevicesRequest
+    | PushSpeedRequest
+)
 _Call = Callable[..., Awaitable[Any]]
 
 
@@ -29,13 +49,15 @@ class _Asked(NamedTuple):
 class SharedAnswers:
     """Asks analytics for pages, so that fifty readers of a page cost it what one does.
 
-    It is a Falcon middleware too, which forgets all answers after each form and change, so that pages show what it did.
+    It is a Falcon middleware too, which forgets all answers after each form and change, and has analytics ingest all
+    records for some seconds, so that pages show what it did.
     Errors are not shared with later readers.
     """
 
     def __init__(self, analytics: "AnalyticsServiceAsyncStub", clock: Clock) -> None:
         self._clock = clock
         self._asked: dict[tuple[str, bytes], _Asked] = {}
+        self._changed_ms = 0
         for method in _METHODS:
             setattr(self, method, self._shared(method, getattr(analytics, method)))
 
@@ -47,12 +69,14 @@ class SharedAnswers:
     async def process_response(self, request: Request, response: Response, resource: Any, succeeded: bool) -> None:
         if request.method == "POST":
             self._asked.clear()
+            self._changed_ms = self._clock.now_ms()
 
     def _shared(self, method: str, call: _Call) -> _Call:
-        async def answer(request: Message, timeout: float) -> Any:
+        async def answer(request: _Question, timeout: float) -> Any:
             key = method, request.SerializeToString(deterministic=True)
             asked = self._recent(key)
             if asked is None:
+                request.max_age_ms = self._max_age_ms()
                 asked = _Asked(self._clock.now_ms(), asyncio.create_task(_once(call, request, timeout)))
                 self._asked[key] = asked
                 asked.answer.add_done_callback(lambda task: self._drop_if_failed(key, task))
@@ -67,11 +91,15 @@ class SharedAnswers:
             del self._asked[old]
         return self._asked.get(key)
 
+    def _max_age_ms(self) -> int:
+        """Return how many milliseconds of records an answer may lack: none for twice as long after a change."""
+        return MAX_AGE_MS if self._clock.now_ms() - self._changed_ms >= 2 * MAX_AGE_MS else 0
+
     def _drop_if_failed(self, key: tuple[str, bytes], task: "asyncio.Task[Any]") -> None:
         has_failed = task.cancelled() or task.exception() is not None
         if has_failed and (asked := self._asked.get(key)) is not None and asked.answer is task:
             del self._asked[key]
 
 
-async def _once(call: _Call, request: Message, timeout: float) -> Any:
+async def _once(call: _Call, request: _Question, timeout: float) -> Any:
     return await call(request, timeout=timeout)

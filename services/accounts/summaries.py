@@ -5,6 +5,7 @@ from protos.accounts.v1.drafts_pb2 import StoredDraft
 from protos.accounts.v1.service_pb2 import TeamSummary, TokenSummary, UserSummary
 from services.accounts.decide import user_by_id
 from services.accounts.decide_teams import team_by_id
+from services.accounts.drafts.store import draft_words
 from services.accounts.state import KeptDraft
 from services.accounts.store import AccountTable
 
@@ -54,12 +55,15 @@ def token_summary(accounts: AccountTable, token: Token) -> TokenSummary:
 
 
 def stored_draft(kept: KeptDraft, now_ms: int, *, with_content: bool = True) -> StoredDraft:
+    title, text = draft_words(kept.draft)
     answer = StoredDraft(
         draft=kept.draft,
         status=kept.status_at(now_ms),
         decided_by=kept.decided_by,
         decided_ms=kept.decided_ms,
         reason=kept.reason,
+        title=title,
+        text=text,
     )
     if not with_content:
         answer.draft.ClearField("body_json")

@@ -7,7 +7,7 @@ from protos.push.v1.push_pb2 import SendPush
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import Command, CommandWriter, push_command
-from services.domain.push_capacity import PushCapacity
+from services.domain.pushes.capacity import PushCapacity
 from services.domain.topics import TASKS
 from services.runtime.errors import (
     BusyError,

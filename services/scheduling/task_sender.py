@@ -7,7 +7,7 @@ from typing import Any
 
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter
-from services.domain.push_capacity import PushCapacity
+from services.domain.pushes.capacity import PushCapacity
 from services.runtime.log.batcher import Batcher, ByteBudget
 from services.runtime.process import background
 from services.runtime.process.clock import Clock

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 
 from analytics.audit.audience_text import audience_text
-from analytics.ingestion.tables.push_words import push_text, push_title
 from analytics.ingestion.tables.row_source import EVENT_ID, ORIGIN, POSITION, RowSource, platform_name
 from analytics.store.columns import ATTRIBUTES, BYTES, TEXT, TIME, UINT16, UINT32, UINT64, Column, Table
 from analytics.store.enum_names import enum_name
 from protos.push.v1.push_pb2 import Audience, CancelPush, Devices, Kind, SendPush
+from services.domain.pushes.words import push_text, push_title
 
 _GREATEST_ID = 2**64 - 1
 

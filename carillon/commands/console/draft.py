@@ -21,13 +21,14 @@ def draft() -> None:
 
 @draft.command(name="list")
 @click.option("--waiting", is_flag=True, help="Only drafts that wait for an approval.")
+@click.option("--words", help="Only drafts with this in their title or at the beginning of their text.")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Drafts at most.")
 @click.option("--cursor", default="", help="The `next` of the page before.")
 @as_json
-def list_drafts(waiting: bool, limit: int, cursor: str, as_json: bool) -> None:
+def list_drafts(waiting: bool, words: str | None, limit: int, cursor: str, as_json: bool) -> None:
     """List the drafts of the team, the newest first."""
     only_waiting = "true" if waiting else None
-    answer = console_client().get(DraftList, "drafts", waiting=only_waiting, limit=limit, cursor=cursor)
+    answer = console_client().get(DraftList, "drafts", waiting=only_waiting, words=words, limit=limit, cursor=cursor)
     if as_json:
         print_json(answer)
     else:
@@ -65,6 +66,7 @@ def _row(found: DraftSummary) -> dict[str, object]:
     return {
         "draft": found.draft_id,
         "team": found.team_id,
+        "push": found.title or found.text,
         "status": found.status,
         "devices": found.estimated_devices,
         "created": time_text(found.created_ms),

@@ -8,8 +8,9 @@ import click
 from carillon.commands.installation.console import console_client
 from carillon.commands.installation.output import as_json as _as_json
 from carillon.commands.installation.output import print_json, print_table, time_text
-from edge.console.api.answers.devices import WhyAnswer
+from edge.console.api.answers.devices import PushDevices, WhyAnswer
 from edge.console.api.answers.pushes import Estimate, Push, PushCancelled, PushList, PushSent, PushSpeed
+from edge.console.api.questions import STATES
 
 _file = click.argument("file", type=click.File("rb"))
 _COUNTS = ("target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled")
@@ -82,6 +83,27 @@ def speed(appkey: str, msgid: int, as_json: bool) -> None:
     print_table(rows, "Nothing is sent yet.", names[1:])
     if answer.one_in > 1:
         click.echo(f"Estimated from one device in {answer.one_in}.")
+
+
+@push.command()
+@click.argument("appkey")
+@click.argument("msgid", type=click.IntRange(min=1))
+@click.argument("state", type=click.Choice(STATES))
+@click.option("--reason", default="", help="The reason, as `push show` prints it; none: the devices without a reason.")
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Devices at most.")
+@click.option("--cursor", default="", help="The `next` of the page before.")
+@_as_json
+def devices(appkey: str, msgid: int, state: str, reason: str, limit: int, cursor: str, as_json: bool) -> None:
+    """List the devices of a push that are in STATE. The reading is noted in the audit."""
+    path = ("apps", appkey, "pushes", str(msgid), "devices")
+    answer = console_client().get(PushDevices, *path, state=state, reason=reason, limit=limit, cursor=cursor)
+    if as_json:
+        print_json(answer)
+        return
+    rows = [{"msgid": device.msgid, "token": device.token} for device in answer.devices]
+    print_table(rows, "No device is in this state for this reason.", ["msgid"])
+    if answer.next:
+        click.echo(f"There are more: --cursor {answer.next}")
 
 
 @push.command()

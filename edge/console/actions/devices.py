@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import falcon
+
 from edge.console.backend import Backend
 from edge.console.gate.requester import Requester
 from edge.console.numbers import MAX_MSGID, whole_number
@@ -11,7 +13,13 @@ from edge.console.roles import ANALYTICS_S
 from edge.console.view.explanation import ENDED, GOT
 from protos.accounts.v1.accounts_pb2 import DataRead
 from protos.accounts.v1.service_pb2 import NoteDataReadRequest
-from protos.analytics.v1.analytics_pb2 import AuditDeviceRequest, AuditDeviceResponse, TimelineEntry
+from protos.analytics.v1.analytics_pb2 import (
+    AuditDeviceRequest,
+    AuditDeviceResponse,
+    ListPushDevicesRequest,
+    ListPushDevicesResponse,
+    TimelineEntry,
+)
 from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.registry_pb2 import FindAliasesRequest, GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
@@ -50,6 +58,35 @@ async def history_of(backend: Backend, appkey: str, token: str, *, allow_behind:
         return await backend.roles.analytics.AuditDevice(asked, timeout=ANALYTICS_S)
     except NotFoundError:
         return AuditDeviceResponse(appkey=appkey, token=token)
+
+
+async def devices_in_state(
+    backend: Backend,
+    requester: Requester,
+    appkey: str,
+    msgid: str,
+    state: str,
+    reason: str,
+    *,
+    pos: str,
+    limit: int,
+    allow_behind: bool = True,
+) -> ListPushDevicesResponse:
+    """Return a page of the devices that are in a state for a reason, once the reading of them is noted.
+
+    HTTP 404: the app has no push with this id. InputError: no page has named the position.
+    """
+    if not (number := whole_number(msgid, MAX_MSGID)):
+        raise falcon.HTTPNotFound
+    asked = ListPushDevicesRequest(
+        msgid=number, state=state, reason=reason, pos=pos, limit=limit, allow_behind=allow_behind
+    )
+    page = await backend.roles.analytics.ListPushDevices(asked, timeout=ANALYTICS_S)
+    if page.appkey != appkey:
+        raise falcon.HTTPNotFound
+    if tokens := [device.token for device in page.devices if device.token]:
+        await note_data_read(backend, requester, appkey, msgid=msgid, tokens=tokens)
+    return page
 
 
 async def find_devices(backend: Backend, appkey: str, name: str) -> list[Device]:

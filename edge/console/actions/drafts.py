@@ -13,14 +13,23 @@ async def drafts_of(
     *,
     waiting_only: bool = False,
     waiting_first: bool = False,
+    words: str = "",
     offset: int = 0,
     limit: int,
 ) -> list[StoredDraft]:
-    """Return drafts of the teams without their content, the newest first; `waiting_first`: after those that wait."""
+    """Return drafts of the teams without their content, the newest first; `waiting_first`: after those that wait.
+
+    `words`: only those that have this in their title, or in the beginning of their text.
+    """
     if not team_ids:
         return []
     asked = ListDraftsRequest(
-        team_ids=team_ids, waiting_only=waiting_only, waiting_first=waiting_first, offset=offset, limit=limit
+        team_ids=team_ids,
+        waiting_only=waiting_only,
+        waiting_first=waiting_first,
+        words=words,
+        offset=offset,
+        limit=limit,
     )
     return list((await backend.roles.drafts.ListDrafts(asked)).drafts)
 

@@ -34,13 +34,14 @@ async def why(
     devices: Sequence[Device],
     gettext: Callable[[str], str],
     moment: Callable[[int], str],
+    detail: Callable[[str], str],
 ) -> Answers:
     """Return why each of the devices, one at least, got the push or not. Errors as for `push_of`."""
     audits = await asyncio.gather(
         *(push_of(backend, appkey, msgid, device.token, device_only=True) for device in devices)
     )
     answers = [
-        Answer(device, explain(audit.device, gettext, moment), audit.device)
+        Answer(device, explain(audit.device, gettext, moment, detail), audit.device)
         for device, audit in zip(devices, audits, strict=True)
     ]
     return Answers(audits[0].request_json, answers, max(audit.records_behind for audit in audits))

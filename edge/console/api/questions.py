@@ -30,6 +30,7 @@ Day = Annotated[
     described("A day of the service's time zone, YYYY-MM-DD, included; empty: chosen by the service."),
 ]
 TimeMs = Annotated[int, msgspec.Meta(ge=0, le=2**53), described("Milliseconds since 1970 UTC.")]
+STATES = ("pending", "sent", "received", "shown", "clicked", "failed", "dropped", "cancelled", "expired")
 Reason = Annotated[str, msgspec.Meta(max_length=200), described("Why, for the audit and the page of the app.")]
 
 
@@ -52,6 +53,21 @@ class SpeedQuestion(OfPush, frozen=True, kw_only=True):
         msgspec.Meta(ge=0, le=366 * 86_400_000),
         described("What the steps cover, milliseconds; 0: a length that fits."),
     ] = 0
+    allow_behind: Behind = True
+
+
+class PushDevicesPage(OfPush, frozen=True, kw_only=True):
+    state: Annotated[
+        Literal[STATES],  # type: ignore[valid-type]
+        described("As in `states` of the push."),
+    ]
+    reason: Annotated[
+        str,
+        msgspec.Meta(max_length=1000),
+        described("As in `states` of the push; empty: the devices without a reason."),
+    ] = ""
+    cursor: Cursor = ""
+    limit: Limit = 100
     allow_behind: Behind = True
 
 
@@ -86,6 +102,11 @@ class SendTo(OfApp, frozen=True, kw_only=True):
 
 class DraftPage(Page, frozen=True, kw_only=True):
     waiting: Annotated[bool, described("Only drafts that wait for an approval.")] = False
+    words: Annotated[
+        str,
+        msgspec.Meta(max_length=200),
+        described("Only drafts with this in their title or listed text."),
+    ] = ""
 
 
 class OfDraft(NoParams, frozen=True, kw_only=True):

@@ -10,8 +10,8 @@ from edge.console.live.feeds import Feed, Topic
 from edge.console.live.installation import Installation
 from edge.console.live.stream import LivePage, Part
 from edge.console.pages.overview import overview_values
-from edge.console.pages.page import visit_of
-from edge.console.pages.pushes import MAX_APPS, MAX_ROWS, sought_words
+from edge.console.pages.page import sought_words, visit_of
+from edge.console.pages.pushes import MAX_APPS, MAX_ROWS
 from edge.console.view.push_view import funnel, is_moving
 from services.domain.accounts.permissions import Action
 
@@ -68,7 +68,9 @@ class LivePush(LivePage):
 
         async def numbers(found: Any) -> str:
             answer, row = found
-            return await self.fragment(visit, "pushes/numbers.html", app=app, push=answer, funnel=funnel(answer, row))
+            return await self.fragment(
+                visit, "pushes/numbers.html", app=app, msgid=msgid, push=answer, funnel=funnel(answer, row)
+            )
 
         def is_final(feeds: Sequence[Feed]) -> bool:
             return not is_moving(feeds[0].answer[0], site.clock.now_ms())

@@ -4,7 +4,7 @@ from urllib.parse import urlencode
 
 from falcon.asgi import Request, Response
 
-from edge.console.actions.devices import find_devices, history_of, messages_of, note_data_read
+from edge.console.actions.devices import devices_in_state, find_devices, history_of, messages_of, note_data_read
 from edge.console.pages.page import Page, go_to, visit_of
 from services.domain.accounts.permissions import Action
 
@@ -19,6 +19,8 @@ ATTRIBUTES = (
     "sdk_version",
     "resolution",
 )
+
+MAX_ROWS = 50
 
 
 class DevicesPage(Page):
@@ -59,4 +61,27 @@ class DevicePage(Page):
             messages=messages_of(timeline),
             connection=next((entry for entry in timeline[::-1] if entry.event in ("connected", "disconnected")), None),
             records_behind=history.records_behind,
+        )
+
+
+class PushDevicesPage(Page):
+    """GET lists the devices of a push that are in `state` for `reason`; `after` is where a further page starts."""
+
+    async def on_get(self, request: Request, response: Response, appkey: str, msgid: str) -> None:
+        app, visit = self.app(appkey), visit_of(request)
+        state, reason, after = (request.get_param(name) or "" for name in ("state", "reason", "after"))
+        page = await devices_in_state(self.site, visit, appkey, msgid, state, reason, pos=after, limit=MAX_ROWS)
+        self.show(
+            request,
+            response,
+            "pushes/devices.html",
+            app=app,
+            msgid=int(msgid),
+            state=state,
+            reason=reason,
+            devices=page.devices,
+            has_several_msgids=len({device.msgid for device in page.devices} | {int(msgid)}) > 1,
+            after=after,
+            following=page.pos,
+            records_behind=page.records_behind,
         )

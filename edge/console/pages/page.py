@@ -21,6 +21,8 @@ from protos.accounts.v1.accounts_pb2 import Team
 from protos.registry.v1.apps_pb2 import App
 from services.runtime.errors import CarillonError
 
+MAX_WORDS = 200
+
 
 @dataclass(frozen=True, kw_only=True)
 class Site(Backend):
@@ -78,6 +80,11 @@ class Page:
 def visit_of(request: Request) -> Visit:
     visit: Visit = request.context.visit
     return visit
+
+
+def sought_words(request: Request) -> str:
+    """Return the words that listed pushes or drafts contain."""
+    return (request.get_param("q") or "").strip()[:MAX_WORDS]
 
 
 def go_to(path: str) -> falcon.HTTPStatus:

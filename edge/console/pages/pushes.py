@@ -4,7 +4,7 @@ from falcon.asgi import Request, Response
 
 from edge.console.actions.pushes import Before, cancel_push, find_push, latest_pushes, push_of, speed_of, statistics_of
 from edge.console.actions.statistics import CATEGORIES
-from edge.console.pages.page import Page, go_to, problem_of, visit_of
+from edge.console.pages.page import Page, go_to, problem_of, sought_words, visit_of
 from edge.console.view.push_speed import speed_chart
 from edge.console.view.push_view import content, funnel, is_moving, may_be_cancelled
 from services.domain.accounts.permissions import Action
@@ -14,12 +14,6 @@ MAX_APPS = 1000
 """The list is of this many apps at once; further ones are chosen by name."""
 
 MAX_ROWS = 100
-MAX_WORDS = 200
-
-
-def sought_words(request: Request) -> str:
-    """Return the words that listed pushes contain."""
-    return (request.get_param("q") or "").strip()[:MAX_WORDS]
 
 
 class PushesPage(Page):

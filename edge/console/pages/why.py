@@ -43,7 +43,9 @@ class WhyPage(Page):
             return
         visit = visit_of(request)
         answers = await why(
-            self.site, appkey, msgid, devices, visit.gettext, lambda ms: visit.language.moment(ms, visit.zone)
+            *(self.site, appkey, msgid, devices, visit.gettext),
+            lambda ms: visit.language.moment(ms, visit.zone),
+            visit.language.detail,
         )
         self.show(
             request,

@@ -1,5 +1,6 @@
 """One sentence about one push on one device, made of the audit's answer."""
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,10 +18,15 @@ class Explanation(NamedTuple):
     kind: str
 
 
-def explain(device: PushOnDevice, gettext: Callable[[str], str], moment: Callable[[int], str]) -> Explanation:
-    """Return why the device got the push or not. `moment` writes a time for the reader."""
+def explain(
+    device: PushOnDevice,
+    gettext: Callable[[str], str],
+    moment: Callable[[int], str],
+    detail: Callable[[str], str],
+) -> Explanation:
+    """Return why the device got the push or not. `moment` writes a time for the reader, `detail` a reason."""
     if not device.in_audience:
-        return Explanation(_excluded(device, gettext), "bad")
+        return Explanation(_excluded(device, gettext, detail), "bad")
     events = {entry.event: entry for entry in device.timeline}
     for event in GOT:
         if event in events:
@@ -30,7 +36,7 @@ def explain(device: PushOnDevice, gettext: Callable[[str], str], moment: Callabl
             return Explanation(_got(event, gettext, moment(received_ms), moment(then_ms)), "good")
     for event in (*ENDED, *_PUSH_ENDED):
         if event in events:
-            return Explanation(_ended(events[event], gettext, moment), "bad")
+            return Explanation(_ended(events[event], gettext, moment, detail), "bad")
     if "sent" in events:
         words = gettext(
             "Sent at %(time)s, and not acknowledged: the connection was lost before, or the device does not answer."
@@ -40,14 +46,14 @@ def explain(device: PushOnDevice, gettext: Callable[[str], str], moment: Callabl
     return Explanation(words % {"time": moment(device.timeline[0].first_ms) if device.timeline else "–"}, "warn")
 
 
-def _excluded(device: PushOnDevice, gettext: Callable[[str], str]) -> str:
+def _excluded(device: PushOnDevice, gettext: Callable[[str], str], detail: Callable[[str], str]) -> str:
     failed = [clause for clause in device.clauses if not clause.holds]
     if not failed:
         return gettext("Not in the audience: %(reason)s.") % {
-            "reason": device.verdict.removeprefix("not in the audience; ")
+            "reason": detail(re.sub("^not in the audience[;,] ", "", device.verdict))
         }
     words = gettext("Not in the audience: the push was for %(clause)s, and the device had %(found)s.")
-    return " ".join(words % {"clause": clause.text, "found": clause.found} for clause in failed)
+    return " ".join(words % {"clause": detail(clause.text), "found": detail(clause.found)} for clause in failed)
 
 
 def _got(event: str, gettext: Callable[[str], str], received: str, then: str) -> str:
@@ -61,8 +67,13 @@ def _got(event: str, gettext: Callable[[str], str], received: str, then: str) ->
     return words % {"received": received, "then": then}
 
 
-def _ended(entry: TimelineEntry, gettext: Callable[[str], str], moment: Callable[[int], str]) -> str:
-    reason = reason_of(entry)
+def _ended(
+    entry: TimelineEntry,
+    gettext: Callable[[str], str],
+    moment: Callable[[int], str],
+    detail: Callable[[str], str],
+) -> str:
+    reason = detail(reason_of(entry))
     match entry.event:
         case "dropped":
             words = gettext("Dropped at %(time)s: %(reason)s.")

@@ -11,6 +11,8 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 from babel.support import NullTranslations, Translations
 
+from edge.console.view.detail_words import DetailWords
+
 LOCALE_DIRECTORY = Path(__file__).resolve().parent.parent / "locale"
 DEFAULT = "en"
 _UNITS_S = {"day": 86_400, "hour": 3600, "minute": 60, "second": 1}
@@ -33,6 +35,7 @@ class Language:
         self.html_tag = {"zh": "zh-CN"}.get(tag, tag)
         self._locale = Locale.parse("zh_Hans_CN" if tag == "zh" else "en_GB")
         self._translations = translations
+        self.detail = DetailWords(self.gettext)
 
     def gettext(self, text: str) -> str:
         return str(self._translations.gettext(text))

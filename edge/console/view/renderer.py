@@ -20,7 +20,7 @@ class Renderer:
     """A Jinja2 environment in which a name that is not given is an error.
 
     Every template has `visit`, `notice` and `shown_once`, the functions `static` and `_`, and the filters `moment`,
-    `ago`, `duration`, `span`, `number` and `share_of`.
+    `ago`, `duration`, `span`, `detail`, `number` and `share_of`.
     """
 
     def __init__(self, files: StaticFiles, clock: Clock) -> None:
@@ -41,6 +41,7 @@ class Renderer:
             "ago": _in_language(lambda visit, ms: visit.language.ago(ms, clock.now_ms())),
             "duration": _in_language(lambda visit, seconds: visit.language.duration(seconds)),
             "span": _in_language(lambda visit, ms: visit.language.span(ms)),
+            "detail": _in_language(lambda visit, text: visit.language.detail(text)),
             "number": _in_language(lambda visit, value: visit.language.number(value)),
             "share_of": _in_language(lambda visit, part, whole: visit.language.percent(part, whole)),
         }

@@ -13,7 +13,7 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.scheduling.v1.scheduling_pb2 import GetStoredBytesRequest
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from services.domain.apps import AppDirectory
-from services.domain.push_capacity import PushCapacity
+from services.domain.pushes.capacity import PushCapacity
 from services.runtime.errors import TooManyRequestsError
 from services.runtime.process.clock import Clock
 from services.runtime.process.metrics import QUOTA_REFUSALS

@@ -67,20 +67,14 @@ class DraftsServicer(DraftsServiceServicer):
         return await self._follower.query(find, self._committed)
 
     async def ListDrafts(self, request: ListDraftsRequest, context: Context) -> ListDraftsResponse:
+        check_texts(request)
         if not 1 <= request.limit <= MAX_PAGE:
             raise InputError(f"limit must be from 1 to {MAX_PAGE}")
         now_ms = self._clock.now_ms()
 
         def find(accounts: AccountTable) -> ListDraftsResponse:
-            kept_drafts = accounts.drafts(
-                list(request.team_ids),
-                now_ms,
-                waiting_only=request.waiting_only,
-                waiting_first=request.waiting_first,
-                offset=request.offset,
-                limit=request.limit,
-            )
-            return ListDraftsResponse(drafts=[stored_draft(kept, now_ms, with_content=False) for kept in kept_drafts])
+            found = accounts.drafts(request, now_ms)
+            return ListDraftsResponse(drafts=[stored_draft(kept, now_ms, with_content=False) for kept in found])
 
         return await self._follower.query(find, self._committed)
 

@@ -4,15 +4,16 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from protos.accounts.v1.drafts_pb2 import Draft, DraftStatus
+from protos.accounts.v1.drafts_pb2 import Draft, DraftStatus, ListDraftsRequest
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.accounts.state import KeptDraft
+from services.domain.pushes.words import push_text, push_title
 
 DRAFTS_DDL = """
 CREATE TABLE drafts (
   draft_id TEXT PRIMARY KEY, team_id TEXT NOT NULL, created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL,
   status INTEGER NOT NULL, draft BLOB NOT NULL, origin BLOB NOT NULL, decided_by TEXT NOT NULL,
-  decided_ms INTEGER NOT NULL, reason TEXT NOT NULL);
+  decided_ms INTEGER NOT NULL, reason TEXT NOT NULL, words TEXT NOT NULL);
 CREATE INDEX drafts_of_teams ON drafts (team_id, created_ms);
 CREATE INDEX drafts_approved ON drafts (draft_id) WHERE status = 2;
 """
@@ -27,8 +28,9 @@ class DraftTable:
 
     def put_draft(self, draft: Draft, origin: Origin) -> None:
         self._rows.execute(
-            "INSERT INTO drafts VALUES (?, ?, ?, ?, ?, ?, ?, '', 0, '') ON CONFLICT DO UPDATE SET"
-            " expires_ms = excluded.expires_ms, draft = excluded.draft, origin = excluded.origin"
+            "INSERT INTO drafts VALUES (?, ?, ?, ?, ?, ?, ?, '', 0, '', ?) ON CONFLICT DO UPDATE SET"
+            " expires_ms = excluded.expires_ms, draft = excluded.draft, origin = excluded.origin,"
+            " words = excluded.words"
             " WHERE drafts.status = excluded.status",
             (
                 draft.draft_id,
@@ -38,6 +40,7 @@ class DraftTable:
                 DraftStatus.DRAFT_STATUS_WAITING,
                 draft.SerializeToString(deterministic=True),
                 origin.SerializeToString(deterministic=True),
+                "\n".join(draft_words(draft)).casefold(),
             ),
         )
 
@@ -65,17 +68,15 @@ class DraftTable:
         row = self._rows.execute(f"SELECT {_COLUMNS} FROM drafts WHERE draft_id = ?", (draft_id,)).fetchone()  # noqa: S608
         return _kept(row) if row else None
 
-    def drafts(
-        self, team_ids: Sequence[str], now_ms: int, *, waiting_only: bool, waiting_first: bool, offset: int, limit: int
-    ) -> list[KeptDraft]:
-        """Return the teams' drafts, the newest first; only those that wait at this time, or those before all others."""
+    def drafts(self, asked: ListDraftsRequest, now_ms: int) -> list[KeptDraft]:
+        """Return a page of the teams' drafts, the newest first; those wait that do so at this time."""
         waits = f"(status = 1 AND expires_ms > {now_ms:d})"
-        only = f" AND {waits}" if waiting_only else ""
-        first = f"{waits} DESC, " if waiting_first else ""
+        only = f" AND {waits}" if asked.waiting_only else ""
+        first = f"{waits} DESC, " if asked.waiting_first else ""
         rows = self._rows.execute(
-            f"SELECT {_COLUMNS} FROM drafts WHERE team_id IN ({', '.join('?' * len(team_ids))}){only}"  # noqa: S608
-            f" ORDER BY {first}created_ms DESC, draft_id LIMIT ? OFFSET ?",
-            (*team_ids, limit, offset),
+            f"SELECT {_COLUMNS} FROM drafts WHERE team_id IN ({', '.join('?' * len(asked.team_ids))}){only}"  # noqa: S608
+            f" AND instr(words, ?) ORDER BY {first}created_ms DESC, draft_id LIMIT ? OFFSET ?",
+            (*asked.team_ids, asked.words.casefold(), asked.limit, asked.offset),
         )
         return [_kept(row) for row in rows]
 
@@ -86,6 +87,13 @@ class DraftTable:
             (limit,),
         )
         return [_kept(row) for row in rows]
+
+
+def draft_words(draft: Draft) -> tuple[str, str]:
+    """Return the title and the beginning of the text, each of the first push of the draft that has one."""
+    messages = [push.message for push in draft.task.pushes]
+    titles, texts = map(push_title, messages), map(push_text, messages)
+    return next(filter(None, titles), ""), next(filter(None, texts), "")
 
 
 def _kept(row: Sequence[Any]) -> KeptDraft:

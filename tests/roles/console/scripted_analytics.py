@@ -12,9 +12,12 @@ from protos.analytics.v1.analytics_pb2 import (
     AuditDeviceResponse,
     AuditPushRequest,
     AuditPushResponse,
+    DeviceOfPush,
     LatestPush,
     LatestPushesRequest,
     LatestPushesResponse,
+    ListPushDevicesRequest,
+    ListPushDevicesResponse,
     PushSpeedRequest,
     PushSpeedResponse,
     StatisticsRequest,
@@ -28,6 +31,8 @@ from services.runtime.rpc.server import Context
 class ScriptedAnalytics(AnalyticsServiceServicer):
     """Answers `pushes` and `speeds` by message id, `timelines` and `statistics` by appkey, and `devices` by token.
 
+    `devices_in_state` are tokens by message id, state and reason.
+
     The latest pushes are those in `statistics`, with the title and text in `words`. Without `may_answer` statistics and
     they wait.
     """
@@ -38,6 +43,7 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
         self.speeds: dict[int, PushSpeedResponse] = {}
         self.timelines: dict[str, AuditAppResponse] = {}
         self.devices: dict[str, AuditDeviceResponse] = {}
+        self.devices_in_state: dict[tuple[int, str, str], list[str]] = {}
         self.actions: list[ActionEntry] = []
         self.statistics: dict[str, StatisticsResponse] = {}
         self.words: dict[int, tuple[str, str]] = {}
@@ -91,6 +97,16 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
         if request.msgid not in self.speeds:
             raise NotFoundError(f"no push has the message id {request.msgid}")
         return self.speeds[request.msgid]
+
+    async def ListPushDevices(self, request: ListPushDevicesRequest, context: Context) -> ListPushDevicesResponse:
+        """Answer in pages of two at most; a position is the number of the devices before it."""
+        self._note(request)
+        found = self.devices_in_state.get((request.msgid, request.state, request.reason), [])
+        start = int(request.pos or 0)
+        end = start + min(2, request.limit)
+        appkey = self.pushes[request.msgid].appkey if request.msgid in self.pushes else ""
+        devices = (DeviceOfPush(msgid=request.msgid, token=token) for token in found[start:end])
+        return ListPushDevicesResponse(appkey=appkey, devices=devices, pos=str(end) if end < len(found) else "")
 
     def _note(self, request: object) -> None:
         if self.is_away:

@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from html import unescape
 from pathlib import Path
 
 from analytics.ingestion.tables import actions
@@ -15,7 +16,7 @@ from services.runtime.log.port import Partition
 from testkit.faults.crashing_log import records_of
 from tests.roles.console.conftest import START_MS, ConsoleInstallation, text_of
 from tests.roles.console.send.test_send import reviewed
-from tests.roles.console.test_pushes import device
+from tests.roles.console.test_pushes import MSGID, device, push_of_app, viewer_of
 
 DAY_MS = 86_400_000
 
@@ -111,3 +112,29 @@ def test_every_action_of_the_audit_has_words_for_people() -> None:
     assert len(named) > 15
     assert named - words.keys() == set()
     assert {action.partition(" ")[0] for action in words} == set(SUBJECTS)
+
+
+async def test_devices_in_one_state_are_listed_in_pages_and_noted_by_their_tokens(
+    console: ConsoleInstallation,
+) -> None:
+    appkey = await push_of_app(console)
+    tokens = ["token-1", "token-2", "token-3"]
+    console.analytics.devices_in_state = {(MSGID, "failed", "no disk"): tokens}
+    viewer = await viewer_of(console)
+    path = f"/apps/{appkey}/pushes/{MSGID}/devices"
+    link = f"{path}?state=failed&amp;reason=no+disk"
+    assert link in (await viewer.get(f"/apps/{appkey}/pushes/{MSGID}")).text
+    first = await viewer.get(f"{path}?state=failed&reason=no+disk")
+    (older,) = re.findall(r'href="([^"]*after=[^"]*)"', first.text)
+    assert ("token-2" in first.text, "token-3" in first.text, "no disk" in first.text) == (True, False, True)
+    second = await viewer.get(path + unescape(older))
+    assert ("token-2" in second.text, "token-3" in second.text, "after=" in second.text) == (False, True, False)
+    assert "No device is in this state now" in text_of(await viewer.get(f"{path}?state=failed"))
+    noted = [DataRead(appkey=appkey, msgid=MSGID, tokens=part) for part in (tokens[:2], tokens[2:])]
+    assert [read.data_read for read in await data_reads(console)] == noted
+    other = await console.app("Other", await console.team("Other", **{"viewer-Other": "viewer"}))
+    stranger = await viewer_of(console, "Other")
+    assert (await stranger.get(f"{path}?state=failed&reason=no+disk")).status_code == 403
+    found = await stranger.get(f"/apps/{other}/pushes/{MSGID}/devices?state=failed&reason=no+disk")
+    assert (found.status_code, "token-1" in found.text) == (404, False)
+    assert len(await data_reads(console)) == 2

@@ -33,6 +33,21 @@ class DeviceList(msgspec.Struct, frozen=True):
     devices: Annotated[list[Device], described("The devices.")]
 
 
+class PushDevice(msgspec.Struct, frozen=True):
+    """A device of a push."""
+
+    msgid: Annotated[int, described("The message id that the push has for the device.")]
+    token: Annotated[str, described("The device; empty while its record is not in the store.")]
+
+
+class PushDevices(msgspec.Struct, frozen=True):
+    """A page of the devices of a push in one state."""
+
+    devices: Annotated[list[PushDevice], described("The devices.")]
+    next: Annotated[str, described("The `cursor` of the next page; empty: this was the last one.")]
+    records_behind: Annotated[Count, described("Newest records of the log that the answer does not include yet.")]
+
+
 class DeviceMessage(msgspec.Struct, frozen=True):
     """What became of one message on a device."""
 

@@ -124,6 +124,8 @@ class DraftSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     draft_id: Annotated[str, described("The draft.")]
     team_id: Annotated[str, described("The team.")]
+    title: _Title
+    text: Annotated[str, described("The beginning of the content.")]
     status: Annotated[str, described("waiting, approved, rejected, withdrawn, sent or expired.")]
     is_broadcast: Annotated[bool, described("Whether it goes to all devices of an app.")]
     estimated_devices: Annotated[Count, described("Devices that it would have gone to when it was written.")]

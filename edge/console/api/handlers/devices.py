@@ -15,12 +15,15 @@ from edge.console.api.answers.devices import (
     DeviceHistory,
     DeviceList,
     DeviceMessage,
+    PushDevice,
+    PushDevices,
     WhyAnswer,
     device_record,
 )
-from edge.console.api.questions import DeviceSearch, DeviceToken, WhyQuestion
+from edge.console.api.questions import DeviceSearch, DeviceToken, PushDevicesPage, WhyQuestion
 from edge.console.backend import Backend
 from edge.console.gate.requester import Requester
+from edge.console.view.detail_words import DetailWords
 from edge.console.view.push_view import content
 
 
@@ -41,6 +44,22 @@ async def device_history(backend: Backend, requester: Requester, params: DeviceT
     return DeviceHistory(**msgspec.structs.asdict(device_answer(found)), messages=messages)
 
 
+async def list_push_devices(backend: Backend, requester: Requester, params: PushDevicesPage) -> PushDevices:
+    """List the devices of a push that are in one state for one reason. The reading is noted in the audit, by tokens.
+
+    A device of a list of tokens or aliases is there once for each of its message ids.
+    """
+    app = app_of(backend, params.appkey)
+    page = await devices.devices_in_state(
+        *(backend, requester, app.appkey, str(params.msgid), params.state, params.reason),
+        pos=params.cursor,
+        limit=params.limit,
+        allow_behind=params.allow_behind,
+    )
+    found = [PushDevice(device.msgid, device.token) for device in page.devices]
+    return PushDevices(found, page.pos, page.records_behind)
+
+
 async def why_not(backend: Backend, requester: Requester, params: WhyQuestion) -> WhyAnswer:
     """Say why the devices of a user got a push or not. The reading is noted in the audit."""
     app = app_of(backend, params.appkey)
@@ -58,7 +77,7 @@ async def why_not(backend: Backend, requester: Requester, params: WhyQuestion) -
     def moment(time_ms: int) -> str:
         return datetime.fromtimestamp(time_ms / 1000, backend.zone).isoformat(" ", "seconds")
 
-    answers = await why(backend, app.appkey, str(msgid), found, str, moment)
+    answers = await why(backend, app.appkey, str(msgid), found, str, moment, DetailWords(str))
     words = content(answers.request_json)
     of_devices = [
         DeviceAnswer(

@@ -59,7 +59,9 @@ async def list_drafts(backend: Backend, requester: Requester, params: DraftPage)
     """List the drafts of the team, the newest first. A new draft moves the others to later pages."""
     teams = [team.team_id for team in visible_teams(backend, requester)]
     offset = after(params.cursor)
-    found = await drafts.drafts_of(backend, teams, waiting_only=params.waiting, offset=offset, limit=params.limit + 1)
+    found = await drafts.drafts_of(
+        backend, teams, waiting_only=params.waiting, words=params.words, offset=offset, limit=params.limit + 1
+    )
     shown = found[: params.limit]
     following = str(offset + params.limit) if len(found) > len(shown) else ""
     return DraftList([DraftSummary(**_fields(stored)) for stored in shown], following)
@@ -100,6 +102,8 @@ def _fields(stored: StoredDraft) -> dict[str, Any]:
     return {
         "draft_id": draft.draft_id,
         "team_id": draft.team_id,
+        "title": stored.title,
+        "text": stored.text,
         "status": DraftStatus.Name(stored.status).removeprefix("DRAFT_STATUS_").lower(),
         "is_broadcast": draft.is_broadcast,
         "estimated_devices": draft.estimated_devices,

@@ -3,7 +3,7 @@
 from falcon.asgi import Request, Response
 
 from edge.console.actions.drafts import decide_draft, draft_of, drafts_of
-from edge.console.pages.page import Page, go_to, visit_of
+from edge.console.pages.page import Page, go_to, sought_words, visit_of
 from edge.console.pages.send.sending_page import AWAY, SendingPage, problem_to_mend, shown_digest
 from edge.console.send.audience import Audience
 from edge.console.send.push_desk import ComposedPush
@@ -24,20 +24,25 @@ STATUS_NAMES = {value: name.removeprefix("DRAFT_STATUS_").lower() for name, valu
 
 
 class DraftsPage(Page):
-    """GET lists the drafts of the user's teams, those that wait first; `page` is the number of the page."""
+    """GET lists the drafts of the user's teams, those that wait first: those with `q` in their title or text. `page` is
+    the number of the page."""
 
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         teams = {team.team_id: team.name for team in self.site.accounts.teams() if visit.may(Action.VIEW, team.team_id)}
         number = request.get_param_as_int("page", min_value=1, max_value=10_000) or 1
         before = (number - 1) * PAGE_DRAFTS
-        drafts = await drafts_of(self.site, list(teams), waiting_first=True, offset=before, limit=PAGE_DRAFTS + 1)
+        sought = sought_words(request)
+        drafts = await drafts_of(
+            self.site, list(teams), waiting_first=True, words=sought, offset=before, limit=PAGE_DRAFTS + 1
+        )
         self.show(
             request,
             response,
             "send/drafts.html",
             drafts=drafts[:PAGE_DRAFTS],
             teams=teams,
+            sought=sought,
             names=STATUS_NAMES,
             authors={draft.draft_id: self._author(draft) for draft in (stored.draft for stored in drafts)},
             page=number,

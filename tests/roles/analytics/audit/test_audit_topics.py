@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from analytics.server import AnalyticsServicer
+from analytics.store.changes import StoreChanges
 from protos.analytics.v1.analytics_pb2 import (
     AuditActionsRequest,
     AuditAppRequest,
@@ -25,8 +26,9 @@ class Behind:
 
     def __init__(self) -> None:
         self.asked: set[str] = set()
+        self.changes = StoreChanges()
 
-    async def catch_up(self, topics: Collection[Topic], appkey: str) -> int:
+    async def catch_up(self, topics: Collection[Topic], appkey: str, max_age_ms: int) -> int:
         self.asked |= {topic.name for topic in topics}
         return 1
 

@@ -13,13 +13,21 @@ import pyarrow as pa
 from analytics.acks.positions import decode, encode
 from analytics.acks.reader import AckPage, AckReader
 from analytics.audit.push import audit_push
+from analytics.audit.states.devices import devices_in_state
 from analytics.ingestion.ingestion import Ingestion
 from analytics.statistics.answers import answer
 from analytics.statistics.logins import count_days
 from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
-from protos.analytics.v1.analytics_pb2 import AuditPushResponse, Dates, StatisticsRequest, StatisticsResponse
+from protos.analytics.v1.analytics_pb2 import (
+    AuditPushResponse,
+    Dates,
+    ListPushDevicesRequest,
+    ListPushDevicesResponse,
+    StatisticsRequest,
+    StatisticsResponse,
+)
 from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionEvent, SessionFact
 from protos.registry.v1.apps_pb2 import Platform
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
@@ -87,6 +95,9 @@ class SyncStore:
 
     def audit(self, msgid: int) -> AuditPushResponse:
         return self._runner.run(audit_push(self.clickhouse, msgid, ZoneInfo("UTC")))
+
+    def devices_in_state(self, request: ListPushDevicesRequest) -> ListPushDevicesResponse:
+        return self._runner.run(devices_in_state(self.clickhouse, request))
 
     def page(self, appkey: str, pos: str, limit: int, now_ms: int) -> tuple[AckPage, str]:
         """Return a page of receipts received until now, and the position after it."""

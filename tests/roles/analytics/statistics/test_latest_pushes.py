@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from analytics.ingestion.tables.push_words import MAX_TEXT, push_text, push_title
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrations
 from protos.analytics.v1.analytics_pb2 import LatestPushesRequest
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.push.v1.push_pb2 import AndroidStyle, IosStyle, Kind, Message
+from services.domain.pushes.words import MAX_TEXT, push_text, push_title
 from services.runtime.errors import InputError
 from services.runtime.log.sqlite.log import SqliteLog
 from tests.roles.analytics.records import APP, T0, app_outcomes, outcomes, send, started

@@ -7,6 +7,7 @@ from protos.accounts.v1.service_pb2 import ListTeamsRequest, ListTokensRequest, 
 from protos.analytics.v1.analytics_pb2 import (
     ActionEntry,
     AuditAppResponse,
+    AuditPushResponse,
     ConnectionsRow,
     PushSpeedResponse,
     StatisticsResponse,
@@ -68,6 +69,13 @@ async def test_the_speed_of_a_push_is_told(console: ConsoleInstallation, program
     ]
     assert (speed["begins_ms"], speed["within_ms"], speed["step_ms"]) == (START_MS, 6000, 100)
     assert (await viewer.get(f"/apps/{appkey}/pushes/1/speed")).status_code == 404
+    console.analytics.devices_in_state = {(MSGID, "failed", ""): ["token-1", "token-2", "token-3"]}
+    console.analytics.pushes[MSGID] = AuditPushResponse(msgid=MSGID, appkey=appkey)
+    path = f"/apps/{appkey}/pushes/{MSGID}/devices"
+    page = (await viewer.get(path, state="failed")).json()
+    assert page["devices"] == [{"msgid": MSGID, "token": token} for token in ("token-1", "token-2")]
+    assert (await viewer.get(path, state="failed", cursor=page["next"])).json()["devices"][0]["token"] == "token-3"
+    assert (await viewer.get(path, state="elsewhere")).status_code == 400
 
 
 async def test_a_push_is_sent_once_for_a_key(console: ConsoleInstallation, programs: Programs) -> None:
@@ -137,7 +145,9 @@ async def test_a_push_that_needs_approval_is_a_draft_which_no_token_approves(
     assert (draft["status"], draft["is_broadcast"], draft["estimated_devices"]) == ("waiting", True, 2)
     assert '"Storm"' in draft["request_json"]
     (listed,) = (await sender.get("/drafts", waiting="true")).json()["drafts"]
-    assert listed["draft_id"] == draft["draft_id"]
+    assert (listed["draft_id"], listed["title"]) == (draft["draft_id"], "Storm")
+    found = [(await sender.get("/drafts", words=words)).json()["drafts"] for words in ("sTORM", "Sun")]
+    assert found == [[listed], []]
     head = await programs.program(team_id, "administrator")
     assert (await head.post(f"{path}/approval")).status_code == 404
     assert (await sender.post(f"{path}/withdraw")).json()["status"] == "withdrawn"

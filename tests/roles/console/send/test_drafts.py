@@ -34,9 +34,9 @@ async def team_with(console: ConsoleInstallation, rules: ApprovalRules) -> Team:
     return Team(appkey, *[await console.logged_in(login) for login in ("sender", "approver", "viewer")])
 
 
-async def draft_of(browser: Browser, appkey: str) -> str:
+async def draft_of(browser: Browser, appkey: str, **words: str) -> str:
     """Submit a broadcast, as one who clicks twice; return the path of its draft."""
-    page, hidden = await reviewed(browser, appkey, audience="everyone", content="To <all>")
+    page, hidden = await reviewed(browser, appkey, **{"audience": "everyone", "content": "To <all>", **words})
     assert "Submit for approval" in text_of(page)
     answers = [await send(browser, appkey, hidden, typed="2") for _ in range(2)]
     (path,) = {answer.headers["location"] for answer in answers}
@@ -202,6 +202,21 @@ async def test_the_list_has_pages_and_those_that_wait_stand_first(
         console.clock.move(1)
     await team.sender.post(f"{paths[2]}/withdrawal")
     first, second = [await team.viewer.get(f"/drafts?page={number}") for number in (1, 2)]
-    listed = [re.findall(r'<th scope="row"><a href="([^"]*)"', page.text) for page in (first, second)]
+    listed = [re.findall(r'<th scope="row" class="push-name"><a href="([^"]*)"', page.text) for page in (first, second)]
     assert listed == [[paths[1], paths[0]], [paths[2]]]
     assert ("page=2" in first.text, "page=1" in second.text, "page=3" in second.text) == (True, True, False)
+
+
+async def test_a_draft_is_found_by_its_title_or_text(console: ConsoleInstallation) -> None:
+    team = await team_with(console, BROADCASTS)
+    titled = await draft_of(team.sender, team.appkey, title="ÄPFEL & Birnen", content="Ripe now")
+    other = await draft_of(team.sender, team.appkey)
+    page = await team.viewer.get("/drafts?q=äpfel+%26")
+    assert (titled in page.text, other in page.text) == (True, False)
+    assert "ÄPFEL & Birnen Ripe now" in text_of(page)
+    assert titled in (await team.viewer.get("/drafts?q=ripe")).text
+    nothing = text_of(await team.viewer.get("/drafts?q=plums"))
+    assert ("No draft of your teams has this" in nothing, "No drafts" in nothing) == (True, False)
+    await console.team("Others", stranger="viewer")
+    stranger = await console.logged_in("stranger")
+    assert titled not in (await stranger.get("/drafts?q=ripe")).text

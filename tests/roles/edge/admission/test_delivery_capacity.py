@@ -9,7 +9,7 @@ from protos.registry.v1.apps_pb2 import App
 from services.delivery.main import build
 from services.delivery.settings import DeliverySettings
 from services.delivery.starting import waiting_bytes
-from services.domain import push_capacity
+from services.domain.pushes import capacity
 from services.domain.topics import PUSHES, decode
 from services.runtime.log.port import Partition
 from services.runtime.process.metrics import QUOTA_REFUSALS
@@ -28,7 +28,7 @@ async def test_an_app_whose_pushes_fill_its_share_of_delivery_is_refused_and_ano
 ) -> None:
     """Pushes wait because targeting is away. One app takes half of the budget, and its timed pushes wait then too."""
     monkeypatch.setattr(waiting_bytes, "MAX_WAITING_BYTES", 20_000)
-    monkeypatch.setattr(push_capacity, "ASK_BYTES", 1_000)
+    monkeypatch.setattr(capacity, "ASK_BYTES", 1_000)
     backends = {**BACKENDS, "delivery": (delivery_settings, build)}
     async with edge_installation(tmp_path, backends) as installation:
         noisy, quiet = await installation.app(), await installation.app()

@@ -23,7 +23,7 @@ STATES = ("pending", "sent", "received", "shown", "clicked", "failed", "dropped"
 UNKNOWN = "unknown"
 
 _REACHED = ("clicked", "shown", "received")
-_ENDED = ("failed", "dropped", "cancelled", "expired")
+ENDED = ("failed", "dropped", "cancelled", "expired")
 
 
 async def state_counts(
@@ -32,9 +32,10 @@ async def state_counts(
     """Count devices of message ids `first` to `last` by state and reason; the most frequent reason comes first."""
     parameters = {
         **{"appkey": appkey, "push": push, "is_listed": is_listed, "first": first, "last": last},
-        "ended": list(_ENDED),
+        "ended": list(ENDED),
     }
-    rows = await clickhouse.rows(_query(platform), parameters)
+    query = sql(__package__, "state_counts", sets=state_sets(platform), reasons=sql(__package__, "state_reasons"))
+    rows = await clickhouse.rows(query, parameters)
     counts = [StateCount(state=state, reason=reason, devices=devices) for state, reason, devices in rows]
     if counts and (days := await expired_outcome_days(clickhouse, appkey, push)):
         reason = f"outcomes are kept for {days} days"
@@ -44,10 +45,11 @@ async def state_counts(
 
 def state_precedence(platform: str) -> tuple[str, ...]:
     """Return states in their precedence. iOS devices acknowledge nothing, so there `sent` precedes final outcomes."""
-    return (*_REACHED, "sent", *_ENDED) if platform == "ios" else (*_REACHED, *_ENDED)
+    return (*_REACHED, "sent", *ENDED) if platform == "ios" else (*_REACHED, *ENDED)
 
 
-def _query(platform: str) -> str:
+def state_sets(platform: str) -> str:
+    """Return the beginning of a query about a push's devices by state: its `WITH`, whose last table is `states`."""
     precedence = state_precedence(platform)
     unions = (
         f"groupBitmapMergeStateIf(devices, event IN {precedence[:rank]}) AS until_{rank}"
@@ -55,15 +57,14 @@ def _query(platform: str) -> str:
     )
     return sql(
         __package__,
-        "state_counts",
+        "state_sets",
         unions=", ".join(unions),
-        states=", ".join(_state_sets(precedence)),
+        states=", ".join(_pairs(precedence)),
         events=sql(__package__, "push_events"),
-        reasons=sql(__package__, "state_reasons"),
     )
 
 
-def _state_sets(precedence: tuple[str, ...]) -> Iterator[str]:
+def _pairs(precedence: tuple[str, ...]) -> Iterator[str]:
     """Yield pairs of a state and its set of devices; the sets are disjoint, and their union is the audience."""
     yield f"('{precedence[0]}', bitmapAnd(audience, until_1))"
     for rank, state in enumerate(precedence[1:], 2):

@@ -1,5 +1,6 @@
--- Devices of a push's audience by state and reason. `until_N` are the devices with one of the first N states of the
--- precedence; devices with none of them take the state of the push in their partition, or are sent or pending.
+-- The devices of a push's audience as bitmaps, by message id, partition and state. `until_N` are the devices with one of
+-- the first N states of the precedence; devices with none of them take the state of the push in their partition, or are
+-- sent or pending.
 WITH
 (SELECT groupUniqArray(partition) FROM push_partitions
  WHERE appkey = {appkey:String} AND msgid = {push:UInt64} AND event = 'cancelled') AS cancelled_in,
@@ -17,11 +18,4 @@ parts AS (
   FROM ($events) WHERE msgid BETWEEN {first:UInt64} AND {last:UInt64} GROUP BY msgid, partition),
 states AS (
   SELECT msgid, partition, one.1 AS state, one.2 AS devices
-  FROM parts ARRAY JOIN [$states] AS one),
-explained AS (
-  SELECT state, bitmapCardinality(states.devices) AS total,
-    arrayMap(r -> (r.1, bitmapAndCardinality(states.devices, r.2)), reasons) AS with_reason
-  FROM states LEFT JOIN ($reasons) AS given USING (msgid, partition, state))
-SELECT state, one.1 AS reason, sum(one.2) AS devices
-FROM explained ARRAY JOIN arrayPushBack(with_reason, ('', toUInt64(total - arraySum(r -> r.2, with_reason)))) AS one
-GROUP BY state, reason HAVING devices > 0 ORDER BY devices DESC, reason
+  FROM parts ARRAY JOIN [$states] AS one)

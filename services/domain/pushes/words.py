@@ -1,4 +1,4 @@
-"""The title and the beginning of the text of a push, which lists of pushes show."""
+"""The title and the beginning of the text of a push, which lists of pushes and drafts show."""
 
 from typing import Any
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from protos.analytics.v1.analytics_pb2 import StateCount, StatisticsKind, StatisticsRequest
+from protos.analytics.v1.analytics_pb2 import ListPushDevicesRequest, StateCount, StatisticsKind, StatisticsRequest
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, OutcomeKind, Outcomes, PushFact
 from protos.push.v1.push_pb2 import Audience, Devices, Everyone, Kind
 from protos.registry.v1.apps_pb2 import Platform
@@ -110,9 +110,35 @@ def test_every_device_has_one_state(store: SyncStore, history: tuple[Push, list[
     for offset in range(1, IDS if push.is_listed else 1):
         of_message = {target for target in audience if target.offset == offset}
         assert _counted(store.audit(first_id + offset).states) == _recount(push, of_message, facts)
+    store.ingest([store.device(appkey, *device, T0) for device in DEVICES])
+    for (state, reason), targets in _by_state(push, audience, facts).items():
+        assert _listed(store, first_id, state, reason) == [
+            (first_id + target.offset, f"{target.device[0]}-{target.device[1]}") for target in targets
+        ]
     ended = {fact.fact for fact in facts if isinstance(fact, Ending)}
     if not push.is_listed and "failed" not in ended:
         _agrees_with_statistics(store, appkey, first_id)
+
+
+def _listed(store: SyncStore, msgid: int, state: str, reason: str) -> list[tuple[int, str]]:
+    """Return the message id and token of each device in the state, read in pages of two."""
+    asked = ListPushDevicesRequest(msgid=msgid, state=state, reason=reason, limit=2)
+    found: list[tuple[int, str]] = []
+    while True:
+        page = store.devices_in_state(asked)
+        assert 0 < len(page.devices) <= asked.limit
+        found += [(device.msgid, device.token) for device in page.devices]
+        if not page.pos:
+            return found
+        asked.pos = page.pos
+
+
+def _by_state(push: Push, audience: set[Target], facts: Sequence[Fact]) -> dict[tuple[str, str], list[Target]]:
+    """Return the targets of each state and reason, by message id, then by device."""
+    found: dict[tuple[str, str], list[Target]] = {}
+    for target in sorted(audience, key=lambda target: (target.offset, target.device)):
+        found.setdefault(_state(push, target, facts), []).append(target)
+    return found
 
 
 def _agrees_with_statistics(store: SyncStore, appkey: str, msgid: int) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from edge.console.view.detail_words import DetailWords
 from edge.console.view.explanation import explain
 from edge.console.view.push_view import Content, content, funnel
 from protos.analytics.v1.analytics_pb2 import (
@@ -51,8 +52,8 @@ def not_in(verdict: str, *clauses: Clause) -> PushOnDevice:
         ),
         (in_audience(entry("received", 3), entry("shown", 4)), "It got it: received at 3, shown at 4.", "good"),
         (
-            in_audience(entry("dropped", 3, "message 7, 100 messages were waiting")),
-            "Dropped at 3: 100 messages were waiting.",
+            in_audience(entry("dropped", 3, "message 7, mailbox full")),
+            "Dropped at 3: more than 100 messages were waiting.",
             "bad",
         ),
         (in_audience(entry("sent", 2), entry("failed", 3, "message 7")), "Failed at 3: no reason is recorded.", "bad"),
@@ -66,7 +67,7 @@ def not_in(verdict: str, *clauses: Clause) -> PushOnDevice:
     ],
 )
 def test_one_sentence_names_the_clause_or_the_reason(device: PushOnDevice, sentence: str, kind: str) -> None:
-    explanation = explain(device, lambda text: text, str)
+    explanation = explain(device, str, str, DetailWords(str))
     assert explanation.sentence.startswith(sentence)
     assert explanation.kind == kind
 

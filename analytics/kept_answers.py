@@ -1,0 +1,73 @@
+"""Answers to questions that need not the newest records, kept until the ingestion changes what they are made of."""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from google.protobuf.message import Message
+
+from analytics.store.changes import StoreChanges
+from protos.analytics.v1.analytics_pb2 import (
+    AuditActionsRequest,
+    AuditDeviceRequest,
+    AuditPushRequest,
+    LatestPushesRequest,
+    ListPushDevicesRequest,
+    PushSpeedRequest,
+    StatisticsRequest,
+)
+from services.runtime.process.clock import Clock
+
+Question = (
+    AuditPushRequest
+    | AuditDeviceRequest
+    | AuditActionsRequest
+    | StatisticsRequest
+    | LatestPushesRequest
+    | ListPushDevicesRequest
+    | PushSpeedRequest
+)
+KEPT_MS = 15_000
+"""Answers change with the time too, such as the average of today's connections, but not fast."""
+
+MAX_KEPT = 200
+
+A = TypeVar("A", bound=Message)
+
+
+class _Kept(NamedTuple):
+    """An answer, the latest change of the store before it was made, and the apps or tables that it is made of."""
+
+    made_ms: int
+    change: int
+    names: Sequence[str]
+    answer: Any
+
+
+class KeptAnswers:
+    """The latest answers, by question."""
+
+    def __init__(self, changes: StoreChanges, clock: Clock) -> None:
+        self._changes = changes
+        self._clock = clock
+        self._kept: OrderedDict[tuple[str, bytes], _Kept] = OrderedDict()
+
+    async def answer(
+        self, question: Message, make: Callable[[], Awaitable[A]], names: Callable[[A], Sequence[str]]
+    ) -> A:
+        """Return the kept answer to the same question where it is right still, or else make one.
+
+        `names` returns the apps or tables that an answer is made of.
+        """
+        key = question.DESCRIPTOR.name, question.SerializeToString(deterministic=True)
+        now_ms = self._clock.now_ms()
+        kept = self._kept.get(key)
+        if kept is None or now_ms - kept.made_ms >= KEPT_MS or not self._changes.is_same_since(kept.change, kept.names):
+            change = self._changes.latest
+            made = await make()
+            kept = self._kept[key] = _Kept(now_ms, change, names(made), made)
+            if len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        copy: A = type(kept.answer)()
+        copy.CopyFrom(kept.answer)
+        return copy

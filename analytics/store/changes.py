@@ -1,0 +1,40 @@
+"""When the ingestion changed the rows of each app and table last, by which kept answers are known to be right still."""
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+
+
+class StoreChanges:
+    """Numbers the changes of the store since this process began; `latest` is the number of the newest one."""
+
+    def __init__(self) -> None:
+        self.latest = 0
+        self._of_all = 0
+        self._of_name: dict[str, int] = {}
+
+    def note(self, tables: Mapping[str, pa.Table]) -> None:
+        """Note that these rows were inserted."""
+        self.latest += 1
+        for name, rows in tables.items():
+            apps = rows["appkey"].unique().to_pylist() if "appkey" in rows.column_names else [""]
+            if "" in apps:
+                self._of_all = self.latest
+            self._of_name |= dict.fromkeys([name, *apps], self.latest)
+
+    def note_app(self, appkey: str) -> None:
+        """Note that rows of this app were inserted."""
+        self.latest += 1
+        self._of_name[appkey] = self.latest
+
+    def note_all(self) -> None:
+        """Note that rows of any app may have been inserted."""
+        self.latest += 1
+        self._of_all = self.latest
+
+    def is_same_since(self, number: int, names: Iterable[str]) -> bool:
+        """Return whether no later change than that one concerns these apps or tables.
+
+        Rows that belong to no app concern all of them.
+        """
+        return self._of_all <= number and all(self._of_name.get(name, 0) <= number for name in names)

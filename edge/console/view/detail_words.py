@@ -1,0 +1,166 @@
+"""The details of timelines, reasons and conditions in the reader's language.
+
+Facts and the answers to programs keep the words with which they were recorded.
+"""
+
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+_CACHED = 4096
+_COUNTED = re.compile(r"(?P<reason>.+): (?P<count>\d+)")
+_ATTRIBUTES = "model|region|carrier|channel|sdk_version|brand|resolution|os_version|app_version"
+_ATTRIBUTE = re.compile(rf"(?P<name>{_ATTRIBUTES}) (?P<value>.+)")
+
+Gettext = Callable[[str], str]
+Words = list[tuple[str, str]]
+"""Regular expressions, and the texts in their place, which name their groups."""
+
+
+class DetailWords:
+    """Translates texts that analytics makes of facts. What matches no expression stays as it is."""
+
+    def __init__(self, gettext: Gettext) -> None:
+        self._whole = _others(_whole_texts(gettext), _whole_texts(str))
+        self._of_parts = [*_compiled(_reworded(gettext)), *_others(_part_texts(gettext), _part_texts(str))]
+        self._names = {
+            name: own for name, own in _attribute_names(gettext).items() if own != _attribute_names(str)[name]
+        }
+        self._part = lru_cache(_CACHED)(self._translated_part)
+
+    def __call__(self, text: str) -> str:
+        """Return the text in the reader's language: as a whole, or else each of its parts, which commas separate."""
+        for expression, words in self._whole:
+            if found := expression.fullmatch(text):
+                inner = found.groupdict()
+                inner |= {"name": self._names.get(inner.get("name", ""), ""), "reason": self(inner.get("reason", ""))}
+                return words % inner
+        return ", ".join(self._part(part) for part in text.split(", "))
+
+    def _translated_part(self, part: str) -> str:
+        for expression, words in self._of_parts:
+            if found := expression.fullmatch(part):
+                return words % found.groupdict()
+        if (attribute := _ATTRIBUTE.fullmatch(part)) and attribute["name"] in self._names:
+            return f"{self._names[attribute['name']]} {attribute['value']}"
+        if counted := _COUNTED.fullmatch(part):
+            return f"{self._part(counted['reason'])}: {counted['count']}"
+        return part
+
+
+def _compiled(words: Words) -> list[tuple[re.Pattern[str], str]]:
+    return [(re.compile(expression), text) for expression, text in words]
+
+
+def _others(words: Words, english: Words) -> list[tuple[re.Pattern[str], str]]:
+    """Return those whose text differs from the English one, which says what the recorded text says."""
+    return _compiled([own for own, other in zip(words, english, strict=True) if own != other])
+
+
+def _attribute_names(gettext: Gettext) -> dict[str, str]:
+    _ = gettext
+    return {
+        "model": _("Model"),
+        "region": _("Region"),
+        "carrier": _("Carrier"),
+        "channel": _("Channel"),
+        "sdk_version": _("SDK version"),
+        "brand": _("Brand"),
+        "resolution": _("Resolution"),
+        "os_version": _("OS version"),
+        "app_version": _("App version"),
+    }
+
+
+def _reworded(gettext: Gettext) -> Words:
+    """Recorded texts for which the console has plainer words in every language."""
+    _ = gettext
+    return [(r"mailbox full", _("more than 100 messages were waiting"))]
+
+
+def _whole_texts(gettext: Gettext) -> Words:
+    """Verdicts about a device, the audience of a push, its conditions, and what a device had."""
+    _ = gettext
+    return [
+        (
+            r"not registered: the event log knows no device with this token",
+            _("not registered: the event log knows no device with this token"),
+        ),
+        (
+            r"the push failed in the device's partition, (?P<number>\d+): (?P<reason>.*)",
+            _("the push failed in the device's partition, %(number)s: %(reason)s"),
+        ),
+        (
+            r"the push was cancelled before it started in the device's partition, (?P<number>\d+)",
+            _("the push was cancelled before it started in the device's partition, %(number)s"),
+        ),
+        (
+            r"the push has not started in the device's partition, (?P<number>\d+)",
+            _("the push has not started in the device's partition, %(number)s"),
+        ),
+        (r"not one of the (?P<count>\d+) targets", _("not one of the %(count)s targets")),
+        (r"registered after the push started, (?P<time>.*)", _("registered after the push started, %(time)s")),
+        (r"removed before the push started: (?P<reason>.*)", _("removed before the push started: %(reason)s")),
+        (
+            r"what the device was like then was replaced in the log before analytics read it",
+            _("what the device was like then was replaced in the log before analytics read it"),
+        ),
+        (
+            r"its record from before lacks (?P<count>\d+) changes, which `audit device` shows as asked",
+            _("its record from before lacks %(count)s changes, which its history shows as asked"),
+        ),
+        (
+            r"though its last record from before matches: it changed as the push started",
+            _("though its last record from before matches: it changed as the push started"),
+        ),
+        (r"everyone", _("all devices")),
+        (rf"(?P<name>{_ATTRIBUTES}) not in (?P<values>.+)", _("%(name)s not in %(values)s")),
+        (rf"(?P<name>{_ATTRIBUTES}) in (?P<values>.+)", _("%(name)s in %(values)s")),
+        (rf"(?P<name>{_ATTRIBUTES}) unknown", _("%(name)s unknown")),
+        (r"opens in (?P<days>\d+) days? (?P<count>[<>=]+ \d+)", _("opens in %(days)s days %(count)s")),
+        (r"(?P<count>\d+) app opens", _("%(count)s app opens")),
+        (r"no tags", _("no tags")),
+        (r"no stags", _("no string tags")),
+        (r"outcomes are kept for (?P<days>\d+) days", _("outcomes are kept for %(days)s days")),
+    ]
+
+
+def _part_texts(gettext: Gettext) -> Words:
+    """Parts of the details of timelines, and reasons."""
+    _ = gettext
+    return [
+        (r"in (?P<count>\d+) of (?P<all>\d+) partitions", _("in %(count)s of %(all)s partitions")),
+        (r"in (?P<count>\d+) partitions? it never starts", _("in %(count)s partitions it never starts")),
+        (r"in (?P<count>\d+) partitions?", _("in %(count)s partitions")),
+        (r"in the device's partition", _("in the device's partition")),
+        (r"until (?P<time>\d{4}-.*)", _("until %(time)s")),
+        (r"due (?P<time>\d{4}-.*)", _("due %(time)s")),
+        (r"through (?P<door>\S+) from (?P<address>\S+)", _("through %(door)s from %(address)s")),
+        (r"through (?P<door>\S+)", _("through %(door)s")),
+        (r"by (?P<writer>\S+)", _("by %(writer)s")),
+        (r"request (?P<id>\S+)", _("request %(id)s")),
+        (r"message (?P<id>\d+)", _("message %(id)s")),
+        (r"push (?P<id>\d+)", _("push %(id)s")),
+        (r"task (?P<id>\S+)", _("task %(id)s")),
+        (r"(?P<count>\d+) devices?", _("%(count)s devices")),
+        (
+            r"the log has the record more than once; it counted once",
+            _("the log has the record more than once; it counted once"),
+        ),
+        (r"(?P<count>\d+) attempts failed", _("%(count)s attempts failed")),
+        (r"the last one with: (?P<error>.*)", _("the last one with: %(error)s")),
+        (r"internal error", _("internal error")),
+        (
+            r"its time to live was over before targeting resolved its audience(?P<cause>.*)",
+            _("its time to live was over before targeting resolved its audience%(cause)s"),
+        ),
+        (r"no alias", _("no alias")),
+        (r"alias (?P<alias>.+)", _("alias %(alias)s")),
+        (r"unregistered", _("unregistered")),
+        (r"idle", _("silent for too long")),
+        (r"unacknowledged", _("acknowledged nothing")),
+        (r"slow", _("took in too little")),
+        (r"gone", _("did not answer")),
+        (r"replaced", _("replaced by another connection")),
+        (r"draining", _("the gateway stopped")),
+    ]

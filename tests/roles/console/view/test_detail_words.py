@@ -1,0 +1,33 @@
+"""Details of timelines, reasons and conditions in the reader's language."""
+
+import pytest
+
+from edge.console.view.languages import Languages
+
+
+@pytest.mark.parametrize(
+    ("recorded", "chinese"),
+    [
+        ("message 7, mailbox full", "消息 7, 等待的消息超过 100 条"),
+        ("mailbox full: 12, BadDeviceToken: 3", "等待的消息超过 100 条: 12, BadDeviceToken: 3"),
+        ("in 3 of 32 partitions", "在 32 个分区中的 3 个"),
+        ("in 1 partition, until 2026-11-23 10:00:00 CST", "在 1 个分区, 至 2026-11-23 10:00:00 CST"),
+        ("through v2 from 10.0.0.1, request 4f2a", "通过 v2，来自 10.0.0.1, 请求 4f2a"),
+        ("region not in [北京市, 上海市]", "地区 不属于 [北京市, 上海市]"),
+        (
+            "the push failed in the device's partition, 3: 4 attempts failed, the last one with: no answer",
+            "推送在该设备的分区 3 中失败：尝试 4 次均失败, 最后一次：no answer",
+        ),
+        ("alias 100% wool", "别名 100% wool"),
+        ("what a newer version says: 3", "what a newer version says: 3"),
+        ("", ""),
+    ],
+)
+def test_recorded_words_are_translated_and_others_stay(recorded: str, chinese: str) -> None:
+    assert Languages().chosen("zh", "").detail(recorded) == chinese
+
+
+def test_in_english_a_text_stays_as_it_was_recorded_but_for_plainer_words() -> None:
+    detail = Languages().chosen("en", "").detail
+    assert detail("in 1 partition, until 2026-11-23 10:00:00 CST") == "in 1 partition, until 2026-11-23 10:00:00 CST"
+    assert detail("message 7, mailbox full") == "message 7, more than 100 messages were waiting"
