@@ -31,6 +31,7 @@ from services.runtime.projection.health import Health
 from services.runtime.rpc.caller import Instance
 from services.runtime.rpc.clock_sync import ClockServicer, ClockSync
 from services.runtime.rpc.listener import RpcListener
+from services.runtime.rpc.server import Streams
 from services.runtime.rpc.server import serve as serve_rpc
 from services.runtime.status.announcer import Announcer, process_id, to_log
 from services.runtime.status.own_status import OwnStatus
@@ -74,11 +75,12 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
         if definition.name in DEFAULT_ADDRESSES:
             address = own_address(definition.name, settings, env)
             instance = Instance(definition.name, settings.shard, settings.shards)
-            server = serve_rpc([address], settings.tls(), permissions=PERMISSIONS, instance=instance)
+            streams = Streams()
+            server = serve_rpc([address], settings.tls(), permissions=PERMISSIONS, instance=instance, streams=streams)
             for add_to in built.servicers:
                 add_to(server)
             add_ClockServiceServicer_to_server(ClockServicer(clock), server)
-            listeners = [RpcListener(f"{definition.name} calls", server)]
+            listeners = [RpcListener(f"{definition.name} calls", server, streams)]
         sync = ClockSync(clock, peers.channels, f"{definition.name}-{settings.shard}")
         own = OwnStatus([built.reported(settings)], clock.now_ms(), lambda: operations.stage, health.problems)
         process = process_id()

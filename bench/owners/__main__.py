@@ -5,9 +5,10 @@
 Starts a Kafka broker and one process for each role, and a second one of each role with standbys. For each of these
 roles a client makes requests that the role has to answer, one after the other: lists of timed messages (scheduling); a
 device's new tag, and a push by that tag until the device shows it (targeting); a new device, and a push to an alias
-that a device has set just before (registry). Meanwhile the owner is ended `changes` times in each way, and started
-again as the standby. The floor is the same client in as many periods of five seconds without a change. `median` and
-`longest` are those of the longest request of each period, or beside each change.
+that a device has set just before (registry); a push to one device until it shows it, and a push to all devices with its
+cancel (delivery, in which `waiting` messages wait for devices that are not connected). Meanwhile the owner is ended
+`changes` times in each way, and started again as the standby. The floor is the same client in as many periods of five
+seconds without a change. `median` and `longest` are those of the longest request of each period, or beside each change.
 """
 
 import argparse
@@ -34,6 +35,7 @@ _QUIET_S = 5.0
 _ANSWERED_AFTER = 20
 """Requests that are answered after a change, before the process is started again."""
 
+_LIST = 1000
 _NEEDED = ("registry", "targeting", "scheduling", "delivery", "gateway", "edge")
 Use = Callable[[], Awaitable[None]]
 
@@ -55,6 +57,7 @@ class Client:
     def __init__(self, installation: Installation, app: AppCredentials) -> None:
         self._app = app
         self._server = AppServer(installation.v2_url)
+        self._legacy = AppServer(installation.android_url)
         self._gateway_url = installation.gateway_url
         self._device = VirtualDevice(installation.gateway_url, app.appkey)
         self._number = 0
@@ -85,24 +88,54 @@ class Client:
         assert answer["type"] == "ok", answer
         await self._push({"userScope": 4, "alias": [self._tag]})
 
+    async def push_to_device(self) -> None:
+        self._number += 1
+        await self._push({"userScope": 5, "token": {"android": [self._device.token]}})
+
+    async def cancel(self) -> None:
+        self._number += 1
+        answer = await self._push({"userScope": 1})
+        cancel = {"appkey": self._app.appkey, "msgid": answer["id"]}
+        answer = await self._legacy.call("DELETE", "/push", cancel, self._app.secret_key)
+        assert answer["result"] == 0, answer
+
+    async def fill(self, waiting: int) -> None:
+        """Let so many messages wait for devices that are not connected."""
+        tokens = []
+        for _ in range(min(_LIST, waiting)):
+            device = VirtualDevice(self._gateway_url, self._app.appkey)
+            await device.connect()
+            tokens.append(device.token)
+            await device.close()
+        for _ in range(waiting // _LIST):
+            self._number += 1
+            answer = await self._server.push(
+                self._body({"userScope": 5, "token": {"android": tokens}}), self._app.secret_key
+            )
+            assert answer["result"] == 0, answer
+
     async def push_by_tag(self) -> None:
         await self.set_tag()
         await self._push({"userScope": 6, "stag": [[self._tag]]})
 
-    async def _push(self, target: dict[str, Any]) -> None:
-        body = {
-            "sendTo": {"appkey": {"android": self._app.appkey}, **target},
-            "msgStyle": {"basic": {"content": self._tag, "is_notif": 1}, "android": {"title": "T", "sound": True}},
-            "option": {"period": 600},
-        }
-        answer = await self._server.push(body, self._app.secret_key)
+    async def _push(self, target: dict[str, Any]) -> dict[str, Any]:
+        answer = await self._server.push(self._body(target), self._app.secret_key)
         assert answer["result"] == 0, answer
         async with asyncio.timeout(30):
             while (await self._device.events.get()).get("content") != self._tag:
                 pass
+        return answer
+
+    def _body(self, target: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "sendTo": {"appkey": {"android": self._app.appkey}, **target},
+            "msgStyle": {"basic": {"content": self._tag, "is_notif": 1}, "android": {"title": "T", "sound": True}},
+            "option": {"period": 86400},
+        }
 
     async def close(self) -> None:
         await self._device.close()
+        await self._legacy.close()
         await self._server.close()
 
     @property
@@ -165,14 +198,26 @@ async def measured(installation: Installation, role: str, request: str, use: Use
     return rows
 
 
-async def measure_roles(installation: Installation, app: AppCredentials, changes: int) -> list[Row]:
+async def measure_roles(
+    installation: Installation, app: AppCredentials, changes: int, waiting: int, only: str | None
+) -> list[Row]:
     client = Client(installation, app)
     await client.begin()
-    rows = await measured(installation, "scheduling", "list of tasks", client.list_tasks, changes)
-    rows += await measured(installation, "targeting", "new tag", client.set_tag, changes)
-    rows += await measured(installation, "targeting", "push by tag", client.push_by_tag, changes)
-    rows += await measured(installation, "registry", "new device", client.register, changes)
-    rows += await measured(installation, "registry", "push to an alias", client.push_to_alias, changes)
+    uses: list[tuple[str, str, Use]] = [
+        ("scheduling", "list of tasks", client.list_tasks),
+        ("targeting", "new tag", client.set_tag),
+        ("targeting", "push by tag", client.push_by_tag),
+        ("registry", "new device", client.register),
+        ("registry", "push to an alias", client.push_to_alias),
+        ("delivery", "push to a device", client.push_to_device),
+        ("delivery", "push to all, and its cancel", client.cancel),
+    ]
+    rows: list[Row] = []
+    for role, request, use in uses:
+        if only in (None, role):
+            if role == "delivery" and not any(row.role == role for row in rows):
+                await client.fill(waiting)
+            rows += await measured(installation, role, request, use, changes)
     await client.close()
     return rows
 
@@ -198,10 +243,12 @@ def shown(rows: list[Row]) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--changes", type=int, default=5, help="how often the owner is ended in each way")
+    parser.add_argument("--waiting", type=int, default=100_000, help="messages that wait in delivery")
+    parser.add_argument("--role", help="measure the requests of this role alone")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory, started(Path(directory)) as installation:
         app = installation.create_app()
-        rows = asyncio.run(measure_roles(installation, app, options.changes))
+        rows = asyncio.run(measure_roles(installation, app, options.changes, options.waiting, options.role))
     Console(width=100).print(shown(rows))
     sys.exit(any(row.failed for row in rows))
 

@@ -19,6 +19,7 @@ from services.gateway.connections import ConnectionTable, Session
 from services.gateway.pushes.resumption import PushResumption
 from services.gateway.pushes.sender import PushSender
 from services.gateway.uplink import UnreportedQueue, Uplink
+from services.runtime.ownership.directory import OwnerOfShard
 from services.runtime.process.clock import SystemClock
 from services.runtime.rpc.channel import connect
 from testkit.services import running_services
@@ -100,7 +101,15 @@ async def run(address: str, devices: int, frames_per_s: int) -> None:
     clock, apps, delivery = SystemClock(), OneApp(), connect(address)
     pushes = PushSender(table, clock.now_ms, Random(1), apps.is_paused)
     resumption = PushResumption(cast(AppDirectory, apps), pushes, delivery, clock)
-    uplink = Uplink(delivery, "bench", queue, lambda: list(table.sessions(0, 1)), pushes.handle, Random(1))
+    uplink = Uplink(
+        delivery,
+        OwnerOfShard(None, "delivery", 0),
+        "bench",
+        queue,
+        lambda: list(table.sessions(0, 1)),
+        pushes.handle,
+        Random(1),
+    )
     arguments = (asyncio.get_running_loop(), apps, sockets, queue)
     threading.Thread(target=answer_lines, args=arguments, daemon=True).start()
     async with running_services([resumption, uplink]):

@@ -48,7 +48,7 @@ class InstanceStatus(NamedTuple):
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(as_json: bool) -> None:
-    """Show which processes own the shards of registry, targeting and scheduling, and which ones stand by.
+    """Show which processes own the shards of registry, targeting, scheduling and delivery, and which ones stand by.
 
     It reads the event log (CARILLON_KAFKA_BOOTSTRAP), where the processes say twice a second that they are alive. From
     elsewhere the console's overview shows the same to administrators of the installation; an API token is of one team.

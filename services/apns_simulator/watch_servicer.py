@@ -1,7 +1,7 @@
 """gRPC service that streams the pushes accepted by the simulator to virtual iOS devices."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -22,10 +22,12 @@ class AcceptedPushes(Protocol):
 
 
 class VirtualPhonesServicer(VirtualPhonesServiceServicer):
-    """`pushes` is None where pushes go to Apple; Watch is then a ConflictError."""
+    """`pushes` is None where pushes go to Apple; Watch is then a ConflictError. `check` raises UnavailableError where
+    another process answers."""
 
-    def __init__(self, pushes: AcceptedPushes | None) -> None:
+    def __init__(self, pushes: AcceptedPushes | None, check: Callable[[], None] = lambda: None) -> None:
         self._pushes = pushes
+        self._check = check
 
     async def Watch(self, requests: AsyncIterator[WatchRequest], context: Context) -> AsyncIterator[WatchResponse]:
         request = await anext(requests, None)
@@ -33,6 +35,7 @@ class VirtualPhonesServicer(VirtualPhonesServiceServicer):
             raise ConflictError("pushes go where CARILLON_APNS_URL says, so virtual iOS devices get none; unset it")
         if request is None or not 1 <= len(request.tokens) <= MAX_WATCHED:
             raise InputError(f"tokens must be a list of 1 to {MAX_WATCHED}")
+        self._check()
         with self._pushes.watching(request.tokens) as queue:
             yield WatchResponse()
             while True:

@@ -57,8 +57,11 @@ class EventWriter:
     which `announcements` and `begin` start.
     """
 
-    def __init__(self, log: Log, state: DeliveryState, clock: Clock) -> None:
-        self.offsets: dict[Partition, int] = {}
+    def __init__(
+        self, log: Log, state: DeliveryState, clock: Clock, offsets: dict[Partition, int] | None = None
+    ) -> None:
+        """`offsets`: those that the state has reached, which this object advances; None: they are given to `begin`."""
+        self.offsets = {} if offsets is None else offsets
         self._log = log
         self._state = state
         self._clock = clock

@@ -1,5 +1,6 @@
 """Wiring of the delivery role."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from protos.delivery.v1.delivery_pb2_grpc import (
@@ -23,18 +24,24 @@ from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.projection import PushProjection
 from services.delivery.server import CapacityServicer, DeliveryServicer
 from services.delivery.settings import ROLE_NAME, DeliverySettings
+from services.delivery.snapshots import Snapshots
+from services.delivery.standby import Standby
 from services.delivery.starting.starter import PushStarter
 from services.delivery.starting.waiting_bytes import WaitingBytes
-from services.delivery.store import DeliveryStore, Snapshots
+from services.delivery.store import DeliveryStore
+from services.delivery.tenure import DeliveryTenure
 from services.domain.apns.credentials import ApnsCredentials, CredentialsCache, Environment
 from services.domain.audiences.bitmaps import AudienceBitmapResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
-from services.runtime.log.port import Log
+from services.domain.topics import PUSH_COMMANDS
+from services.runtime.log.port import Log, Partition
 from services.runtime.log.topics import owned
+from services.runtime.ownership.owned_services import OwnedServices
+from services.runtime.process.runner import Service
 from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.positions import PositionsServicer
+from services.runtime.projection.positions import AppliedPositions, PositionsServicer
 from services.runtime.rpc.server import Server
 
 
@@ -45,11 +52,16 @@ def open_state(settings: DeliverySettings, directory: Path, log: Log) -> Deliver
 
 
 def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
-    """Wire the role. Its services start in order: restore the state, record outcomes, send to iOS,
-    start pushes, follow commands."""
+    """Wire the role. Its services start in order: restore the state and stand by; then, as the owner of the partitions,
+    record outcomes, send to iOS, start pushes, follow commands."""
+    membership = context.membership
     store = open_state(settings, settings.state_dir(ROLE_NAME), context.log)
     log, clock, peers, state = context.log, context.clock, context.peers, store.state
-    events = EventWriter(log, state, clock)
+    events = EventWriter(log, state, clock, store.reached)
+    applied = AppliedPositions([Partition(PUSH_COMMANDS.name, 0)])
+    dead_letters = _dead_letters(settings)
+    standby = Standby(store, events, log, dead_letters, applied)
+    tenure = DeliveryTenure(store, events, standby, log, membership)
     recorder = OutcomeRecorder(events)
     fanout = Fanout(state, Presence(), recorder, context.apps, clock, settings.shards)
     simulator = ApnsSimulator(clock)
@@ -66,28 +78,32 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     )
     waiting = WaitingBytes()
     starter = PushStarter(state, events, AudienceBitmapResolver(peers), fanout, ios, recorder, waiting, clock)
-    pushes = PushProjection(log, events, state, starter, waiting, clock, _dead_letters(settings))
-    snapshots = Snapshots(store, events, log, clock, settings.snapshot_s)
-    reports = ReportIntake(state, fanout, recorder, lambda: snapshots.restored_offset)
-    servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, starter.has_resumed)
-    phones = VirtualPhonesServicer(None if settings.apns_url else simulator)
-    positions = PositionsServicer(pushes.applied, context.apps.applied)
+    pushes = PushProjection(log, events, state, starter, waiting, clock, dead_letters, applied)
+    reports = ReportIntake(state, fanout, recorder, lambda: tenure.restored_offset)
+    servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, tenure, starter.has_resumed)
+    phones = VirtualPhonesServicer(None if settings.apns_url else simulator, tenure.check)
+    positions = PositionsServicer(applied, context.apps.applied, check=tenure.check)
+    as_owner: Sequence[Service] = [
+        *([] if settings.apns_url else [simulator]),
+        recorder,
+        ios,
+        starter,
+        pushes,
+        Resumption(context.apps, fanout, clock),
+        ExpirySweeper(state, fanout, starter, events, clock),
+    ]
     return BuiltRole(
         ROLE_NAME,
         services=[
-            *([] if settings.apns_url else [simulator]),
-            snapshots,
-            recorder,
-            ios,
-            starter,
-            pushes,
-            Resumption(context.apps, fanout, clock),
-            ExpirySweeper(state, fanout, starter, events, clock),
+            *([membership] if membership else []),
+            Snapshots(store, events, clock, settings.snapshot_s),
+            tenure,
+            *([OwnedServices("delivery as owner", tenure.tenure, as_owner)] if membership else as_owner),
         ],
         servicers=[
             lambda server: _add_own(servicer, phones, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),
-            lambda server: add_CapacityServiceServicer_to_server(CapacityServicer(waiting), server),
+            lambda server: add_CapacityServiceServicer_to_server(CapacityServicer(waiting, tenure), server),
         ],
         followers=[pushes.followed],
     )

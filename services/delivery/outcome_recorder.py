@@ -5,6 +5,7 @@ a second, and an outcome that comes alone is still written after 5 ms.
 """
 
 import asyncio
+import contextlib
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from services.delivery.state.sent_messages import REPORTED_KINDS
 from services.domain.topics import DELIVERIES
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.metrics import OUTCOMES
+from services.runtime.projection.fencing import SupersededError
 
 MAX_ROWS = 500_000
 """Number of queued outcomes from which callers have to wait for capacity."""
@@ -146,7 +148,8 @@ class OutcomeRecorder:
                 earliest = loop.time() + _INTERVAL_S
                 await self.flush()
         finally:
-            await self.flush()
+            with contextlib.suppress(SupersededError):  # gateways hand in again what was not confirmed
+                await self.flush()
 
     async def flush(self) -> None:
         """Write everything queued so far and apply it to the state; a cancelled caller does not cancel the write."""

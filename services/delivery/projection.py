@@ -45,9 +45,10 @@ class PushProjection:
         waiting_bytes: WaitingBytes,
         clock: Clock,
         dead_letters: DeadLetters,
+        applied: AppliedPositions,
     ) -> None:
-        self.applied = AppliedPositions()
-        self.applied.advance({_COMMANDS: 0})
+        """`applied`: advanced by this object, and before its start by what folds the log."""
+        self.applied = applied
         self._log = log
         self._events = events
         self._state = state

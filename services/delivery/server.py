@@ -18,6 +18,7 @@ from services.delivery.android.reports import ReportBatches, ReportIntake
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.starting.waiting_bytes import WaitingBytes
 from services.delivery.state.delivery_state import DeliveryState
+from services.delivery.tenure import DeliveryTenure
 from services.domain.apps import AppDirectory
 from services.runtime.errors import NotFoundError
 from services.runtime.process.clock import Clock
@@ -26,7 +27,8 @@ from services.runtime.rpc.server import Context
 
 
 class DeliveryServicer(DeliveryServiceServicer):
-    """Serves gateways and the edge; calls wait until the state is `restored` and left pushes have started."""
+    """Serves gateways and the edge as the owner of the partitions; calls wait while this process takes over, and until
+    left pushes have started (`has_resumed`)."""
 
     def __init__(
         self,
@@ -36,7 +38,8 @@ class DeliveryServicer(DeliveryServiceServicer):
         recorder: OutcomeRecorder,
         apps: AppDirectory,
         clock: Clock,
-        restored: asyncio.Event,
+        tenure: DeliveryTenure,
+        has_resumed: asyncio.Event,
     ) -> None:
         self._state = state
         self._fanout = fanout
@@ -44,10 +47,12 @@ class DeliveryServicer(DeliveryServiceServicer):
         self._recorder = recorder
         self._apps = apps
         self._clock = clock
-        self._restored = restored
+        self._tenure = tenure
+        self._has_resumed = has_resumed
 
     async def Attach(self, requests: AsyncIterator[AttachRequest], context: Context) -> AsyncIterator[AttachResponse]:
-        await self._restored.wait()
+        await self._tenure.wait()
+        await self._has_resumed.wait()
         stream = GatewayStream(self._apps.is_paused, self._fanout.has_new_capacity.set)
         batches = ReportBatches()
         parts = [
@@ -68,7 +73,9 @@ class DeliveryServicer(DeliveryServiceServicer):
             self._fanout.remove_gateway(stream)
 
     async def GetBroadcast(self, request: GetBroadcastRequest, context: Context) -> GetBroadcastResponse:
-        await self._restored.wait()
+        await self._tenure.wait()
+        await self._has_resumed.wait()
+        self._tenure.check()
         found = self._state.broadcasts.unexpired(request.msgid, request.appkey, self._clock.now_ms())
         if found is None:
             raise NotFoundError("the app has no such broadcast that has not expired")
@@ -101,8 +108,10 @@ class DeliveryServicer(DeliveryServiceServicer):
 class CapacityServicer(CapacityServiceServicer):
     """Tells whether an app has capacity among the pushes that wait to be started."""
 
-    def __init__(self, waiting_bytes: WaitingBytes) -> None:
+    def __init__(self, waiting_bytes: WaitingBytes, tenure: DeliveryTenure) -> None:
         self._waiting_bytes = waiting_bytes
+        self._tenure = tenure
 
     async def HasCapacity(self, request: HasCapacityRequest, context: Context) -> HasCapacityResponse:
+        self._tenure.check()
         return HasCapacityResponse(has_capacity=self._waiting_bytes.has_capacity(request.appkey))

@@ -14,7 +14,7 @@ DEFAULT_ADDRESSES = {
 }
 """Default addresses of the roles that others call; CARILLON_<ROLE>_ADDR overrides them."""
 
-ROLES_WITH_STANDBYS = frozenset({"registry", "scheduling", "targeting"})
+ROLES_WITH_STANDBYS = frozenset({"registry", "scheduling", "targeting", "delivery"})
 """Roles of which several processes may have the same shard: one owns it, the others stand by."""
 
 _REGISTRY = "/protos.registry.v1.RegistryService"

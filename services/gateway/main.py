@@ -25,6 +25,7 @@ from services.gateway.session_writer import SessionWriter
 from services.gateway.settings import ROLE_NAME, GatewaySettings
 from services.gateway.sweeper import RevocationSweeper, Sweeper
 from services.gateway.uplink import UnreportedQueue, Uplink
+from services.runtime.ownership.directory import OwnerOfShard
 from services.runtime.process.host_metrics import export_expiry
 from services.runtime.process.metrics import CONNECTIONS_MAX
 from services.runtime.process.runner import Service
@@ -83,6 +84,7 @@ def wire(
     def uplink(instance: int) -> Uplink:
         return Uplink(
             deliveries[instance],
+            OwnerOfShard(context.peers.directory, "delivery", instance),
             name,
             queues[instance],
             lambda: list(connections.sessions(instance, len(deliveries))),

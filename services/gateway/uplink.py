@@ -1,10 +1,11 @@
 """The streams to delivery: connections and devices' reports go up, pushes come down.
 
-Each delivery instance has one stream. A stream that breaks is opened again; the gateway then repeats the reports that
-the log may not have, and announces all connections anew.
+Each shard of delivery has one stream, to its owner. A stream that breaks is opened again, to the next owner as soon as
+the log tells of it; the gateway then repeats the reports that the log may not have, and announces all connections anew.
 """
 
 import asyncio
+import contextlib
 from array import array
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,6 +18,7 @@ from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from services.gateway.connections import Session
 from services.gateway.session_writer import Confirm
 from services.runtime.errors import CarillonError, PermissionDeniedError
+from services.runtime.ownership.directory import OwnerOfShard
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REPORTS
@@ -38,13 +40,14 @@ ResponseHandler = Callable[[AttachResponse], Awaitable[None]]
 
 
 class Uplink:
-    """Service: the stream to one delivery instance. `current` returns the sessions that belong to that instance."""
+    """Service: the stream to the owner of one shard of delivery. `current` returns the sessions of the shard."""
 
     name = "gateway-uplink"
 
     def __init__(
         self,
         channel: Channel,
+        owner: OwnerOfShard,
         gateway: str,
         queue: "UnreportedQueue",
         current: Callable[[], list[Session]],
@@ -52,6 +55,7 @@ class Uplink:
         random: Random,
     ) -> None:
         self._stub = DeliveryServiceStub(channel)
+        self._owner = owner
         self._gateway = gateway
         self._queue = queue
         self._current = current
@@ -79,6 +83,7 @@ class Uplink:
         failures = 0
         while not self._stopping:
             self._attempt += 1
+            owner = self._owner.id
             try:
                 async for response in self._stub.Attach(self._requests(self._attempt)):
                     failures = 0
@@ -89,8 +94,14 @@ class Uplink:
             except CarillonError as error:
                 logger.warning("the stream to delivery broke", error=str(error))
             if not self._stopping:
-                await asyncio.sleep(min(_BACKOFF_S * 2**failures, _MAX_BACKOFF_S) * self._random.uniform(0.5, 1))
+                await self._back_off(failures, owner)
                 failures = min(failures + 1, 10)
+
+    async def _back_off(self, failures: int, owner: str | None) -> None:
+        """Wait after an attempt at this owner, until there is another one at most."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(_BACKOFF_S * 2**failures, _MAX_BACKOFF_S) * self._random.uniform(0.5, 1)):
+                await self._owner.wait_other(owner)
 
     async def _requests(self, attempt: int) -> AsyncIterator[AttachRequest]:
         """Yield the requests of one stream until a later attempt begins, or at the stop until all are in the log."""

@@ -17,7 +17,8 @@ from services.delivery.main import ROLE, build, open_state
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.settings import DeliverySettings
 from services.delivery.starting.starter import PushStarter
-from services.delivery.store import SNAPSHOT, DeliveryStore, Snapshots
+from services.delivery.store import SNAPSHOT, DeliveryStore
+from services.delivery.tenure import DeliveryTenure
 from services.domain.apps import AppDirectory
 from services.domain.ids import event_id
 from services.domain.master_key import MasterKey
@@ -118,10 +119,10 @@ class DeliveryHarness:
     # --- parts of the running role
 
     def store(self) -> DeliveryStore:
-        return self._snapshots._store
+        return self._tenure._store
 
     def events(self) -> EventWriter:
-        return self._snapshots._events
+        return self._tenure._events
 
     def recorder(self) -> OutcomeRecorder:
         return next(service for service in self.role.services if isinstance(service, OutcomeRecorder))
@@ -130,8 +131,8 @@ class DeliveryHarness:
         return next(service for service in self.role.services if isinstance(service, PushStarter))
 
     @property
-    def _snapshots(self) -> Snapshots:
-        return next(service for service in self.role.services if isinstance(service, Snapshots))
+    def _tenure(self) -> DeliveryTenure:
+        return next(service for service in self.role.services if isinstance(service, DeliveryTenure))
 
     # --- the snapshot file
 

@@ -153,7 +153,7 @@ async def test_a_new_machine_starts_from_the_copy_of_a_state(
         await device.close()
 
 
-@pytest.mark.parametrize("role", ["scheduling", "targeting", "registry"])
+@pytest.mark.parametrize("role", ["scheduling", "targeting", "registry", "delivery"])
 async def test_nobody_notices_that_a_role_with_a_standby_is_restarted_or_killed(
     carillon: Installation, app: AppCredentials, server: AppServer, role: str
 ) -> None:
@@ -161,6 +161,7 @@ async def test_nobody_notices_that_a_role_with_a_standby_is_restarted_or_killed(
     first, standby = f"{role}-0", f"{role}-standby"
     await asyncio.to_thread(carillon.start, standby)
     (device,) = await devices_of(carillon, app, 1)
+    legacy = AppServer(carillon.android_url)
     sent: list[str] = []
     seen: list[str] = []
     is_over = asyncio.Event()
@@ -188,8 +189,20 @@ async def test_nobody_notices_that_a_role_with_a_standby_is_restarted_or_killed(
         assert (await server.push(message(app, 4, sent[-1], alias=[sent[-1]]), app.secret_key))["result"] == 0
         seen.append((await shown(device))["content"])
 
+    async def use_delivery() -> None:
+        """Push to all devices and cancel that push, which delivery has to know by then."""
+        pushed = await server.push(message(app, 1, sent[-1]), app.secret_key)
+        seen.append((await shown(device))["content"])
+        cancel = {"appkey": app.appkey, "msgid": pushed["id"]}
+        assert (await legacy.call("DELETE", "/push", cancel, app.secret_key))["result"] == 0
+
     async def use() -> None:
-        uses = {"scheduling": use_scheduling, "targeting": use_targeting, "registry": use_registry}
+        uses = {
+            "scheduling": use_scheduling,
+            "targeting": use_targeting,
+            "registry": use_registry,
+            "delivery": use_delivery,
+        }
         while not is_over.is_set():
             sent.append(f"message {len(sent)}")
             await uses[role]()
@@ -219,6 +232,7 @@ async def test_nobody_notices_that_a_role_with_a_standby_is_restarted_or_killed(
     seen += [(await shown(device))["content"] for _ in sent[len(seen) :]]
     assert sorted(seen) == sorted(sent)
     await device.close()
+    await legacy.close()
     await asyncio.to_thread(carillon.stop, standby)
 
 

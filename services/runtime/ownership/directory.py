@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 
 from protos.runtime.v1.instances_pb2 import InstanceFact
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition
-from services.runtime.ownership.instances import Instances
+from services.runtime.ownership.instances import Instance, Instances
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
 
@@ -36,8 +36,11 @@ class InstanceDirectory:
 
     def address(self, role: str, shard: int) -> str | None:
         """Return where the owner of the shard takes calls; None where no owner is known."""
-        owner = self.instances.owner(role, shard)
+        owner = self.owner(role, shard)
         return owner.alive.address if owner else None
+
+    def owner(self, role: str, shard: int) -> Instance | None:
+        return self.instances.owner(role, shard)
 
     async def run(self, log: Log, on_start: Callable[[], None] = lambda: None) -> None:
         """Follow the log until cancelled; call `on_start` once the reader is open."""
@@ -55,7 +58,35 @@ class InstanceDirectory:
                         continue
                     self.instances.apply(fact)
                     self._on_record(fact, record.offset)
-                self._changed.set()
-                self._changed = asyncio.Event()
+                self.note_change()
         finally:
             await reader.close()
+
+    def note_change(self) -> None:
+        """Wake those that wait for the next record: `instances` has been changed."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class OwnerOfShard:
+    """The owner of one shard, as a directory tells of it. Without a directory it is never known and never changes."""
+
+    def __init__(self, directory: InstanceDirectory | None, role: str, shard: int) -> None:
+        self._directory = directory
+        self._role = role
+        self._shard = shard
+
+    @property
+    def id(self) -> str | None:
+        """The id of the instance that owns the shard; None where no owner is known."""
+        owner = self._directory.owner(self._role, self._shard) if self._directory else None
+        return owner.id if owner else None
+
+    async def wait_other(self, known: str | None) -> None:
+        """Return once an owner is known that is not the instance of this id."""
+        while self._directory is not None:
+            change = self._directory.change
+            if self.id not in (None, known):
+                return
+            await change.wait()
+        await asyncio.Event().wait()

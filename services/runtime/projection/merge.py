@@ -1,18 +1,26 @@
-"""Reading partitions merged by the records' times, in bounded memory, so that causes come before their effects."""
+"""Reading partitions so that causes come before their effects: merged by the records' times, or as records come."""
 
 import heapq
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from services.runtime.log.decoding import decode
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record
+from services.runtime.log.topics import Topics
 from services.runtime.process.retries import retry_until_available
 
 _READ_RECORDS = 200
 _BATCH_RECORDS = 1000
+
+
+class DecodedRecord(NamedTuple):
+    """A record and its envelope, None where it cannot be decoded."""
+
+    record: Record
+    message: Any
 
 
 class TimedRecord(NamedTuple):
@@ -132,3 +140,52 @@ class _PartitionCursor:
             return TimedRecord(record, None, self._time_ms)
         self._time_ms = max(self._time_ms, message.meta.time_ms)
         return TimedRecord(record, message, self._time_ms)
+
+
+class CausalOrder:
+    """Puts records in order as they are read: each behind the cause that its meta names, partitions in their order.
+
+    A record waits while its cause has not been read; `held_bytes` is the size of those that wait. Causes that lie
+    before the `starts` are known, and so are those in other partitions.
+    """
+
+    def __init__(self, topics: Topics, starts: Mapping[Partition, int]) -> None:
+        self.held_bytes = 0
+        self._topics = topics
+        self._next = dict(starts)
+        self._held: dict[Partition, deque[DecodedRecord]] = {partition: deque() for partition in starts}
+
+    def put(self, records: Iterable[Record]) -> list[DecodedRecord]:
+        """Return what is due: of these records, and of earlier ones that waited for them."""
+        for record in records:
+            try:
+                message = decode(self._topics, record)
+            except DecodeError:
+                message = None
+            self._held[Partition(record.topic, record.partition)].append(DecodedRecord(record, message))
+            self.held_bytes += len(record.value)
+        due: list[DecodedRecord] = []
+        before = -1
+        while before < len(due):
+            before = len(due)
+            for held in self._held.values():
+                while held and self._is_due(held[0]):
+                    due.append(self._taken(held))
+        return due
+
+    def rest(self) -> list[DecodedRecord]:
+        """Return the records that wait for causes which the log does not hold."""
+        return [self._taken(held) for held in self._held.values() for _ in range(len(held))]
+
+    def _is_due(self, decoded: DecodedRecord) -> bool:
+        if decoded.message is None:
+            return True
+        cause = decoded.message.meta.cause
+        return bool(cause.offset < self._next.get(Partition(cause.topic, cause.partition), cause.offset + 1))
+
+    def _taken(self, held: deque[DecodedRecord]) -> DecodedRecord:
+        decoded = held.popleft()
+        record = decoded.record
+        self.held_bytes -= len(record.value)
+        self._next[Partition(record.topic, record.partition)] = record.offset + 1
+        return decoded

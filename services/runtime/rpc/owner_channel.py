@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from typing import Any, cast
 
 from services.runtime.errors import NotOwnerError, UnavailableError
-from services.runtime.ownership.directory import InstanceDirectory
+from services.runtime.ownership.directory import InstanceDirectory, OwnerOfShard
+from services.runtime.process import background
 from services.runtime.rpc.channel import Channel
 from services.runtime.rpc.limits import DEADLINE_S
 
@@ -20,7 +21,8 @@ SUCCESSION_S = 5.0
 class OwnerChannel:
     """A channel for generated stubs. An attempt that is answered with UnavailableError is repeated at the present owner
     for SUCCESSION_S, within the deadline of the call. So a call may be carried out twice: it must be a query, or do no
-    harm when it is repeated. There are no streams.
+    harm when it is repeated. A stream is not repeated: it ends with NotOwnerError once the log tells of another owner,
+    because a former one that is paused would leave it open.
 
     A call of one of the `hazardous` methods is repeated only where it cannot have been carried out. It is begun on a
     connection that is there, so nothing was sent before, and after that only NotOwnerError says so: any other error may
@@ -75,6 +77,18 @@ class OwnerChannel:
 
         return call
 
+    def stream_stream(self, method: str, *arguments: Any, **options: Any) -> Callable[..., AsyncIterator[Any]]:
+        async def call(requests: AsyncIterator[Any], **call_options: Any) -> AsyncIterator[Any]:
+            owner = OwnerOfShard(self._directory, self._role, self._shard)
+            change = _OwnerChange(owner, owner.id)
+            begin = self._current().stream_stream(method, *arguments, **options)
+            begun = cast(AsyncGenerator[Any, None], begin(requests, **call_options))
+            async with contextlib.aclosing(change.ended(begun)) as responses:
+                async for response in responses:
+                    yield response
+
+        return call
+
     async def close(self, grace: float | None = None) -> None:
         await asyncio.gather(*(channel.close(grace) for channel in self._channels.values()))
 
@@ -84,6 +98,45 @@ class OwnerChannel:
         if channel is None:
             channel = self._channels[address] = self._connect(address)
         return channel
+
+
+class _OwnerChange:
+    """Ends a stream to the owner of this id once another owner is known. A wait for a response costs no task."""
+
+    def __init__(self, owner: OwnerOfShard, known: str | None) -> None:
+        self._owner = owner
+        self._known = known
+        self._has_changed = False
+        self._waiting = asyncio.timeout(None)
+
+    async def ended(self, responses: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+        """Yield the responses. NotOwnerError: there is another owner."""
+        watching = background.start("owner of a stream", self._watch())
+        try:
+            async with contextlib.aclosing(responses):
+                while True:
+                    try:
+                        yield await self._next(responses)
+                    except StopAsyncIteration:
+                        return
+        finally:
+            watching.cancel()
+
+    async def _next(self, responses: AsyncGenerator[Any, None]) -> Any:
+        self._waiting = asyncio.timeout(0 if self._has_changed else None)
+        try:
+            async with self._waiting:
+                return await anext(responses)
+        except TimeoutError:
+            if not self._waiting.expired():
+                raise
+            raise NotOwnerError("another process owns the shard by now") from None
+
+    async def _watch(self) -> None:
+        await self._owner.wait_other(self._known)
+        self._has_changed = True
+        with contextlib.suppress(RuntimeError):  # nobody waits for a response at present
+            self._waiting.reschedule(asyncio.get_running_loop().time())
 
 
 async def _connect(channel: Channel) -> None:

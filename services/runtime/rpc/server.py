@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, cast
@@ -11,7 +11,7 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 
-from services.runtime.errors import CarillonError
+from services.runtime.errors import CarillonError, UnavailableError
 from services.runtime.process.metrics import RPC_SECONDS
 from services.runtime.rpc.caller import CallerCheck, Instance, Permissions
 from services.runtime.rpc.errors import servicer_error
@@ -22,6 +22,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Server = grpc.aio.Server
 
 _MAX_TEXT = 4000
+_STOPPING = "the process is stopping; ask again"
 _OPTIONS = [
     *GRPC_LIMITS,
     # Without this two processes may share a port, and each would get half of the calls.
@@ -46,6 +47,38 @@ class Keepalive:
 KEEPALIVE = Keepalive()
 
 
+class Streams:
+    """The streams that a server answers at present. They would not end by themselves when it stops."""
+
+    def __init__(self) -> None:
+        self.are_ending = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def end(self) -> None:
+        """End all streams, and those that come; their callers get UnavailableError."""
+        self.are_ending = True
+        for task in self._tasks:
+            task.cancel()
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Count the running task as a stream inside the `with`. UnavailableError: it was ended."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        try:
+            if self.are_ending:
+                raise UnavailableError(_STOPPING)
+            yield
+        except asyncio.CancelledError:
+            if not self.are_ending:
+                raise
+            task.uncancel()
+            raise UnavailableError(_STOPPING) from None
+        finally:
+            self._tasks.discard(task)
+
+
 def serve(
     addresses: Sequence[str],
     tls: Tls | None = None,
@@ -55,11 +88,13 @@ def serve(
     instance: Instance | None = None,
     *,
     believes_origins: bool = False,
+    streams: Streams | None = None,
 ) -> Server:
     """Return a server for host:port or unix:/path addresses; add servicers, then `await server.start()`.
 
     With `tls` a method may be called by the roles in `permissions` alone. `users` are those of a UserSocket in front of
     the server. Calls that are meant for another `instance` are refused. `believes_origins`: see CallerCheck.
+    `streams` notes those of the server.
     CarillonError: it cannot listen at an address.
     """
     check = CallerCheck(permissions if tls is not None else None, users, instance, believes_origins)
@@ -70,7 +105,7 @@ def serve(
         # Without this the answer may take 60 s, whatever the line above says.
         ("grpc.http2.ping_timeout_ms", round(keepalive.answer_s * 1000)),
     ]
-    server = grpc.aio.server(options=options, interceptors=[_CallInterceptor(check)])
+    server = grpc.aio.server(options=options, interceptors=[_CallInterceptor(check, streams or Streams())])
     for address in addresses:
         try:
             if tls is None:
@@ -89,8 +124,9 @@ class _CallInterceptor(grpc.aio.ServerInterceptor):
     """Checks the caller, and answers errors: those of the tree with their gRPC status, and all others with INTERNAL and
     without their text."""
 
-    def __init__(self, check: CallerCheck) -> None:
+    def __init__(self, check: CallerCheck, streams: Streams) -> None:
         self._check = check
+        self._streams = streams
 
     async def intercept_service(
         self,
@@ -109,7 +145,7 @@ class _CallInterceptor(grpc.aio.ServerInterceptor):
             )
         if handler.stream_stream:
             return grpc.stream_stream_rpc_method_handler(
-                _streaming(method, cast(Any, handler.stream_stream), self._check),
+                _streaming(method, cast(Any, handler.stream_stream), self._check, self._streams),
                 handler.request_deserializer,
                 handler.response_serializer,
             )
@@ -131,13 +167,16 @@ def _answering(method: str, behavior: Callable[[Any, Any], Awaitable[Any]], chec
     return answer
 
 
-def _streaming(method: str, behavior: Callable[[Any, Any], AsyncGenerator[Any, None]], check: CallerCheck) -> Any:
+def _streaming(
+    method: str, behavior: Callable[[Any, Any], AsyncGenerator[Any, None]], check: CallerCheck, streams: Streams
+) -> Any:
     async def stream(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         try:
             await _check_stream(method, requests, context, check)
-            async with aclosing(behavior(requests, context)) as responses:
-                async for response in responses:
-                    yield response
+            with streams.noted():
+                async with aclosing(behavior(requests, context)) as responses:
+                    async for response in responses:
+                        yield response
         except (Exception, asyncio.CancelledError) as error:
             await _abort(method, context, error)
 

@@ -13,6 +13,7 @@ from services.domain.device_protocol.commands import report_kind
 from services.gateway.connections import Session
 from services.gateway.uplink import MAX_REPORTS, UnreportedQueue, Uplink
 from services.runtime.errors import PermissionDeniedError
+from services.runtime.ownership.directory import OwnerOfShard
 from services.runtime.rpc.caller import Instance
 from services.runtime.rpc.channel import connect
 from services.runtime.rpc.server import Server, serve
@@ -21,6 +22,7 @@ from testkit.gateway.scripted_delivery import ScriptedDelivery
 from testkit.gateway.websocket import DeviceClient
 
 RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
+NO_OWNER = OwnerOfShard(None, "delivery", 0)
 
 
 def session(connection: int, number: int = 0) -> Session:
@@ -202,7 +204,9 @@ async def test_a_restarted_delivery_gets_connections_and_unrecorded_reports() ->
     responses: asyncio.Queue[object] = asyncio.Queue()
     server, port = await _serve(delivery, 0)
     channel = connect(f"127.0.0.1:{port}")
-    uplink = await start_service(Uplink(channel, "gateway-1", queue, lambda: current, responses.put, Random(1)))
+    uplink = await start_service(
+        Uplink(channel, NO_OWNER, "gateway-1", queue, lambda: current, responses.put, Random(1))
+    )
     await delivery.until(delivery.connections)
     queue.report(session(1), [1], RECEIVED, NOON_MS)
     await delivery.until(delivery.reports)
@@ -242,7 +246,7 @@ async def test_a_gateway_with_another_list_of_delivery_instances_ends_and_says_s
     async def handle(_: AttachResponse) -> None:
         raise AssertionError("nothing is sent")
 
-    uplink = Uplink(channel, "gateway-1", UnreportedQueue(), list, handle, Random(1))
+    uplink = Uplink(channel, NO_OWNER, "gateway-1", UnreportedQueue(), list, handle, Random(1))
     with pytest.raises(PermissionDeniedError, match="CARILLON_DELIVERY_ADDR must be the same list for all"):
         await asyncio.wait_for(uplink.run(asyncio.Event()), 60)
     await channel.close()

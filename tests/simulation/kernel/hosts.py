@@ -31,6 +31,17 @@ RESTART_S = 2.0
 ZONE = "Asia/Shanghai"
 
 
+_SUPERSEDED = (
+    "another process says in the log that it owns the partitions of delivery",
+    "another process of the role delivery has taken over",
+)
+
+
+def is_superseded(error: LoggedError) -> bool:
+    """Return whether the error is that of an owner of delivery that ends because it has a successor."""
+    return any(text in error.details for text in _SUPERSEDED)
+
+
 class RoleHost:
     """A machine that runs one instance of a role, and starts it again whenever it has ended.
 

@@ -50,9 +50,9 @@ BUGS: Sequence[PlantedBug] = (
         "a snapshot gets the offsets of the moment in which it is written, not of that in which it was taken",
         "backends",
         (
-            f"{_DELIVERY}.store:Snapshots.save",
+            f"{_DELIVERY}.snapshots:Snapshots.save",
             "partial(self._store.file.save, offsets, blobs)",
-            "partial(self._store.file.save, self._events.offsets, blobs)",
+            "partial(self._store.file.save, dict(self._store.reached), blobs)",
         ),
     ),
     planted_bug(

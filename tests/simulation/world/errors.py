@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tests.simulation.kernel.faults import Fault
+from tests.simulation.kernel.hosts import is_superseded
 from tests.simulation.kernel.world import LoggedError
 from tests.simulation.world.apple import is_alarm
 
@@ -29,7 +30,7 @@ def in_time(what: str) -> Iterator[None]:
 def unexpected(errors: Iterable[LoggedError], faults: Sequence[Fault], is_slow: bool = False) -> Sequence[LoggedError]:
     """Return the errors that the faults do not explain. Under faults, or where the log or the network is slow, requests
     and pushes may fail; other checks judge that."""
-    found = [error for error in errors if not is_alarm(error)]
+    found = [error for error in errors if not is_alarm(error) and not is_superseded(error)]
     if any(fault.kind == "run_second" for fault in faults):
         found = [error for error in found if not any(text in error.details for text in _SUPERSEDED)]
     return [error for error in found if not ((faults or is_slow) and _is_refusal(error))]

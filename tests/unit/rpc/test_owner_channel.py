@@ -10,11 +10,12 @@ import pytest
 from protos.runtime.v1.instances_pb2 import InstanceAlive, InstanceFact
 from protos.runtime.v1.log_pb2 import AwaitRequest, AwaitResponse, Position
 from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
-from services.runtime.errors import UnavailableError
+from services.runtime.errors import NotOwnerError, UnavailableError
 from services.runtime.ownership.directory import InstanceDirectory
 from services.runtime.rpc.channel import connect
 from services.runtime.rpc.owner_channel import OwnerChannel
-from tests.unit.rpc.servicers import BOUND_S, OverASocket, ServicersOnChannel
+from testkit.waiting import until_holds
+from tests.unit.rpc.servicers import BOUND_S, OverASocket, ServicersOnChannel, names
 
 AWAIT = "/protos.runtime.v1.PositionsService/Await"
 
@@ -84,4 +85,35 @@ async def test_a_hazardous_call_that_waited_for_its_owner_is_not_repeated_either
         with pytest.raises(UnavailableError):
             await call
         assert not successor.positions.began.is_set()
+    await channel.close()
+
+
+async def test_a_stream_ends_when_the_log_tells_of_another_owner_although_the_former_one_leaves_it_open(
+    tmp_path: Path,
+) -> None:
+    """As where the former owner is paused. The next stream goes to the other owner."""
+    directory = InstanceDirectory()
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    first, second = (f"unix:{tmp_path}/{name}/s" for name in ("first", "second"))
+    channel: Any = OwnerChannel(directory, "r", 0, first, connect)
+    async with (
+        OverASocket(ServicersOnChannel(), tmp_path / "first") as former,
+        OverASocket(ServicersOnChannel(), tmp_path / "second") as latter,
+    ):
+        owned_by(directory, first, 1)
+        former.channel, opened = channel, former.channel
+        answers: list[str] = []
+        conversation = asyncio.create_task(former.converse(names("a", then=asyncio.Event()), answers))
+        await until_holds(lambda: answers == ["a"])
+        owned_by(directory, second, 2)
+        directory.note_change()
+        with pytest.raises(NotOwnerError, match="another process owns the shard"):
+            await conversation
+        await asyncio.wait_for(former.delivery.ended.wait(), BOUND_S)
+        latter.channel, other = channel, latter.channel
+        await latter.converse(names("b"), answers)
+        assert answers == ["a", "b"]
+        assert latter.delivery.ended.is_set()
+        former.channel, latter.channel = opened, other
     await channel.close()

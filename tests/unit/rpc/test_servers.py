@@ -13,7 +13,8 @@ from protos.runtime.v1.log_pb2_grpc import (
 )
 from services.runtime.errors import CarillonError, UnavailableError
 from services.runtime.rpc.channel import connect
-from services.runtime.rpc.server import Context, serve
+from services.runtime.rpc.listener import RpcListener
+from services.runtime.rpc.server import Context, Streams, serve
 from tests.unit.rpc.servicers import (
     BOUND_S,
     OverASocket,
@@ -37,6 +38,24 @@ async def test_a_server_that_stops_makes_calls_and_streams_unavailable(tmp_path:
             await call
         with pytest.raises(UnavailableError):
             await servicers.wait()
+
+
+async def test_streams_end_at_once_when_their_listener_stops(tmp_path: Path) -> None:
+    """A stream that waits for its server, as a gateway's does, would hold up the stop, and who takes over."""
+    server = serve([address := f"unix:{tmp_path}/s"], streams=(streams := Streams()))
+    servicers = ServicersOnChannel()
+    servicers.add_to(server)
+    listening = asyncio.create_task(RpcListener("calls", server, streams).run(ready := asyncio.Event()))
+    await ready.wait()
+    servicers.channel = connect(address)
+    async with servicers.attach(names("a", then=asyncio.Event())) as responses:
+        await anext(responses)
+        listening.cancel()
+        with pytest.raises(UnavailableError, match="the process is stopping"):
+            await asyncio.wait_for(anext(responses), BOUND_S)
+    assert servicers.delivery.ended.is_set()
+    await asyncio.wait([listening])
+    await servicers.channel.close()
 
 
 async def test_a_call_in_flight_is_answered_before_the_server_stops(tmp_path: Path) -> None:

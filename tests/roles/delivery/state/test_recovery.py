@@ -15,6 +15,7 @@ from services.runtime.projection import replay
 from testkit.delivery.records import APP, RECEIVED, SENT, NumberedDevice, OutcomeRow
 from testkit.delivery.role import DeliveryHarness
 from testkit.faults.slow_log import SlowLog
+from testkit.services import stop
 from testkit.waiting import run_ready_tasks
 
 A, B, C = NumberedDevice(0, 0), NumberedDevice(1, 0), NumberedDevice(0, 1)
@@ -179,10 +180,9 @@ async def test_a_kill_during_the_restore_leaves_the_snapshot_unchanged(delivery:
     delivery.write_snapshot(before)
     log = SlowLog(delivery.log)
     role = build(delivery.settings, dataclasses.replace(delivery.role_context(), log=log))
-    restoring = asyncio.create_task(role.services[0].run(asyncio.Event()))
+    restoring = [asyncio.create_task(service.run(asyncio.Event())) for service in role.services[:2]]
     await log.asked.wait()
-    restoring.cancel()
-    await asyncio.wait([restoring])
+    await stop(restoring)
     assert delivery.read_snapshot() == before
     async with delivery.running(), delivery.gateway() as gateway:
         gateway.connect((1, A))

@@ -86,8 +86,11 @@ class Network:
         self._servers.setdefault(server.process.name, []).append(server)
 
     def end_listening(self, server: Server) -> None:
-        """Refuse new calls; those in progress end."""
+        """Refuse new calls; those in progress end, and streams end at once."""
         self._servers[server.process.name].remove(server)
+        for stream in list(self._streams.values()):
+            if stream.process is server.process:
+                stream.break_off()
 
     def channel(self, target: str) -> Channel:
         """Return a channel to the process of this name; the process that calls is the one that uses it."""

@@ -89,7 +89,10 @@ class _Pipe:
 
 
 class Stream:
-    """One stream. `client` and `server` are the names of its processes; the client is the one that runs now."""
+    """One stream. `client` and `server` are the names of its processes; the client is the one that runs now.
+
+    `process` is the one that serves it.
+    """
 
     def __init__(self, carrier: Carrier, client: str, server: Served, method: str) -> None:
         self.client = client
@@ -98,7 +101,7 @@ class Stream:
         self._method = method
         self._up = _Pipe(carrier, client, self.server)
         self._down = _Pipe(carrier, self.server, client)
-        self._process = server.process
+        self.process = server.process
         self._serving = server.process.start(self._serve(server.handler(method)))
         ends = [process.at_death(self.break_off) for process in (server.process, CURRENT.get()) if process is not None]
         ended = [*ends, carrier.opened(self)]
@@ -116,7 +119,7 @@ class Stream:
     def leave(self) -> None:
         """End the stream on the client's side; the serving task is cancelled when the server learns it."""
         at_s = self._carrier.arrival_s(self.client, self.server)
-        self._carrier.loop.call_at(at_s, self._serving.cancel, context=self._process.context())
+        self._carrier.loop.call_at(at_s, self._serving.cancel, context=self.process.context())
 
     def break_off(self) -> None:
         """Lose the connection: the client gets an error, and the serving task is cancelled."""

@@ -1,0 +1,116 @@
+"""Folds the log into the state of a process that does not own its partitions: up to its end, and then as it grows."""
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping
+from typing import Any
+
+from services.delivery.event_writer import EventWriter
+from services.delivery.settings import ROLE_NAME
+from services.delivery.store import DeliveryStore
+from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record
+from services.runtime.process.retries import retry_until_available
+from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.merge import CausalOrder, DecodedRecord
+from services.runtime.projection.positions import AppliedPositions
+
+MAX_HELD_BYTES = 64 * 1024 * 1024
+"""Records that wait for their causes, beyond which the log is read merged instead: a standby that is far behind."""
+
+_COMMANDS = Partition(PUSH_COMMANDS.name, 0)
+_ORDER = (PUSH_COMMANDS.name, PUSHES.name, DELIVERIES.name)
+_BATCH = 200
+
+
+class Standby:
+    """Keeps the state up to date with one reader, which waits while the log does not grow.
+
+    `applied` advances with the commands that the state holds.
+    """
+
+    def __init__(
+        self,
+        store: DeliveryStore,
+        events: EventWriter,
+        log: Log,
+        dead_letters: DeadLetters,
+        applied: AppliedPositions,
+    ) -> None:
+        self._store = store
+        self._events = events
+        self._log = log
+        self._dead_letters = dead_letters
+        self._applied = applied
+        self._reader: Reader | None = None
+        self._order = CausalOrder(log.topics, {})
+        self._read: dict[Partition, int] = {}
+
+    async def catch_up(self) -> None:
+        """Apply what the log holds now, with bounded memory however much that is."""
+        ends = await retry_until_available(
+            LOG_UNAVAILABLE, lambda: self._log.ends(self._store.partitions), role=ROLE_NAME
+        )
+        async with self._store.building:
+            self._store.is_built = False
+            for follower in self._store.followers:
+                await follower.apply_until(ends, lambda count: self._note_applied())
+            self._store.is_built = True
+
+    async def follow(self, turn: Coroutine[Any, Any, None]) -> None:
+        """Apply the records that come until `turn` has returned."""
+        waiting = asyncio.create_task(turn)
+        reading: asyncio.Task[list[Record]] | None = None
+        try:
+            while not waiting.done():
+                reading = asyncio.create_task(self._more())
+                await asyncio.wait([waiting, reading], return_when=asyncio.FIRST_COMPLETED)
+                if reading.done():
+                    self._fold(self._order.put(reading.result()))
+                if self._order.held_bytes > MAX_HELD_BYTES:
+                    await self.close()
+                    await self.catch_up()
+            waiting.result()
+        finally:
+            for task in (waiting, reading):
+                if task is not None:
+                    task.cancel()
+                    await asyncio.wait([task])
+
+    async def fold_until(self, ends: Mapping[Partition, int]) -> None:
+        """Apply the records before these ends; those last whose causes the log does not hold."""
+        while any(self._next_to_read(partition) < end for partition, end in ends.items()):
+            self._fold(self._order.put(await self._more()))
+        self._fold(self._order.rest())
+
+    async def close(self) -> None:
+        if self._reader is not None:
+            await self._reader.close()
+            self._reader = None
+
+    async def _more(self) -> list[Record]:
+        reader = self._reader or await self._open()
+        records = await retry_until_available(LOG_UNAVAILABLE, lambda: reader.read(_BATCH), role=ROLE_NAME)
+        self._read |= {Partition(record.topic, record.partition): record.offset + 1 for record in records}
+        return records
+
+    async def _open(self) -> Reader:
+        partitions = sorted(self._store.partitions, key=lambda each: (_ORDER.index(each.topic), each.number))
+        starts = {partition: self._store.reached.get(partition, 0) for partition in partitions}
+        self._order, self._read = CausalOrder(self._log.topics, starts), starts
+        self._reader = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open(starts), role=ROLE_NAME)
+        return self._reader
+
+    def _next_to_read(self, partition: Partition) -> int:
+        return self._read.get(partition, self._store.reached.get(partition, 0))
+
+    def _fold(self, due: Iterable[DecodedRecord]) -> None:
+        for record, message in due:
+            try:
+                self._events.apply(record, message)
+            except ValueError as error:
+                self._dead_letters.add(record, error)
+                self._events.skip(record)
+        self._note_applied()
+
+    def _note_applied(self) -> None:
+        self._applied.advance({_COMMANDS: self._store.reached.get(_COMMANDS, 0)})

@@ -1,0 +1,105 @@
+"""The role's tenure: restores the state, stands by for the owner of the partitions, and takes over from it."""
+
+import asyncio
+
+from services.delivery.event_writer import EventWriter
+from services.delivery.settings import ROLE_NAME
+from services.delivery.standby import Standby
+from services.delivery.store import DeliveryStore
+from services.domain.topics import PUSH_COMMANDS
+from services.runtime.log.appending import append_until_accepted
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition
+from services.runtime.ownership.tenure import Tenure, Turns
+from services.runtime.process.logs import logger
+from services.runtime.process.retries import retry_until_available
+from services.runtime.projection.fencing import SupersededError
+
+_COMMANDS = Partition(PUSH_COMMANDS.name, 0)
+
+
+class DeliveryTenure:
+    """A service: brings the state up to the end of the log, waits for its turn, and begins the tenure.
+
+    Without turns its turn is at once. With turns it is ready, as a standby, when the state has caught up; until its
+    turn it folds what the owner writes. A tenure ends with the process, because what it sends is in memory only.
+
+    `restored_offset`: the first offset of push-commands that was not in the log when the tenure began.
+    """
+
+    name = "delivery tenure"
+
+    def __init__(
+        self, store: DeliveryStore, events: EventWriter, standby: Standby, log: Log, turns: Turns | None
+    ) -> None:
+        self.tenure = Tenure(turns)
+        self.restored_offset = 0
+        self._store = store
+        self._events = events
+        self._standby = standby
+        self._log = log
+        self._taking_over = asyncio.Event()
+
+    def check(self) -> None:
+        """NotOwnerError: another process answers for the partitions. Without turns all calls are answered."""
+        if self.tenure.turns:
+            self.tenure.check()
+
+    async def wait(self) -> None:
+        """Return once the tenure has begun. NotOwnerError: this process does not take over at present."""
+        if not self._taking_over.is_set():
+            self.check()
+        await self.tenure.wait()
+
+    async def run(self, ready: asyncio.Event) -> None:
+        turns = self.tenure.turns
+        try:
+            await self._standby.catch_up()
+            if turns is None:
+                await self._begin_without_turns()
+                ready.set()
+                await asyncio.Event().wait()
+            else:
+                ready.set()
+                await self._take_over(turns)
+                await turns.wait_superseded()
+                raise SupersededError("another process says in the log that it owns the partitions of delivery")
+        finally:
+            await self._standby.close()
+            self.tenure.end()
+
+    async def _begin_without_turns(self) -> None:
+        await append_until_accepted(self._log, self._events.announcements(), self.name)
+        await self._standby.catch_up()
+        self._begin()
+
+    async def _take_over(self, turns: Turns) -> None:
+        """Stand by until no other process owns the partitions, and begin the tenure.
+
+        What a former owner has confirmed is in the log when it answers no more; what it writes after the announcements
+        counts nowhere.
+        """
+        while True:
+            turns.note_caught_up()
+            await self._standby.follow(turns.wait())
+            self._taking_over.set()
+            await turns.announce(turns.new_epoch())
+            if await turns.wait_alone():
+                break
+            logger.warning("another process has taken over; standing by", role=ROLE_NAME)
+            self._taking_over.clear()
+            turns.end()
+        await self._fold_all()
+        await append_until_accepted(self._log, self._events.announcements(), self.name)
+        await self._fold_all()
+        self._begin()
+
+    async def _fold_all(self) -> None:
+        ends = await retry_until_available(
+            LOG_UNAVAILABLE, lambda: self._log.ends(self._store.partitions), role=self.name
+        )
+        await self._standby.fold_until(ends)
+
+    def _begin(self) -> None:
+        self._events.begin(self._store.offsets())
+        self.restored_offset = self._events.offsets.get(_COMMANDS, 0)
+        self.tenure.begin()
