@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, cast
@@ -51,32 +51,42 @@ class Streams:
     """The streams that a server answers at present. They would not end by themselves when it stops."""
 
     def __init__(self) -> None:
-        self.are_ending = False
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._are_ending = False
+        self._waiting: set[asyncio.Task[Any]] = set()
 
     def end(self) -> None:
-        """End all streams, and those that come; their callers get UnavailableError."""
-        self.are_ending = True
-        for task in self._tasks:
+        """End all streams, and those that come; their callers get UnavailableError.
+
+        Only tasks that wait for a response are cancelled: cancelled in a write, gRPC would tell the caller nothing.
+        """
+        self._are_ending = True
+        for task in self._waiting:
             task.cancel()
 
-    @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Count the running task as a stream inside the `with`. UnavailableError: it was ended."""
+    async def until_end(self, responses: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+        """Yield the responses. UnavailableError: the stream was ended."""
+        async with aclosing(responses):
+            while True:
+                try:
+                    yield await self._next(responses)
+                except StopAsyncIteration:
+                    return
+
+    async def _next(self, responses: AsyncGenerator[Any, None]) -> Any:
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
+        if self._are_ending:
+            raise UnavailableError(_STOPPING)
+        self._waiting.add(task)
         try:
-            if self.are_ending:
-                raise UnavailableError(_STOPPING)
-            yield
+            return await anext(responses)
         except asyncio.CancelledError:
-            if not self.are_ending:
+            if not self._are_ending:
                 raise
             task.uncancel()
             raise UnavailableError(_STOPPING) from None
         finally:
-            self._tasks.discard(task)
+            self._waiting.discard(task)
 
 
 def serve(
@@ -173,10 +183,9 @@ def _streaming(
     async def stream(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         try:
             await _check_stream(method, requests, context, check)
-            with streams.noted():
-                async with aclosing(behavior(requests, context)) as responses:
-                    async for response in responses:
-                        yield response
+            async with aclosing(streams.until_end(behavior(requests, context))) as responses:
+                async for response in responses:
+                    yield response
         except (Exception, asyncio.CancelledError) as error:
             await _abort(method, context, error)
 

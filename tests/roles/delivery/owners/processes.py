@@ -22,7 +22,7 @@ from services.delivery.store import DeliveryStore
 from services.delivery.tenure import DeliveryTenure
 from services.domain.apps import AppDirectory
 from services.domain.role import BuiltRole
-from services.domain.topics import PUSH_COMMANDS, TOPICS
+from services.domain.topics import DELIVERIES, PUSH_COMMANDS, TOPICS
 from services.gateway.connections import Session
 from services.gateway.uplink import UnreportedQueue, Uplink
 from services.runtime.log.delegating import DelegatingLog
@@ -47,16 +47,20 @@ _RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
 
 
 class ProcessLog(DelegatingLog):
-    """One process's connection to the log. While it is cut, appends wait; once it is killed, they fail."""
+    """One process's connection to the log. While it is not `whole`, appends wait, and while `takes_outcomes` is not
+    set those of outcomes; once the process is killed, they fail."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(log)
         self.is_killed = False
-        self.whole = asyncio.Event()
+        self.whole, self.takes_outcomes = asyncio.Event(), asyncio.Event()
         self.whole.set()
+        self.takes_outcomes.set()
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
         await self.whole.wait()
+        if any(new_record.topic == DELIVERIES.name for new_record in new_records):
+            await self.takes_outcomes.wait()
         if self.is_killed:
             raise KilledError
         return await super().append(new_records)
@@ -104,7 +108,7 @@ class DeliveryProcess:
     async def kill(self) -> None:
         """End the process without another record of it."""
         self.log.is_killed = True
-        self.log.whole.set()
+        self.log.takes_outcomes.set()
         self.server._handlers.clear()
         await self.stop()
 
