@@ -16,6 +16,7 @@ from services.delivery.event_writer import EventWriter
 from services.delivery.main import ROLE, build, open_state
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.settings import DeliverySettings
+from services.delivery.snapshots import Snapshots
 from services.delivery.starting.starter import PushStarter
 from services.delivery.store import SNAPSHOT, DeliveryStore
 from services.delivery.tenure import DeliveryTenure
@@ -129,6 +130,9 @@ class DeliveryHarness:
 
     def starter(self) -> PushStarter:
         return next(service for service in self.role.services if isinstance(service, PushStarter))
+
+    def snapshots(self) -> Snapshots:
+        return next(service for service in self.role.services if isinstance(service, Snapshots))
 
     @property
     def _tenure(self) -> DeliveryTenure:

@@ -79,7 +79,7 @@ async def test_a_snapshot_waits_for_the_starts_that_it_holds(delivery: DeliveryH
             while not delivery.events().unwritten:
                 await asyncio.sleep(0)
         with pytest.raises(KilledError):
-            await delivery._snapshots.save()
+            await delivery.snapshots().save()
         assert delivery.read_snapshot() == before
 
 
