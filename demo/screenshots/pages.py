@@ -53,6 +53,12 @@ async def _push(page: Page, places: Places) -> None:
     await page.locator("#speed figure.chart canvas").wait_for()
 
 
+async def _push_devices(page: Page, places: Places) -> None:
+    await page.goto(places.push)
+    await page.locator('main td.count a[href*="/devices?"]').first.click()
+    await page.locator("main tbody code").first.wait_for()
+
+
 async def _review(page: Page, places: Places) -> None:
     await page.goto(places.push)
     await page.locator(".page-head").locator(f'a[href^="{places.app}/send"]').click()
@@ -103,6 +109,7 @@ SHOTS = (
     Shot("pushes", "/pushes", _at("/pushes")),
     Shot("push", "/apps/{appkey}/pushes/{msgid}", _push),
     Shot("speed", "/apps/{appkey}/pushes/{msgid}/speed", _at("{push}/speed")),
+    Shot("push-devices", "/apps/{appkey}/pushes/{msgid}/devices", _push_devices),
     Shot("tasks", "/tasks", _at("/tasks")),
     Shot("devices", "/devices", _at("/devices")),
     Shot("device", "/apps/{appkey}/device", _at("{app}/device?name=alice")),

@@ -1,13 +1,15 @@
 """Why devices got a push or not: one sentence for each device, with the records behind it."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from edge.console.actions.pushes import push_of
+from edge.console.actions.visible import app_of
 from edge.console.backend import Backend
-from edge.console.view.explanation import Explanation, explain
+from edge.console.view.explanation import Explanation, Words, explain
 from protos.analytics.v1.analytics_pb2 import PushOnDevice
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.devices_pb2 import Device
 
 
@@ -27,21 +29,16 @@ class Answers(NamedTuple):
     records_behind: int
 
 
-async def why(
-    backend: Backend,
-    appkey: str,
-    msgid: str,
-    devices: Sequence[Device],
-    gettext: Callable[[str], str],
-    moment: Callable[[int], str],
-    detail: Callable[[str], str],
-) -> Answers:
+async def why(backend: Backend, appkey: str, msgid: str, devices: Sequence[Device], words: Words) -> Answers:
     """Return why each of the devices, one at least, got the push or not. Errors as for `push_of`."""
     audits = await asyncio.gather(
         *(push_of(backend, appkey, msgid, device.token, device_only=True) for device in devices)
     )
+    app = app_of(backend, appkey)
+    pause = app.pause if app.HasField("pause") else backend.apps.installation_pause
+    is_ios = app.platform == PLATFORM_IOS
     answers = [
-        Answer(device, explain(audit.device, gettext, moment, detail), audit.device)
+        Answer(device, explain(audit.device, words, is_ios=is_ios, pause=pause), audit.device)
         for device, audit in zip(devices, audits, strict=True)
     ]
     return Answers(audits[0].request_json, answers, max(audit.records_behind for audit in audits))

@@ -8,6 +8,7 @@ from edge.console.actions.devices import find_devices, note_data_read
 from edge.console.actions.pushes import latest_pushes
 from edge.console.actions.why import why
 from edge.console.pages.page import Page, go_to, visit_of
+from edge.console.view.explanation import Words
 from edge.console.view.push_view import content
 from services.domain.accounts.permissions import Action
 
@@ -42,11 +43,9 @@ class WhyPage(Page):
             self.show(request, response, "devices/why_pushes.html", app=app, name=name, rows=rows)
             return
         visit = visit_of(request)
-        answers = await why(
-            *(self.site, appkey, msgid, devices, visit.gettext),
-            lambda ms: visit.language.moment(ms, visit.zone),
-            visit.language.detail,
-        )
+        language = visit.language
+        words = Words(visit.gettext, lambda ms: language.moment(ms, visit.zone), language.detail)
+        answers = await why(self.site, appkey, msgid, devices, words)
         self.show(
             request,
             response,

@@ -1,10 +1,11 @@
 """One sentence about one push on one device, made of the audit's answer."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from protos.analytics.v1.analytics_pb2 import PushOnDevice, TimelineEntry
+from protos.registry.v1.apps_pb2 import Pause
 
 GOT = ("clicked", "shown", "received")
 ENDED = ("dropped", "failed", "cancelled", "expired")
@@ -18,72 +19,86 @@ class Explanation(NamedTuple):
     kind: str
 
 
-def explain(
-    device: PushOnDevice,
-    gettext: Callable[[str], str],
-    moment: Callable[[int], str],
-    detail: Callable[[str], str],
-) -> Explanation:
-    """Return why the device got the push or not. `moment` writes a time for the reader, `detail` a reason."""
+class Words(NamedTuple):
+    """How the sentence is written for the reader: its language, a time, and a reason or condition."""
+
+    gettext: Callable[[str], str]
+    moment: Callable[[int], str]
+    detail: Callable[[str], str]
+
+
+def explain(device: PushOnDevice, words: Words, *, is_ios: bool = False, pause: Pause | None = None) -> Explanation:
+    """Return why the device got the push or not. `pause`: that of the app, or of all apps, that holds now."""
     if not device.in_audience:
-        return Explanation(_excluded(device, gettext, detail), "bad")
+        return Explanation(_excluded(device, words), "bad")
     events = {entry.event: entry for entry in device.timeline}
     for event in GOT:
         if event in events:
             then_ms = events[event].first_ms
             # The acknowledgement may come after the report of what a person did with the notification.
             received_ms = min(events.get("received", events[event]).first_ms, then_ms)
-            return Explanation(_got(event, gettext, moment(received_ms), moment(then_ms)), "good")
+            return Explanation(_got(event, words, received_ms, then_ms), "good")
+    if is_ios and "sent" in events:
+        sentence = words.gettext("Apple accepted it at %(time)s for the device, which does not report when it arrives.")
+        return Explanation(sentence % {"time": words.moment(events["sent"].last_ms)}, "good")
     for event in (*ENDED, *_PUSH_ENDED):
         if event in events:
-            return Explanation(_ended(events[event], gettext, moment, detail), "bad")
+            return Explanation(_ended(events[event], words), "bad")
+    return Explanation(_waits(device, events, words, pause), "warn")
+
+
+def _waits(device: PushOnDevice, events: Mapping[str, TimelineEntry], words: Words, pause: Pause | None) -> str:
+    _ = words.gettext
     if "sent" in events:
-        words = gettext(
+        sentence = _(
             "Sent at %(time)s, and not acknowledged: the connection was lost before, or the device does not answer."
         )
-        return Explanation(words % {"time": moment(events["sent"].last_ms)}, "warn")
-    words = gettext("It waits: the device has been in the audience since %(time)s, and gets it when it is connected.")
-    return Explanation(words % {"time": moment(device.timeline[0].first_ms) if device.timeline else "–"}, "warn")
+        return sentence % {"time": words.moment(events["sent"].last_ms)}
+    if pause is not None:
+        sentence = _("It waits: sending has been paused since %(time)s (%(reason)s).")
+        reason = pause.reason or _("no reason is recorded")
+        return sentence % {"time": words.moment(pause.since_ms), "reason": reason}
+    sentence = _("It waits: the device has been in the audience since %(time)s, and gets it when it is connected.")
+    return sentence % {"time": words.moment(device.timeline[0].first_ms) if device.timeline else "–"}
 
 
-def _excluded(device: PushOnDevice, gettext: Callable[[str], str], detail: Callable[[str], str]) -> str:
+def _excluded(device: PushOnDevice, words: Words) -> str:
+    _, detail = words.gettext, words.detail
     failed = [clause for clause in device.clauses if not clause.holds]
     if not failed:
-        return gettext("Not in the audience: %(reason)s.") % {
-            "reason": detail(re.sub("^not in the audience[;,] ", "", device.verdict))
-        }
-    words = gettext("Not in the audience: the push was for %(clause)s, and the device had %(found)s.")
-    return " ".join(words % {"clause": detail(clause.text), "found": detail(clause.found)} for clause in failed)
+        reason = detail(re.sub("^not in the audience[;,] ", "", device.verdict))
+        return _("Not in the audience: %(reason)s.") % {"reason": reason}
+    sentence = _("Not in the audience: the push was for %(clause)s, and the device had %(found)s.")
+    return " ".join(sentence % {"clause": detail(clause.text), "found": detail(clause.found)} for clause in failed)
 
 
-def _got(event: str, gettext: Callable[[str], str], received: str, then: str) -> str:
+def _got(event: str, words: Words, received_ms: int, then_ms: int) -> str:
+    _ = words.gettext
     match event:
         case "clicked":
-            words = gettext("It got it: received at %(received)s, clicked at %(then)s.")
+            sentence = _("It got it: received at %(received)s, clicked at %(then)s.")
         case "shown":
-            words = gettext("It got it: received at %(received)s, shown at %(then)s.")
+            sentence = _("It got it: received at %(received)s, shown at %(then)s.")
         case _:
-            words = gettext("It got it: received at %(received)s; the device has not reported that it was shown.")
-    return words % {"received": received, "then": then}
+            sentence = words.gettext(
+                "It got it: received at %(received)s; the device has not reported that it was shown."
+            )
+    return sentence % {"received": words.moment(received_ms), "then": words.moment(then_ms)}
 
 
-def _ended(
-    entry: TimelineEntry,
-    gettext: Callable[[str], str],
-    moment: Callable[[int], str],
-    detail: Callable[[str], str],
-) -> str:
-    reason = detail(reason_of(entry))
+def _ended(entry: TimelineEntry, words: Words) -> str:
+    _ = words.gettext
     match entry.event:
         case "dropped":
-            words = gettext("Dropped at %(time)s: %(reason)s.")
+            sentence = _("Dropped at %(time)s: %(reason)s.")
         case "failed" | "push failed":
-            words = gettext("Failed at %(time)s: %(reason)s.")
+            sentence = _("Failed at %(time)s: %(reason)s.")
         case "cancelled" | "push cancelled":
-            words = gettext("The push was cancelled at %(time)s, before the device had received it.")
+            sentence = _("The push was cancelled at %(time)s, before the device had received it.")
         case _:
-            words = gettext("It expired at %(time)s, before the device had received it.")
-    return words % {"time": moment(entry.first_ms), "reason": reason or gettext("no reason is recorded")}
+            sentence = words.gettext("It expired at %(time)s, before the device had received it.")
+    reason = words.detail(reason_of(entry)) or words.gettext("no reason is recorded")
+    return sentence % {"time": words.moment(entry.first_ms), "reason": reason}
 
 
 def reason_of(entry: TimelineEntry) -> str:

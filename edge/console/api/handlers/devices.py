@@ -24,6 +24,7 @@ from edge.console.api.questions import DeviceSearch, DeviceToken, PushDevicesPag
 from edge.console.backend import Backend
 from edge.console.gate.requester import Requester
 from edge.console.view.detail_words import DetailWords
+from edge.console.view.explanation import Words
 from edge.console.view.push_view import content
 
 
@@ -77,7 +78,7 @@ async def why_not(backend: Backend, requester: Requester, params: WhyQuestion) -
     def moment(time_ms: int) -> str:
         return datetime.fromtimestamp(time_ms / 1000, backend.zone).isoformat(" ", "seconds")
 
-    answers = await why(backend, app.appkey, str(msgid), found, str, moment, DetailWords(str))
+    answers = await why(backend, app.appkey, str(msgid), found, Words(str, moment, DetailWords(str)))
     words = content(answers.request_json)
     of_devices = [
         DeviceAnswer(

@@ -3,7 +3,7 @@
 import pytest
 
 from edge.console.view.detail_words import DetailWords
-from edge.console.view.explanation import explain
+from edge.console.view.explanation import Words, explain
 from edge.console.view.push_view import Content, content, funnel
 from protos.analytics.v1.analytics_pb2 import (
     AuditPushResponse,
@@ -13,7 +13,9 @@ from protos.analytics.v1.analytics_pb2 import (
     StateCount,
     TimelineEntry,
 )
+from protos.registry.v1.apps_pb2 import Pause
 
+WORDS = Words(str, str, DetailWords(str))
 REGION = Clause(text="region 北京市", holds=False, found="region 上海市")
 
 
@@ -67,9 +69,24 @@ def not_in(verdict: str, *clauses: Clause) -> PushOnDevice:
     ],
 )
 def test_one_sentence_names_the_clause_or_the_reason(device: PushOnDevice, sentence: str, kind: str) -> None:
-    explanation = explain(device, str, str, DetailWords(str))
+    explanation = explain(device, WORDS)
     assert explanation.sentence.startswith(sentence)
     assert explanation.kind == kind
+
+
+def test_a_push_that_waits_for_the_end_of_a_pause_says_so() -> None:
+    for reason, told in (("night", "night"), ("", "no reason is recorded")):
+        pause = Pause(since_ms=5, reason=reason)
+        explanation = explain(in_audience(), WORDS, pause=pause)
+        assert explanation == (f"It waits: sending has been paused since 5 ({told}).", "warn")
+        assert explain(in_audience(entry("received", 3)), WORDS, pause=pause).kind == "good"
+
+
+def test_a_device_that_acknowledges_nothing_got_what_apple_accepted() -> None:
+    device = in_audience(entry("sent", 2, "message 7"), entry("finished", 9))
+    explanation = explain(device, WORDS, is_ios=True)
+    assert (explanation.sentence.startswith("Apple accepted it at 2"), explanation.kind) == (True, "good")
+    assert explain(device, WORDS).kind == "bad"
 
 
 def test_a_funnel_counts_devices_that_came_at_least_so_far() -> None:
