@@ -240,10 +240,10 @@ async def test_replays_send_nothing(stopped: StoppedService, tmp_path: Path, una
         server = AppServer(copy.v2_url)
         await server.push(message(stopped.app, 5, "marker", token={"android": device.token}), stopped.app.secret_key)
         assert (await shown(device))["content"] == "marker"
-        assert ends(copy.data)["pushes"] == quiet + 1
         await server.close()
         await device.close()
         await asyncio.to_thread(copy.stop)
+        assert ends(copy.data)["pushes"] == quiet + 1
     finally:
         copy.close()
 
