@@ -16,7 +16,7 @@ class Point(StrEnum):
     FOLLOWER_COMMITTED = "follower-committed"  # rows and offsets are committed
     PUSH_DECIDED = "push-decided"  # audiences are fixed, not in the log
     PUSH_STARTED = "push-started"  # the start is in the log, nothing is sent
-    PUSH_SENT = "push-sent"  # it is sent to all connected devices
+    PUSH_SENT = "push-sent"  # it is sent to all connected devices; of some, the start is only in memory
     CANCEL_DECIDED = "cancel-decided"  # a cancel is read, not done
     CANCEL_DONE = "cancel-done"  # the end is in the log
     EXPIRY_DECIDED = "expiry-decided"  # a push has ended, which is not in the log yet
