@@ -7,7 +7,7 @@ from analytics.store.clickhouse import ClickHouse
 from analytics.store.columns import ATTRIBUTES
 from analytics.store.retention import HISTORY
 
-_LATEST_ONLY = "devices"
+LATEST_ONLY = "devices"
 """The topic of this table is compacted, so only the latest state of each device can be rebuilt."""
 
 _DEPENDS_ON_ORDER = frozenset(ATTRIBUTES)
@@ -37,18 +37,23 @@ async def digest(clickhouse: ClickHouse, since_ms: int = 0) -> str:
     return digest.hexdigest()
 
 
-def _hash_query(table: str) -> str:
-    ignored = frozenset() if table == _LATEST_ONLY else _DEPENDS_ON_ORDER
+def compared_columns(table: str) -> list[str]:
+    """Return the columns in which a rebuilt store has what the live one has."""
+    ignored = frozenset() if table == LATEST_ONLY else _DEPENDS_ON_ORDER
     ignored |= _FIRST_REGISTRATION if table == "registrations" else frozenset()
     ignored |= _WORDS if table in ("pushes", "task_pushes") else frozenset()
-    columns = ", ".join(
+    return [
         name
         for name in TABLES[table].schema.names
         if name not in ignored and not (name.startswith("_") and name != "_event_id")
-    )
+    ]
+
+
+def _hash_query(table: str) -> str:
+    columns = ", ".join(compared_columns(table))
     rows = f"SELECT {columns}, _offset FROM {table} FINAL"  # noqa: S608
     if table in HISTORY:
         rows += f" WHERE {HISTORY[table]} >= fromUnixTimestamp64Milli({{since_ms:Int64}})"
-    if table == _LATEST_ONLY:
+    if table == LATEST_ONLY:
         rows += " ORDER BY appkey, partition, number, _offset DESC LIMIT 1 BY appkey, partition, number"
     return f"SELECT count(), sum(cityHash64({columns})) FROM ({rows})"  # noqa: S608

@@ -25,6 +25,9 @@ _FRAME_HEADER = 24
 _OTHER_VERSION = 1 << 24
 """A bit that no version of a schema has set, so that it is unknown to every process."""
 
+_SYNCED = frozenset({"offsets.db"})
+"""Files of SQLite with synchronous=FULL: those of the ingestion's offsets. A power cut loses nothing of them."""
+
 _CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "CREATE"})
 _SHM_BACKFILL_ATTEMPTED = 128
 """Offset in the -shm file of the number of frames that may be in the database file already."""
@@ -75,7 +78,7 @@ class Disk:
                 target.mkdir()
             elif path.name.endswith(".new"):
                 self._tear(path, target)
-            elif power_cut and path.name.endswith("-wal"):
+            elif power_cut and path.name.endswith("-wal") and path.name.removesuffix("-wal") not in _SYNCED:
                 self._cut_wal(path, target)
             elif not path.name.endswith("-shm"):
                 shutil.copyfile(path, target)

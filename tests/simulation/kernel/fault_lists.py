@@ -117,6 +117,7 @@ _POINTS: Mapping[str, tuple[str, ...]] = {
     "delivery": ("push", "cancel", "expiry", "outcomes", "snapshot"),
     "gateway": ("sessions", "reports"),
     "edge": ("command",),
+    "analytics": ("range",),
 }
 """The beginnings of the names of the crash points that a role can reach."""
 

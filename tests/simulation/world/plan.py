@@ -1,17 +1,14 @@
 """What a seed makes of a world: its processes, its clients, and its faults."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
 from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from tests.simulation.kernel.fault_lists import archive_faults, owner_faults, rare_faults, split_faults, swarm_faults
-from tests.simulation.kernel.faults import Fault, Faults
-from tests.simulation.kernel.hosts import RoleHost
-from tests.simulation.kernel.installation import Installation, process_name, standby_name
-from tests.simulation.world.apple import SimulatedApple, random_trouble
-from tests.simulation.world.clients import SimulatedGateways
-from tests.simulation.world.operator import Operator
+from tests.simulation.kernel.faults import Fault
+from tests.simulation.kernel.installation import process_name, standby_name
+from tests.simulation.world.apple import random_trouble
 
 STATEFUL = ("registry", "targeting", "scheduling", "delivery")
 """Roles with a state, each of which may have several shards."""
@@ -20,6 +17,7 @@ _COUNTS = (0, 1, 2, 4, 8)
 _PACES = (1.0, 1.0, 5.0, 20.0, 20.0)
 _LOG_SLOWNESS = (1, 1, 1, 10, 30)
 _NETWORK_SLOWNESS = (1, 1, 1, 5)
+_STORE_FAULTS = ("store_away", "store_fails")
 _OPERATOR_FAULTS = ("pause_app", "rotate_secret", "revoke_key")
 CLIENT_FAULTS = ("reset_connections", "lose_connections")
 """Faults of the devices' connections alone."""
@@ -29,6 +27,9 @@ _LEFT_OUT = frozenset({"set_clock"})
 
 _ARCHIVED = 0.25
 """Share of the worlds with faults in which old records are archived."""
+
+_WITH_ANALYTICS = 0.3
+"""Share of the worlds that have analytics."""
 
 _CLOCKS_SET_BACK = 0.1
 """Share of the worlds with faults in which clocks of delivery are set back."""
@@ -99,78 +100,6 @@ class Plan:
         return [standby_name(*each) for each in self._shards() if self.has_standby(each[0])]
 
 
-class WorldFaults(Faults):
-    """The faults of hosts, log and network, those of the devices' connections, and what an operator does."""
-
-    def __init__(
-        self,
-        installation: Installation,
-        hosts: Sequence[RoleHost],
-        gateways: SimulatedGateways,
-        operator: Operator,
-        reshard: Callable[[str, int], None],
-        apple: SimulatedApple | None,
-    ) -> None:
-        """`reshard` stops the installation and starts it with another number of instances of a role."""
-        super().__init__(installation, hosts)
-        self._gateways = gateways
-        self._operator = operator
-        self._reshard = reshard
-        self._apple = apple
-
-    def reset_connections(self, fault: Fault) -> None:
-        """End all connections of devices; both ends are told."""
-        self._gateways.reset()
-
-    def lose_connections(self, fault: Fault) -> None:
-        """Take all devices off the network for a moment; the gateways are not told."""
-        self._gateways.lose()
-
-    def reshard(self, fault: Fault) -> None:
-        """Kill all processes, and start them with `amount` instances of the role `target`."""
-        self._reshard(fault.target, int(fault.amount))
-
-    def heal(self) -> None:
-        super().heal()
-        if self._apple is not None:
-            self._apple.is_away, self._apple.failing_rate = False, 0.0
-
-    def apple_away(self, fault: Fault) -> None:
-        """Let Apple's service not be reached for `amount` seconds; neither side of its connections is told."""
-        if (apple := self._apple) is not None:
-            apple.is_away = True
-            apple.lose_connections()
-            self._later(fault.amount, lambda: setattr(apple, "is_away", False))
-
-    def apple_closes(self, fault: Fault) -> None:
-        """Let Apple's service end all connections."""
-        if self._apple is not None:
-            self._apple.close_connections()
-
-    def apple_loses(self, fault: Fault) -> None:
-        """Lose what is sent over the present connections to Apple's service."""
-        if self._apple is not None:
-            self._apple.lose_connections()
-
-    def apple_fails(self, fault: Fault) -> None:
-        """Let Apple's service answer a third of the pushes with errors of its own, for `amount` seconds."""
-        if (apple := self._apple) is not None:
-            apple.failing_rate = 0.3
-            self._later(fault.amount, lambda: setattr(apple, "failing_rate", 0.0))
-
-    def pause_app(self, fault: Fault) -> None:
-        """Pause the app for `amount` seconds."""
-        self._operator.start(self._operator.pause(fault.amount))
-
-    def rotate_secret(self, fault: Fault) -> None:
-        """Give the app a new secret key."""
-        self._operator.start(self._operator.rotate())
-
-    def revoke_key(self, fault: Fault) -> None:
-        """Register a device, and revoke its key."""
-        self._operator.start(self._operator.revoke())
-
-
 def plan_of(seed: int) -> Plan:
     """Return the plan of a seed. In some worlds little happens at a time, over the longer; in some all takes longer."""
     plan, slowness = _usual_plan(seed), Random(f"{seed}/slowness")
@@ -193,6 +122,8 @@ def _usual_plan(seed: int) -> Plan:
     random = Random(f"{seed}/plan")
     processes = {role: random.choice((1, 1, 2)) for role in STATEFUL}
     processes |= {"gateway": random.choice((1, 2)), "edge": random.choice((1, 2))}
+    if Random(f"{seed}/analytics").random() < _WITH_ANALYTICS:
+        processes = {"analytics": 1, **processes}
     plan = Plan(
         partitions=random.choice((2, 4)),
         processes=processes,
@@ -231,6 +162,7 @@ def faults_of(seed: int) -> list[Fault]:
         *swarm_faults(random, plan.hosts, count, plan.load_s, _LEFT_OUT),
         *more_faults(seed, plan),
         *clock_faults(seed, plan),
+        *analytics_faults(seed, plan),
     ]
     if plan.has_owners:
         changes = Random(f"{seed}/owners")
@@ -276,6 +208,19 @@ def more_faults(seed: int, plan: Plan) -> list[Fault]:
     if random.random() < _ARCHIVED:
         faults += archive_faults(random, plan.hosts, plan.load_s)
     return faults
+
+
+def analytics_faults(seed: int, plan: Plan) -> list[Fault]:
+    """Return faults of the analytics store, and of the process that fills it, in a world that has them."""
+    random = Random(f"{seed}/analytics faults")
+    if "analytics" not in plan.processes:
+        return []
+    of_store = [
+        Fault(random.uniform(0, plan.load_s), kind, amount=random.choice((1, 10, 30)) * (0.5 + random.random()))
+        for kind in random.choices(_STORE_FAULTS, k=random.choice((0, 1, 2)))
+    ]
+    host = [process_name("analytics", 0)]
+    return of_store + swarm_faults(random, host, random.choice((0, 1, 2, 4)), plan.load_s, _LEFT_OUT)
 
 
 def clock_faults(seed: int, plan: Plan) -> list[Fault]:

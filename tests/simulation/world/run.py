@@ -28,12 +28,14 @@ from tests.simulation.kernel.world import World
 from tests.simulation.model.acknowledgements import acknowledged_and_sent
 from tests.simulation.model.deliveries import concluded_twice, expired_and_sent
 from tests.simulation.model.lateness import late
+from tests.simulation.world.analytics.role import SimulatedAnalytics
 from tests.simulation.world.apple import IosApp, SimulatedApple, apns_settings
 from tests.simulation.world.clients import SimulatedGateways, SimulatedInterface
 from tests.simulation.world.errors import NotSettledError, in_time, unexpected
+from tests.simulation.world.faults import MustKnow, WorldFaults
 from tests.simulation.world.listeners import edge_listeners, gateway_listeners
 from tests.simulation.world.operator import Operator, sent_while_paused
-from tests.simulation.world.plan import CLIENT_FAULTS, Plan, WorldFaults, faults_of, latest_end_s, plan_of
+from tests.simulation.world.plan import Plan, faults_of, latest_end_s, plan_of
 from tests.simulation.world.quota import QuotaUser
 from tests.simulation.world.reader import Reader
 from tests.simulation.world.stateful_roles import STATEFUL_ROLES
@@ -49,7 +51,6 @@ from tests.soak.settled_checks import LIVE_REPLAYS, SETTLE_S, SettledChecks
 
 _LOG_S, _NETWORK_S, _INTERNET_S = 0.001, 0.001, 0.02
 _RETRY_S, _END_S = 0.5, 1800.0
-_ANNOUNCED_MS = 2_000
 _NEVER_MS = 2**62
 _READERS_DEVICE = 1_000_000
 
@@ -101,6 +102,7 @@ class Simulation:
         self._registry = RegistryServiceStub(self._installation.client_peers().all("registry")[0])
         self._internet_s = Latency(world.random("internet"), _INTERNET_S)
         self._apple = SimulatedApple(world, self._ledger, self._internet_s) if plan.has_ios else None
+        self._analytics = SimulatedAnalytics(world) if "analytics" in plan.processes else None
         self._hosts = self._wanted_hosts()
 
     async def run(self) -> list[Violation]:
@@ -113,7 +115,8 @@ class Simulation:
         await devices.begin(self._plan.devices)
         reader = await self._reader(app, gateways)
         operator = Operator(self._registry, app, [pushes, reader], gateways, self._ledger)
-        faults = WorldFaults(self._installation, self._hosts, gateways, operator, self._reshard, self._apple)
+        store = self._analytics.store if self._analytics else None
+        faults = WorldFaults(self._installation, self._hosts, gateways, operator, self._reshard, self._apple, store)
         await self._load(senders, reader, faults, devices, ios.tokens if ios else [])
         await operator.finish(self._interface("v2"))
         if ios:  # a token whose removal could not be written is refused again
@@ -126,10 +129,14 @@ class Simulation:
             found += await ios.checked(observed, history.reasons, self._interface("v2"))
         found += sent_while_paused(observed, operator.pauses)
         found += [*concluded_twice(observed), *expired_and_sent(observed, self._faults)]
-        found += acknowledged_and_sent(gateways.frames, self._must_know)
+        found += acknowledged_and_sent(gateways.frames, MustKnow(self._plan, self._faults, self._calm_ms))
         found += late(observed, self._calm_ms, self._plan.lateness)
         await devices.close()
+        found += await self._analytics.unfinished(self._installation) if self._analytics else []
         found += await self._stopped()
+        if self._analytics:
+            (host,) = self._of("analytics")
+            found += await self._analytics.checked(host, self._log, self._installation, history)
         await asyncio.gather(*self._running)
         for task in following:
             task.cancel()
@@ -153,6 +160,7 @@ class Simulation:
                 **STATEFUL_ROLES,
                 "gateway": self._gateways.definition(services.gateway.main.ROLE),
                 "edge": self._edges.definition(edge.main.ROLE),
+                **({"analytics": self._analytics.definition()} if self._analytics else {}),
             }
             apns = apns_settings(self._apple, self._world.directory) if role == "delivery" else {}
             settings = {"snapshot_s": self._plan.snapshot_s, **apns}
@@ -273,16 +281,6 @@ class Simulation:
             for compared in await host.verify(self._log)
             if not compared.equal
         ]
-
-    def _must_know(self, begun_ms: int, heard_ms: int, now_ms: int) -> bool:
-        """Return whether delivery must know what a gateway heard. A sole one tells it before it announces a connection;
-        of several the other ones may not be reached, or announce one that has just begun after a later one."""
-        changes = any(fault.kind == "reshard" or fault.target.startswith("gateway") for fault in self._faults)
-        if self._plan.processes["gateway"] == 1 and not changes:
-            return True
-        reaches = all(fault.kind in CLIENT_FAULTS for fault in self._faults)
-        is_calm = reaches or any(begun <= heard_ms and now_ms < ended for begun, ended in self._calm_ms)
-        return is_calm and begun_ms + _ANNOUNCED_MS < heard_ms
 
     def _now_ms(self) -> int:
         return START_MS + int(self._world.loop.time() * 1000)

@@ -1,0 +1,187 @@
+"""A model of the analytics store, as the ingestion uses it: inserts with tokens, and the questions of its start.
+
+It is a server: a request that has been sent is carried out also when the process that sent it is killed meanwhile.
+"""
+
+import asyncio
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import Context
+from functools import cache
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from analytics.ingestion import attributes, ingesters, known_devices
+from analytics.ingestion.connections import history
+from analytics.store.columns import ATTRIBUTES
+from analytics.store.sql import sql
+from services.runtime.errors import UnavailableError
+from testkit.repository import ROOT
+from tests.simulation.kernel.latency import Latency
+
+Row = Mapping[str, Any]
+
+_TIMEOUT_S = 5.0
+_READERS_OF_SUMS = tuple(f"SELECT DISTINCT reader FROM {table}" for table in ingesters.SUMS)
+_BROADCAST_IDS = "SELECT DISTINCT msgid FROM pushes WHERE kind != 'unicast' ORDER BY msgid"
+_NEWEST_PUSH = "SELECT toUnixTimestamp64Milli(max(time)) FROM pushes"
+_COMMENT = re.compile("--.*")
+_CREATED = re.compile(
+    r"CREATE TABLE IF NOT EXISTS (\w+)[^;]*?ENGINE = ReplacingMergeTree\(_rank\)[^;]*?ORDER BY \(([^)]+)\)"
+)
+
+
+class Insert(NamedTuple):
+    """Rows that were inserted into a table at a time, by an ingester."""
+
+    ingester: str
+    table: str
+    rows: Sequence[Row]
+
+
+class ModelStore:
+    """Takes the place of analytics.store.clickhouse.ClickHouse where an Ingestion is given one.
+
+    While it `is_away` requests fail after a while. `fault_rate` of the requests fail; half of these are carried out.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, delay_s: Latency, chance: Callable[[], float]) -> None:
+        """`chance` returns random numbers from 0 to 1."""
+        self.is_away = False
+        self.fault_rate = 0.0
+        self.inserts: list[Insert] = []
+        self._loop = loop
+        self._delay_s = delay_s
+        self._chance = chance
+        self._tokens: set[str] = set()
+        self._ingesters: dict[str, str] = {}
+
+    async def insert(self, table: str, rows: pa.Table, token: str) -> None:
+        """Insert once for each token. UnavailableError: the rows may be inserted or not."""
+        await self._carried_out(lambda: self._insert(table, rows.to_pylist(), token))
+
+    async def command(self, text: str, parameters: Mapping[str, Any] | None = None) -> None:
+        await self._carried_out(lambda: self._command(text, parameters or {}))
+
+    async def rows(self, text: str, parameters: Mapping[str, Any] | None = None) -> Sequence[Sequence[Any]]:
+        found: Sequence[Sequence[Any]] = await self._carried_out(lambda: self._rows(text, parameters or {}))
+        return found
+
+    async def arrow(self, text: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
+        return await self._carried_out(lambda: self._table(text))
+
+    def inserted(self, table: str) -> Iterable[Row]:
+        """Return the rows of a table as they were inserted, in order."""
+        return (row for insert in self.inserts if insert.table == table for row in insert.rows)
+
+    def final(self, table: str) -> Sequence[Row]:
+        """Return the rows that are left of a table once all are merged: of each key that of the earliest record."""
+        key = _keys()[table]
+        found: dict[tuple[Any, ...], Row] = {}
+        for row in self.inserted(table):
+            name = tuple(row[column] for column in key)
+            if name not in found or row["_offset"] < found[name]["_offset"]:
+                found[name] = row
+        return list(found.values())
+
+    async def _carried_out(self, request: Callable[[], Any]) -> Any:
+        """Send a request and wait for its answer. It runs outside the process that waits, which may end meanwhile."""
+        answer = self._loop.create_future()
+        self._loop.call_later(self._delay_s(), self._receive, request, answer, context=Context())
+        return await answer
+
+    def _receive(self, request: Callable[[], Any], answer: "asyncio.Future[Any]") -> None:
+        if self.is_away:
+            self._loop.call_later(_TIMEOUT_S, self._fail, answer, "it does not answer", context=Context())
+            return
+        is_lost = self._chance() < self.fault_rate
+        if is_lost and self._chance() < 0.5:
+            self._loop.call_later(self._delay_s(), self._fail, answer, "the request was lost", context=Context())
+            return
+        result = request()
+        if is_lost:
+            self._loop.call_later(self._delay_s(), self._fail, answer, "the answer was lost", context=Context())
+        else:
+            self._loop.call_later(self._delay_s(), self._answer, answer, result, context=Context())
+
+    @staticmethod
+    def _answer(answer: "asyncio.Future[Any]", result: Any) -> None:
+        if not answer.done():
+            answer.set_result(result)
+
+    @staticmethod
+    def _fail(answer: "asyncio.Future[Any]", reason: str) -> None:
+        if not answer.done():
+            answer.set_exception(UnavailableError(f"ClickHouse: {reason}"))
+
+    def _insert(self, table: str, rows: Sequence[Row], token: str) -> None:
+        if token not in self._tokens:
+            self._tokens.add(token)
+            self.inserts.append(Insert(token.partition(":")[0], table, rows))
+
+    def _command(self, text: str, parameters: Mapping[str, Any]) -> None:
+        if text == ingesters._REGISTER:
+            self._ingesters[parameters["instance"]] = parameters["identity"]
+        elif text not in ("TRUNCATE TABLE broadcast_counts", ingesters._DELETE_OTHER_SHARDS):
+            raise NotImplementedError(text)
+
+    def _rows(self, text: str, parameters: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        if text == ingesters._IDENTITY:
+            found = self._ingesters.get(parameters["instance"])
+            return [(found,)] if found else []
+        if text == ingesters._REGISTERED:
+            return [(identity,) for identity in self._ingesters.values()]
+        if text == attributes._GROUPS:
+            counts: defaultdict[tuple[str, int], int] = defaultdict(int)
+            for row in self.final("devices"):
+                counts[row["appkey"], row["partition"]] += 1
+            return [(*group, count) for group, count in sorted(counts.items())]
+        if text == _NEWEST_PUSH:
+            return [(max((int(row["time"].timestamp() * 1000) for row in self.inserted("pushes")), default=0),)]
+        if text in (*_READERS_OF_SUMS, history._GROUPS, sql(history.__package__, "gateway_lives")):
+            return []  # sums are not modelled: neither of earlier ingesters, nor of earlier connections
+        raise NotImplementedError(text)
+
+    def _table(self, text: str) -> pa.Table:
+        if text == known_devices._KNOWN:
+            return self._known_devices()
+        if text == _BROADCAST_IDS:
+            msgids = {row["msgid"] for row in self.inserted("pushes") if row["kind"] != "unicast"}
+            return pa.table({"msgid": pa.array(sorted(msgids), pa.uint64())})
+        if text == sql(attributes.__package__, "latest_attributes", attributes=", ".join(ATTRIBUTES)):
+            return self._latest_attributes()
+        raise NotImplementedError(text)
+
+    def _known_devices(self) -> pa.Table:
+        numbers: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
+        for row in self.final("registrations"):
+            numbers[row["appkey"], row["partition"]].append(row["number"])
+        appkeys, partitions = zip(*numbers, strict=True) if numbers else ((), ())
+        lists = pa.array(list(numbers.values()), pa.list_(pa.uint32()))
+        return pa.table({"appkey": pa.array(appkeys, pa.string()), "partition": list(partitions), "numbers": lists})
+
+    def _latest_attributes(self) -> pa.Table:
+        latest: dict[tuple[str, int, int], Row] = {}
+        for row in self.inserted("devices"):
+            name = row["appkey"], row["partition"], row["number"]
+            if name not in latest or row["_offset"] > latest[name]["_offset"]:
+                latest[name] = row
+        rows = [latest[name] for name in sorted(latest)]
+        texts = {
+            name: pa.array([row[name] for row in rows], pa.string()).dictionary_encode()
+            for name in ("appkey", *ATTRIBUTES)
+        }
+        numbers = {name: pa.array([row[name] for row in rows], pa.uint32()) for name in ("partition", "number")}
+        return pa.table({**texts, **numbers})
+
+
+@cache
+def _keys() -> Mapping[str, Sequence[str]]:
+    """Return the key of each table whose rows replace each other, as the migrations create it."""
+    found = {}
+    for path in sorted((ROOT / "analytics/store/migrations").rglob("*.sql")):
+        for table, key in _CREATED.findall(_COMMENT.sub("", path.read_text(encoding="utf-8"))):
+            found[table] = [column.strip() for column in key.split(",")]
+    return found

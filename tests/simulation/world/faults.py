@@ -1,0 +1,122 @@
+"""The faults of a world of an installation."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tests.simulation.kernel.faults import Fault, Faults
+from tests.simulation.kernel.hosts import RoleHost
+from tests.simulation.kernel.installation import Installation
+from tests.simulation.world.analytics.store import ModelStore
+from tests.simulation.world.apple import SimulatedApple
+from tests.simulation.world.clients import SimulatedGateways
+from tests.simulation.world.operator import Operator
+from tests.simulation.world.plan import CLIENT_FAULTS, Plan
+
+_ANNOUNCED_MS = 2_000
+
+
+class WorldFaults(Faults):
+    """The faults of hosts, log and network, those of the devices' connections, and what an operator does."""
+
+    def __init__(
+        self,
+        installation: Installation,
+        hosts: Sequence[RoleHost],
+        gateways: SimulatedGateways,
+        operator: Operator,
+        reshard: Callable[[str, int], None],
+        apple: SimulatedApple | None,
+        store: ModelStore | None,
+    ) -> None:
+        """`reshard` stops the installation and starts it with another number of instances of a role."""
+        super().__init__(installation, hosts)
+        self._gateways = gateways
+        self._operator = operator
+        self._reshard = reshard
+        self._apple = apple
+        self._store = store
+
+    def reset_connections(self, fault: Fault) -> None:
+        """End all connections of devices; both ends are told."""
+        self._gateways.reset()
+
+    def lose_connections(self, fault: Fault) -> None:
+        """Take all devices off the network for a moment; the gateways are not told."""
+        self._gateways.lose()
+
+    def reshard(self, fault: Fault) -> None:
+        """Kill all processes, and start them with `amount` instances of the role `target`."""
+        self._reshard(fault.target, int(fault.amount))
+
+    def heal(self) -> None:
+        super().heal()
+        if self._apple is not None:
+            self._apple.is_away, self._apple.failing_rate = False, 0.0
+        if self._store is not None:
+            self._store.is_away, self._store.fault_rate = False, 0.0
+
+    def apple_away(self, fault: Fault) -> None:
+        """Let Apple's service not be reached for `amount` seconds; neither side of its connections is told."""
+        if (apple := self._apple) is not None:
+            apple.is_away = True
+            apple.lose_connections()
+            self._later(fault.amount, lambda: setattr(apple, "is_away", False))
+
+    def apple_closes(self, fault: Fault) -> None:
+        """Let Apple's service end all connections."""
+        if self._apple is not None:
+            self._apple.close_connections()
+
+    def apple_loses(self, fault: Fault) -> None:
+        """Lose what is sent over the present connections to Apple's service."""
+        if self._apple is not None:
+            self._apple.lose_connections()
+
+    def apple_fails(self, fault: Fault) -> None:
+        """Let Apple's service answer a third of the pushes with errors of its own, for `amount` seconds."""
+        if (apple := self._apple) is not None:
+            apple.failing_rate = 0.3
+            self._later(fault.amount, lambda: setattr(apple, "failing_rate", 0.0))
+
+    def pause_app(self, fault: Fault) -> None:
+        """Pause the app for `amount` seconds."""
+        self._operator.start(self._operator.pause(fault.amount))
+
+    def rotate_secret(self, fault: Fault) -> None:
+        """Give the app a new secret key."""
+        self._operator.start(self._operator.rotate())
+
+    def revoke_key(self, fault: Fault) -> None:
+        """Register a device, and revoke its key."""
+        self._operator.start(self._operator.revoke())
+
+    def store_away(self, fault: Fault) -> None:
+        """Let the analytics store answer nobody for `amount` seconds."""
+        if (store := self._store) is not None:
+            store.is_away = True
+            self._later(fault.amount, lambda: setattr(store, "is_away", False))
+
+    def store_fails(self, fault: Fault) -> None:
+        """Let a third of the requests to the analytics store fail, half of them once they are done."""
+        if (store := self._store) is not None:
+            store.fault_rate = 0.3
+            self._later(fault.amount, lambda: setattr(store, "fault_rate", 0.0))
+
+
+@dataclass(frozen=True)
+class MustKnow:
+    """Whether delivery must know what a gateway heard. A sole one tells it before it announces a connection; of several
+    the other ones may not be reached, or announce one that has just begun after a later one. `calm_ms`: from when until
+    when nothing was broken."""
+
+    plan: Plan
+    faults: Sequence[Fault]
+    calm_ms: Sequence[tuple[int, int]]
+
+    def __call__(self, begun_ms: int, heard_ms: int, now_ms: int) -> bool:
+        changes = any(fault.kind == "reshard" or fault.target.startswith("gateway") for fault in self.faults)
+        if self.plan.processes["gateway"] == 1 and not changes:
+            return True
+        reaches = all(fault.kind in CLIENT_FAULTS for fault in self.faults)
+        is_calm = reaches or any(begun <= heard_ms and now_ms < ended for begun, ended in self.calm_ms)
+        return is_calm and begun_ms + _ANNOUNCED_MS < heard_ms
