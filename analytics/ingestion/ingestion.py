@@ -16,6 +16,7 @@ from analytics.ingestion.batch_writer import BatchWriter, TranslatedBatch
 from analytics.ingestion.look_ahead import LookAhead
 from analytics.ingestion.readers_in_turn import ReadersInTurn
 from analytics.ingestion.recent_ends import RecentEnds
+from analytics.ingestion.tables.actions import ACTIONS_TABLE
 from analytics.ingestion.tasks import finished, nothing, until_done
 from analytics.ingestion.translation import SOURCES
 from analytics.settings import ROLE_NAME
@@ -67,7 +68,7 @@ class Ingestion:
     ) -> None:
         """`partitions`: those to read. `instance` and `stores_commands`: see BatchWriter."""
         self.applied = AppliedPositions()
-        self.changes = StoreChanges()
+        self.changes = StoreChanges(apart=(ACTIONS_TABLE.name,))
         self._log = log
         self._directory = offsets_file.parent
         self._limits = limits or IngestionLimits()

@@ -1,6 +1,6 @@
 """When the ingestion changed the rows of each app and table last, by which kept answers are known to be right still."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import pyarrow as pa
 
@@ -8,8 +8,10 @@ import pyarrow as pa
 class StoreChanges:
     """Numbers the changes of the store since this process began; `latest` is the number of the newest one."""
 
-    def __init__(self) -> None:
+    def __init__(self, apart: Collection[str] = ()) -> None:
+        """`apart`: tables that answers about apps are not made of; only questions about these tables ask for them."""
         self.latest = 0
+        self._apart = apart
         self._of_all = 0
         self._of_name: dict[str, int] = {}
 
@@ -17,10 +19,13 @@ class StoreChanges:
         """Note that these rows were inserted."""
         self.latest += 1
         for name, rows in tables.items():
+            self._of_name[name] = self.latest
+            if name in self._apart:
+                continue
             apps = rows["appkey"].unique().to_pylist() if "appkey" in rows.column_names else [""]
             if "" in apps:
                 self._of_all = self.latest
-            self._of_name |= dict.fromkeys([name, *apps], self.latest)
+            self._of_name |= dict.fromkeys(apps, self.latest)
 
     def note_app(self, appkey: str) -> None:
         """Note that rows of this app were inserted."""

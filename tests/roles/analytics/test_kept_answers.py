@@ -18,7 +18,7 @@ LONG_MS = 600_000
 
 
 async def test_an_answer_is_kept_until_its_app_has_other_rows_or_it_is_old() -> None:
-    changes, clock, made = StoreChanges(), ManualClock(0), 0
+    changes, clock, made = StoreChanges(apart=("actions",)), ManualClock(0), 0
     kept = KeptAnswers(changes, clock)
 
     async def make() -> AuditPushResponse:
@@ -37,6 +37,9 @@ async def test_an_answer_is_kept_until_its_app_has_other_rows_or_it_is_old() -> 
 
     assert [await ask(), await ask(), await ask(2)] == [1, 1, 2]
     inserted("pushes", "2")
+    inserted("actions", "1")
+    inserted("actions", "")
+    assert not changes.is_same_since(1, ["actions"])
     clock.move(KEPT_MS / 1000 - 0.001)
     assert await ask() == 1
     inserted("pushes", "1")

@@ -1,5 +1,6 @@
 """The base of the pages that compose, check and send pushes."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from falcon.asgi import Request, Response
@@ -16,7 +17,7 @@ from edge.console.send.snippets import snippets
 from edge.console.view.message_preview import audience_of, moment_of, previews
 from edge.core.parsing.regions import REGIONS
 from protos.accounts.v1.accounts_pb2 import TeamDevice
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, Pause
 from services.runtime.errors import (
     BusyError,
     CarillonError,
@@ -66,6 +67,13 @@ class SendingPage(Page):
         team = self.site.accounts.team(self.site.accounts.team_of(appkeys[0]))
         return [device for device in team.test_devices if device.appkey in appkeys] if team else []
 
+    def paused(self, appkeys: Sequence[str]) -> list[tuple[App, Pause]]:
+        """Return those of the apps that are paused, with the pause that holds: then a push is refused."""
+        apps = [self.app(appkey) for appkey in appkeys]
+        of_all = self.site.apps.installation_pause
+        pauses = [(app, app.pause if app.HasField("pause") else of_all) for app in apps]
+        return [(app, pause) for app, pause in pauses if pause is not None]
+
     def show_form(self, request: Request, response: Response, app: App, form: Any, problem: str = "") -> None:
         self.show(
             request,
@@ -75,6 +83,7 @@ class SendingPage(Page):
             app=app,
             form=form,
             problem=problem,
+            paused=self.paused([app.appkey]),
             partners=partners(self.site, visit_of(request), app),
             regions=sorted(REGIONS),
             articles=range(ARTICLES),
@@ -97,6 +106,7 @@ class SendingPage(Page):
             problem=problem,
             audiences=[(self.app(audience.appkey), audience) for audience in audiences],
             devices=devices,
+            paused=self.paused(composed.order.apps.appkeys),
             needs_approval=is_approval_needed(self.site, composed, devices),
             test_devices=self.test_devices(composed),
             key=self.site.desk.new_key(),

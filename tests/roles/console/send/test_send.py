@@ -204,7 +204,12 @@ async def test_an_app_that_is_paused_sends_nothing(console: ConsoleInstallation)
     appkey = await console.app(team_id=await console.team("News", approver="approver"))
     approver = await console.logged_in("approver")
     _, hidden = await reviewed(approver, appkey, stag="a", content="x")
-    await approver.post(f"/apps/{appkey}/pause", change="pause")
+    warning = "News is paused: a push is refused"
+    assert warning not in text_of(await approver.get(f"/apps/{appkey}/send"))
+    await approver.post(f"/apps/{appkey}/pause", change="pause", reason="night <1>")
+    review, _ = await reviewed(approver, appkey, stag="a", content="x")
+    for page in (review, await approver.get(f"/apps/{appkey}/send")):
+        assert (warning in text_of(page), "Reason: night <1>" in text_of(page)) == (True, True)
     refused = await send(approver, appkey, hidden)
     assert (refused.status_code, "is paused" in text_of(refused)) == (400, True)
     assert SendPush() not in [command.send for command in await sent(console)]
