@@ -8,7 +8,7 @@ from typing import NamedTuple
 from protos.delivery.v1.delivery_pb2 import PushFact
 from services.delivery import decide
 from services.delivery.android.fanout import Fanout
-from services.delivery.event_writer import MAX_UNWRITTEN, EventWriter, new_facts
+from services.delivery.event_writer import EventWriter, new_facts
 from services.delivery.ios.delivery import IosDelivery
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.starting.app_queue import AppQueue, StartingPart
@@ -264,7 +264,7 @@ class PushStarter:
         Its command must name the devices, they must drop repeated messages, and no push of the app may be held up.
         """
         push, app = waiting.push, self._apps.get(waiting.appkey)
-        if push.is_ios or push.send.qps or not push.is_listed or self._events.unwritten >= MAX_UNWRITTEN:
+        if push.is_ios or push.send.qps or not push.is_listed or not self._events.may_apply_starts:
             return False
         return app is not None and not app.queue.held_up_bytes
 

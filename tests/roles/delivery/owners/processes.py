@@ -80,6 +80,10 @@ class DeliveryProcess:
         return next(service for service in self.role.services if isinstance(service, DeliveryTenure))
 
     @property
+    def membership(self) -> Membership:
+        return next(service for service in self.role.services if isinstance(service, Membership))
+
+    @property
     def store(self) -> DeliveryStore:
         return self.tenure._store
 

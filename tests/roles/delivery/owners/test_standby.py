@@ -13,7 +13,7 @@ from services.runtime.projection.fencing import SupersededError
 from testkit.delivery.gateway import GatewayClient
 from testkit.delivery.records import APP, RECEIVED, SENT, START_MS, NumberedDevice, OutcomeRow
 from testkit.delivery.role import DeliveryHarness
-from testkit.waiting import until_holds
+from testkit.waiting import run_ready_tasks, until_holds
 from tests.roles.delivery.owners.processes import running
 
 A, B = NumberedDevice(0, 0), NumberedDevice(1, 1)
@@ -115,6 +115,25 @@ async def test_late_records_of_an_owner_that_was_paused_count_nowhere(delivery: 
         await gateway.until((1, push.msgid), (2, push.msgid))
         await processes.by_address["b"].stop()
         assert (await processes.verify("b")).equal
+
+
+async def test_an_owner_that_may_have_a_successor_sends_nothing_before_the_log_has_its_start(
+    delivery: DeliveryHarness,
+) -> None:
+    """It might send what the successor has cancelled."""
+    async with running(delivery) as (processes, gateway):
+        owner = await processes.start("a")
+        gateway.connect(1, A)
+        await processes.command(first := delivery.push(A))
+        await gateway.until((1, first.msgid))
+        owner.log.whole.clear()
+        await until_holds(lambda: not owner.membership.is_confirmed)
+        await delivery.command(second := delivery.push(A), wait_applied=False)
+        await until_holds(lambda: second.msgid in owner.store.state.requested)
+        await run_ready_tasks()
+        assert (gateway.messages, owner.events.unwritten) == ([(1, first.msgid)], 0)
+        owner.log.whole.set()
+        await gateway.until((1, first.msgid), (1, second.msgid))
 
 
 async def test_an_expiry_that_waits_and_the_badges_are_kept(delivery: DeliveryHarness) -> None:
