@@ -17,7 +17,13 @@ from testkit.ports import free_ports
 SECONDS = tuple(f"{role}-2" for role in FRONTENDS)
 """The second process of each frontend."""
 
-PROXIED = {"edge-2": "EDGE", "delivery": "DELIVERY", "scheduling": "SCHEDULING", "scheduling-standby": "STANDBY"}
+PROXIED = {
+    "edge-2": "EDGE",
+    "delivery": "DELIVERY",
+    "scheduling": "SCHEDULING",
+    "scheduling-standby": "STANDBY",
+    "delivery-standby": "RESERVE",
+}
 """Processes whose connections to Kafka pass proxies, with the names of their listeners."""
 
 CLOCKS = ("edge-2", "gateway-2", "delivery")
