@@ -67,6 +67,10 @@ class CommandRecord(NamedTuple):
     request_id: str
 
     @property
+    def text(self) -> str:
+        return f"{self.command}: {self.detail}" if self.detail else self.command
+
+    @property
     def origin(self) -> str:
         return origin_text(self.writer, self.door, self.address, self.request_id)
 
@@ -115,10 +119,7 @@ def _with_origins(entries: Sequence[TimelineEntry], commands: Sequence[CommandRe
     unchanged = [command for command in commands if command.time_ms not in changed_ms]
     return [
         *entries,
-        *(
-            entry("asked", command.time_ms, detail=comma_joined(f"{command.command}: {command.detail}", command.origin))
-            for command in unchanged
-        ),
+        *(entry("asked", command.time_ms, detail=comma_joined(command.text, command.origin)) for command in unchanged),
     ]
 
 

@@ -11,6 +11,7 @@ _CACHED = 4096
 _COUNTED = re.compile(r"(?P<reason>.+): (?P<count>\d+)")
 _ATTRIBUTES = "model|region|carrier|channel|sdk_version|brand|resolution|os_version|app_version"
 _ATTRIBUTE = re.compile(rf"(?P<name>{_ATTRIBUTES}) (?P<value>.+)")
+_ASKED = re.compile(r"(?P<command>[a-z]+(?: [a-z]+){0,2})(?:: (?P<change>.+))?")
 
 Gettext = Callable[[str], str]
 Words = list[tuple[str, str]]
@@ -23,9 +24,8 @@ class DetailWords:
     def __init__(self, gettext: Gettext) -> None:
         self._whole = _others(_whole_texts(gettext), _whole_texts(str))
         self._of_parts = [*_compiled(_reworded(gettext)), *_others(_part_texts(gettext), _part_texts(str))]
-        self._names = {
-            name: own for name, own in _attribute_names(gettext).items() if own != _attribute_names(str)[name]
-        }
+        self._names = _other_names(_attribute_names(gettext), _attribute_names(str))
+        self._commands = _other_names(_command_names(gettext), _command_names(str))
         self._part = lru_cache(_CACHED)(self._translated_part)
 
     def __call__(self, text: str) -> str:
@@ -43,6 +43,8 @@ class DetailWords:
                 return words % found.groupdict()
         if (attribute := _ATTRIBUTE.fullmatch(part)) and attribute["name"] in self._names:
             return f"{self._names[attribute['name']]} {attribute['value']}"
+        if (asked := _ASKED.fullmatch(part)) and asked["command"] in self._commands:
+            return ": ".join(filter(None, (self._commands[asked["command"]], self._part(asked["change"] or ""))))
         if counted := _COUNTED.fullmatch(part):
             return f"{self._part(counted['reason'])}: {counted['count']}"
         return part
@@ -57,6 +59,10 @@ def _others(words: Words, english: Words) -> list[tuple[re.Pattern[str], str]]:
     return _compiled([own for own, other in zip(words, english, strict=True) if own != other])
 
 
+def _other_names(names: dict[str, str], english: dict[str, str]) -> dict[str, str]:
+    return {name: own for name, own in names.items() if own != english[name]}
+
+
 def _attribute_names(gettext: Gettext) -> dict[str, str]:
     _ = gettext
     return {
@@ -69,6 +75,25 @@ def _attribute_names(gettext: Gettext) -> dict[str, str]:
         "resolution": _("Resolution"),
         "os_version": _("OS version"),
         "app_version": _("App version"),
+    }
+
+
+def _command_names(gettext: Gettext) -> dict[str, str]:
+    """Return what was asked for in commands to devices."""
+    _ = gettext
+    return {
+        "register": _("register"),
+        "begin session": _("begin a session"),
+        "set alias": _("set the alias"),
+        "clear alias": _("clear the alias"),
+        "add tags": _("add tags"),
+        "remove tags": _("remove tags"),
+        "add stags": _("add string tags"),
+        "remove stags": _("remove string tags"),
+        "set attributes": _("set attributes"),
+        "remove": _("remove the device"),
+        "revoke key": _("revoke the key"),
+        "revoke all keys": _("revoke all keys"),
     }
 
 
@@ -135,6 +160,8 @@ def _part_texts(gettext: Gettext) -> Words:
         (r"in the device's partition", _("in the device's partition")),
         (r"until (?P<time>\d{4}-.*)", _("until %(time)s")),
         (r"due (?P<time>\d{4}-.*)", _("due %(time)s")),
+        (r"accepted through (?P<door>\S+) from (?P<address>\S+)", _("accepted through %(door)s from %(address)s")),
+        (r"accepted through (?P<door>\S+)", _("accepted through %(door)s")),
         (r"through (?P<door>\S+) from (?P<address>\S+)", _("through %(door)s from %(address)s")),
         (r"through (?P<door>\S+)", _("through %(door)s")),
         (r"by (?P<writer>\S+)", _("by %(writer)s")),

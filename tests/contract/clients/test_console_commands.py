@@ -57,6 +57,11 @@ def test_a_push_is_sent_explained_and_audited_from_elsewhere(service: Service, r
     device = run("audit", "device", appkey, service.device["token"], "--json", "--allow-behind")
     assert "registered" in {entry["event"] for entry in json.loads(device.stdout)["timeline"]}
     assert str(msgid) in run("push", "list").output
+    (count,) = found["states"]
+    state = [count["state"], "--reason", count["reason"]]
+    listed = _answered(run, "push", "devices", appkey, str(msgid), *state, "--json")
+    assert (listed["devices"], listed["next"]) == ([{"msgid": msgid, "token": service.device["token"]}], "")
+    assert service.device["token"] in run("push", "devices", appkey, str(msgid), *state).output
     assert "cancelled" in run("push", "cancel", appkey, str(msgid)).output
 
 
