@@ -182,7 +182,7 @@ class History:
 
 
 def _is_sent_again(first: Sent, sent: Sent) -> bool:
-    """Return whether both commands send one push of a timed task; the first one counts.
+    """Return whether both commands send one push of a task; the first one counts.
 
     Scheduling sends a push again where it does not know that it did. Its tokens and aliases are then looked up anew,
     and what is left of the time to live of a task that was paused is shorter.
@@ -193,7 +193,7 @@ def _is_sent_again(first: Sent, sent: Sent) -> bool:
         alike[-1].CopyFrom(each.send)
         alike[-1].ClearField("audience")
         alike[-1].ClearField("period_s")
-    return first.event_id == sent.event_id and bool(sent.send.task_key) and alike[0] == alike[1]
+    return first.event_id == sent.event_id and alike[0] == alike[1]
 
 
 def rows(partition: int, outcomes: AppOutcomes) -> Iterator[tuple[str, int, DeviceNumber]]:
