@@ -66,6 +66,7 @@ class Standby:
                 await asyncio.wait([waiting, reading], return_when=asyncio.FIRST_COMPLETED)
                 if reading.done():
                     self._fold(self._order.put(reading.result()))
+                    reading = None
                 if self._order.held_bytes > MAX_HELD_BYTES:
                     await self.close()
                     await self.catch_up()
@@ -75,6 +76,8 @@ class Standby:
                 if task is not None:
                     task.cancel()
                     await asyncio.wait([task])
+        if reading is not None and not reading.cancelled():  # it had read already
+            self._fold(self._order.put(reading.result()))
 
     async def fold_until(self, ends: Mapping[Partition, int]) -> None:
         """Apply the records before these ends; those last whose causes the log does not hold."""
