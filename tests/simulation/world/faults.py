@@ -106,14 +106,16 @@ class WorldFaults(Faults):
 @dataclass(frozen=True)
 class MustKnow:
     """Whether delivery must know what a gateway heard. A sole one tells it before it announces a connection; of several
-    the other ones may not be reached, or announce one that has just begun after a later one. `calm_ms`: from when until
-    when nothing was broken."""
+    the other ones may not be reached, or announce one that has just begun after a later one. Nor must a new owner of
+    delivery know what is heard while it takes over. `calm_ms`: from when until when nothing was broken."""
 
     plan: Plan
     faults: Sequence[Fault]
     calm_ms: Sequence[tuple[int, int]]
 
     def __call__(self, begun_ms: int, heard_ms: int, now_ms: int) -> bool:
+        if self.plan.changes_owners:
+            return False
         changes = any(fault.kind == "reshard" or fault.target.startswith("gateway") for fault in self.faults)
         if self.plan.processes["gateway"] == 1 and not changes:
             return True
