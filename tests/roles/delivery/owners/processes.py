@@ -42,7 +42,7 @@ from testkit.faults.crashing_log import KilledError
 from testkit.services import TIMEOUT_S, add_servicers, started
 from testkit.waiting import until_holds
 
-INTERVAL_S = 0.02
+INTERVAL_S = 0.1
 _RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
 
 
