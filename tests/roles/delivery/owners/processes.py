@@ -130,7 +130,7 @@ class Processes:
         self.peers = Peers({"delivery": [self.channel], "targeting": [], "registry": []}, TOPICS, self.directory)
 
     async def start(self, address: str) -> DeliveryProcess:
-        """Start a process; return it once it is ready: it owns the shard, or stands by."""
+        """Start a process; return it once it owns the shard, if it is the first one, or stands by."""
         harness, server = self.harness, self._servers[address]
         log = ProcessLog(harness.log)
         directory = str(harness.directory / address)
@@ -141,6 +141,8 @@ class Processes:
         add_servicers(process.role, server)
         for service in (context.apps, *process.role.services):
             process.tasks.append(await started(service))
+        if len(self.by_address) == 1:
+            await self.until_owner(address)
         return process
 
     async def until_owner(self, address: str) -> DeliveryProcess:

@@ -21,8 +21,7 @@ A, B = NumberedDevice(0, 0), NumberedDevice(1, 1)
 
 async def test_a_standby_folds_what_the_owner_writes_and_answers_no_call(delivery: DeliveryHarness) -> None:
     async with running(delivery) as (processes, gateway):
-        await processes.start("a")
-        owner = await processes.until_owner("a")
+        owner = await processes.start("a")
         second = await processes.start("b")
         gateway.connect(1, A)
         await processes.command(first := delivery.push(A, B))
@@ -126,6 +125,7 @@ async def test_an_owner_that_may_have_a_successor_sends_nothing_before_the_log_h
         gateway.connect(1, A)
         await processes.command(first := delivery.push(A))
         await gateway.until((1, first.msgid))
+        await delivery.expect_outcomes(OutcomeRow(first.msgid, A, SENT))
         owner.log.whole.clear()
         await until_holds(lambda: not owner.membership.is_confirmed)
         await delivery.command(second := delivery.push(A), wait_applied=False)
