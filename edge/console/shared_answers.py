@@ -5,19 +5,10 @@ Analytics may answer without the records of the last two seconds, so that it nee
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from falcon.asgi import Request, Response
 
-from protos.analytics.v1.analytics_pb2 import (
-    AuditActionsRequest,
-    AuditDeviceRequest,
-    AuditPushRequest,
-    LatestPushesRequest,
-    ListPushDevicesRequest,
-    PushSpeedRequest,
-    StatisticsRequest,
-)
 from services.runtime.process.clock import Clock
 
 if TYPE_CHECKING:
@@ -27,16 +18,15 @@ MAX_AGE_MS = 2_000
 """How long ago an answer may have been asked for, and how many milliseconds before that its records may end."""
 
 _METHODS = ("AuditPush", "AuditDevice", "AuditActions", "Statistics", "LatestPushes", "PushSpeed", "ListPushDevices")
-_Question = (
-    AuditPushRequest
-    | AuditDeviceRequest
-    | AuditActionsRequest
-    | StatisticsRequest
-    | LatestPushesRequest
-    | ListPushDevicesRequest
-    | PushSpeedRequest
-)
 _Call = Callable[..., Awaitable[Any]]
+
+
+class _Question(Protocol):
+    """A request whose answer may lack the records of some milliseconds."""
+
+    max_age_ms: int
+
+    def SerializeToString(self, *, deterministic: bool = ...) -> bytes: ...
 
 
 class _Asked(NamedTuple):

@@ -67,9 +67,9 @@ class Standby:
                 if reading.done():
                     self._fold(self._order.put(reading.result()))
                     reading = None
-                if self._order.held_bytes > MAX_HELD_BYTES:
-                    await self.close()
-                    await self.catch_up()
+                    if self._order.held_bytes > MAX_HELD_BYTES:
+                        await self.close()
+                        await self.catch_up()
             waiting.result()
         finally:
             for task in (waiting, reading):
@@ -86,6 +86,8 @@ class Standby:
         self._fold(self._order.rest())
 
     async def close(self) -> None:
+        """Forget what was read and not applied; it is read again."""
+        self._order, self._read = CausalOrder(self._log.topics, {}), {}
         if self._reader is not None:
             await self._reader.close()
             self._reader = None

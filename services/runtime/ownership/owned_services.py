@@ -19,7 +19,6 @@ class OwnedServices:
         self._services = services
 
     async def run(self, ready: asyncio.Event) -> None:
-        if self._tenure.turns:
-            ready.set()
+        ready.set()
         await self._tenure.wait()
-        await run(self._services, ready.set, stopping=asyncio.Event())
+        await run(self._services, lambda: None, stopping=asyncio.Event())

@@ -7,10 +7,11 @@ import pytest
 from services.delivery.event_writer import EventWriter
 from services.delivery.main import open_state
 from services.delivery.standby import Standby
-from services.domain.topics import PUSH_COMMANDS
+from services.domain.topics import PUSH_COMMANDS, PUSHES
 from services.runtime.log.port import Partition, Record
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.positions import AppliedPositions
+from testkit.delivery.records import NumberedDevice
 from testkit.delivery.role import DeliveryHarness
 
 
@@ -30,13 +31,35 @@ class ReadingStandby(Standby):
         return self.records
 
 
-@pytest.mark.parametrize("steps", range(6))
-async def test_what_is_read_as_the_turn_comes_is_applied(delivery: DeliveryHarness, steps: int) -> None:
-    await delivery.command(push := delivery.push(), wait_applied=False)
+def new_standby(delivery: DeliveryHarness) -> ReadingStandby:
     store = open_state(delivery.settings, delivery.directory / "standby", delivery.log)
     events = EventWriter(delivery.log, store.state, delivery.clock, store.reached)
     dead_letters = DeadLetters(delivery.directory / "dead-letters.jsonl", "delivery")
-    standby = ReadingStandby(store, events, delivery.log, dead_letters, AppliedPositions())
+    return ReadingStandby(store, events, delivery.log, dead_letters, AppliedPositions())
+
+
+async def test_records_that_waited_before_the_log_was_read_merged_are_not_applied_again(
+    delivery: DeliveryHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with delivery.running():
+        await delivery.send(NumberedDevice(0, 0))
+        await delivery.wait_facts("started", 1)
+    standby = new_standby(delivery)
+    await standby._open()
+    standby._fold(standby._order.put(await delivery.records(Partition(PUSHES.name, 0))))
+    assert standby._order.held_bytes
+    await standby.close()
+    await standby.catch_up()
+    applied: list[Record] = []
+    monkeypatch.setattr(standby._events, "apply", lambda record, message: applied.append(record))
+    await standby.fold_until(await delivery.log.ends(standby._store.partitions))
+    assert not applied
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_what_is_read_as_the_turn_comes_is_applied(delivery: DeliveryHarness, steps: int) -> None:
+    await delivery.command(push := delivery.push(), wait_applied=False)
+    standby = new_standby(delivery)
     await (await standby._open()).close()
     standby.records = await delivery.records(Partition(PUSH_COMMANDS.name, 0))
     standby.arrived, standby.steps = asyncio.Event(), steps
@@ -46,4 +69,4 @@ async def test_what_is_read_as_the_turn_comes_is_applied(delivery: DeliveryHarne
         standby.arrived.set()
 
     await standby.follow(turn())
-    assert (push.msgid in store.state.requested) == standby.was_read
+    assert (push.msgid in standby._store.state.requested) == standby.was_read
