@@ -6,8 +6,8 @@ from edge.core.analytics_calls import call_analytics
 from protos.analytics.v1.analytics_pb2 import ListAcksRequest, ListAcksResponse
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from protos.registry.v1.apps_pb2 import App
-from services.domain.apps import AppDirectory
-from services.runtime.errors import InputError
+from services.domain.apps import OUTDATED, AppDirectory
+from services.runtime.errors import InputError, UnavailableError
 from services.runtime.rpc.peers import Peers
 
 _READ_S = 20.0
@@ -27,9 +27,13 @@ class Acks:
         return page
 
     async def check_enabled(self, app: App) -> None:
-        """InputError: not enabled for the app. The app directory is refreshed once before the refusal."""
+        """InputError: not enabled for the app. The app directory is refreshed once before the refusal.
+
+        UnavailableError: that failed, so nobody is refused.
+        """
         if not app.ack_info_enabled:
-            await self._apps.refresh()
+            is_current = await self._apps.refresh()
             newest = self._apps.get(app.appkey)
             if newest is None or not newest.ack_info_enabled:
-                raise InputError("getAckInfo is not enabled for this app")
+                refusal = InputError("getAckInfo is not enabled for this app")
+                raise refusal if is_current else UnavailableError(OUTDATED)

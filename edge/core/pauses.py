@@ -2,18 +2,20 @@
 
 from collections.abc import Iterable
 
-from services.domain.apps import AppDirectory
-from services.runtime.errors import ForbiddenError
+from services.domain.apps import OUTDATED, AppDirectory
+from services.runtime.errors import ForbiddenError, UnavailableError
 
 
 async def check_not_paused(apps: AppDirectory, appkeys: Iterable[str]) -> None:
     """ForbiddenError: one of the apps is paused. The app directory is refreshed once before the refusal.
 
-    The answer does not contain the operator's reason: whoever signs with a stolen secret would read it.
+    UnavailableError: that failed, so the pause may have ended. The answer does not contain the operator's reason:
+    whoever signs with a stolen secret would read it.
     """
     named = list(appkeys)
     if any(map(apps.is_paused, named)):
-        await apps.refresh()
+        is_current = await apps.refresh()
         for appkey in named:
             if apps.is_paused(appkey):
-                raise ForbiddenError(f"app {appkey} is paused by the operator; nothing was sent")
+                refusal = ForbiddenError(f"app {appkey} is paused by the operator; nothing was sent")
+                raise refusal if is_current else UnavailableError(OUTDATED)

@@ -22,7 +22,7 @@ from protos.accounts.v1.accounts_pb2 import (
 )
 from protos.accounts.v1.drafts_pb2 import Draft, DraftApproved, DraftFact, DraftSubmitted
 from protos.analytics.v1.analytics_pb2 import ActionScope, AuditActionsRequest
-from protos.push.v1.push_pb2 import Audience, CancelPush, Everyone, Kind, PushCommand, SendPush
+from protos.push.v1.push_pb2 import Audience, CancelPush, Everyone, Filter, Kind, PushCommand, SendPush
 from protos.registry.v1.devices_pb2 import RevokeKey
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import TaskCancelled, TaskFact, TaskScheduled
@@ -116,3 +116,21 @@ async def test_actions_are_filtered_and_paged(log: SqliteLog, clickhouse: ClickH
         for wrong in ({"limit": 0}, {"pos": "x"}, {"pos": "1/a/99999999999"}, {"from_ms": T0 + 60_000}):
             with pytest.raises(InputError):
                 await found(**wrong)
+
+
+async def test_a_push_of_a_task_that_was_sent_twice_was_sent_the_first_time(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    """Scheduling sends a timed push again where it does not know that it did; its audience may be another by then."""
+    again = push(APP, "k")
+    again.audience.CopyFrom(Audience(filter=Filter()))
+    sends = [(1, push(APP, "k")), (2, again), (3, push(OTHER, "k")), (4, push(OTHER)), (5, push(OTHER))]
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        await log.append([acted(second, PUSH_COMMANDS.name, PushCommand, send=sent) for second, sent in sends])
+        answer = await analytics.AuditActions(AuditActionsRequest(from_ms=T0, to_ms=T0 + 60_000, limit=10))
+    assert [(action.request_id, action.appkey) for action in answer.actions][::-1] == [
+        ("r-1", APP),
+        ("r-3", OTHER),
+        ("r-4", OTHER),
+        ("r-5", OTHER),
+    ]

@@ -13,6 +13,7 @@ from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import PauseAppsRequest, ResumeAppsRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.apps import AppDirectory
+from services.runtime.errors import UnavailableError
 from testkit.edge.role import BACKENDS, EdgeInstallation, edge_installation
 from testkit.edge.v2_bodies import broadcast, push_to
 from testkit.signing import signed
@@ -153,3 +154,19 @@ async def test_an_edge_that_has_not_read_the_resume_yet_reads_it_before_it_refus
     monkeypatch.setattr(AppDirectory, "refresh", resumed_meanwhile)
     assert (await installation.push(broadcast(app), app.appkey))["result"] == 0
     assert refreshed == [True]
+
+
+async def test_while_the_log_does_not_answer_a_pause_may_have_ended_and_nobody_is_refused(
+    installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = await installation.app()
+    await pause(installation, app)
+
+    async def unavailable(_: object) -> None:
+        raise UnavailableError("the log does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(installation.log, "ends", unavailable)
+        assert (await installation.push(broadcast(app), app.appkey))["result"] == 500
+    assert (await send(installation.http, "/v2/push", broadcast(app), installation.secrets[app.appkey]))[0] == 403
+    assert await installation.sent() == []

@@ -47,6 +47,9 @@ async def test_acknowledgements_are_refused_until_the_operator_enables_them(
     empty = {"result": 0, "desc": "ok", "ack_info_list": [], "has_more": False}
     assert await legacy.android(android_app, "/getAckInfo", pos="0") == CLOSED
     assert await legacy.android(android_app, "/getAckInfo") == CLOSED
+    with monkeypatch.context() as patched:
+        patched.setattr(installation.log, "ends", unavailable)
+        assert (await legacy.android(android_app, "/getAckInfo", pos="0"))["result"] == 500
     await enable(installation, android_app, True)
     answer = await legacy.android(android_app, "/getAckInfo", pos="0")
     assert answer == {**empty, "pos": answer["pos"]}
