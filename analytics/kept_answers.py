@@ -2,37 +2,27 @@
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
 from analytics.store.changes import StoreChanges
-from protos.analytics.v1.analytics_pb2 import (
-    AuditActionsRequest,
-    AuditDeviceRequest,
-    AuditPushRequest,
-    LatestPushesRequest,
-    ListPushDevicesRequest,
-    PushSpeedRequest,
-    StatisticsRequest,
-)
 from services.runtime.process.clock import Clock
 
-Question = (
-    AuditPushRequest
-    | AuditDeviceRequest
-    | AuditActionsRequest
-    | StatisticsRequest
-    | LatestPushesRequest
-    | ListPushDevicesRequest
-    | PushSpeedRequest
-)
 KEPT_MS = 15_000
 """Answers change with the time too, such as the average of today's connections, but not fast."""
 
 MAX_KEPT = 200
 
 A = TypeVar("A", bound=Message)
+
+
+class Question(Protocol):
+    """A request whose answer may lack the records of some milliseconds."""
+
+    max_age_ms: int
+
+    def SerializeToString(self, *, deterministic: bool = ...) -> bytes: ...
 
 
 class _Kept(NamedTuple):
@@ -50,16 +40,16 @@ class KeptAnswers:
     def __init__(self, changes: StoreChanges, clock: Clock) -> None:
         self._changes = changes
         self._clock = clock
-        self._kept: OrderedDict[tuple[str, bytes], _Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[type[Question], bytes], _Kept] = OrderedDict()
 
     async def answer(
-        self, question: Message, make: Callable[[], Awaitable[A]], names: Callable[[A], Sequence[str]]
+        self, question: Question, make: Callable[[], Awaitable[A]], names: Callable[[A], Sequence[str]]
     ) -> A:
         """Return the kept answer to the same question where it is right still, or else make one.
 
         `names` returns the apps or tables that an answer is made of.
         """
-        key = question.DESCRIPTOR.name, question.SerializeToString(deterministic=True)
+        key = type(question), question.SerializeToString(deterministic=True)
         now_ms = self._clock.now_ms()
         kept = self._kept.get(key)
         if kept is None or now_ms - kept.made_ms >= KEPT_MS or not self._changes.is_same_since(kept.change, kept.names):

@@ -1,16 +1,9 @@
 """Checks of questions, and whether they may be answered while records of the log are missing."""
 
+from typing import Protocol
+
 from analytics.audit.app import TimeRange
-from protos.analytics.v1.analytics_pb2 import (
-    AuditActionsRequest,
-    AuditAppRequest,
-    AuditDeviceRequest,
-    AuditPushRequest,
-    ExportPushRequest,
-    LatestPushesRequest,
-    ListPushDevicesRequest,
-    PushSpeedRequest,
-)
+from protos.analytics.v1.analytics_pb2 import AuditActionsRequest, AuditAppRequest
 from services.runtime.errors import InputError, NotFoundError, UnavailableError
 
 _MAX_MSGID = 2**63
@@ -18,19 +11,15 @@ _MAX_TIME_MS = 7_258_118_400_000
 """The year 2200."""
 
 _MAX_LINES = 1000
-_Audit = (
-    AuditPushRequest
-    | AuditDeviceRequest
-    | AuditAppRequest
-    | AuditActionsRequest
-    | ExportPushRequest
-    | LatestPushesRequest
-    | ListPushDevicesRequest
-    | PushSpeedRequest
-)
 
 
-def allowed(request: _Audit, behind: int) -> int:
+class _MayLackRecords(Protocol):
+    """A request that may be answered while records of the log are missing."""
+
+    allow_behind: bool
+
+
+def allowed(request: _MayLackRecords, behind: int) -> int:
     """Return how many records are missing, if the request allows that. UnavailableError: records are missing."""
     if behind and not request.allow_behind:
         raise UnavailableError(f"{_lag(behind)}; try again later, or see without them with --allow-behind")
