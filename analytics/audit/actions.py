@@ -34,7 +34,7 @@ async def audit_actions(
 
 
 def _entry(time_ms: int, _: str, __: int, *texts: str) -> ActionEntry:
-    actor, action, team_id, appkey, detail, door, address, request_id = texts
+    actor, action, team_id, appkey, detail, interface, address, request_id = texts
     return ActionEntry(
         time_ms=time_ms,
         actor=actor,
@@ -42,7 +42,7 @@ def _entry(time_ms: int, _: str, __: int, *texts: str) -> ActionEntry:
         team_id=team_id,
         appkey=appkey,
         detail=detail,
-        door=door,
+        interface=interface,
         address=address,
         request_id=request_id,
     )

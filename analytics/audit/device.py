@@ -15,12 +15,12 @@ from services.domain.ios_tokens import spellings
 from services.runtime.errors import NotFoundError
 
 _COMMANDS = """
-SELECT partition, toUnixTimestamp64Milli(time), command, detail, writer, door, address, request_id
+SELECT partition, toUnixTimestamp64Milli(time), command, detail, writer, interface, address, request_id
 FROM device_commands FINAL WHERE appkey = {appkey:String} AND token = {token:String}
 ORDER BY time DESC, _offset DESC LIMIT {limit:UInt32}
 """
 _COMMANDS_TO_ALL = """
-SELECT partition, toUnixTimestamp64Milli(time), command, detail, writer, door, address, request_id
+SELECT partition, toUnixTimestamp64Milli(time), command, detail, writer, interface, address, request_id
 FROM device_commands FINAL WHERE appkey = {appkey:String} AND token = '' AND partition = {partition:UInt16}
 ORDER BY time DESC, _offset DESC LIMIT {limit:UInt32}
 """
@@ -62,7 +62,7 @@ class CommandRecord(NamedTuple):
     command: str
     detail: str
     writer: str
-    door: str
+    interface: str
     address: str
     request_id: str
 
@@ -72,7 +72,7 @@ class CommandRecord(NamedTuple):
 
     @property
     def origin(self) -> str:
-        return origin_text(self.writer, self.door, self.address, self.request_id)
+        return origin_text(self.writer, self.interface, self.address, self.request_id)
 
 
 async def audit_device(clickhouse: ClickHouse, appkey: str, token: str) -> AuditDeviceResponse:

@@ -27,14 +27,14 @@ class PushRecord(NamedTuple):
     time_ms: int
     task_key: str
     writer: str
-    door: str
+    interface: str
     address: str
     request_id: str
     platform: str
 
     @property
     def origin(self) -> str:
-        return origin_text(self.writer, self.door, self.address, self.request_id)
+        return origin_text(self.writer, self.interface, self.address, self.request_id)
 
 
 async def find_push(clickhouse: ClickHouse, table: str, msgid: int) -> PushRecord | None:

@@ -18,12 +18,12 @@ SELECT request_json FROM {table:Identifier}
 WHERE request_id = {request_id:String} AND request_json != '' ORDER BY msgid LIMIT 1
 """
 _TASK = """
-SELECT event, toUnixTimestamp64Milli(time), toUnixTimestamp64Milli(due), reason, writer, door, address,
+SELECT event, toUnixTimestamp64Milli(time), toUnixTimestamp64Milli(due), reason, writer, interface, address,
   request_id
 FROM tasks FINAL WHERE task_key = {task_key:String}
 """
 _CANCELS = """
-SELECT toUnixTimestamp64Milli(time), writer, door, address, request_id
+SELECT toUnixTimestamp64Milli(time), writer, interface, address, request_id
 FROM push_cancels FINAL WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} ORDER BY time
 """
 _PARTITIONS = """

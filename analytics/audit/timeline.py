@@ -32,11 +32,11 @@ def by_time(entries: Iterable[TimelineEntry]) -> list[TimelineEntry]:
     return sorted(entries, key=lambda e: (e.first_ms, _ORDER.get(e.event.removeprefix("message "), len(_ORDER))))
 
 
-def origin_text(writer: str, door: str, address: str, request_id: str) -> str:
+def origin_text(writer: str, interface: str, address: str, request_id: str) -> str:
     """Return the origin of a command, for example `through v2 from 10.0.0.1, request 4f2a`."""
-    if not door:
+    if not interface:
         return f"by {writer}" if writer else ""
-    text = f"through {door}" + (f" from {address}" if address else "")
+    text = f"through {interface}" + (f" from {address}" if address else "")
     return f"{text}, request {request_id}" if request_id else text
 
 

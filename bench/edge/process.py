@@ -67,10 +67,10 @@ async def serve(devices: int) -> None:
         app, secret = await made_app(context)
         tokens = await registered(context, app, devices, settings.partitions)
         interfaces = edge.interfaces.Interfaces(settings, context)
-        door = HttpListener("v2", interfaces.v2, "127.0.0.1", 0)
-        running.append(await started(door))
+        listener = HttpListener("v2", interfaces.v2, "127.0.0.1", 0)
+        running.append(await started(listener))
         memory.freeze_startup_objects()
-        print(json.dumps({"port": door.port, "appkey": app.appkey, "secret": secret, "tokens": tokens}), flush=True)
+        print(json.dumps({"port": listener.port, "appkey": app.appkey, "secret": secret, "tokens": tokens}), flush=True)
         await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
 
 
@@ -103,9 +103,9 @@ async def registered(context: RoleContext, app: App, count: int, partitions: int
 
 
 async def serve_floor() -> None:
-    door = HttpListener("floor", floor, "127.0.0.1", 0)
-    running = await started(door)
-    print(json.dumps({"port": door.port}), flush=True)
+    listener = HttpListener("floor", floor, "127.0.0.1", 0)
+    running = await started(listener)
+    print(json.dumps({"port": listener.port}), flush=True)
     await running
 
 

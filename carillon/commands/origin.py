@@ -13,4 +13,4 @@ def command_origin() -> Origin:
     user = "unknown"
     with contextlib.suppress(KeyError, OSError):
         user = getpass.getuser()
-    return Origin(door="cli", address=f"{user}@{socket.gethostname()}", request_id=ids.event_id().hex())
+    return Origin(interface="cli", address=f"{user}@{socket.gethostname()}", request_id=ids.event_id().hex())

@@ -32,7 +32,7 @@ class FirstStart:
     async def run(self, ready: asyncio.Event) -> None:
         ready.set()
         log_ins = LogInServiceStub(self._peers.all("accounts")[0])
-        request = InviteFirstAdministratorRequest(login=LOGIN, origin=Origin(door=ROLE_NAME))
+        request = InviteFirstAdministratorRequest(login=LOGIN, origin=Origin(interface=ROLE_NAME))
         while True:
             try:
                 invited = await log_ins.InviteFirstAdministrator(request)

@@ -11,7 +11,10 @@ from services.runtime.traces.push_traces import trace_of
 
 
 class Origins:
-    """Makes the Origin of each request of one HTTP interface. Request ids are a random process id and a counter."""
+    """Makes the Origin of each request of one HTTP interface (android, ios or v2).
+
+    Request ids are a random process id and a counter.
+    """
 
     def __init__(self, interface: str, addresses: ClientAddresses) -> None:
         self._interface = interface
@@ -20,8 +23,7 @@ class Origins:
         self._count = itertools.count(1)
 
     def of(self, request: Request) -> Origin:
-        # `door` is the recorded field's name for the interface: android, ios or v2.
         request_id = f"{self._process}-{next(self._count)}"
         address = self._addresses.of_scope(request.scope)
         trace = trace_of(getattr(request.context, "span", None))
-        return Origin(door=self._interface, address=address, request_id=request_id, trace=trace)
+        return Origin(interface=self._interface, address=address, request_id=request_id, trace=trace)

@@ -30,7 +30,7 @@ _LOCALE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 def actor_of(accounts: AccountTable, origin: Origin, now_ms: int) -> Actor:
     """Return who asks. PermissionDeniedError: neither an operator nor an account."""
-    if origin.door == "cli":
+    if origin.interface == "cli":
         return OPERATOR
     kind, _, account_id = origin.actor.partition("/")
     if kind == "user" and (user := accounts.user(account_id)):

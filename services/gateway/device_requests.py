@@ -204,4 +204,4 @@ def _lost() -> UnavailableError:
 
 
 def _origin(address: str) -> Origin:
-    return Origin(door="gateway", address=address, request_id=ids.event_id().hex())
+    return Origin(interface="gateway", address=address, request_id=ids.event_id().hex())

@@ -56,5 +56,5 @@ def _record(command: DeviceCommand, partition: int, revoked: RevokedKeys) -> Rev
 
 
 def _reason(meta: Meta) -> str:
-    by = meta.origin.address or meta.origin.door
+    by = meta.origin.address or meta.origin.interface
     return f"{REVOKED} by {by}" if by else REVOKED

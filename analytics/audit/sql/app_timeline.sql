@@ -1,12 +1,12 @@
 -- One page of everything that happened to an app in a span of time: pushes, cancels, timed tasks, settings, requests of
 -- the app server about devices, and all other changes of devices, counted by hour.
-SELECT time_ms, id, event, devices, what, writer, door, address, request_id
+SELECT time_ms, id, event, devices, what, writer, interface, address, request_id
 FROM (
   SELECT toUnixTimestamp64Milli(time) AS time_ms, concat('push ', toString(msgid)) AS id, 'push' AS event,
     if(kind = 'unicast', length(target_numbers), sizes.devices) AS devices,
     concat('push ', toString(msgid), ', ', kind, ', ', audience, if(task_key = '', '', concat(', task ', task_key)))
       AS what,
-    writer, door, address, request_id
+    writer, interface, address, request_id
   FROM (
     SELECT * FROM pushes FINAL
     WHERE appkey = {appkey:String} AND time >= fromUnixTimestamp64Milli({from_ms:Int64})
@@ -16,14 +16,14 @@ FROM (
     WHERE appkey = {appkey:String} AND event = 'started' GROUP BY msgid) AS sizes USING (msgid)
   UNION ALL
   SELECT toUnixTimestamp64Milli(time) AS time_ms, concat('cancel ', hex(_event_id)) AS id, 'cancel push' AS event,
-    1 AS devices, concat('push ', toString(msgid)) AS what, writer, door, address, request_id
+    1 AS devices, concat('push ', toString(msgid)) AS what, writer, interface, address, request_id
   FROM push_cancels FINAL
   WHERE appkey = {appkey:String} AND time >= fromUnixTimestamp64Milli({from_ms:Int64})
     AND time < fromUnixTimestamp64Milli({to_ms:Int64})
   UNION ALL
   SELECT toUnixTimestamp64Milli(time) AS time_ms, concat('task ', task_key, ' ', event) AS id,
     concat('task ', tasks.event) AS event, 1 AS devices, concat('task ', task_key) AS what,
-    writer, door, address, request_id
+    writer, interface, address, request_id
   FROM tasks FINAL
   WHERE tasks.event IN ('scheduled', 'cancelled', 'expired')
     AND task_key IN (SELECT task_key FROM task_pushes WHERE appkey = {appkey:String})
@@ -31,25 +31,25 @@ FROM (
   UNION ALL
   SELECT toUnixTimestamp64Milli(time) AS time_ms, concat('app ', hex(_event_id)) AS id, 
     concat(if(appkey = '', 'all apps ', 'app '), action) AS event,
-    1 AS devices, detail AS what, writer, door, address, request_id
+    1 AS devices, detail AS what, writer, interface, address, request_id
   FROM app_changes FINAL
   WHERE appkey IN ({appkey:String}, '') AND time >= fromUnixTimestamp64Milli({from_ms:Int64})
     AND time < fromUnixTimestamp64Milli({to_ms:Int64})
   UNION ALL
   SELECT toUnixTimestamp64Milli(min(time)) AS time_ms, concat('command ', command, ' ', request_id) AS id,
-    command AS event, count() AS devices, '' AS what, writer, door, address, request_id
+    command AS event, count() AS devices, '' AS what, writer, interface, address, request_id
   FROM device_commands FINAL
   WHERE appkey = {appkey:String} AND time >= fromUnixTimestamp64Milli({from_ms:Int64})
     AND time < fromUnixTimestamp64Milli({to_ms:Int64})
-    AND (command LIKE 'revoke%' OR command IN ('add stags', 'remove stags') AND door = 'v2')
-  GROUP BY command, writer, door, address, request_id
+    AND (command LIKE 'revoke%' OR command IN ('add stags', 'remove stags') AND interface = 'v2')
+  GROUP BY command, writer, interface, address, request_id
   UNION ALL
   SELECT toUnixTimestamp64Milli(min(time)) AS time_ms,
-    concat('hour ', toString(toStartOfHour(time)), ' ', command, ' ', writer, ' ', door) AS id,
-    command AS event, count() AS devices, 'in this hour' AS what, writer, door, '' AS address, '' AS request_id
+    concat('hour ', toString(toStartOfHour(time)), ' ', command, ' ', writer, ' ', interface) AS id,
+    command AS event, count() AS devices, 'in this hour' AS what, writer, interface, '' AS address, '' AS request_id
   FROM device_commands FINAL
   WHERE appkey = {appkey:String} AND time >= fromUnixTimestamp64Milli({from_ms:Int64})
     AND time < fromUnixTimestamp64Milli({to_ms:Int64})
-    AND command NOT LIKE 'revoke%' AND NOT (command IN ('add stags', 'remove stags') AND door = 'v2')
-  GROUP BY toStartOfHour(time), command, writer, door)
+    AND command NOT LIKE 'revoke%' AND NOT (command IN ('add stags', 'remove stags') AND interface = 'v2')
+  GROUP BY toStartOfHour(time), command, writer, interface)
 WHERE (time_ms, id) > ({after_ms:Int64}, {after:String}) ORDER BY time_ms, id LIMIT {limit:UInt32}

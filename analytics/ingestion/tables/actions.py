@@ -17,7 +17,7 @@ from protos.registry.v1.devices_pb2 import DeviceCommand
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
 from services.runtime.log.port import Record
 
-DOORS = ("console", "cli")
+INTERFACES = ("console", "cli")
 
 
 class DoneAction(NamedTuple):
@@ -48,7 +48,7 @@ ACTIONS_TABLE = Table[RowSource[DoneAction]](
 
 def action_rows(record: Record, message: Any) -> list[Row]:
     """Return the rows of a record; none if neither the console nor a command caused it, or it is no action."""
-    if message.meta.origin.door not in DOORS:
+    if message.meta.origin.interface not in INTERFACES:
         return []
     return [
         ACTIONS_TABLE.row(RowSource(record, message.meta, action, index))

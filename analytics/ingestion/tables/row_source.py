@@ -27,7 +27,7 @@ def _address(origin: Origin) -> str:
 
 ORIGIN: tuple[Column[RowSource[Any]], ...] = (
     Column("writer", TEXT, lambda row: row.meta.writer),
-    Column("door", TEXT, lambda row: row.meta.origin.door),
+    Column("interface", TEXT, lambda row: row.meta.origin.interface),
     Column("address", TEXT, lambda row: _address(row.meta.origin)),
     Column("request_id", TEXT, lambda row: row.meta.origin.request_id),
 )

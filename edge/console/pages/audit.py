@@ -86,4 +86,4 @@ def _row(line: Line, zone: ZoneInfo) -> list[str]:
     entry = line.entry
     time = datetime.fromtimestamp(entry.time_ms / 1000, zone).isoformat(timespec="milliseconds")
     names = [line.who, entry.actor, entry.action, line.team, line.app, entry.appkey, entry.detail]
-    return [time, *names, entry.door, entry.address, entry.request_id]
+    return [time, *names, entry.interface, entry.address, entry.request_id]

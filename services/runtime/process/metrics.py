@@ -66,11 +66,11 @@ CLOCK_SKEW = Gauge(
 CLOCK_CORRECTION = Gauge("carillon_clock_correction_seconds", "Time of this process minus the clock of its host")
 RPC_SECONDS = Histogram("carillon_rpc_seconds", "Time to answer a call between roles", ["method"], buckets=_FAST)
 RPC_ERRORS = Counter("carillon_rpc_errors_total", "Calls between roles answered with an error", ["method", "code"])
-# The label `door` is the HTTP interface: android, ios or v2. Dashboards read it.
+# The label `interface` is android, ios or v2.
 REQUEST_SECONDS = Histogram(
-    "carillon_edge_request_seconds", "Time to answer an app server", ["door", "path"], buckets=_FAST
+    "carillon_edge_request_seconds", "Time to answer an app server", ["interface", "path"], buckets=_FAST
 )
-REQUESTS = Counter("carillon_edge_requests_total", "Requests answered to app servers", ["door", "path", "result"])
+REQUESTS = Counter("carillon_edge_requests_total", "Requests answered to app servers", ["interface", "path", "result"])
 OLD_SECRET_REQUESTS = Counter(
     "carillon_edge_old_secret_requests_total",
     "Requests signed with the secret that the latest rotation kept",

@@ -13,7 +13,7 @@ OPERATOR = "operator"
 """The role of certificates for people who run the operators' commands."""
 
 FRONT_END = "console"
-"""The door of origins whose actor is an account that the front end has authenticated."""
+"""The interface of origins whose actor is an account that the front end has authenticated."""
 
 Permissions = Mapping[str, frozenset[str]]
 """The roles that may call a method, by the method's full name."""
@@ -97,12 +97,12 @@ class CallerCheck:
             return
         origin = request.origin
         is_proved = self.permissions is not None or context.peer().startswith("unix:")
-        if origin.door == FRONT_END and not is_proved:
+        if origin.interface == FRONT_END and not is_proved:
             return
         origin.actor = ""
         actor = self._actor(context)
         origin.says = "" if origin.address == actor else origin.address
-        origin.address, origin.door = actor, "cli"
+        origin.address, origin.interface = actor, "cli"
 
     def _actor(self, context: Context) -> str:
         if self.permissions is not None:

@@ -39,24 +39,24 @@ CASES = {
     ),
     "CarillonRequestsFail": Case(
         {
-            'carillon_edge_requests_total{door="v2",result="0"}': "0+300x30",
-            'carillon_edge_requests_total{door="v2",result="400"}': "0+60x30",
-            'carillon_edge_requests_total{door="v2",result="500"}': "0+0x9 0+40x21",
+            'carillon_edge_requests_total{interface="v2",result="0"}': "0+300x30",
+            'carillon_edge_requests_total{interface="v2",result="400"}': "0+60x30",
+            'carillon_edge_requests_total{interface="v2",result="500"}': "0+0x9 0+40x21",
         },
         12,
         25,
-        {"door": "v2"},
+        {"interface": "v2"},
         "10% of the app servers' requests to v2 are answered with an error of ours",
     ),
     "CarillonRequestsSlow": Case(
         {
-            'carillon_edge_request_seconds_bucket{door="ios",le="1"}': "0+900x30",
-            'carillon_edge_request_seconds_bucket{door="ios",le="2"}': "0+1000x30",
-            'carillon_edge_request_seconds_bucket{door="ios",le="+Inf"}': "0+1000x30",
+            'carillon_edge_request_seconds_bucket{interface="ios",le="1"}': "0+900x30",
+            'carillon_edge_request_seconds_bucket{interface="ios",le="2"}': "0+1000x30",
+            'carillon_edge_request_seconds_bucket{interface="ios",le="+Inf"}': "0+1000x30",
         },
         9,
         12,
-        {"door": "ios"},
+        {"interface": "ios"},
         "one of a hundred requests to ios takes more than 1.9s",
     ),
     "CarillonHttpFull": Case(

@@ -50,13 +50,13 @@ APP = "1000000001"
 OTHER_APP = "1000000002"
 PASSWORD = "correct horse battery"
 CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-OPERATOR = Origin(door="cli", address="root@host")
-FRONT_END = Origin(door="console", address="192.0.2.7")
+OPERATOR = Origin(interface="cli", address="root@host")
+FRONT_END = Origin(interface="console", address="192.0.2.7")
 
 
 def of(user: UserSummary) -> Origin:
     """Return the origin of a request that the front end makes for a user."""
-    return Origin(door="console", address="192.0.2.7", actor=f"user/{user.user_id}")
+    return Origin(interface="console", address="192.0.2.7", actor=f"user/{user.user_id}")
 
 
 @dataclass
@@ -129,7 +129,7 @@ class Installation:
         return str(team_id)
 
     async def log_in(self, login: str, password: str = PASSWORD, code: str = "", address: str = "") -> LogInResponse:
-        origin = Origin(door="console", address=address or "192.0.2.7")
+        origin = Origin(interface="console", address=address or "192.0.2.7")
         request = LogInRequest(login=login, password=password, code=code, origin=origin)
         return await self.log_ins.LogIn(request)  # type: ignore[no-any-return]
 

@@ -254,7 +254,7 @@ async def test_an_api_token_is_shown_once_and_ends_by_time_and_by_revocation(ins
         assert len(await installation.facts("log-ins", "token_used")) == 2
         (listed,) = (await installation.accounts.ListTokens(ListTokensRequest(team_ids=[team_id]))).tokens
         assert (listed.name, listed.last_used_ms) == ("ci", installation.clock.now_ms() - 1_800_000)
-        by_token = Origin(door="console", actor=f"token/{token.token_id}")
+        by_token = Origin(interface="console", actor=f"token/{token.token_id}")
         with pytest.raises(PermissionDeniedError):
             await installation.accounts.RevokeToken(RevokeTokenRequest(token_id=token.token_id, origin=by_token))
         await installation.accounts.RevokeToken(RevokeTokenRequest(token_id=token.token_id, origin=of(boss)))

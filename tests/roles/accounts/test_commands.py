@@ -58,7 +58,7 @@ async def test_users_are_added_listed_disabled_and_given_new_passwords(
     (made,) = (await carillon("user", "add", "root", "--administrator", "--name", "管理员", "--json")).records
     assert (made["login"], made["name"], made["administrator"], made["password"]) == ("root", "管理员", True, False)
     (fact,) = await installation.facts("accounts", "user")
-    assert (fact.meta.origin.door, fact.meta.origin.actor) == ("cli", "")
+    assert (fact.meta.origin.interface, fact.meta.origin.actor) == ("cli", "")
     assert "@" in fact.meta.origin.address
     use = UseLinkRequest(link_token=made["one_time_token"], new_password=PASSWORD, origin=FRONT_END)
     await installation.log_ins.UseLink(use)

@@ -109,7 +109,7 @@ async def test_the_maker_of_an_api_token_does_not_approve_its_drafts(installatio
         token_id = (await installation.accounts.CreateToken(create)).token.token_id
         content = push_draft()
         content.team_id = team.team_id
-        by_token = Origin(door="console", actor=f"token/{token_id}")
+        by_token = Origin(interface="console", actor=f"token/{token_id}")
         draft = (await installation.drafts.SubmitDraft(SubmitDraftRequest(draft=content, origin=by_token))).draft
         assert list(draft.draft.authors) == [f"token/{token_id}", f"user/{root.user_id}"]
         with pytest.raises(PermissionDeniedError, match="wrote or changed"):

@@ -69,14 +69,14 @@ def send(
         task_key=task_key,
         request_json=request_json,
     )
-    origin = Origin(door="v2", address="10.0.0.1", request_id=request_id)
+    origin = Origin(interface="v2", address="10.0.0.1", request_id=request_id)
     return new_record(
         PUSH_COMMANDS.name, 0, PushCommand(meta=meta(f"send {msgid}", time_ms, "edge", origin), send=push)
     )
 
 
 def cancel(msgid: int, time_ms: int = T0) -> NewRecord:
-    origin = Origin(door="v2", address="10.0.0.2", request_id="req-2")
+    origin = Origin(interface="v2", address="10.0.0.2", request_id="req-2")
     command = PushCommand(meta=meta(f"cancel {msgid}", time_ms, "edge", origin))
     command.cancel.CopyFrom(CancelPush(msgid=msgid, appkey=APP))
     return new_record(PUSH_COMMANDS.name, 0, command)
@@ -158,14 +158,14 @@ def device_command(
 ) -> NewRecord:
     """Return a command to a device, from an app server unless an origin is given."""
     token = token or f"token-{partition}-{number}"
-    origin = origin or Origin(door="v2", address="10.0.0.3", request_id="req-3")
+    origin = origin or Origin(interface="v2", address="10.0.0.3", request_id="req-3")
     made = DeviceCommand(meta=meta(f"{token} {time_ms} {command}", time_ms, "edge", origin), appkey=APP, token=token)
     made.MergeFrom(DeviceCommand(**command))
     return NewRecord(DEVICE_COMMANDS.name, partition, f"{APP}/{token}".encode(), made.SerializeToString())
 
 
 def app_changed(action: str, *settings: str, time_ms: int = T0, appkey: str = APP) -> NewRecord:
-    origin = Origin(door="cli", address="alice@ops", request_id="req-4")
+    origin = Origin(interface="cli", address="alice@ops", request_id="req-4")
     fact = AppFact(meta=meta(f"{action} {time_ms}", time_ms, "registry", origin))
     fact.changed.CopyFrom(AppChanged(appkey=appkey, action=action, settings=settings))
     return NewRecord(APPS.name, 0, f"{APP}/changed/{action}{time_ms}".encode(), fact.SerializeToString())

@@ -53,7 +53,7 @@ PARTITIONS = 4
 ZONE = "Asia/Shanghai"
 ROLES = ("accounts", "analytics", "delivery", *BACKENDS)
 PASSWORD = "correct horse battery"
-OPERATOR = Origin(door="cli", address="root@host")
+OPERATOR = Origin(interface="cli", address="root@host")
 CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 _CSRF = re.compile(r'name="csrf" value="([^"]+)"')
 
@@ -126,7 +126,7 @@ class ConsoleInstallation:
         """Create a user with the password PASSWORD; return the id."""
         request = CreateUserRequest(login=login, administrator=administrator, origin=OPERATOR)
         made = await self.accounts.CreateUser(request)
-        use = UseLinkRequest(link_token=made.link_token, new_password=PASSWORD, origin=Origin(door="console"))
+        use = UseLinkRequest(link_token=made.link_token, new_password=PASSWORD, origin=Origin(interface="console"))
         await LogInServiceStub(self.peers.all("accounts")[0]).UseLink(use)
         return str(made.user.user_id)
 

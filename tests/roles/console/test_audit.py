@@ -39,7 +39,7 @@ async def test_the_audit_is_filtered_paged_and_exported(console: ConsoleInstalla
     user_id = await console.user("root", administrator=True)
     console.analytics.actions = [
         ActionEntry(time_ms=START_MS, actor=f"user/{user_id}", action="app paused", appkey=appkey, detail="<storm>"),
-        ActionEntry(time_ms=START_MS, action="team created", team_id=team_id, detail="=1+1", door="cli"),
+        ActionEntry(time_ms=START_MS, action="team created", team_id=team_id, detail="=1+1", interface="cli"),
         ActionEntry(time_ms=START_MS, actor="user/gone", action="log-in"),
     ]
     root, viewer = await console.logged_in("root"), await console.logged_in("viewer")

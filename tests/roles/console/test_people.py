@@ -91,7 +91,7 @@ async def test_an_administrator_changes_users_and_the_log_names_the_actor(consol
         "administrator on",
         "administrator off",
     ]
-    assert {fact.meta.origin.door for fact in by_root} == {"console"}
+    assert {fact.meta.origin.interface for fact in by_root} == {"console"}
 
 
 def root_id(known: Sequence[AccountFact]) -> str:

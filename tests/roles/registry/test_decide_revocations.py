@@ -14,7 +14,7 @@ from services.registry.decide_revocations import removed, reserve, revoke_all, r
 from tests.roles.registry.conftest import NOON_MS, command, register
 
 APP = App(appkey="1000000001", platform=PLATFORM_ANDROID)
-ALICE = Origin(door="cli", address="alice@ops", request_id="r-1")
+ALICE = Origin(interface="cli", address="alice@ops", request_id="r-1")
 
 
 def requested(**what: Any) -> DeviceCommand:

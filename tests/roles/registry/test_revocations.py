@@ -48,7 +48,7 @@ from tests.roles.registry.conftest import (
 )
 
 APP = App(appkey="1000000001", platform=PLATFORM_ANDROID)
-ALICE = Origin(door="cli", address="alice@ops", request_id="r-1")
+ALICE = Origin(interface="cli", address="alice@ops", request_id="r-1")
 
 
 async def revoke(registry: RunningRegistry, app: App, token: str) -> None:

@@ -112,7 +112,7 @@ class Installation:
         key = command.task_key.encode()
         partition = partition_of(key, self.settings.partitions)
         command.meta.CopyFrom(
-            Meta(event_id=event_id(), time_ms=self.clock.now_ms(), writer="edge", origin=Origin(door="v2"))
+            Meta(event_id=event_id(), time_ms=self.clock.now_ms(), writer="edge", origin=Origin(interface="v2"))
         )
         new_record = NewRecord(TASK_COMMANDS.name, partition, key, command.SerializeToString())
         (offset,) = await self.log.append([new_record])

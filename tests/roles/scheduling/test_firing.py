@@ -58,7 +58,7 @@ async def test_a_task_is_sent_when_due_and_not_before(installation: Installation
         assert await installation.status("later") == "UNSENT"
         (command,) = await installation.sent_pushes()
         assert command.meta.writer == "scheduling"
-        assert command.meta.origin.door == "v2"
+        assert command.meta.origin.interface == "v2"
         assert command.send.message.content == "message 1"
     await assert_replays(installation)
 

@@ -68,7 +68,7 @@ async def test_the_first_claim_is_sent_at_once_and_not_listed_as_a_task(installa
         assert (found.task_key, found.expires_ms) == (FIRST, START_MS + WINDOW_S * 1000)
         assert (found.claim.request_digest, found.claim.answer_json) == (b"digest", b'{"id":1}')
         (command,) = await installation.sent_pushes()
-        assert (command.send.msgid, command.send.task_key, command.meta.origin.door) == (1, "", "v2")
+        assert (command.send.msgid, command.send.task_key, command.meta.origin.interface) == (1, "", "v2")
         await installation.until_sent(1)
         with pytest.raises(NotFoundError):
             await installation.stub.GetTask(GetTaskRequest(task_key=FIRST, appkeys=[APP]))

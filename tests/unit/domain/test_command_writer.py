@@ -21,7 +21,7 @@ from services.runtime.rpc.peers import Peers
 
 PARTITIONS = 4
 NOW_MS = 1_800_000_000_000
-ORIGIN = Origin(door="v2", address="10.0.0.1", request_id="r-1")
+ORIGIN = Origin(interface="v2", address="10.0.0.1", request_id="r-1")
 
 
 class RecordingPeers(Peers):

@@ -19,6 +19,8 @@ from tests.unit.domain.golden.write import Golden, load, meaning
 
 SCHEMAS = sorted((ROOT / ".ci/released_schemas").glob("*.binpb"))
 RECORDS, _ = load()
+RENAMED = {"door": "interface"}
+"""Fields that have other names now, with the same numbers."""
 
 
 def released_envelopes(schema: Path) -> dict[str, Any]:
@@ -33,6 +35,13 @@ def released_envelopes(schema: Path) -> dict[str, Any]:
         except KeyError:
             """The topic is newer than the release."""
     return found
+
+
+def renamed(fields: Any) -> Any:
+    """Return the fields of a message of a release by their names of today."""
+    if isinstance(fields, dict):
+        return {RENAMED.get(name, name): renamed(value) for name, value in fields.items()}
+    return [renamed(one) for one in fields] if isinstance(fields, list) else fields
 
 
 def common(envelopes: dict[str, Any]) -> Iterator[tuple[Golden, Any]]:
@@ -54,7 +63,7 @@ def test_both_versions_read_each_others_records(schema: Path) -> None:
         read_by_release.DiscardUnknownFields()
         written_by_release = read_by_release.SerializeToString(deterministic=True)
         read_back = TOPICS[golden.topic].envelope.FromString(written_by_release)
-        assert meaning(read_back) == meaning(read_by_release), golden
+        assert meaning(read_back) == renamed(meaning(read_by_release)), golden
 
 
 def test_a_schema_of_this_version_or_an_earlier_one_is_stored() -> None:

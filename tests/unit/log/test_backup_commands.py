@@ -100,7 +100,7 @@ def test_a_backup_beside_the_writer_is_restored_with_numbers_reserved(data: Path
     assert json.loads(done.output) == {"newest_record": "2026-09-21T14:13:20+00:00", "apps": 1}
     assert (restored / segment.relative_to(data)).read_bytes() == segment.read_bytes()
     for command in commands(restored).values():
-        assert (command.appkey, command.meta.origin.door) == ("1234567890", "cli")
+        assert (command.appkey, command.meta.origin.interface) == ("1234567890", "cli")
         assert 100 + 50 < command.reserve_numbers.count < 200
     again = carillon(restored, "restore", tmp_path / "backups" / "monday")
     assert (again.exit_code, "holds log: restore into one with the master key alone" in again.output) == (1, True)

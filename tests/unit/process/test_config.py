@@ -16,7 +16,7 @@ from services.runtime.rpc.tls import Tls
 from testkit.certificates import Authority
 
 
-class DoorSettings(Settings, frozen=True, kw_only=True):
+class ExampleSettings(Settings, frozen=True, kw_only=True):
     listener_port: Port = 8300
     share: bool = False
     delay_s: Annotated[float, msgspec.Meta(ge=0)] = 1.5
@@ -36,7 +36,7 @@ def test_variables_are_read_as_their_types() -> None:
         "CARILLON_DELAY_S": "0.25",
         "CARILLON_HOST": "::",
     }
-    settings = load(DoorSettings, env)
+    settings = load(ExampleSettings, env)
     assert (settings.listener_port, settings.share, settings.delay_s, settings.host) == (9000, True, 0.25, "::")
 
 
@@ -77,7 +77,7 @@ def test_an_empty_variable_counts_as_unset(empty: str) -> None:
 )
 def test_a_wrong_value_is_one_line_that_names_the_setting(env: dict[str, str], named: str) -> None:
     with pytest.raises(SettingsError) as raised:
-        load(DoorSettings, {f"CARILLON_{name}": value for name, value in env.items()})
+        load(ExampleSettings, {f"CARILLON_{name}": value for name, value in env.items()})
     assert str(raised.value).startswith(f"CARILLON_{named}")
     assert "\n" not in str(raised.value)
 

@@ -48,8 +48,8 @@ ROLES = {
     "console",
     OPERATOR,
 }
-ACCOUNT = Origin(door="console", address="192.0.2.7", actor="user/1")
-FORGED = Origin(door="v2", address="root@moon", request_id="r1")
+ACCOUNT = Origin(interface="console", address="192.0.2.7", actor="user/1")
+FORGED = Origin(interface="v2", address="root@moon", request_id="r1")
 
 
 class Registry(RegistryServiceServicer):
@@ -174,14 +174,14 @@ async def test_over_tls_the_actor_of_a_command_is_the_subject_of_the_certificate
     registry = new_registry()
     async with secured(authority, registry) as address:
         await create_app(address, authority.issue("alice", OPERATOR))
-    assert registry.origins == [Origin(door="cli", address="CN=alice", request_id="r1", says="root@moon")]
+    assert registry.origins == [Origin(interface="cli", address="CN=alice", request_id="r1", says="root@moon")]
 
 
 async def test_without_tls_the_actor_is_the_peers_address() -> None:
     registry, address = new_registry(), free_address()
     async with running(registry, serve([address])):
         await create_app(address, None)
-    assert registry.origins == [Origin(door="cli", address="127.0.0.1", request_id="r1", says="root@moon")]
+    assert registry.origins == [Origin(interface="cli", address="127.0.0.1", request_id="r1", says="root@moon")]
 
 
 async def test_the_account_that_acts_is_believed_from_front_ends_alone(authority: Authority) -> None:
@@ -189,13 +189,13 @@ async def test_the_account_that_acts_is_believed_from_front_ends_alone(authority
     registry, address = new_registry(), free_address()
     async with running(registry, serve([address])):
         await create_app(address, None, ACCOUNT)
-        await create_app(address, None, Origin(door="v2", actor="user/1"))
+        await create_app(address, None, Origin(interface="v2", actor="user/1"))
     async with secured(authority, registry) as secured_address:
         await create_app(secured_address, authority.issue("alice", OPERATOR), ACCOUNT)
     assert registry.origins == [
         ACCOUNT,
-        Origin(door="cli", address="127.0.0.1"),
-        Origin(door="cli", address="CN=alice", says="192.0.2.7"),
+        Origin(interface="cli", address="127.0.0.1"),
+        Origin(interface="cli", address="CN=alice", says="192.0.2.7"),
     ]
 
 
@@ -211,9 +211,9 @@ def test_over_the_commands_socket_the_actor_is_the_user_at_the_other_end(tmp_pat
     origins, mode = uvloop.run(over_the_socket(tmp_path / "carillon.sock", [FORGED, Origin(address=me), ACCOUNT]))
     assert mode == 0o600
     assert origins == [
-        Origin(door="cli", address=me, request_id="r1", says="root@moon"),
-        Origin(door="cli", address=me),
-        Origin(door="cli", address=me, says="192.0.2.7"),
+        Origin(interface="cli", address=me, request_id="r1", says="root@moon"),
+        Origin(interface="cli", address=me),
+        Origin(interface="cli", address=me, says="192.0.2.7"),
     ]
     assert not (tmp_path / "carillon.sock").exists()
 

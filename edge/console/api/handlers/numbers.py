@@ -48,7 +48,7 @@ async def list_actions(backend: Backend, requester: Requester, params: ActionPag
             line.entry.team_id,
             line.entry.appkey,
             line.entry.detail,
-            line.entry.door,
+            line.entry.interface,
             line.entry.address,
             line.entry.request_id,
         )

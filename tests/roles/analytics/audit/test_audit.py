@@ -160,7 +160,7 @@ async def test_an_id_of_a_list_finds_its_push(log: SqliteLog, clickhouse: ClickH
 
 
 def task(time_ms: int, **fact: object) -> NewRecord:
-    origin = Origin(door="v2", address="10.0.0.9", request_id="req-t")
+    origin = Origin(interface="v2", address="10.0.0.9", request_id="req-t")
     message = TaskFact(meta=meta(f"task {time_ms}", time_ms, "scheduling", origin), task_key="k1", **fact)  # type: ignore[arg-type]
     return new_record(TASKS.name, 2, message)
 

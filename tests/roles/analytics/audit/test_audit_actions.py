@@ -39,7 +39,7 @@ OTHER = "2345678901"
 
 def acted(second: int, topic: str, envelope: type, actor: str = ALICE, **fact: Any) -> NewRecord:
     """Return a record that this account caused in the console, in this second."""
-    origin = Origin(door="console", address="192.0.2.9", request_id=f"r-{second}", actor=actor)
+    origin = Origin(interface="console", address="192.0.2.9", request_id=f"r-{second}", actor=actor)
     message = envelope(meta=meta(f"{topic} {second}", T0 + 1000 * second, "accounts", origin), **fact)
     return new_record(topic, 0, message)
 
@@ -110,8 +110,10 @@ async def test_actions_are_filtered_and_paged(log: SqliteLog, clickhouse: ClickH
         assert await found(scope=ActionScope(team_ids=["t2"])) == DONE[12:]
         assert await found(scope=ActionScope()) == []
         first = (await analytics.AuditActions(AuditActionsRequest(from_ms=T0, to_ms=T0 + 60_000, limit=1))).actions[0]
-        assert (first.door, first.address, first.request_id) == ("console", "192.0.2.9", "r-13")
-        await log.append([device_command(3, time_ms=T0 + 20_000, origin=Origin(door="cli"), revoke_key=RevokeKey())])
+        assert (first.interface, first.address, first.request_id) == ("console", "192.0.2.9", "r-13")
+        await log.append(
+            [device_command(3, time_ms=T0 + 20_000, origin=Origin(interface="cli"), revoke_key=RevokeKey())]
+        )
         assert await found(subject="device") == [("device revoke key", "", "token-1-3, its key")]
         for wrong in ({"limit": 0}, {"pos": "x"}, {"pos": "1/a/99999999999"}, {"from_ms": T0 + 60_000}):
             with pytest.raises(InputError):

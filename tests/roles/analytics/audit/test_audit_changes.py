@@ -48,7 +48,7 @@ from tests.roles.analytics.records import (
 from tests.roles.analytics.service import ingest, new_ingestion, running_ingestion, running_service
 
 HOUR_MS = 3_600_000
-GATEWAY = Origin(door="gateway", address="192.0.2.7", request_id="g-1")
+GATEWAY = Origin(interface="gateway", address="192.0.2.7", request_id="g-1")
 CLI = "through cli from alice@ops (says root@moon), request req-5"
 V2 = "through v2 from 10.0.0.3, request req-3"
 DEVICE = "through gateway from 192.0.2.7, request g-1"
@@ -119,7 +119,7 @@ async def test_states_that_were_compacted_are_still_explained(
 
 
 def _to_all(time_ms: int) -> NewRecord:
-    origin = Origin(door="cli", address="alice@ops", request_id="req-5", says="root@moon")
+    origin = Origin(interface="cli", address="alice@ops", request_id="req-5", says="root@moon")
     command = DeviceCommand(meta=meta(f"all {time_ms}", time_ms, "registry", origin), appkey=APP)
     command.revoke_all_keys.CopyFrom(RevokeAllKeys())
     return NewRecord(DEVICE_COMMANDS.name, 1, APP.encode(), command.SerializeToString())
@@ -160,7 +160,7 @@ def of_app(**fields: Any) -> AuditAppRequest:
 
 
 def task(time_ms: int, **fact: object) -> NewRecord:
-    origin = Origin(door="v2", address="10.0.0.9", request_id="req-t")
+    origin = Origin(interface="v2", address="10.0.0.9", request_id="req-t")
     message = TaskFact(meta=meta(f"task {time_ms}", time_ms, "scheduling", origin), task_key="k1", **fact)  # type: ignore[arg-type]
     return new_record(TASKS.name, 2, message)
 

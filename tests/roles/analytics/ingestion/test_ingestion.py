@@ -46,7 +46,7 @@ SHANGHAI = {"region": "上海市", "carrier": "cm", "os_version": "14", "model":
 
 
 def task(key: str, time_ms: int, **fact: Any) -> NewRecord:
-    origin = Origin(door="android", address="10.0.0.9", request_id="req-t")
+    origin = Origin(interface="android", address="10.0.0.9", request_id="req-t")
     return new_record(
         TASKS.name, 2, TaskFact(meta=meta(f"{key} {time_ms}", time_ms, "scheduling", origin), task_key=key, **fact)
     )
@@ -100,7 +100,8 @@ async def test_every_fact_becomes_rows(log: SqliteLog, clickhouse: ClickHouse, t
     }
     push = await clickhouse.rows(
         "SELECT msgid, last_msgid, appkey, platform, kind, audience, request_json, toUnixTimestamp64Milli(time),"
-        " period_s, qps, task_key, writer, door, address, request_id, _topic, _partition, _offset, _index FROM pushes"
+        " period_s, qps, task_key, writer, interface, address, request_id, _topic, _partition, _offset, _index"
+        " FROM pushes"
     )
     assert [tuple(row) for row in push] == [
         (

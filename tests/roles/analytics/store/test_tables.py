@@ -16,7 +16,7 @@ from tests.roles.analytics.store.test_dashboards import BROADCAST, devices, hist
 TEXT = (ROOT / "docs" / "dashboards.md").read_text()
 OWN = {"readers", "schema_migrations"}
 PLACE = ("_topic", "_partition", "_offset", "_index", "_rank")
-ORIGIN = ("writer", "door", "address", "request_id")
+ORIGIN = ("writer", "interface", "address", "request_id")
 SHORTHANDS = {"attributes": ATTRIBUTES, "place": PLACE, "origin": ORIGIN}
 
 

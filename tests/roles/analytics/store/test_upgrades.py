@@ -40,6 +40,8 @@ from tests.roles.analytics.records import (
 from tests.roles.analytics.service import ingest, running_service
 
 ZONE = "Asia/Shanghai"
+RENAMED = {"interface": "door"}
+"""The former names of columns."""
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 TODAY = date(2026, 9, 21)
@@ -138,7 +140,9 @@ async def fill_by_version(
     offsets.end(batch, {})
     offsets.close()
     columns: dict[str, list[str]] = dict(await store.rows(_COLUMNS))  # type: ignore[arg-type]
-    for number, (name, rows) in enumerate(tables):
+    for number, (name, new) in enumerate(tables):
+        had_former_name = RENAMED["interface"] in columns.get(name, [])
+        rows = new.rename_columns(RENAMED) if had_former_name else new
         if had := [column for column in rows.column_names if column in columns.get(name, [])]:
             await store.insert(name, rows.select(had), f"{number}")
     if "readers" in columns:

@@ -65,7 +65,7 @@ async def test_a_push_is_composed_looked_at_and_sent_once(console: ConsoleInstal
     (command,) = await sent(console)
     assert paths == {f"/apps/{appkey}/sent/{command.send.msgid}"}
     assert (command.send.kind, command.send.appkey) == (KIND_MULTICAST, appkey)
-    assert command.meta.origin.door == "console"
+    assert command.meta.origin.interface == "console"
     assert command.meta.origin.actor.startswith("user/")
     assert command.send.message.android.title == "Storm <1>"
     assert msgspec.json.decode(command.send.request_json)["sendTo"]["userScope"] == 8

@@ -47,7 +47,7 @@ async def test_a_cancel_is_a_command_and_applied_when_it_is_answered(
     assert answer == DONE
     *_, command = await commands(installation)
     assert (command.cancel.msgid, command.cancel.appkey) == (msgid, android_app.appkey)
-    assert (command.meta.origin.door, command.meta.origin.address) == ("android", "127.0.0.1")
+    assert (command.meta.origin.interface, command.meta.origin.address) == ("android", "127.0.0.1")
 
     async def is_cancelled() -> bool:
         return {fact.msgid for fact in await facts(installation, "cancelled")} == {msgid}

@@ -126,7 +126,7 @@ async def test_a_deleted_token_is_recorded_as_unregistered(
     commands: list[DeviceCommand] = [decode(record) for record in (await installation.log.select(starts, 10)).records]
     assert [command.WhichOneof("command") for command in commands] == ["register", "remove"]
     assert commands[1].remove.reason == "unregistered"
-    assert {command.meta.origin.door for command in commands} == {"ios"}
+    assert {command.meta.origin.interface for command in commands} == {"ios"}
 
 
 async def test_a_token_belongs_to_one_app(legacy: LegacyClient, installation: EdgeInstallation, ios_app: App) -> None:

@@ -161,7 +161,7 @@ async def test_the_keys_of_one_device_and_of_all_are_revoked(registry: RunningRe
     assert registry.apps.is_revoked(app.appkey, one.partition, one.number)
     assert not registry.apps.is_revoked(app.appkey, two.partition, two.number)
     (fact,) = [fact for fact in await device_facts(registry.log) if fact.device.token == "one"]
-    assert fact.meta.origin.door == "cli"
+    assert fact.meta.origin.interface == "cli"
     assert fact.device.removed_reason == f"revoked by {fact.meta.origin.address}"
     assert (await carillon("revoke-keys", app.appkey, "--json")).lines == [{"appkey": app.appkey, "revoked": True}]
     assert registry.apps.is_revoked(app.appkey, two.partition, two.number)

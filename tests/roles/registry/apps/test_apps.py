@@ -68,7 +68,7 @@ async def test_no_secret_is_unsealed_in_the_log(registry: RunningRegistry) -> No
 
 
 async def test_every_change_stays_in_the_log_with_its_origin(registry: RunningRegistry) -> None:
-    alice = Origin(door="cli", address="alice@ops", request_id="r1")
+    alice = Origin(interface="cli", address="alice@ops", request_id="r1")
     request = CreateAppRequest(platform=PLATFORM_IOS, name="N", package="com.example.n", origin=alice)
     app = (await registry.stub.CreateApp(request)).app
     await registry.stub.UpdateApp(

@@ -19,7 +19,7 @@ from services.runtime.process.metrics import APPS_PAUSED
 from testkit.waiting import run_ready_tasks
 from tests.roles.registry.conftest import BOUND_S, NOON_MS, RunningRegistry, records
 
-ALICE = Origin(door="cli", address="alice@ops", request_id="r1")
+ALICE = Origin(interface="cli", address="alice@ops", request_id="r1")
 
 
 def paused_apps() -> float:
