@@ -64,13 +64,13 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     tenure = DeliveryTenure(store, events, standby, log, membership)
     recorder = OutcomeRecorder(events)
     fanout = Fanout(state, Presence(), recorder, context.apps, clock, settings.shards)
-    simulator = ApnsSimulator(clock)
+    simulator = None if settings.apns_url else ApnsSimulator(clock)
     ios = IosDelivery(
         CommandWriter(ROLE_NAME, log, peers, clock, settings.partitions),
         state,
         recorder,
         lambda: SenderPool(_endpoints(settings, simulator), clock),
-        CredentialsCache(context.keys) if settings.apns_url else _simulator_credentials(simulator),
+        _simulator_credentials(simulator) if simulator else CredentialsCache(context.keys),
         peers,
         context.apps,
         clock,
@@ -81,10 +81,10 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     pushes = PushProjection(log, events, state, starter, waiting, clock, dead_letters, applied)
     reports = ReportIntake(state, fanout, recorder, lambda: tenure.restored_offset)
     servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, tenure, starter.has_resumed)
-    phones = VirtualPhonesServicer(None if settings.apns_url else simulator, tenure.check)
+    phones = VirtualPhonesServicer(simulator, tenure.check)
     positions = PositionsServicer(applied, context.apps.applied, check=tenure.check)
     as_owner: Sequence[Service] = [
-        *([] if settings.apns_url else [simulator]),
+        *([simulator] if simulator else []),
         recorder,
         ios,
         starter,
@@ -119,9 +119,10 @@ def _dead_letters(settings: DeliverySettings) -> DeadLetters:
     return DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME)
 
 
-def _endpoints(settings: DeliverySettings, simulator: ApnsSimulator) -> dict[Environment, ApnsEndpoint]:
-    if settings.apns_url is None:
+def _endpoints(settings: DeliverySettings, simulator: ApnsSimulator | None) -> dict[Environment, ApnsEndpoint]:
+    if simulator is not None:
         return dict.fromkeys(APPLE, ApnsEndpoint(simulator.url, simulator.authority))
+    assert settings.apns_url is not None
     authority = Path(settings.apns_authority).read_text() if settings.apns_authority else None
     return {
         Environment.PRODUCTION: ApnsEndpoint(settings.apns_url, authority),

@@ -1,6 +1,7 @@
 """The simulated event log's broker: what it stores, and how it behaves towards its clients."""
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
 from random import Random
@@ -14,7 +15,7 @@ from tests.simulation.kernel.process import CURRENT, ProcessKilled
 _FEW = 5
 """Records of a page over a slow line."""
 
-OnGrown = Callable[[Partition], None]
+OnGrown = Callable[[], None]
 
 
 class Attempt(Enum):
@@ -109,7 +110,8 @@ class Broker:
         self._note = note
         self._now_ms = now_ms
         self._stored: dict[Partition, _Stored] = {}
-        self._listeners: dict[int, OnGrown] = {}
+        self._ends: dict[Partition, int] = {}
+        self._listeners: dict[Partition, dict[int, OnGrown]] = defaultdict(dict)
         self._numbers = 0
 
     @property
@@ -157,9 +159,8 @@ class Broker:
         for name in names or (*self._cut_off, *self._half_cut_off):
             self._cut_off.discard(name)
             self._half_cut_off.pop(name, None)
-        for listener in list(self._listeners.values()):
-            for partition in list(self._stored):
-                listener(partition)
+        for partition in list(self._stored):
+            self._tell(partition)
 
     def slow_down(self, name: str, seconds: float, half: str = "") -> None:
         """Let the processes of this name wait for so long for each answer to what they read.
@@ -202,17 +203,19 @@ class Broker:
                 if new_record.key in stored.latest:
                     stored.replaced.append(stored.latest[new_record.key])
                 stored.latest[new_record.key] = offset
+        self._ends[partition] = stored.end
         if stored.replaced and self.behaviour.compacts():
             self._compact(stored)
-        for listener in list(self._listeners.values()):
-            listener(partition)
+        self._tell(partition)
         return base
 
     def put(self, record: Record) -> None:
         """Store a record that another log held, at its offset: compaction may have removed those before it."""
-        stored = self._of(Partition(record.topic, record.partition))
+        partition = Partition(record.topic, record.partition)
+        stored = self._of(partition)
         missing = record.offset - stored.end
         stored.records += [*[None] * missing, record]
+        self._ends[partition] = stored.end
         stored.times_ms += [self._now_ms()] * (missing + 1)
         if self.topics[record.topic].compacted:
             if record.key in stored.latest:
@@ -242,7 +245,7 @@ class Broker:
         return self._of(partition).first
 
     def end(self, partition: Partition) -> int:
-        return self._of(partition).end
+        return self._ends.get(partition, 0)
 
     def records(self, partition: Partition) -> list[Record]:
         """Return all records that were stored, without those that compaction has removed."""
@@ -261,12 +264,30 @@ class Broker:
         stored = self._of(partition)
         stored.first = max(stored.first, min(before, stored.end))
 
-    def listen(self, on_grown: OnGrown) -> Callable[[], object]:
-        """Call the function with each partition that has grown; return a function that ends this."""
+    def behind(self, positions: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Return the positions in the partitions that hold more, and that the process which asks reaches."""
+        ends = self._ends
+        found = {partition: start for partition, start in positions.items() if start != ends.get(partition, 0)}
+        if not self._half_cut_off:
+            return found
+        return {partition: start for partition, start in found.items() if self.reaches(partition)}
+
+    def listen(self, partitions: Collection[Partition], on_grown: OnGrown) -> Callable[[], None]:
+        """Call the function when one of the partitions has grown or can be reached again; return what ends this."""
         self._numbers += 1
         number = self._numbers
-        self._listeners[number] = on_grown
-        return lambda: self._listeners.pop(number, None)
+        for partition in partitions:
+            self._listeners[partition][number] = on_grown
+
+        def end() -> None:
+            for partition in partitions:
+                self._listeners[partition].pop(number, None)
+
+        return end
+
+    def _tell(self, partition: Partition) -> None:
+        for on_grown in list(self._listeners[partition].values()):
+            on_grown()
 
     def _of(self, partition: Partition) -> _Stored:
         stored = self._stored.get(partition)

@@ -6,6 +6,7 @@ time-out is over. So an append that failed may have been stored, and one that su
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextvars import copy_context
 
 from services.runtime.errors import ConflictError, InputError, UnavailableError
 from services.runtime.log.batcher import Batcher, ByteBudget
@@ -147,24 +148,31 @@ class SimulatedReader:
         self._broker = broker
         self._positions = dict(sorted(starts.items()))  # not in the order of a set
         self._timeout_s = timeout_s
-        self._grown = asyncio.Event()
-        self._stop_listening = broker.listen(self._note)
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
+        self._waiting: asyncio.Future[None] | None = None
+        self._is_told = False
+        self._stop_listening = broker.listen(self._positions, self._on_grown)
         self._closed = False
 
     async def read(self, max_records: int = 5000) -> list[Record]:
+        broker = self._broker
         while not self._closed:
-            while not (asked := self._behind()) and not self._closed:
-                self._grown.clear()
-                await self._grown.wait()
-            await answered(self._broker, self._timeout_s, asked)
+            if asked := broker.behind(self._positions):
+                await answered(broker, self._timeout_s, asked)
+            else:
+                await self._until_told()
+                asked = broker.behind(self._positions)
+                if asked and not (broker.answers and not broker.extra_s(asked)):
+                    await answered(broker, self._timeout_s, asked)
             if self._closed:
                 break
-            if self._broker.behaviour.read_fails():
-                raise UnavailableError("the connection to the log was lost")
-            if not (behind := self._behind()):
+            if not (behind := broker.behind(self._positions)):
                 continue
-            check_held(self._broker, behind)
-            records, reached = self._broker.page(behind, self._broker.page_size(max_records, behind))
+            if broker.behaviour.read_fails():
+                raise UnavailableError("the connection to the log was lost")
+            check_held(broker, behind)
+            records, reached = broker.page(behind, broker.page_size(max_records, behind))
             for partition, position in reached.items():
                 del self._positions[partition]
                 self._positions[partition] = position  # last in the order of the next page
@@ -175,16 +183,26 @@ class SimulatedReader:
     async def close(self) -> None:
         self._closed = True
         self._stop_listening()
-        self._grown.set()
+        self._end_waiting()
 
-    def _behind(self) -> dict[Partition, int]:
-        """Return the positions in the partitions that hold more, and can be reached."""
-        broker = self._broker
-        return {p: start for p, start in self._positions.items() if start != broker.end(p) and broker.reaches(p)}
+    async def _until_told(self) -> None:
+        """Wait until a partition has grown, and for the time that the broker's message about it takes."""
+        self._is_told = False
+        self._waiting = self._loop.create_future()
+        try:
+            await self._waiting
+        finally:
+            self._waiting = None
 
-    def _note(self, partition: Partition) -> None:
-        if partition in self._positions:
-            self._grown.set()
+    def _on_grown(self) -> None:
+        """Let the broker's message arrive later, in the process of the reader."""
+        if self._waiting is not None and not self._is_told:
+            self._is_told = True
+            self._loop.call_later(self._broker.behaviour.delay_s(), self._end_waiting, context=self._context)
+
+    def _end_waiting(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
 
 async def answered(broker: Broker, timeout_s: float, partitions: Collection[Partition] = ()) -> None:
