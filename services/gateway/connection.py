@@ -12,6 +12,7 @@ from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from services.gateway.connections import OpenConnections, Session
 from services.gateway.decide import Limits
 from services.gateway.handler import Handler
+from services.gateway.pushes.sent_pushes import NOTHING_SENT, SentPushes
 from services.runtime.http.client_address import HEADER, ClientAddresses
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import GOODBYES
@@ -49,7 +50,6 @@ class DeviceConnection(WSListener):
         "_partial_message",
         "_requests",
         "_transport",
-        "_unacknowledged",
         "_window",
         "closing_ms",
         "has_unapplied_activity",
@@ -58,6 +58,7 @@ class DeviceConnection(WSListener):
         "idle_after_ms",
         "last_frame_ms",
         "paused_ms",
+        "sent",
         "session",
         "unsent_reports",
     )
@@ -82,7 +83,6 @@ class DeviceConnection(WSListener):
         self._transport: WSTransport | None = None
         self._partial_message: bytearray | None = None
         self._requests: deque[Request] | None = None
-        self._unacknowledged: dict[int, int] | None = None
         self._window = self._frames_in_window = self.unsent_reports = self.id = 0
         self.has_unapplied_activity = False
         self.last_frame_ms = now_ms()
@@ -91,6 +91,7 @@ class DeviceConnection(WSListener):
         self.closing_ms: int | None = None
         self.hello_received = False
         self.session: Session | None = None
+        self.sent = NOTHING_SENT
 
     @property
     def address(self) -> str:
@@ -102,7 +103,7 @@ class DeviceConnection(WSListener):
     @property
     def oldest_unacknowledged_ms(self) -> int | None:
         """When the first of the unacknowledged pushes was sent."""
-        return None if self._unacknowledged is None else next(iter(self._unacknowledged.values()))
+        return self.sent.oldest_ms
 
     def start_session(self, session: Session, handler: "Handler[DeviceConnection]", idle_after_ms: int) -> None:
         """Hand over to the session's handler. From now on every frame, not hello alone, restarts the idle deadline."""
@@ -119,13 +120,16 @@ class DeviceConnection(WSListener):
             self._transport.send(WSMsgType.TEXT, encode(answer))
 
     def send_push(self, frame: bytearray, msgid: int, now_ms: int) -> None:
-        """Send a frame that other connections may share; picows overwrites its first HEADROOM bytes."""
-        if self._transport is not None:
+        """Send a frame that other connections may share, unless the push was sent over this connection before.
+
+        picows overwrites the frame's first HEADROOM bytes.
+        """
+        if self._transport is not None and not self.sent.has(msgid):
             self._transport.send_reuse_external_bytearray(WSMsgType.TEXT, frame, HEADROOM)
             self._note_sent(msgid, now_ms)
 
     def send_pushes(self, frames: bytes, msgids: Sequence[int], now_ms: int) -> None:
-        """Send several push frames in one write; `frames` are complete WebSocket frames."""
+        """Send several push frames in one write: complete WebSocket frames, of which none was sent before."""
         if self._transport is not None and self.closing_ms is None:
             self._transport.underlying_transport.write(frames)
             for msgid in msgids:
@@ -139,8 +143,9 @@ class DeviceConnection(WSListener):
 
     def _note_sent(self, msgid: int, now_ms: int) -> None:
         """Note when a push was sent, and end the connection when too much of what was sent waits in memory."""
-        self._unacknowledged = self._unacknowledged or {}
-        self._unacknowledged.setdefault(msgid, now_ms)
+        if self.sent is NOTHING_SENT:
+            self.sent = SentPushes()
+        self.sent.note(msgid, now_ms)
         if self.paused_ms is not None and self.closing_ms is None and self._transport is not None:
             unsent_bytes = self._transport.underlying_transport.get_write_buffer_size()
             if unsent_bytes > self._limits.buffer_bytes:
@@ -148,15 +153,10 @@ class DeviceConnection(WSListener):
 
     def acknowledged(self, msgids: list[int]) -> int:
         """Take these pushes as acknowledged; return how many were not sent over this connection, or are so already."""
-        if self._unacknowledged is None:
-            return len(msgids)
-        unsent = sum(self._unacknowledged.pop(msgid, None) is None for msgid in msgids)
-        self._unacknowledged = self._unacknowledged or None
+        unsent = len(msgids) - self.sent.acknowledge(msgids)
+        if self.sent.is_empty:
+            self.sent = NOTHING_SENT
         return unsent
-
-    def is_unacknowledged(self, msgid: int) -> bool:
-        """Return whether the push was sent over this connection and is not acknowledged."""
-        return self._unacknowledged is not None and msgid in self._unacknowledged
 
     def goodbye(
         self,

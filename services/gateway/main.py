@@ -87,7 +87,7 @@ def wire(
             OwnerOfShard(context.peers.directory, "delivery", instance),
             name,
             queues[instance],
-            lambda: list(connections.sessions(instance, len(deliveries))),
+            partial(pushes.begin_stream, instance, len(deliveries)),
             pushes.handle,
             random,
         )

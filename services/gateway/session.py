@@ -94,7 +94,7 @@ class SessionHandler(Handler[DeviceConnection]):
                 push_traces.acknowledged(msgids)
                 self._report(connection, session, msgids, unsent, OutcomeKind.OUTCOME_KIND_RECEIVED)
             case Report(event=event, msgid=msgid):
-                unsent = 0 if connection.is_unacknowledged(msgid) else 1
+                unsent = 0 if connection.sent.is_unacknowledged(msgid) else 1
                 confirm = _confirmation(connection, frame.id)
                 self._report(connection, session, [msgid], unsent, report_kind(event), confirm)
             case Ping():

@@ -40,7 +40,8 @@ ResponseHandler = Callable[[AttachResponse], Awaitable[None]]
 
 
 class Uplink:
-    """Service: the stream to the owner of one shard of delivery. `current` returns the sessions of the shard."""
+    """Service: the stream to the owner of one shard of delivery. `begin` is called when a stream begins; it
+    returns the sessions of the shard."""
 
     name = "gateway-uplink"
 
@@ -50,7 +51,7 @@ class Uplink:
         owner: OwnerOfShard,
         gateway: str,
         queue: "UnreportedQueue",
-        current: Callable[[], list[Session]],
+        begin: Callable[[], list[Session]],
         handle: ResponseHandler,
         random: Random,
     ) -> None:
@@ -58,7 +59,7 @@ class Uplink:
         self._owner = owner
         self._gateway = gateway
         self._queue = queue
-        self._current = current
+        self._begin = begin
         self._handle = handle
         self._random = random
         self._attempt = 0
@@ -105,7 +106,7 @@ class Uplink:
 
     async def _requests(self, attempt: int) -> AsyncIterator[AttachRequest]:
         """Yield the requests of one stream until a later attempt begins, or at the stop until all are in the log."""
-        self._queue.restart(self._current())
+        self._queue.restart(self._begin())
         yield AttachRequest(gateway=self._gateway)
         while attempt == self._attempt:
             batch = self._queue.take()

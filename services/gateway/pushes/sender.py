@@ -11,7 +11,7 @@ import numpy
 from protos.delivery.v1.delivery_pb2 import AttachResponse, Close, Send
 from services.domain.device_protocol.answers import GoodbyeReason
 from services.gateway.connection import DeviceConnection
-from services.gateway.connections import ConnectionTable
+from services.gateway.connections import ConnectionTable, Session
 from services.gateway.decide import refused_retry_ms
 from services.gateway.pushes.bursts import SLICE, Burst, BurstPart, OpenBursts
 from services.gateway.pushes.frames import PushFrames
@@ -70,6 +70,17 @@ class PushSender:
         self._all_frames = self._at_once = 0
         self._writing: asyncio.Task[None] | None = None
         self._has_capacity = asyncio.Event()
+
+    def begin_stream(self, instance: int, instances: int) -> list[Session]:
+        """Note that another stream from a delivery instance begins; return the sessions that belong to it.
+
+        What was sent over a connection before is not sent over it again: a new owner may not know yet that it was.
+        """
+        sessions = list(self._connections.sessions(instance, instances))
+        for connection in (self._connections.find(session.connection) for session in sessions):
+            if connection is not None:
+                connection.sent.begin_stream()
+        return sessions
 
     async def handle(self, response: AttachResponse) -> None:
         """Write the messages, or queue them for their apps' turns; return while fewer than MAX_WAITING wait."""
@@ -238,8 +249,12 @@ class PushSender:
             if connection is not None and len(msgids) == 1:
                 connection.send_push(part.messages[0].frame, msgids[0], now_ms)
                 sent += 1
-            elif connection is not None:
+            elif connection is not None and not any(map(connection.sent.has, msgids)):
                 connection.send_pushes(joined, msgids, now_ms)
+                sent += len(msgids)
+            elif connection is not None:
+                for message in part.messages:
+                    connection.send_push(message.frame, message.msgid, now_ms)
                 sent += len(msgids)
         FRAMES_SENT.inc(sent)
         push_traces.written(msgids)

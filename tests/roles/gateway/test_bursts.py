@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Mapping
 from random import Random
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import cast
 
 from hypothesis import given
@@ -15,6 +16,7 @@ from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionTable, Session
 from services.gateway.pushes.bursts import MAX_BYTES, MAX_MESSAGES, SLICE
 from services.gateway.pushes.sender import PushSender
+from services.gateway.pushes.sent_pushes import SentPushes
 from testkit.gateway.role import RunningGateway
 from testkit.waiting import run_ready_tasks
 from tests.roles.gateway.test_pushes import devices, to
@@ -29,21 +31,25 @@ class Writes(defaultdict[int, list[tuple[int, ...]]]):
     def __init__(self) -> None:
         super().__init__(list)
 
-    def sender(self) -> PushSender:
-        """Return a sender with the connections 1 to _DEVICES of one app."""
+    def sender(self, sent_before: Mapping[int, int] = MappingProxyType({})) -> PushSender:
+        """Return a sender with the connections 1 to _DEVICES of one app; `sent_before`: msgids by connection."""
         table: ConnectionTable[DeviceConnection] = ConnectionTable()
         for number in range(1, _DEVICES + 1):
-            table.add(Session(number, "app", f"token {number}", 0, number), self._connection(self[number]))
+            sent = SentPushes()
+            if number in sent_before:
+                sent.note(sent_before[number], 0)
+            table.add(Session(number, "app", f"token {number}", 0, number), self._connection(self[number], sent))
         return PushSender(table, lambda: 0, Random(0), lambda appkey: False)
 
     def msgids(self, connection: int) -> list[int]:
         return [msgid for write in self[connection] for msgid in write]
 
     @staticmethod
-    def _connection(writes: list[tuple[int, ...]]) -> DeviceConnection:
+    def _connection(writes: list[tuple[int, ...]], sent: SentPushes) -> DeviceConnection:
         connection = SimpleNamespace(
             session=SimpleNamespace(appkey="app"),
-            send_push=lambda frame, msgid, now_ms: writes.append((msgid,)),
+            send_push=lambda frame, msgid, now_ms: sent.has(msgid) or writes.append((msgid,)),
+            sent=sent,
             send_pushes=lambda frames, msgids, now_ms: writes.append(tuple(msgids)),
             goodbye=lambda reason, *_, **__: writes.append((CLOSED,)),
         )
@@ -70,6 +76,14 @@ async def test_a_broadcast_joins_those_that_are_being_written() -> None:
     await pushes.handle(AttachResponse(sends=[to(ALL, 2)]))
     await run_ready_tasks()
     assert [writes[number] for number in (1, SLICE, SLICE + 1, _DEVICES)] == [[(1,), (2,)]] * 2 + [[(1, 2)]] * 2
+
+
+async def test_a_burst_leaves_out_what_a_connection_was_sent_before() -> None:
+    writes = Writes()
+    pushes = writes.sender(sent_before={SLICE: 2})
+    await pushes.handle(AttachResponse(sends=[to(ALL, msgid) for msgid in (1, 2, 3)]))
+    await run_ready_tasks()
+    assert [writes[number] for number in (1, SLICE)] == [[(1, 2, 3)], [(1,), (3,)]]
 
 
 async def test_an_app_keeps_the_order_of_its_messages_and_closes() -> None:

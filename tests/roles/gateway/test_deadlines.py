@@ -77,7 +77,8 @@ async def test_a_resend_does_not_extend_the_acknowledgement_deadline(gateway: Ru
     await answered(client)
     gateway.clock.move(30)
     gateway.delivery.send(Message(content="c"), [connection], [1])
-    assert (await client.next())["msgid"] == 1
+    gateway.delivery.send(Message(content="c"), [connection], [3])
+    assert (await client.next())["msgid"] == 3, "a push is sent over one connection once"
     gateway.clock.move(30)
     assert await client.goodbye() == "idle"
 

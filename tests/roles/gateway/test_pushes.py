@@ -20,6 +20,7 @@ from services.gateway.connections import ConnectionTable, Session
 from services.gateway.pushes.bursts import SLICE
 from services.gateway.pushes.frames import PushFrames
 from services.gateway.pushes.sender import PushSender
+from services.gateway.pushes.sent_pushes import NOTHING_SENT
 from testkit.gateway.role import ANDROID, RunningGateway
 from testkit.gateway.websocket import DeviceClient
 from testkit.waiting import run_ready_tasks
@@ -165,6 +166,7 @@ class Written(list[tuple[str, int]]):
         write = SimpleNamespace(
             session=session,
             send_push=lambda frame, msgid, now_ms: self.append((appkey, msgid)),
+            sent=NOTHING_SENT,
             send_pushes=lambda frames, msgids, now_ms: self.extend((appkey, msgid) for msgid in msgids),
             goodbye=lambda reason, *_, **__: self.append((appkey, 0)),
         )

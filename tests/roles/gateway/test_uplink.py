@@ -94,6 +94,28 @@ async def test_a_new_stream_announces_connections_and_repeats_unrecorded_reports
     assert (await stays.next())["content"] == "after"
 
 
+async def test_what_a_new_owner_of_delivery_sends_again_is_not_written_to_the_same_connection(
+    gateway: RunningGateway,
+) -> None:
+    client = await DeviceClient.connect(gateway.port)
+    await client.hello(ANDROID)
+    (connection,) = await gateway.delivery.until(gateway.delivery.connections)
+    for msgid in (5, 6, 7):
+        gateway.delivery.send(Message(content="c"), [connection], [msgid])
+        assert (await client.next())["msgid"] == msgid
+    gateway.delivery.requests.clear()
+    gateway.delivery.break_stream()
+    await gateway.delivery.until(gateway.delivery.connections)
+    client.send(type="ack", msgids=[5])
+    await gateway.delivery.until(gateway.delivery.reports)
+    for msgid in (5, 6, 8):
+        gateway.delivery.send(Message(content="c"), [connection], [msgid])
+    assert (await client.next())["msgid"] == 8
+    for msgid in (7, 8, 9):
+        gateway.delivery.send(Message(content="c"), [connection], [msgid])
+    assert (await client.next())["msgid"] == 9
+
+
 async def test_a_report_with_an_id_is_confirmed_once_the_log_has_it(
     gateway: RunningGateway,
 ) -> None:
