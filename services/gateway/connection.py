@@ -120,16 +120,13 @@ class DeviceConnection(WSListener):
             self._transport.send(WSMsgType.TEXT, encode(answer))
 
     def send_push(self, frame: bytearray, msgid: int, now_ms: int) -> None:
-        """Send a frame that other connections may share, unless the push was sent over this connection before.
-
-        picows overwrites the frame's first HEADROOM bytes.
-        """
+        """Send a frame unless the device has the push. Connections share it; picows overwrites its HEADROOM bytes."""
         if self._transport is not None and not self.sent.has(msgid):
             self._transport.send_reuse_external_bytearray(WSMsgType.TEXT, frame, HEADROOM)
             self._note_sent(msgid, now_ms)
 
     def send_pushes(self, frames: bytes, msgids: Sequence[int], now_ms: int) -> None:
-        """Send several push frames in one write: complete WebSocket frames, of which none was sent before."""
+        """Send several push frames in one write: complete WebSocket frames, none of which the device has."""
         if self._transport is not None and self.closing_ms is None:
             self._transport.underlying_transport.write(frames)
             for msgid in msgids:
@@ -153,7 +150,9 @@ class DeviceConnection(WSListener):
 
     def acknowledged(self, msgids: list[int]) -> int:
         """Take these pushes as acknowledged; return how many were not sent over this connection, or are so already."""
-        unsent = len(msgids) - self.sent.acknowledge(msgids)
+        if self.sent is NOTHING_SENT:
+            self.sent = SentPushes()
+        unsent = self.sent.acknowledge(msgids)
         if self.sent.is_empty:
             self.sent = NOTHING_SENT
         return unsent

@@ -161,8 +161,7 @@ class AndroidDevice:
         self._connected_ms = self._ledger.now_ms()
 
     def received(self, msgid: int) -> None:
-        now_ms, is_fault_free = self._ledger.now_ms(), self._ledger.is_fault_free
-        self.frames.append(Frame(msgid, now_ms, self._connections, self._connected_ms, is_fault_free))
+        self.frames.append(Frame(msgid, self._ledger.now_ms(), self._connections, self._connected_ms))
 
     async def _show(self, push: Push) -> None:
         """Show a push; the SDK acknowledges it on return. A sleeping device does not return: the push is resent."""

@@ -1,7 +1,7 @@
 """Checks that compare the ledger of the clients with the event log. A violation names the messages concerned."""
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -219,10 +219,10 @@ def cancels(observed: Observations) -> Iterator[Violation]:
 
 
 def repeats(observed: Observations) -> Iterator[Violation]:
-    """Without faults, a message is sent over one connection once."""
+    """A message is sent over one connection once, whatever fails."""
     for client in observed.clients.values():
-        calm = [(frame.msgid, frame.connection) for frame in client.frames if frame.is_fault_free]
-        for msgid, connection in sorted({each for each in calm if calm.count(each) > 1}):
+        sent = Counter((frame.msgid, frame.connection) for frame in client.frames)
+        for msgid, connection in sorted(each for each, count in sent.items() if count > 1):
             yield Violation("repeats", f"{client.name} was sent it again over connection {connection}", (msgid,))
 
 

@@ -41,7 +41,6 @@ class FaultInjector:
 
     async def inject(self, seconds: float) -> None:
         """Inject faults for so many seconds; return once every process runs again."""
-        self._ledger.is_fault_free = False
         self._is_long_run = seconds >= _LONG_RUN_S
         end = asyncio.get_running_loop().time() + seconds
         await asyncio.gather(*(self._inject(targets, faults, end) for targets, faults in self._groups()))

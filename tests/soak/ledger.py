@@ -53,7 +53,6 @@ class Frame(NamedTuple):
     time_ms: int
     connection: int
     connected_ms: int
-    is_fault_free: bool
 
 
 class Reachability(NamedTuple):
@@ -124,8 +123,6 @@ class Ledger:
         """Messages that a device showed once more."""
         self.apart: set[str] = set()
         """Apps whose pushes are not in the ledger."""
-        self.is_fault_free = True
-        """No fault has been injected since nothing was pending any more."""
         self.wrong_signs: list[tuple[int, Sequence[str]]] = []
         """When requests were refused because of their sign, and the secret keys that they were signed with."""
         self.has_paused = False

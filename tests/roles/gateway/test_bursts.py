@@ -48,7 +48,7 @@ class Writes(defaultdict[int, list[tuple[int, ...]]]):
     def _connection(writes: list[tuple[int, ...]], sent: SentPushes) -> DeviceConnection:
         connection = SimpleNamespace(
             session=SimpleNamespace(appkey="app"),
-            send_push=lambda frame, msgid, now_ms: sent.has(msgid) or writes.append((msgid,)),
+            send_push=lambda frame, msgid, now_ms: None if sent.has(msgid) else writes.append((msgid,)),
             sent=sent,
             send_pushes=lambda frames, msgids, now_ms: writes.append(tuple(msgids)),
             goodbye=lambda reason, *_, **__: writes.append((CLOSED,)),

@@ -116,6 +116,19 @@ async def test_what_a_new_owner_of_delivery_sends_again_is_not_written_to_the_sa
     assert (await client.next())["msgid"] == 9
 
 
+async def test_what_a_device_acknowledges_over_its_next_connection_is_not_sent_to_it_there(
+    gateway: RunningGateway,
+) -> None:
+    client = await DeviceClient.connect(gateway.port)
+    await client.hello(ANDROID)
+    (connection,) = await gateway.delivery.until(gateway.delivery.connections)
+    client.send(type="ack", msgids=[5])
+    await gateway.delivery.until(gateway.delivery.reports)
+    for msgid in (5, 6):
+        gateway.delivery.send(Message(content="c"), [connection], [msgid])
+    assert (await client.next())["msgid"] == 6
+
+
 async def test_a_report_with_an_id_is_confirmed_once_the_log_has_it(
     gateway: RunningGateway,
 ) -> None:

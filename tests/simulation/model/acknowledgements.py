@@ -9,40 +9,42 @@ from tests.soak.checks import Violation
 
 
 class GatewayFrame(NamedTuple):
-    """A text frame of one connection, when its gateway received it or sent it."""
+    """A text frame of one connection, when its gateway received it or sent it; `process` is that of the gateway."""
 
     connection: int
+    process: int
     time_ms: int
     is_received: bool
     payload: bytes
 
 
-class _Heard(NamedTuple):
-    """An acknowledgement: its connection, how many had begun when the gateway received it, and when that was.
+class Heard(NamedTuple):
+    """An acknowledgement: its connection and process, how many connections had begun then, and when that was.
 
     `begun_ms`: when its connection began.
     """
 
     connection: int
+    process: int
     begun: int
     time_ms: int
     begun_ms: int
 
 
 def acknowledged_and_sent(
-    frames: Iterable[GatewayFrame], must_know: Callable[[int, int, int], bool]
+    frames: Iterable[GatewayFrame], must_know: Callable[[Heard, GatewayFrame], bool]
 ) -> Iterator[Violation]:
     """Yield what was sent after its acknowledgement, over the same connection or one that began later.
 
-    `frames` in their order. `must_know`: whether delivery must have learnt at the third time, in ms, what a gateway
-    had received at the second one, over a connection that began at the first one. What comes over a connection once the
-    device has a later one does not count.
+    `frames` in their order. `must_know`: whether delivery must have learnt of the acknowledgement when the frame was
+    sent over a later connection. Over the same connection nothing may be sent again: the gateway alone prevents that.
+    What comes over a connection once the device has a later one does not count.
     """
     begun: dict[int, int] = {}
     begun_ms: dict[int, int] = {}
     tokens: dict[int, str] = {}
     latest: dict[str, int] = {}
-    heard: dict[tuple[str, int], _Heard] = {}
+    heard: dict[tuple[str, int], Heard] = {}
     for frame in frames:
         order = begun.setdefault(frame.connection, len(begun))
         begun_ms.setdefault(frame.connection, frame.time_ms)
@@ -55,14 +57,14 @@ def acknowledged_and_sent(
                 for msgid in content["msgids"]:
                     heard.setdefault(
                         (tokens[frame.connection], msgid),
-                        _Heard(frame.connection, len(begun), frame.time_ms, begun_ms[frame.connection]),
+                        Heard(frame.connection, frame.process, len(begun), frame.time_ms, begun_ms[frame.connection]),
                     )
             case "push" if not frame.is_received:
                 token, msgid = tokens[frame.connection], content["msgid"]
                 earlier = heard.get((token, msgid))
                 if earlier is None or (order < earlier.begun and frame.connection != earlier.connection):
                     continue
-                if must_know(earlier.begun_ms, earlier.time_ms, frame.time_ms):
+                if frame.connection == earlier.connection or must_know(earlier, frame):
                     text = f"{token} was sent it {frame.time_ms - earlier.time_ms} ms after its acknowledgement"
                     yield Violation("acknowledged", text, (msgid,))
             case _:

@@ -16,6 +16,7 @@ from testkit.edge.asgi import AsgiAnswer, AsgiRequest
 from testkit.signing import signed
 from tests.simulation.kernel.clock import START_MS
 from tests.simulation.kernel.hosts import RoleHost
+from tests.simulation.kernel.process import Process
 from tests.simulation.model.acknowledgements import GatewayFrame
 from tests.simulation.world.listeners import EdgeListener, GatewayListener, Listeners
 from tests.simulation.world.websocket import TransportEnd
@@ -119,6 +120,7 @@ class SimulatedGateways(Gateway):
         self._random = random
         self._ends: list[TransportEnd] = []
         self._connections = 0
+        self._processes: dict[Process, int] = {}
         self.frames: list[GatewayFrame] = []
         """All text frames that gateways have received and sent, in their order."""
 
@@ -144,7 +146,7 @@ class SimulatedGateways(Gateway):
         opened: asyncio.Future[None] = loop.create_future()
         device_end = TransportEnd(loop, Context, gateway.name, self._delay_s, answers_pings=True)
         self._connections += 1
-        note = partial(self._note, self._connections)
+        note = partial(self._note, self._connections, self._processes.setdefault(process, len(self._processes)))
         gateway_end = TransportEnd(loop, process.context, _ADDRESS, self._delay_s, on_text=note)
         device_end.join(gateway_end)
 
@@ -166,9 +168,9 @@ class SimulatedGateways(Gateway):
         self._ends.append(device_end)
         return connection
 
-    def _note(self, connection: int, is_received: bool, payload: bytes) -> None:
+    def _note(self, connection: int, process: int, is_received: bool, payload: bytes) -> None:
         now_ms = START_MS + int(asyncio.get_running_loop().time() * 1000)
-        self.frames.append(GatewayFrame(connection, now_ms, is_received, payload))
+        self.frames.append(GatewayFrame(connection, process, now_ms, is_received, payload))
 
 
 def _settle(answered: "asyncio.Future[AsgiAnswer]", answer: AsgiAnswer | Exception) -> None:

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from tests.simulation.kernel.faults import Fault, Faults
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation
+from tests.simulation.model.acknowledgements import GatewayFrame, Heard
 from tests.simulation.world.analytics.store import ModelStore
 from tests.simulation.world.apple import SimulatedApple
 from tests.simulation.world.clients import SimulatedGateways
 from tests.simulation.world.operator import Operator
-from tests.simulation.world.plan import CLIENT_FAULTS, Plan
+from tests.simulation.world.plan import CLIENT_FAULTS
 
 _ANNOUNCED_MS = 2_000
+_TAKES_OVER_MS = 10_000
+"""How long at most until an acknowledgement is in the log, and until a new owner knows all connections."""
 
 
 class WorldFaults(Faults):
@@ -105,20 +108,23 @@ class WorldFaults(Faults):
 
 @dataclass(frozen=True)
 class MustKnow:
-    """Whether delivery must know what a gateway heard. A sole one tells it before it announces a connection; of several
-    the other ones may not be reached, or announce one that has just begun after a later one. Nor must a new owner of
-    delivery know what is heard while it takes over. `calm_ms`: from when until when nothing was broken."""
+    """Whether delivery must know what a gateway heard when it sends over a later connection.
 
-    plan: Plan
-    faults: Sequence[Fault]
+    A gateway tells what it heard before it announces a later connection of its own. Another gateway may announce a
+    connection while the former one is not reached, or has just announced its own; a killed one tells nothing. Without
+    such a fault delivery waits for the former gateway. But a new owner of delivery does not know the former gateway of
+    a device that moves while it takes over, so it cannot wait for it. `calm_ms`: from when until when nothing was
+    broken. `changes_ms`: when owners of delivery changed.
+    """
+
     calm_ms: Sequence[tuple[int, int]]
+    faults: Sequence[Fault]
+    changes_ms: Sequence[int]
 
-    def __call__(self, begun_ms: int, heard_ms: int, now_ms: int) -> bool:
-        if self.plan.changes_owners:
-            return False
-        changes = any(fault.kind == "reshard" or fault.target.startswith("gateway") for fault in self.faults)
-        if self.plan.processes["gateway"] == 1 and not changes:
+    def __call__(self, heard: Heard, sent: GatewayFrame) -> bool:
+        if heard.process == sent.process:
             return True
+        changes = any(abs(heard.time_ms - each) < _TAKES_OVER_MS and each < sent.time_ms for each in self.changes_ms)
         reaches = all(fault.kind in CLIENT_FAULTS for fault in self.faults)
-        is_calm = reaches or any(begun <= heard_ms and now_ms < ended for begun, ended in self.calm_ms)
-        return is_calm and begun_ms + _ANNOUNCED_MS < heard_ms
+        is_calm = reaches or any(begun <= heard.time_ms and sent.time_ms < ended for begun, ended in self.calm_ms)
+        return is_calm and not changes and heard.begun_ms + _ANNOUNCED_MS < heard.time_ms

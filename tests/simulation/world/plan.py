@@ -77,11 +77,6 @@ class Plan:
         return self.log_slowness > 1 or self.network_slowness > 1
 
     @property
-    def changes_owners(self) -> bool:
-        """Whether owners may change without a fault, because their records reach the log too late."""
-        return self.has_owners and self.is_slow
-
-    @property
     def lateness(self) -> int:
         """How many times later than usual a push may be."""
         return 4 if self.is_slow else 1

@@ -28,6 +28,7 @@ from tests.simulation.kernel.world import World
 from tests.simulation.model.acknowledgements import acknowledged_and_sent
 from tests.simulation.model.deliveries import concluded_twice, expired_and_sent
 from tests.simulation.model.lateness import late
+from tests.simulation.model.owner_changes import OwnerChanges
 from tests.simulation.world.analytics.role import SimulatedAnalytics
 from tests.simulation.world.apple import IosApp, SimulatedApple, apns_settings
 from tests.simulation.world.clients import SimulatedGateways, SimulatedInterface
@@ -87,8 +88,9 @@ class Simulation:
         self._world = world
         self._plan = plan
         self._faults = faults
+        self._delivery_owners = OwnerChanges("delivery", world.note_stored, self._now_ms)
         behaviour = Behaviour(world.random("log"), plan.log_slowness * _LOG_S)
-        self._broker = Broker(TOPICS, plan.partitions, behaviour, world.note_stored, self._now_ms)
+        self._broker = Broker(TOPICS, plan.partitions, behaviour, self._delivery_owners.note, self._now_ms)
         self._network = Network(world, Latency(world.random("network delays"), plan.network_slowness * _NETWORK_S))
         shards = {**plan.processes, "analytics": 1}
         self._installation = Installation(world, self._broker, self._network, shards)
@@ -124,13 +126,13 @@ class Simulation:
         history = TimedHistory(self._broker, self._log)
         observed = Observations(self._ledger, history, {**devices.clients(), **(ios.clients() if ios else {})})
         found = await self._checked(observed, devices, senders, pushes)
-        broken = [each for each in violations(observed) if each.rule != "repeats" or not self._plan.changes_owners]
-        found += [*broken, *received_violations(observed)]
+        found += [*violations(observed), *received_violations(observed)]
         if ios:
             found += await ios.checked(observed, history.reasons, self._interface("v2"))
         found += sent_while_paused(observed, operator.pauses)
         found += [*concluded_twice(observed), *expired_and_sent(observed, self._faults)]
-        found += acknowledged_and_sent(gateways.frames, MustKnow(self._plan, self._faults, self._calm_ms))
+        must_know = MustKnow(self._calm_ms, self._faults, self._delivery_owners.times_ms)
+        found += acknowledged_and_sent(gateways.frames, must_know)
         found += late(observed, self._calm_ms, self._plan.lateness)
         await devices.close()
         found += await self._analytics.unfinished(self._installation) if self._analytics else []
@@ -240,7 +242,6 @@ class Simulation:
         sending = asyncio.create_task(senders.send_continuously(self._plan.rate, partial(devices.targets, ios_tokens)))
         anew = asyncio.create_task(devices.reinstall())
         begun_s, begun_ms = self._world.loop.time(), self._now_ms()
-        self._ledger.is_fault_free = not self._faults and not self._plan.is_slow
         if self._faults:
             self._calm_ms = [(begun_ms, begun_ms + int(min(fault.at_s for fault in self._faults) * 1000))]
         faults.inject([replace(fault, at_s=begun_s + fault.at_s) for fault in self._faults])

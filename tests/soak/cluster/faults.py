@@ -81,7 +81,6 @@ class ClusterFaults:
 
     async def inject(self, seconds: float) -> None:
         """Inject each fault; its phase takes its part of the time, and longer where it is not over by then."""
-        self._ledger.is_fault_free = False
         async with self._supervised():
             for fault in self._faults:
                 await self._phase(fault, seconds / len(self._faults))
