@@ -9,6 +9,7 @@ from services.delivery.settings import ROLE_NAME
 from services.delivery.store import DeliveryStore
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record
+from services.runtime.ownership.tenure import FEW_RECORDS, STANDBY_PAUSE_S
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.merge import CausalOrder, DecodedRecord
@@ -65,11 +66,13 @@ class Standby:
                 reading = asyncio.create_task(self._more())
                 await asyncio.wait([waiting, reading], return_when=asyncio.FIRST_COMPLETED)
                 if reading.done():
-                    self._fold(self._order.put(reading.result()))
-                    reading = None
+                    records, reading = reading.result(), None
+                    self._fold(self._order.put(records))
                     if self._order.held_bytes > MAX_HELD_BYTES:
                         await self.close()
                         await self.catch_up()
+                    if len(records) < FEW_RECORDS:
+                        await asyncio.wait([waiting], timeout=STANDBY_PAUSE_S)
             waiting.result()
         finally:
             for task in (waiting, reading):

@@ -62,7 +62,9 @@ class Balancer:
         if HAPROXY is None:
             raise RuntimeError("HAProxy is not installed: apt-get install haproxy")
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._file.write_text(_GLOBAL + "".join(map(_section, self.ports, self._listeners)))
+        checks: dict[int, str] = {}
+        sections = [_section(port, each, checks) for port, each in zip(self.ports, self._listeners, strict=True)]
+        self._file.write_text(_GLOBAL + "".join(sections))
         with self._file.with_suffix(".out").open("ab") as output:
             self._process = process = subprocess.Popen(
                 [HAPROXY, "-db", "-f", str(self._file)], stdout=output, stderr=subprocess.STDOUT
@@ -80,11 +82,14 @@ class Balancer:
             self._process.wait()
 
 
-def _section(port: int, listener: Listener) -> str:
-    servers = "".join(
-        f"    server s{number} 127.0.0.1:{server.port} port {server.health_port}\n"
-        for number, server in enumerate(listener.servers)
-    )
+def _section(port: int, listener: Listener, checks: dict[int, str]) -> str:
+    """Return the section of a listener. `checks`: the servers that are checked, by health port; others track them."""
+    servers = ""
+    for number, server in enumerate(listener.servers):
+        name = f"p{port}/s{number}"
+        checked = checks.setdefault(server.health_port, name)
+        check = f"port {server.health_port}" if checked == name else f"no-check track {checked}"
+        servers += f"    server s{number} 127.0.0.1:{server.port} {check}\n"
     ended = "    default-server on-marked-down shutdown-sessions\n" if listener.mode == "tcp" else ""
     return (
         f"listen p{port}\n    mode {listener.mode}\n    bind 127.0.0.1:{port}\n    balance leastconn\n{ended}{servers}"

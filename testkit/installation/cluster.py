@@ -73,7 +73,7 @@ class ClusterInstallation(Installation):
 
     def env_of(self, name: str) -> dict[str, str]:
         env = super().env_of(name)
-        if name in PROXIED:
+        if PROXIED.get(name) in self._cluster.proxied:
             env["CARILLON_KAFKA_BOOTSTRAP"] = self._cluster.bootstrap_of(PROXIED[name])
         path = [
             self.clocks[name].python_path if name in self.clocks else None,

@@ -153,6 +153,11 @@ class KafkaBroker:
         asyncio.run(_delete_topics(self.bootstrap))
 
     @property
+    def process_id(self) -> int:
+        """The id of the process, which must run."""
+        return self._running().pid
+
+    @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 

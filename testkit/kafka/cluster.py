@@ -33,6 +33,7 @@ class KafkaCluster:
             )
             for node, ports in enumerate(self._proxied, 1)
         ]
+        self.proxied = frozenset(proxied)
         self._proxies: dict[str, list[StallingProxy]] = {name: [] for name in proxied}
 
     @property

@@ -1,6 +1,7 @@
 """Follows the topic `instances`, so that callers find the owner of a shard."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from google.protobuf.message import DecodeError
@@ -17,17 +18,28 @@ _PARTITION = Partition(INSTANCES_TOPIC, 0)
 RECENT_RECORDS = 2_000
 """How many of the latest records a start reads. Instances that are present write more at short intervals."""
 
+CALLERS_PAUSE_S = 0.25
+"""Pause between two reads of a process that only calls others. All instances write at short intervals: without pauses
+the reads of an installation would grow with the square of its processes."""
+
 
 class InstanceDirectory:
     """The instances that the log tells of. `run` follows the log; nothing is known before."""
 
     def __init__(
-        self, own: str = "", on_record: Callable[[InstanceFact, int], None] = lambda fact, offset: None
+        self,
+        own: str = "",
+        on_record: Callable[[InstanceFact, int], None] = lambda fact, offset: None,
+        pause_s: float = CALLERS_PAUSE_S,
     ) -> None:
-        """`on_record` is called with each record and its offset, once it is applied."""
+        """`on_record` is called with each record and its offset, once it is applied. `pause_s`: after each read."""
         self.instances = Instances(own)
         self._on_record = on_record
+        self._pause_s = pause_s
         self._changed = asyncio.Event()
+        self._listeners: list[Callable[[], None]] = []
+        self._urgent = asyncio.Event()
+        self._urgent_waits = 0
 
     @property
     def change(self) -> asyncio.Event:
@@ -59,13 +71,37 @@ class InstanceDirectory:
                     self.instances.apply(fact)
                     self._on_record(fact, record.offset)
                 self.note_change()
+                await _wait(self._urgent, self._pause_s)
         finally:
             await reader.close()
+
+    async def wait_urgently(self, change: asyncio.Event, seconds: float | None = None) -> None:
+        """Wait for the change, at most so long; meanwhile records are read without pauses."""
+        self._urgent_waits += 1
+        self._urgent.set()
+        try:
+            await _wait(change, seconds)
+        finally:
+            self._urgent_waits -= 1
+            if not self._urgent_waits:
+                self._urgent.clear()
 
     def note_change(self) -> None:
         """Wake those that wait for the next record: `instances` has been changed."""
         self._changed.set()
         self._changed = asyncio.Event()
+        for listener in self._listeners:
+            listener()
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call the listener whenever `instances` has been changed."""
+        self._listeners.append(listener)
+
+
+async def _wait(event: asyncio.Event, seconds: float | None) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
 
 
 class OwnerOfShard:

@@ -23,6 +23,7 @@ PLACE_FILE = "place"
 INTERVAL_S = 0.5
 """How often an instance says that it is alive."""
 
+_PAUSE_S = 0.1
 _LAST_RECORD_S = 2.0
 
 
@@ -44,7 +45,7 @@ class Membership:
         self._role = role
         self._interval_s = interval_s
         self._alive = InstanceAlive(role=role, shard=shard, address=address, place=place)
-        self._directory = InstanceDirectory(self._id, self._note)
+        self._directory = InstanceDirectory(self._id, self._note, min(_PAUSE_S, interval_s / 5))
         self._news = asyncio.Event()
         self._begun_s: dict[bytes, float] = {}
         self._lease_s = 0.0
@@ -90,12 +91,12 @@ class Membership:
         self._alive.owner_since_ms = self._clock.now_ms()
         self._tell(caught_up=True, epoch=epoch)
         while not self._directory.instances.has_announced(epoch):
-            await self._directory.change.wait()
+            await self._directory.wait_urgently(self._directory.change)
 
     async def wait_alone(self) -> bool:
         instances = self._directory.instances
         while not (instances.is_sole_owner or instances.is_superseded):
-            await self._directory.change.wait()
+            await self._directory.wait_urgently(self._directory.change)
         if instances.is_superseded:
             return False
         self._report(self._alive.epoch)

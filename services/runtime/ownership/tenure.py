@@ -13,6 +13,12 @@ from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Record
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.positions import AppliedPositions
 
+STANDBY_PAUSE_S = 0.1
+"""Pause of a standby after a read that returned few records. It ends with its turn, so a takeover is not later."""
+
+FEW_RECORDS = 100
+"""A read of fewer records found the standby up to date: records that come meanwhile are read together."""
+
 
 class Turns(Protocol):
     """Decides which of the processes with the same partitions owns them; Membership does, by the log."""
@@ -116,8 +122,12 @@ async def stand_by(
         while not turn.done():
             reading = asyncio.ensure_future(retry_until_available(LOG_UNAVAILABLE, reader.read, role=role))
             await asyncio.wait([turn, reading], return_when=asyncio.FIRST_COMPLETED)
-            if reading.done() and (records := await others.put_in_order(reading.result())):
+            if not reading.done():
+                break
+            if records := await others.put_in_order(reading.result()):
                 await apply(records)
+            if len(reading.result()) < FEW_RECORDS:
+                await asyncio.wait([turn], timeout=STANDBY_PAUSE_S)
         turn.result()
     finally:
         turn.cancel()

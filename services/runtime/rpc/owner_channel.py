@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from services.runtime.errors import NotOwnerError, UnavailableError
@@ -20,9 +21,10 @@ SUCCESSION_S = 5.0
 
 class OwnerChannel:
     """A channel for generated stubs. An attempt that is answered with UnavailableError is repeated at the present owner
-    for SUCCESSION_S, within the deadline of the call. So a call may be carried out twice: it must be a query, or do no
-    harm when it is repeated. A stream is not repeated: it ends with NotOwnerError once the log tells of another owner,
-    because a former one that is paused would leave it open.
+    for SUCCESSION_S, within the deadline of the call. An attempt that is not answered is given up and repeated as soon
+    as the log tells of another owner: the former one may be paused. So a call may be carried out twice: it must be a
+    query, or do no harm when it is repeated. A stream is not repeated: it ends with NotOwnerError once the log tells of
+    another owner.
 
     A call of one of the `hazardous` methods is repeated only where it cannot have been carried out. It is begun on a
     connection that is there, so nothing was sent before, and after that only NotOwnerError says so: any other error may
@@ -48,6 +50,10 @@ class OwnerChannel:
         self._connect = connect
         self._hazardous = frozenset(hazardous)
         self._channels: dict[str, Channel] = {}
+        self._owner = OwnerOfShard(directory, role, shard)
+        self._asked = self._owner.id
+        self._unanswered: set[asyncio.Timeout] = set()
+        directory.on_change(self._give_up_at_former_owner)
 
     def unary_unary(self, method: str, *arguments: Any, **options: Any) -> Callable[..., Awaitable[Any]]:
         calls: dict[Channel, Callable[..., Awaitable[Any]]] = {}
@@ -66,14 +72,13 @@ class OwnerChannel:
                 try:
                     if is_hazardous:
                         await _connect(channel)
-                    return await attempt(request, timeout=deadline_s - loop.time(), **call_options)
+                    async with contextlib.nullcontext() if is_hazardous else self._given_up_with_the_owner():
+                        return await attempt(request, timeout=deadline_s - loop.time(), **call_options)
                 except UnavailableError as error:
                     may_be_done = is_hazardous and not isinstance(error, NotOwnerError)
                     if may_be_done or loop.time() >= last_attempt_s:
                         raise
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(RETRY_S):
-                        await change.wait()
+                await self._directory.wait_urgently(change, RETRY_S)
 
         return call
 
@@ -91,6 +96,30 @@ class OwnerChannel:
 
     async def close(self, grace: float | None = None) -> None:
         await asyncio.gather(*(channel.close(grace) for channel in self._channels.values()))
+
+    @asynccontextmanager
+    async def _given_up_with_the_owner(self) -> AsyncIterator[None]:
+        """End the block with NotOwnerError once the log tells of another owner."""
+        unanswered = asyncio.timeout(None)
+        self._unanswered.add(unanswered)
+        try:
+            async with unanswered:
+                yield
+        except TimeoutError:
+            if not unanswered.expired():
+                raise
+            raise NotOwnerError("another process owns the shard by now") from None
+        finally:
+            self._unanswered.discard(unanswered)
+
+    def _give_up_at_former_owner(self) -> None:
+        owner = self._owner.id
+        if owner is None or owner == self._asked:
+            return
+        self._asked, unanswered = owner, self._unanswered
+        self._unanswered = set()
+        for each in unanswered:
+            each.reschedule(0)
 
     def _current(self) -> Channel:
         address = self._directory.address(self._role, self._shard) or self._default

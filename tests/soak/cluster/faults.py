@@ -51,6 +51,11 @@ def full_disk(role: str) -> str:
     return f"full disk {role}"
 
 
+def cut_off(role: str) -> str:
+    """Return the name of the fault."""
+    return f"cut off {role}"
+
+
 def is_wanted(name: str, wanted: Sequence[str]) -> bool:
     """Return whether the name of a fault begins with one of `wanted`; none means all."""
     return not wanted or name.startswith(tuple(wanted))
@@ -126,7 +131,7 @@ class ClusterFaults:
         for role in ROLES:
             yield Fault(f"pause {role}", partial(self._pause, role))
         for role in CUT_OFF:
-            yield Fault(f"cut off {role}", partial(self._cut_off, role))
+            yield Fault(cut_off(role), partial(self._cut_off, role))
         for name in self._installation.clocks:
             for ahead_s in _AHEAD_S:
                 yield Fault(f"clock {ahead_s:+} s {name}", partial(self._set_clock, name, ahead_s))

@@ -10,7 +10,7 @@ from testkit.installation.cluster import PROXIED, ClusterInstallation
 from testkit.installation.former_version import code_of
 from testkit.kafka.cluster import KafkaCluster
 from tests.soak.cluster.disk import SmallDisk, can_mount, small_disk
-from tests.soak.cluster.faults import ClusterFaults, full_disk, is_wanted
+from tests.soak.cluster.faults import CUT_OFF, ClusterFaults, cut_off, full_disk, is_wanted
 from tests.soak.cluster.measured import Attempt, MeasuredInterface
 from tests.soak.cluster.table import Row, rows
 from tests.soak.ledger import Ledger
@@ -49,7 +49,8 @@ async def run(
     """
     attempts: list[Attempt] = []
     injectors: list[ClusterFaults] = []
-    cluster = KafkaCluster(directory / "kafka", proxied=tuple(PROXIED.values()))
+    proxied = any(is_wanted(cut_off(role), wanted) for role in CUT_OFF)  # proxies take processor time
+    cluster = KafkaCluster(directory / "kafka", proxied=tuple(PROXIED.values()) if proxied else ())
     with contextlib.ExitStack() as stack:
         stack.callback(cluster.stop)
         await asyncio.to_thread(cluster.start)

@@ -62,6 +62,30 @@ async def test_a_call_whose_owner_ended_is_repeated_unless_it_may_have_been_the_
     await channel.close()
 
 
+async def test_a_call_that_is_not_answered_goes_to_the_owner_that_the_log_tells_of(tmp_path: Path) -> None:
+    """As where the former owner is paused."""
+    directory = InstanceDirectory()
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    first, second = (f"unix:{tmp_path}/{name}/s" for name in ("first", "second"))
+    channel: Any = OwnerChannel(directory, "r", 0, first, connect)
+    request = AwaitRequest(positions=[Position(topic="t")])
+    async with (
+        OverASocket(ServicersOnChannel(), tmp_path / "first") as former,
+        OverASocket(ServicersOnChannel(), tmp_path / "second"),
+    ):
+        owned_by(directory, first, 1)
+        directory.note_change()
+        former.positions.hangs = True
+        call = asyncio.create_task(PositionsServiceStub(channel).Await(request))
+        await asyncio.wait_for(former.positions.began.wait(), BOUND_S)
+        directory.note_change()
+        owned_by(directory, second, 2)
+        directory.note_change()
+        assert await asyncio.wait_for(call, BOUND_S) == AwaitResponse(produced=request.positions)
+    await channel.close()
+
+
 async def test_a_hazardous_call_that_waited_for_its_owner_is_not_repeated_either(tmp_path: Path) -> None:
     """The owner is not there when the call is made; it comes, receives the call, and ends."""
     directory = InstanceDirectory()

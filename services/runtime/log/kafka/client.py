@@ -20,7 +20,10 @@ from services.runtime.log.port import Partition, Record
 
 RETRY_S = 0.1
 STOP_S = 5.0
-FETCH_WAIT_MS = 100
+FETCH_WAIT_MS = 500
+"""How long a broker holds the answer to a reader that has read everything. A new record is answered at once. A refresh
+of the metadata waits for as long, because a broker takes one request of a connection at a time."""
+
 _FETCH_BYTES = 2 * 1024 * 1024
 
 REFUSALS = (
@@ -49,13 +52,13 @@ def client_settings(bootstrap: str, security: KafkaSecurity, timeout_s: float) -
     }
 
 
-def new_consumer(settings: ClientSettings) -> AIOKafkaConsumer:
+def new_consumer(settings: ClientSettings, fetch_wait_ms: int = FETCH_WAIT_MS) -> AIOKafkaConsumer:
     return AIOKafkaConsumer(
         **settings,
         group_id=None,
         enable_auto_commit=False,
         auto_offset_reset="none",
-        fetch_max_wait_ms=FETCH_WAIT_MS,
+        fetch_max_wait_ms=min(fetch_wait_ms, settings["request_timeout_ms"] // 2),
         max_partition_fetch_bytes=_FETCH_BYTES,
     )
 

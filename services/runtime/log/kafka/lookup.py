@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from services.runtime.errors import UnavailableError
-from services.runtime.log.kafka.client import FETCH_WAIT_MS, ClientSettings, assign, new_consumer, stop, to_record
+from services.runtime.log.kafka.client import ClientSettings, assign, new_consumer, stop, to_record
 from services.runtime.log.port import NewRecord, Partition, Record
 
+_POLL_MS = 100
 _WIDEN = 16
 _FIRST_WINDOW = 64
 
@@ -54,7 +55,7 @@ async def find_batch(
 
 @asynccontextmanager
 async def _consumer(settings: ClientSettings) -> AsyncIterator[AIOKafkaConsumer]:
-    consumer = new_consumer(settings)
+    consumer = new_consumer(settings, _POLL_MS)
     try:
         await consumer.start()
         yield consumer
@@ -66,7 +67,7 @@ async def _read_until(consumer: AIOKafkaConsumer, partition: Partition, end: int
     wide = TopicPartition(*partition)
     records: list[Record] = []
     while await consumer.position(wide) < end:
-        for page in (await consumer.getmany(wide, timeout_ms=FETCH_WAIT_MS)).values():
+        for page in (await consumer.getmany(wide, timeout_ms=_POLL_MS)).values():
             records += [to_record(fetched) for fetched in page if fetched.offset < end]
     return records
 
