@@ -102,7 +102,7 @@ class Uplink:
         """Wait after an attempt at this owner, until there is another one at most."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(_BACKOFF_S * 2**failures, _MAX_BACKOFF_S) * self._random.uniform(0.5, 1)):
-                await self._owner.wait_other(owner)
+                await self._owner.wait_other(owner, urgently=True)
 
     async def _requests(self, attempt: int) -> AsyncIterator[AttachRequest]:
         """Yield the requests of one stream until a later attempt begins, or at the stop until all are in the log."""

@@ -118,11 +118,17 @@ class OwnerOfShard:
         owner = self._directory.owner(self._role, self._shard) if self._directory else None
         return owner.id if owner else None
 
-    async def wait_other(self, known: str | None) -> None:
-        """Return once an owner is known that is not the instance of this id."""
+    async def wait_other(self, known: str | None, *, urgently: bool = False) -> None:
+        """Return once an owner is known that is not the instance of this id.
+
+        The wait is urgent, as `wait_urgently` says, if the caller says so or while no owner is known.
+        """
         while self._directory is not None:
             change = self._directory.change
-            if self.id not in (None, known):
+            if (owner := self.id) not in (None, known):
                 return
-            await change.wait()
+            if urgently or owner is None:
+                await self._directory.wait_urgently(change)
+            else:
+                await change.wait()
         await asyncio.Event().wait()
