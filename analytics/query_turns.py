@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from services.runtime.fairness.activity import Activity
-from services.runtime.fairness.gate import FairGate
 from services.runtime.fairness.pace import Pace
+from services.runtime.fairness.semaphore import FairSemaphore
 from services.runtime.process.clock import Clock
 
 OPERATORS = ""
@@ -22,11 +22,12 @@ class QueryTurns:
 
     def __init__(self, clock: Clock) -> None:
         self._activity = Activity(clock.now_ms)
-        self._gate = FairGate("queries", QUERIES, max_waiting=MAX_WAITING, pace=Pace(clock, self._activity, 1))
+        pace = Pace(clock, self._activity, 1)
+        self._semaphore = FairSemaphore("queries", QUERIES, max_waiting=MAX_WAITING, pace=pace)
 
     @asynccontextmanager
     async def turn(self, key: str) -> AsyncIterator[None]:
         """Hold a turn for one call; a caller that leaves while it waits takes none. BusyError: too many wait."""
         self._activity.seen(key)
-        async with self._gate.turn(key):
+        async with self._semaphore.slot(key):
             yield

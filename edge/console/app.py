@@ -6,14 +6,14 @@ from typing import Any
 
 import falcon.asgi
 
+from edge.console.access_control.bearer import Bearers
+from edge.console.access_control.middleware import AccessControl
+from edge.console.access_control.sessions import Sessions
+from edge.console.access_control.turns import PageTurns, ending_turns
 from edge.console.api.document import DocumentEndpoint
 from edge.console.api.endpoint import CallEndpoint
 from edge.console.api.problems import ErrorAnswers
 from edge.console.api.table import DOCUMENT_PATH, by_path
-from edge.console.gate.bearer import Bearers
-from edge.console.gate.gate import Gate
-from edge.console.gate.sessions import Sessions
-from edge.console.gate.turns import PageTurns, ending_turns
 from edge.console.live.feeds import Feeds
 from edge.console.live.installation import Observer
 from edge.console.oidc.log_ins import ProviderLogIns
@@ -25,7 +25,7 @@ from edge.console.pages.provider import RETURN_PATH
 from edge.console.roles import Roles
 from edge.console.routes import ROUTES, STATIC_PATH, accesses
 from edge.console.send.audience import Audiences
-from edge.console.send.push_desk import PushDesk
+from edge.console.send.composed_pushes import ComposedPushes
 from edge.console.settings import ROLE_NAME, ConsoleSettings
 from edge.console.shared_answers import SharedAnswers
 from edge.console.view.languages import Languages
@@ -62,7 +62,7 @@ def console_app(
         accounts=accounts,
         clock=context.clock,
         zone=settings.zone(),
-        desk=PushDesk(settings, context, targets),
+        composed_pushes=ComposedPushes(settings, context, targets),
         audiences=Audiences(context.peers, settings.partitions, targets, random.SystemRandom()),
         tasks=Tasks(writer, context.peers, settings.partitions),
         broadcasts=Broadcasts(context.log, writer, context.peers),
@@ -79,7 +79,7 @@ def console_app(
         observer=observer,
         feeds=feeds,
     )
-    gate = Gate(
+    access_control = AccessControl(
         accesses(),
         sessions,
         accounts,
@@ -92,7 +92,7 @@ def console_app(
         only_administrators_have_passwords=settings.only_administrators_have_passwords,
     )
     errors = ErrorPages(ErrorAnswers())
-    app: Any = falcon.asgi.App(middleware=[gate, PageTurns(), Rendering(renderer, errors.of_fault), shared])
+    app: Any = falcon.asgi.App(middleware=[access_control, PageTurns(), Rendering(renderer, errors.of_fault), shared])
     errors.add_to(app)
     app.add_route(STATIC_PATH, StaticFileEndpoint(files))
     for path, route in ROUTES.items():

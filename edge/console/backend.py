@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 from edge.console.roles import Roles
 from edge.console.send.audience import Audiences
-from edge.console.send.push_desk import PushDesk
+from edge.console.send.composed_pushes import ComposedPushes
 from edge.core.broadcast_cancel import Broadcasts
 from edge.core.tasks import Tasks
 from services.domain.accounts.directory import AccountDirectory
@@ -25,7 +25,7 @@ class Backend:
     accounts: AccountDirectory
     clock: Clock
     zone: ZoneInfo
-    desk: PushDesk
+    composed_pushes: ComposedPushes
     audiences: Audiences
     tasks: Tasks
     broadcasts: Broadcasts

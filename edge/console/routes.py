@@ -6,9 +6,18 @@ A page is added here; a route or a method that is not declared is refused, and a
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from edge.console.access_control.access import (
+    LOGGED_IN,
+    OWN_ACCOUNT,
+    PROGRAM,
+    PUBLIC,
+    Access,
+    of_app,
+    of_installation,
+    of_team,
+)
+from edge.console.access_control.middleware import Accesses
 from edge.console.api.table import accesses_of_calls
-from edge.console.gate.access import LOGGED_IN, OWN_ACCOUNT, PROGRAM, PUBLIC, Access, of_app, of_installation, of_team
-from edge.console.gate.gate import Accesses
 from edge.console.live.pages import LiveOverview, LivePush, LivePushes
 from edge.console.pages.account import AccountPage, PasswordPage, SecondFactorPage, SessionsPage
 from edge.console.pages.apps import (
@@ -132,6 +141,6 @@ ROUTES: Mapping[str, Route] = {
 
 
 def accesses() -> Accesses:
-    """Return what each path and method needs, for the Gate."""
+    """Return what each path and method needs, for the class `AccessControl`."""
     pages = {path: route.accesses for path, route in ROUTES.items()}
     return {STATIC_PATH: {"GET": PUBLIC}, **pages, **accesses_of_calls()}

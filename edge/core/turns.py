@@ -1,7 +1,7 @@
 """Requests of the apps are served in turn, so that one app's many or heavy requests delay another's by little.
 
-Four gates (`services.runtime.fairness.gate`) hold back work that is cheap to ask for. An app that is alone passes them
-without waiting; beside other apps of the last 10 s:
+Four semaphores (`services.runtime.fairness.semaphore`) hold back work that is cheap to ask for. An app that is alone
+passes them without waiting; beside other apps of the last 10 s:
 
 - a large body is parsed when its address has its turn, one at a time, at most half of the time for all together. Which
   app sent it is known only afterwards;
@@ -10,7 +10,7 @@ without waiting; beside other apps of the last 10 s:
   rest of three times as long. Delivery, targeting, the gateway and the log then serve others most of the time;
 - of an app's queries of statistics one runs at a time, at most half of the time.
 
-What waits is bounded, and refused with HTTP 429 beyond. Each edge process has gates of its own.
+What waits is bounded, and refused with HTTP 429 beyond. Each edge process has semaphores of its own.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from protos.push.v1.push_pb2 import SendPush
 from services.runtime.errors import BusyError, NotFoundError, TooManyRequestsError, TryLaterError
 from services.runtime.fairness.activity import Activity
-from services.runtime.fairness.gate import FairGate, Slot
 from services.runtime.fairness.pace import CommonPace, Pace
+from services.runtime.fairness.semaphore import FairSemaphore, Slot
 from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.rpc.peers import Peers
@@ -62,22 +62,22 @@ class RequestTurns:
         self._clock = clock
         self._activity = activity = Activity(clock.now_ms)
         self._deliveries = [DeliveryServiceStub(channel) for channel in peers.all("delivery")]
-        self._bodies = FairGate(
+        self._bodies = FairSemaphore(
             "large requests", 1, max_waiting=_MAX_WAITING_BODIES, pace=CommonPace(clock, activity, 1, rest=1)
         )
-        self._requests = FairGate(
+        self._requests = FairSemaphore(
             "requests",
             _ALONE,
             max_waiting=_MAX_WAITING_REQUESTS,
             pace=Pace(clock, activity, REQUESTS_BESIDE_OTHERS),
         )
-        self._wide_pushes = FairGate(
+        self._wide_pushes = FairSemaphore(
             "broadcasts and multicasts",
             _ALONE,
             max_waiting=MAX_WAITING_PUSHES,
             pace=Pace(clock, activity, 1, rest=_REST),
         )
-        self._queries = FairGate(
+        self._queries = FairSemaphore(
             "queries",
             _ALONE,
             max_waiting=MAX_WAITING_PUSHES,
@@ -105,29 +105,29 @@ class RequestTurns:
         if len(raw) < LARGE_BODY_BYTES:
             return canonical.read(raw, apps_of)
         with busy_as_too_many():
-            slot = await self._bodies.enter(address, len(raw) // LARGE_BODY_BYTES)
+            slot = await self._bodies.acquire(address, len(raw) // LARGE_BODY_BYTES)
         try:
             return canonical.read(raw, apps_of)
         finally:
-            slot.leave()
+            slot.release()
 
     async def enter(self, request: Request, appkey: str, size: int) -> None:
         """Wait for the turn of an authenticated request of `size` bytes. TooManyRequestsError: too many wait."""
         self._activity.seen(appkey)
         with busy_as_too_many():
-            request.scope[_SLOT] = await self._requests.enter(appkey, 1 + size // _UNIT_BYTES)
+            request.scope[_SLOT] = await self._requests.acquire(appkey, 1 + size // _UNIT_BYTES)
 
     async def enter_wide(self, request: Request, appkey: str) -> None:
         """Wait for the turn of a request that is a broadcast or multicast, in place of its turn as a request."""
         _leave(request.scope)
         with busy_as_too_many():
-            request.scope[_SLOT] = await self._wide_pushes.enter(appkey)
+            request.scope[_SLOT] = await self._wide_pushes.acquire(appkey)
 
     async def enter_query(self, request: Request, appkey: str) -> None:
         """Wait for the turn of a request that queries analytics, in place of its turn as a request."""
         _leave(request.scope)
         with busy_as_too_many():
-            request.scope[_SLOT] = await self._queries.enter(appkey)
+            request.scope[_SLOT] = await self._queries.acquire(appkey)
 
     def started_by(self, request: Request, appkey: str, push: SendPush) -> None:
         """Keep the slot of a broadcast or multicast until delivery has started `push`, the last of the request's.
@@ -138,7 +138,7 @@ class RequestTurns:
         if slot is None:
             return
         if self._activity.is_alone(appkey):
-            slot.leave()
+            slot.release()
             return
         task = background.start("slot of a broadcast", self._leave_when_started(slot, push))
         self._starting.add(task)
@@ -153,7 +153,7 @@ class RequestTurns:
                     return
                 await self._clock.sleep_until(self._clock.now_ms() + _LOOK_MS)
         finally:
-            slot.leave()
+            slot.release()
 
     async def _is_starting(self, request: GetBroadcastRequest) -> bool:
         """Return whether an instance of delivery has still to start the push; False while delivery does not answer."""
@@ -168,8 +168,8 @@ class RequestTurns:
 
 @contextmanager
 def busy_as_too_many() -> Iterator[None]:
-    """Turn the BusyError of a gate, here or in another role, into HTTP 429, and the end of a wait into HTTP 503 where
-    uvicorn stops and gives no more time: nothing was done.
+    """Turn the BusyError of a semaphore, here or in another role, into HTTP 429, and the end of a wait into HTTP 503
+    where uvicorn stops and gives no more time: nothing was done.
     """
     try:
         yield
@@ -184,4 +184,4 @@ def busy_as_too_many() -> Iterator[None]:
 def _leave(scope: Any) -> None:
     slot: Slot | None = scope.pop(_SLOT, None)
     if slot is not None:
-        slot.leave()
+        slot.release()

@@ -5,7 +5,7 @@ import asyncio
 from protos.targeting.v1.targeting_pb2 import ResolveRequest, ResolveResponse
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceServicer
 from services.runtime.errors import DeadlineError, UnavailableError
-from services.runtime.fairness.gate import FairGate
+from services.runtime.fairness.semaphore import FairSemaphore
 from services.runtime.rpc.server import Context
 from services.targeting.filter_check import checked_filter
 from services.targeting.projection import TargetingProjection
@@ -32,7 +32,7 @@ class TargetingServicer(TargetingServiceServicer):
         self._process = process
         self._projection = projection
         self._state = projection.state
-        self._slices = FairGate("audiences", 1, max_waiting=MAX_WAITING)
+        self._slices = FairSemaphore("audiences", 1, max_waiting=MAX_WAITING)
 
     async def Resolve(self, request: ResolveRequest, context: Context) -> ResolveResponse:
         wanted = checked_filter(request.audience)
@@ -56,5 +56,5 @@ class TargetingServicer(TargetingServiceServicer):
     async def _resolve(self, appkey: str, resolution: Resolution) -> None:
         is_complete = False
         while not is_complete:
-            async with self._slices.turn(appkey):
+            async with self._slices.slot(appkey):
                 is_complete = await self._projection.query(resolution.advance, SLICE)

@@ -1,7 +1,7 @@
 """Changes of an app: its settings, another secret key, a pause and its end."""
 
+from edge.console.access_control.requester import Requester
 from edge.console.backend import Backend
-from edge.console.gate.requester import Requester
 from protos.registry.v1.registry_pb2 import (
     PauseAppsRequest,
     PauseAppsResponse,

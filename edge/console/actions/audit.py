@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from edge.console.access_control.requester import Requester
 from edge.console.actions.visible import visible_apps, visible_teams
 from edge.console.backend import Backend
-from edge.console.gate.requester import Requester
 from edge.console.roles import ANALYTICS_S
 from protos.accounts.v1.service_pb2 import GetUsersRequest, ListTokensRequest
 from protos.analytics.v1.analytics_pb2 import ActionEntry, ActionScope, AuditActionsRequest, AuditActionsResponse

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import falcon
 
+from edge.console.access_control.requester import Requester
 from edge.console.backend import Backend
-from edge.console.gate.requester import Requester
 from edge.console.numbers import MAX_MSGID, MAX_TIME_MS, whole_number
 from edge.console.roles import ANALYTICS_S
 from edge.console.view.push_view import UNICAST

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
+from edge.console.access_control.requester import Requester
 from edge.console.actions.visible import visible_apps
 from edge.console.backend import Backend
-from edge.console.gate.requester import Requester
-from edge.console.send.push_desk import ComposedPush, DraftVersion, SentPush
+from edge.console.send.composed_pushes import ComposedPush, DraftVersion, SentPush
 from protos.accounts.v1.drafts_pb2 import Draft
 from protos.registry.v1.apps_pb2 import App
 from services.domain.accounts.approval import needs_approval
@@ -35,7 +35,7 @@ def partners(backend: Backend, requester: Requester, app: App) -> list[App]:
 
 def read_push(backend: Backend, requester: Requester, app: App, text: str) -> ComposedPush:
     """Check the text of a v2 request. PermissionDeniedError: it names an app that it may not; InputError: a rule."""
-    composed = backend.desk.read(text)
+    composed = backend.composed_pushes.read(text)
     allowed = {app.appkey, *(partner.appkey for partner in partners(backend, requester, app))}
     if app.appkey not in composed.order.apps.appkeys or not allowed.issuperset(composed.order.apps.appkeys):
         raise PermissionDeniedError("the push names an app that does not belong here")
@@ -59,17 +59,17 @@ async def send_push(
 ) -> Outcome:
     """Send a push once for the key, or make its task or draft; with `replaced`, change this draft, which stays one.
 
-    Errors as for `send` and `submit` of the PushDesk.
+    Errors as for `send` and `submit` of the ComposedPushes.
 
     ConflictError: the audience has more than `at_most` devices now.
     """
     devices = sum(audience.devices for audience in await backend.audiences.of(composed, samples=0))
-    if (before := await backend.desk.sent_before(composed, key, requester.origin)) is not None:
+    if (before := await backend.composed_pushes.sent_before(composed, key, requester.origin)) is not None:
         return Outcome(devices, before, Draft())
     if at_most is not None and devices > at_most:
         raise ConflictError(f"the push would go to {devices} devices, more than at_most allows; nothing was sent")
     if replaced or is_approval_needed(backend, composed, devices):
         team_id = backend.accounts.team_of(app.appkey)
-        stored = await backend.desk.submit(composed, key, requester.origin, team_id, devices, replaced)
+        stored = await backend.composed_pushes.submit(composed, key, requester.origin, team_id, devices, replaced)
         return Outcome(devices, None, stored.draft)
-    return Outcome(devices, await backend.desk.send(composed, key, requester.origin), Draft())
+    return Outcome(devices, await backend.composed_pushes.send(composed, key, requester.origin), Draft())

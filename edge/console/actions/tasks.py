@@ -2,8 +2,8 @@
 
 import falcon
 
+from edge.console.access_control.requester import Requester
 from edge.console.backend import Backend
-from edge.console.gate.requester import Requester
 from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_UNSENT, Task
 from services.domain.accounts.permissions import Action
 

@@ -2,8 +2,8 @@
 
 import falcon
 
+from edge.console.access_control.requester import Requester
 from edge.console.backend import Backend
-from edge.console.gate.requester import Requester
 from protos.accounts.v1.accounts_pb2 import Team
 from protos.registry.v1.apps_pb2 import App
 from services.domain.accounts.permissions import Action

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from edge.console.gate.access import Access
+from edge.console.access_control.access import Access
 
 Handler = Callable[..., Awaitable[msgspec.Struct]]
 

@@ -5,11 +5,11 @@ A call is added here; one that is not declared is refused, and a test makes each
 
 from collections.abc import Mapping, Sequence
 
+from edge.console.access_control.access import LOGGED_IN, PUBLIC, Access, of_app, of_team
+from edge.console.access_control.bearer import API_PREFIX
+from edge.console.access_control.middleware import Accesses
 from edge.console.api.calls import Call
 from edge.console.api.handlers import apps, devices, numbers, people, pushes, sending, tasks
-from edge.console.gate.access import LOGGED_IN, PUBLIC, Access, of_app, of_team
-from edge.console.gate.bearer import API_PREFIX
-from edge.console.gate.gate import Accesses
 from services.domain.accounts.permissions import Action
 
 DOCUMENT_PATH = f"{API_PREFIX}/openapi.json"
@@ -63,7 +63,7 @@ def by_path() -> Mapping[str, Sequence[Call]]:
 
 
 def accesses_of_calls() -> Accesses:
-    """Return what each call needs, for the Gate; anybody may read the document."""
+    """Return what each call needs, for the class `AccessControl`; anybody may read the document."""
     paths: dict[str, Mapping[str, Access]] = {
         path: {call.method: call.access for call in calls} for path, calls in by_path().items()
     }

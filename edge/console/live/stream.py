@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 from falcon.asgi import Request, Response, SSEvent
 
+from edge.console.access_control.visit import Visit
 from edge.console.actions.pushes import LatestPushes, latest_pushes
-from edge.console.gate.visit import Visit
 from edge.console.live.feeds import Feed, Stream, Topic
 from edge.console.pages.page import Page, visit_of
 from protos.registry.v1.apps_pb2 import App
@@ -105,7 +105,7 @@ class LivePage(Page):
                 if standing == "over" or not is_same():
                     yield SSEvent(event=_OVER, text="-")
                     return
-                if standing == "due":  # the browser connects again, and the gate asks
+                if standing == "due":  # the browser connects again, and the access is checked
                     return
                 changes = [feed.change for feed in feeds]
                 for index, (part, feed) in enumerate(zip(parts, feeds, strict=True)):

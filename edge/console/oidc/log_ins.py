@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from edge.console.gate.sessions import PendingProviderLogIn, ProviderSession
+from edge.console.access_control.sessions import PendingProviderLogIn, ProviderSession
 from edge.console.oidc.errors import (
     InvalidTokenError,
     ProviderAwayError,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from edge.console.gate.sessions import ProviderSession
+from edge.console.access_control.sessions import ProviderSession
 from edge.console.oidc.errors import InvalidTokenError, ProviderRefusalError
 from edge.console.oidc.log_ins import ProviderLogIns
 from edge.console.oidc.settings import OidcSettings

@@ -8,7 +8,7 @@ from importlib.resources import files
 import segno
 from falcon.asgi import Request, Response
 
-from edge.console.gate.visit import Visit
+from edge.console.access_control.visit import Visit
 from edge.console.pages.log_in import begin_session
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
 from protos.accounts.v1.service_pb2 import (

@@ -6,9 +6,9 @@ from typing import Any
 import falcon
 from falcon.asgi import Request, Response
 
+from edge.console.access_control.bearer import is_call
+from edge.console.access_control.visit import Visit
 from edge.console.api.problems import ErrorAnswers
-from edge.console.gate.bearer import is_call
-from edge.console.gate.visit import Visit
 from edge.console.view.rendering import Template
 from services.runtime.errors import (
     BusyError,

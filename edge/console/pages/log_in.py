@@ -3,9 +3,9 @@
 import msgspec
 from falcon.asgi import Request, Response
 
-from edge.console.gate.gate import local_path
-from edge.console.gate.sessions import Pending, ProviderSession
-from edge.console.gate.visit import Visit
+from edge.console.access_control.middleware import local_path
+from edge.console.access_control.sessions import Pending, ProviderSession
+from edge.console.access_control.visit import Visit
 from edge.console.oidc.errors import ProviderAwayError
 from edge.console.pages.page import Page, Site, go_to, visit_of
 from protos.accounts.v1.service_pb2 import LogInRequest, LogInResult, UserSummary

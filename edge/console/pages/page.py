@@ -7,10 +7,10 @@ import falcon
 import falcon.uri
 from falcon.asgi import Request, Response
 
+from edge.console.access_control.sessions import Sessions
+from edge.console.access_control.visit import Visit
 from edge.console.actions.visible import app_of, visible_apps, visible_teams
 from edge.console.backend import Backend
-from edge.console.gate.sessions import Sessions
-from edge.console.gate.visit import Visit
 from edge.console.live.feeds import Feeds
 from edge.console.live.installation import Observer
 from edge.console.oidc.log_ins import ProviderLogIns

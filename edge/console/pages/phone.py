@@ -3,8 +3,8 @@
 import falcon
 from falcon.asgi import Request, Response
 
-from edge.console.gate.headers import POLICY_HEADER, content_security_policy
-from edge.console.gate.visit import Visit
+from edge.console.access_control.headers import POLICY_HEADER, content_security_policy
+from edge.console.access_control.visit import Visit
 from edge.console.pages.page import Page, visit_of
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 

@@ -4,8 +4,8 @@ import falcon
 import msgspec
 from falcon.asgi import Request, Response
 
-from edge.console.gate.gate import local_path
-from edge.console.gate.visit import Visit
+from edge.console.access_control.middleware import local_path
+from edge.console.access_control.visit import Visit
 from edge.console.oidc.errors import InvalidTokenError, ProviderAwayError, ProviderRefusalError, StaleLogInError
 from edge.console.oidc.log_ins import ProviderLogIns
 from edge.console.pages.log_in import begin_session, show_log_in, too_many_attempts

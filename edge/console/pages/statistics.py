@@ -3,8 +3,8 @@
 import msgspec
 from falcon.asgi import Request, Response
 
+from edge.console.access_control.visit import Visit
 from edge.console.actions.statistics import CATEGORIES, KINDS, Question, question_of, statistics
-from edge.console.gate.visit import Visit
 from edge.console.pages.page import Page, Site, problem_of, visit_of
 from edge.console.view.csv_file import answer_csv
 from edge.console.view.statistics_table import StatisticsTable, statistics_table

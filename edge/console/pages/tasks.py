@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from falcon.asgi import Request, Response
 
+from edge.console.access_control.visit import Visit
 from edge.console.actions.tasks import cancel_task, may_cancel
-from edge.console.gate.visit import Visit
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
 from edge.console.view.push_view import Content, content
 from protos.push.v1.push_pb2 import SendPush

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from pyroaring import BitMap
 
-from edge.console.send.push_desk import ComposedPush
+from edge.console.send.composed_pushes import ComposedPush
 from edge.core.push import AppPush
 from protos.push.v1.push_pb2 import Devices, SendPush
 from protos.registry.v1.devices_pb2 import Device

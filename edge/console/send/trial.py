@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from edge.console.send.composed_pushes import ComposedPush
 from edge.console.send.form_body import Body
-from edge.console.send.push_desk import ComposedPush
 from protos.accounts.v1.accounts_pb2 import TeamDevice
 
 _TIMES = ("timed", "send_time", "send_time_interval")

@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from edge.console.gate.visit import Visit
+from edge.console.access_control.visit import Visit
 from edge.console.view.static_files import StaticFiles
 from services.domain.accounts.permissions import Action
 from services.runtime.process.clock import Clock

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from falcon.asgi import Request, Response
 
-from edge.console.gate.visit import Visit
+from edge.console.access_control.visit import Visit
 from edge.console.view.renderer import Renderer
 
 SLICE_S = 0.00025

@@ -10,9 +10,9 @@ _MAX_REST_MS = 2_000
 
 
 class Pace:
-    """Limits keys that are not alone: each holds at most `slots` of a gate at once, and rests after each of them for
-    `rest` times as long as it held it, 2 s at most. With one slot and `rest` 1 a key works half of the time, whatever
-    its work costs. A key that is alone is not limited.
+    """Limits keys that are not alone: each holds at most `slots` of a semaphore at once, and rests after each of them
+    for `rest` times as long as it held it, 2 s at most. With one slot and `rest` 1 a key works half of the time,
+    whatever its work costs. A key that is alone is not limited.
     """
 
     def __init__(self, clock: Clock, activity: Activity, slots: int, rest: float = 0) -> None:

@@ -5,8 +5,8 @@ import re
 import pyotp
 import pytest
 
-from edge.console.gate.gate import local_path
-from edge.console.gate.sessions import IDLE_MS, LONGEST_MS, SEEN_STEP_MS, Sessions
+from edge.console.access_control.middleware import local_path
+from edge.console.access_control.sessions import IDLE_MS, LONGEST_MS, SEEN_STEP_MS, Sessions
 from edge.console.settings import ConsoleSettings
 from protos.accounts.v1.service_pb2 import UpdateUserRequest
 from services.domain.master_key import MasterKey

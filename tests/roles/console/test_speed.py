@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from edge.console.gate.csrf import is_token, padded
-from edge.console.gate.turns import AT_ONCE, MAX_WAITING
+from edge.console.access_control.csrf import is_token, padded
+from edge.console.access_control.turns import AT_ONCE, MAX_WAITING
 from edge.console.live.stream import LivePage
 from edge.console.routes import ROUTES
 from protos.analytics.v1.analytics_pb2 import ActionEntry, BroadcastRow, StatisticsResponse

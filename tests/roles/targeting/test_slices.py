@@ -24,7 +24,7 @@ from protos.targeting.v1.targeting_pb2 import ResolveRequest, ResolveResponse
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.domain.limits.filters import MAX_ENTRIES, MAX_GROUPS
 from services.runtime.errors import BusyError, DeadlineError, InputError
-from services.runtime.fairness.gate import FairGate
+from services.runtime.fairness.semaphore import FairSemaphore
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.channel import Channel, connect
 from services.runtime.rpc.server import serve
@@ -189,7 +189,7 @@ async def test_too_many_requests_of_one_app_are_refused_as_busy(
     channel: Channel, slices: SliceLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stub = TargetingServiceStub(channel)
-    monkeypatch.setattr(FairGate, "enter", _full)
+    monkeypatch.setattr(FairSemaphore, "enter", _full)
     with pytest.raises(BusyError):
         await stub.Resolve(request(LARGEST))
     probe = ResolveRequest(appkey=APP, audience=Audience(everyone=Everyone()))

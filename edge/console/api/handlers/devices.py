@@ -5,6 +5,7 @@ from datetime import datetime
 import falcon
 import msgspec
 
+from edge.console.access_control.requester import Requester
 from edge.console.actions import devices
 from edge.console.actions.pushes import latest_pushes
 from edge.console.actions.visible import app_of
@@ -22,7 +23,6 @@ from edge.console.api.answers.devices import (
 )
 from edge.console.api.questions import DeviceSearch, DeviceToken, PushDevicesPage, WhyQuestion
 from edge.console.backend import Backend
-from edge.console.gate.requester import Requester
 from edge.console.view.detail_words import DetailWords
 from edge.console.view.explanation import Words
 from edge.console.view.push_view import content

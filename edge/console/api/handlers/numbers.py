@@ -2,6 +2,7 @@
 
 import msgspec
 
+from edge.console.access_control.requester import Requester
 from edge.console.actions import audit
 from edge.console.actions.statistics import question_of, statistics
 from edge.console.actions.visible import app_of
@@ -9,7 +10,6 @@ from edge.console.api.answers.audits import ActionEntry, ActionList, AppTimeline
 from edge.console.api.answers.devices import Statistics, StatisticsRow
 from edge.console.api.questions import ActionPage, StatisticsQuestion, TimelinePage
 from edge.console.backend import Backend
-from edge.console.gate.requester import Requester
 from edge.console.roles import ANALYTICS_S
 from edge.console.view.statistics_table import statistics_table
 from protos.analytics.v1.analytics_pb2 import AuditAppRequest

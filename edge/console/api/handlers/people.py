@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from edge.console.access_control.requester import Requester
 from edge.console.actions.visible import visible_teams
 from edge.console.api.answers.people import ApprovalRules, Member, OwnToken, Team, TeamList, TeamWithMembers
 from edge.console.api.calls import NoParams
 from edge.console.api.questions import OfTeam
 from edge.console.backend import Backend
-from edge.console.gate.requester import Requester
 from protos.accounts.v1.accounts_pb2 import MemberRole
 from protos.accounts.v1.accounts_pb2 import Team as StoredTeam
 from protos.accounts.v1.service_pb2 import GetUsersRequest

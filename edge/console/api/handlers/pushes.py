@@ -3,6 +3,7 @@
 import falcon
 import msgspec
 
+from edge.console.access_control.requester import Requester
 from edge.console.actions import pushes
 from edge.console.actions.devices import note_data_read
 from edge.console.actions.visible import app_of, visible_apps
@@ -10,7 +11,6 @@ from edge.console.api.answers.audits import push_answer
 from edge.console.api.answers.pushes import Push, PushCancelled, PushList, PushSpeed, PushSummary, Step, speed_answer
 from edge.console.api.questions import OfPush, PushById, PushOfApp, PushPage, SpeedQuestion
 from edge.console.backend import Backend
-from edge.console.gate.requester import Requester
 from edge.console.view.push_view import content, funnel, may_be_cancelled
 from protos.analytics.v1.analytics_pb2 import AuditPushResponse
 from services.domain.accounts.permissions import Action

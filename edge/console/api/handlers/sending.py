@@ -3,6 +3,7 @@
 import hashlib
 from typing import Any
 
+from edge.console.access_control.requester import Requester
 from edge.console.actions import drafts, sending
 from edge.console.actions.visible import app_of, visible_teams
 from edge.console.api.answers.pushes import (
@@ -16,8 +17,7 @@ from edge.console.api.answers.pushes import (
 from edge.console.api.cursors import after
 from edge.console.api.questions import DraftPage, OfApp, OfDraft, SendTo
 from edge.console.backend import Backend
-from edge.console.gate.requester import Requester
-from edge.console.send.push_desk import ComposedPush
+from edge.console.send.composed_pushes import ComposedPush
 from protos.accounts.v1.drafts_pb2 import DecideDraftRequest, DraftStatus, DraftWithdrawn, StoredDraft
 from services.runtime.errors import InputError
 

@@ -1,12 +1,12 @@
 """Calls about timed tasks."""
 
+from edge.console.access_control.requester import Requester
 from edge.console.actions import tasks
 from edge.console.actions.visible import app_of, visible_apps
 from edge.console.api.answers.pushes import Task, TaskCancelled, TaskList, TaskPush
 from edge.console.api.cursors import after
 from edge.console.api.questions import OfTask, TaskPage
 from edge.console.backend import Backend
-from edge.console.gate.requester import Requester
 from edge.console.view.push_view import content
 from protos.scheduling.v1.scheduling_pb2 import Task as StoredTask
 from protos.scheduling.v1.scheduling_pb2 import TaskStatus

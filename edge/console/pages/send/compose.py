@@ -59,7 +59,7 @@ class ComposePage(SendingPage):
             return
         try:
             apps = self.chosen(visit, app)
-            composed = self.site.desk.read(body_of(visit.form, apps, self.zones(visit)))
+            composed = self.site.composed_pushes.read(body_of(visit.form, apps, self.zones(visit)))
             await self.show_review(request, response, app, composed)
         except CarillonError as error:
             self.show_form(request, response, app, visit.form, problem_to_mend(error, visit))

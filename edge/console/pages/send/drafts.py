@@ -6,7 +6,7 @@ from edge.console.actions.drafts import decide_draft, draft_of, drafts_of
 from edge.console.pages.page import Page, go_to, sought_words, visit_of
 from edge.console.pages.send.sending_page import AWAY, SendingPage, problem_to_mend, shown_digest
 from edge.console.send.audience import Audience
-from edge.console.send.push_desk import ComposedPush
+from edge.console.send.composed_pushes import ComposedPush
 from protos.accounts.v1.drafts_pb2 import (
     DecideDraftRequest,
     Draft,
@@ -98,7 +98,7 @@ class PageOfDraft(SendingPage):
     def _composed(self, stored: StoredDraft) -> ComposedPush | None:
         """Return the push of a draft; None if the rules would refuse it today, such as for a time that is over."""
         try:
-            return self.site.desk.read(stored.draft.body_json.decode(), at_ms=stored.draft.created_ms)
+            return self.site.composed_pushes.read(stored.draft.body_json.decode(), at_ms=stored.draft.created_ms)
         except InputError:
             return None
 

@@ -2,12 +2,12 @@
 
 from falcon.asgi import Request, Response
 
+from edge.console.access_control.visit import Visit
 from edge.console.actions.pushes import push_of
 from edge.console.actions.sending import read_push, send_push
-from edge.console.gate.visit import Visit
 from edge.console.pages.page import Page, go_to, visit_of
 from edge.console.pages.send.sending_page import SendingPage, form_again, problem_to_mend, replaced_draft
-from edge.console.send.push_desk import ComposedPush, SentPush
+from edge.console.send.composed_pushes import ComposedPush, SentPush
 from protos.registry.v1.apps_pb2 import App
 from services.runtime.errors import CarillonError, NotFoundError
 
@@ -34,7 +34,7 @@ class SendPage(SendingPage):
 
     def _problem(self, visit: Visit, composed: ComposedPush) -> str:
         """Return why the review has to be looked at again, or ""."""
-        if not self.site.desk.is_valid(visit.form.get("key", "")):
+        if not self.site.composed_pushes.is_valid(visit.form.get("key", "")):
             return visit.gettext("You opened this page some minutes ago. Look at the numbers again, then send.")
         typed = "".join(str(int(char)) for char in visit.form.get("typed", "") if char.isdecimal())
         number = typed.lstrip("0") or typed[:1]

@@ -5,14 +5,14 @@ from typing import Any
 
 from falcon.asgi import Request, Response
 
+from edge.console.access_control.visit import Visit
 from edge.console.actions.devices import note_data_read
 from edge.console.actions.sending import is_approval_needed, partners
-from edge.console.gate.visit import Visit
 from edge.console.pages.page import Page, visit_of
 from edge.console.send.audience import Audience
 from edge.console.send.body_form import form_of_text
+from edge.console.send.composed_pushes import ComposedPush, DraftVersion
 from edge.console.send.form_body import ARTICLES, ChosenApps, Zones
-from edge.console.send.push_desk import ComposedPush, DraftVersion
 from edge.console.send.snippets import snippets
 from edge.console.view.message_preview import audience_of, moment_of, previews
 from edge.core.parsing.regions import REGIONS
@@ -109,7 +109,7 @@ class SendingPage(Page):
             paused=self.paused(composed.order.apps.appkeys),
             needs_approval=is_approval_needed(self.site, composed, devices),
             test_devices=self.test_devices(composed),
-            key=self.site.desk.new_key(),
+            key=self.site.composed_pushes.new_key(),
             replaced=replaced_draft(visit),
             **self.described(visit, composed),
         )

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from falcon.asgi import Request, Response
 
+from edge.console.access_control.visit import Visit
 from edge.console.actions.devices import find_devices
 from edge.console.actions.sending import is_approval_needed, read_push
-from edge.console.gate.visit import Visit
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
 from edge.console.pages.send.sending_page import SendingPage, form_again, problem_to_mend
-from edge.console.send.push_desk import ComposedPush
+from edge.console.send.composed_pushes import ComposedPush
 from edge.console.send.trial import trial_of
 from protos.accounts.v1.accounts_pb2 import TeamDevice
 from protos.accounts.v1.service_pb2 import SetTestDevicesRequest
@@ -90,14 +90,14 @@ class TrialPage(SendingPage):
         """Send the push to the test devices; return why it was not sent, or ""."""
         key = visit.form.get("key", "")
         devices = self.test_devices(composed)
-        if not self.site.desk.is_valid(key):
+        if not self.site.composed_pushes.is_valid(key):
             return visit.gettext("You opened this page some minutes ago. Look at the numbers again, then send.")
         if not devices:
             return visit.gettext("The team has no test devices of this app.")
-        trial = self.site.desk.read(trial_of(composed, devices))
+        trial = self.site.composed_pushes.read(trial_of(composed, devices))
         if is_approval_needed(self.site, trial, len(devices)):
             return visit.gettext("The team wants an approval even for a push to its test devices.")
-        await self.site.desk.send(trial, f"test {key}", visit.origin)
+        await self.site.composed_pushes.send(trial, f"test {key}", visit.origin)
         visit.notify(
             visit.gettext("Sent to the test devices: %(names)s.") % {"names": ", ".join(d.name for d in devices)}
         )

@@ -161,7 +161,7 @@ async def test_beside_others_an_apps_queries_run_half_of_the_time_and_anothers_a
     waiting = asyncio.create_task(edge.turns.enter_query(second, "noisy"))
     await edge.turns.enter_query(other, "quiet")
     await edge.move(0.2)
-    first.scope.pop("carillon.slot").leave()
+    first.scope.pop("carillon.slot").release()
     await edge.move(0.19)
     assert not waiting.done()
     await edge.move(0.01)
@@ -206,12 +206,12 @@ async def test_large_bodies_are_parsed_address_by_address_and_small_ones_at_once
         await edge.turns.parse(address, raw, len)
         parsed.append(address)
 
-    slot = await edge.turns._bodies.enter("elsewhere")
+    slot = await edge.turns._bodies.acquire("elsewhere")
     tasks = [asyncio.create_task(parse(address, large)) for address in ("a", "a", "a", "b")]
     await steps()
     await parse("c", b'{"sign":"x"}')
     assert parsed == ["c"]
-    slot.leave()
+    slot.release()
     await asyncio.gather(*tasks)
     assert parsed == ["c", "a", "b", "a", "a"]
 
@@ -219,11 +219,11 @@ async def test_large_bodies_are_parsed_address_by_address_and_small_ones_at_once
 async def test_beside_an_app_large_bodies_of_all_addresses_together_are_parsed_half_of_the_time() -> None:
     edge = Edge("quiet")
     await edge.begin()
-    slot = await edge.turns._bodies.enter("a")
+    slot = await edge.turns._bodies.acquire("a")
     large = b'{"sign":"x","fill":"' + b"x" * LARGE_BODY_BYTES + b'"}'
     waiting = [asyncio.create_task(edge.turns.parse(address, large, len)) for address in ("a", "b", "c")]
     await edge.move(0.2)
-    slot.leave()
+    slot.release()
     await edge.move(0.19)
     assert not any(task.done() for task in waiting)
     await edge.move(0.01)

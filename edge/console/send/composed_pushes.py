@@ -66,7 +66,7 @@ class SentPush(msgspec.Struct, frozen=True):
     task_key: str = ""
 
 
-class PushDesk:
+class ComposedPushes:
     """Checks composed pushes and sends them, each once for a key of its form."""
 
     def __init__(self, settings: ConsoleSettings, context: RoleContext, targets: AudienceResolver) -> None:

@@ -4,10 +4,10 @@ from typing import Any
 
 from falcon.asgi import Request, Response
 
-from edge.console.gate.bearer import is_call
-from edge.console.gate.requester import Requester
+from edge.console.access_control.bearer import is_call
+from edge.console.access_control.requester import Requester
 from edge.core.parsing.body import Application, Receive, Send
-from services.runtime.fairness.gate import FairGate, Slot
+from services.runtime.fairness.semaphore import FairSemaphore, Slot
 
 AT_ONCE = 16
 """Pages that are made at once. Most of the time of a page passes in other roles."""
@@ -26,14 +26,14 @@ class PageTurns:
     """
 
     def __init__(self, at_once: int = AT_ONCE, max_waiting: int = MAX_WAITING) -> None:
-        self._gate = FairGate("pages", at_once, max_waiting=max_waiting)
+        self._semaphore = FairSemaphore("pages", at_once, max_waiting=max_waiting)
 
     async def process_resource(self, request: Request, response: Response, resource: Any, params: Any) -> None:
         """Wait for a turn. BusyError: too many requests of the account wait."""
         if request.path.startswith(_FILES):
             return
         who: Requester = request.context.requester if is_call(request.path) else request.context.visit
-        request.scope[_SLOT] = await self._gate.enter(who.actor.name or who.origin.address)
+        request.scope[_SLOT] = await self._semaphore.acquire(who.actor.name or who.origin.address)
 
     async def process_response(self, request: Request, response: Response, resource: Any, succeeded: bool) -> None:
         _leave(request.scope)
@@ -54,4 +54,4 @@ def ending_turns(application: Application) -> Application:
 def _leave(scope: Any) -> None:
     slot: Slot | None = scope.get(_SLOT)
     if slot is not None:
-        slot.leave()
+        slot.release()

@@ -1,4 +1,4 @@
-"""FairGate: who enters when the slots are taken."""
+"""FairSemaphore: who enters when the slots are taken."""
 
 import asyncio
 import gc
@@ -7,8 +7,8 @@ import pytest
 
 from services.runtime.errors import BusyError
 from services.runtime.fairness.activity import WINDOW_MS, Activity
-from services.runtime.fairness.gate import FairGate
 from services.runtime.fairness.pace import Pace
+from services.runtime.fairness.semaphore import FairSemaphore
 from services.runtime.process.clock import ManualClock
 
 
@@ -31,7 +31,7 @@ class Callers:
         for key in active:
             self.activity.seen(key)
         pace = Pace(self.clock, self.activity, beside_others or slots, rest)
-        self.gate = FairGate("requests", slots, max_waiting=max_waiting, pace=pace)
+        self.semaphore = FairSemaphore("requests", slots, max_waiting=max_waiting, pace=pace)
         self.entered: list[str] = []
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self._released: dict[str, asyncio.Event] = {}
@@ -52,7 +52,7 @@ class Callers:
         await asyncio.gather(*self.tasks.values())
 
     async def _run(self, name: str, size: float) -> None:
-        async with self.gate.turn(name[0], size):
+        async with self.semaphore.slot(name[0], size):
             self.entered.append(name)
             self._released[name] = asyncio.Event()
             await self._released[name].wait()
@@ -141,11 +141,11 @@ async def test_a_caller_that_leaves_while_it_waits_takes_no_slot() -> None:
 
 async def test_a_caller_cancelled_just_when_admitted_gives_its_slot_back() -> None:
     callers = Callers(slots=1)
-    slot = await callers.gate.enter("a")
-    waiting = asyncio.create_task(callers.gate.enter("b"))
+    slot = await callers.semaphore.acquire("a")
+    waiting = asyncio.create_task(callers.semaphore.acquire("b"))
     await steps()
-    slot.leave()
-    slot.leave()
+    slot.release()
+    slot.release()
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
@@ -156,7 +156,7 @@ async def test_a_caller_cancelled_just_when_admitted_gives_its_slot_back() -> No
 async def test_an_error_gives_the_slot_back() -> None:
     callers = Callers(slots=1)
     with pytest.raises(ZeroDivisionError):
-        async with callers.gate.turn("a"):
+        async with callers.semaphore.slot("a"):
             raise ZeroDivisionError
     await callers.call("b1")
     assert callers.entered == ["b1"]

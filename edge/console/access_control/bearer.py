@@ -3,7 +3,7 @@
 import falcon
 from falcon.asgi import Request
 
-from edge.console.gate.requester import Requester
+from edge.console.access_control.requester import Requester
 from protos.accounts.v1.accounts_pb2 import Token
 from protos.accounts.v1.service_pb2 import NoteTokenUsesRequest
 from protos.accounts.v1.service_pb2_grpc import LogInServiceStub

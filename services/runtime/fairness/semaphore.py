@@ -11,29 +11,29 @@ from services.runtime.fairness.queue import FairQueue
 
 
 class Slot:
-    """A place inside a gate, which its holder gives back by `leave`."""
+    """One of the slots of a semaphore, which its holder gives back by `release`."""
 
-    __slots__ = ("_gate", "_has_left", "_key", "_since_ms")
+    __slots__ = ("_is_released", "_key", "_semaphore", "_since_ms")
 
-    def __init__(self, gate: "FairGate", key: str, since_ms: int) -> None:
-        self._gate = gate
+    def __init__(self, semaphore: "FairSemaphore", key: str, since_ms: int) -> None:
+        self._semaphore = semaphore
         self._key = key
         self._since_ms = since_ms
-        self._has_left = False
+        self._is_released = False
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Give the slot back; again without effect."""
-        if not self._has_left:
-            self._has_left = True
-            self._gate._leave(self._key, self._since_ms)
+        if not self._is_released:
+            self._is_released = True
+            self._semaphore._release(self._key, self._since_ms)
 
 
-class FairGate:
+class FairSemaphore:
     """Admits at most `slots` callers at once, of each key as many as the `pace` allows; the others wait.
 
     Which waiting key is next follows from `FairQueue`: a key with much waiting work delays another by one turn for each
     slot, however much it has. Of one key work of the size `max_waiting` waits at most; what exceeds that is refused at
-    once (BusyError). While no one waits, entering is a few comparisons and no step of the event loop.
+    once (BusyError). While no one waits, acquiring is a few comparisons and no step of the event loop.
     """
 
     def __init__(self, what: str, slots: int, *, max_waiting: float, pace: Pace | None = None) -> None:
@@ -47,17 +47,17 @@ class FairGate:
         self._queue: FairQueue[str, asyncio.Future[None]] = FairQueue()
 
     @asynccontextmanager
-    async def turn(self, key: str, size: float = 1) -> AsyncIterator[None]:
+    async def slot(self, key: str, size: float = 1) -> AsyncIterator[None]:
         """Hold a slot inside the `async with`. BusyError: too much of the key waits."""
-        slot = await self.enter(key, size)
+        slot = await self.acquire(key, size)
         try:
             yield
         finally:
-            slot.leave()
+            slot.release()
 
-    async def enter(self, key: str, size: float = 1) -> Slot:
+    async def acquire(self, key: str, size: float = 1) -> Slot:
         """Wait for a slot and take it; a cancelled caller has none. BusyError: too much of the key waits."""
-        if not self._queue and self._count < self._slots and self._may_enter(key):
+        if not self._queue and self._count < self._slots and self._may_acquire(key):
             self._take(key)
         else:
             await self._wait(key, size)
@@ -76,10 +76,10 @@ class FairGate:
             if admitted.cancelled():
                 self._queue.discard(key, admitted)
             else:
-                self._leave(key, self._now_ms())
+                self._release(key, self._now_ms())
             raise
 
-    def _leave(self, key: str, since_ms: int) -> None:
+    def _release(self, key: str, since_ms: int) -> None:
         self._count -= 1
         self._held[key] -= 1
         if not self._held[key]:
@@ -94,7 +94,7 @@ class FairGate:
 
     def _admit(self) -> None:
         while self._queue and self._count < self._slots:
-            taken = self._queue.take(self._may_enter)
+            taken = self._queue.take(self._may_acquire)
             if taken is None:
                 return
             key, admitted = taken
@@ -102,7 +102,7 @@ class FairGate:
                 self._take(key)
                 admitted.set_result(None)
 
-    def _may_enter(self, key: str) -> bool:
+    def _may_acquire(self, key: str) -> bool:
         return self._pace is None or self._pace.may_enter(key, self._held[key])
 
     def _now_ms(self) -> int:

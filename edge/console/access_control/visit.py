@@ -7,9 +7,9 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from edge.console.gate.csrf import padded
-from edge.console.gate.requester import Requester
-from edge.console.gate.sessions import Session
+from edge.console.access_control.csrf import padded
+from edge.console.access_control.requester import Requester
+from edge.console.access_control.sessions import Session
 from edge.console.view.languages import Language
 from protos.accounts.v1.accounts_pb2 import User
 

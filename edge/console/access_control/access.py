@@ -1,4 +1,4 @@
-"""Who may use a route: declared with the route, and checked in one place, the Gate."""
+"""Who may use a route: declared with the route, and checked in one place, the class `AccessControl`."""
 
 from dataclasses import dataclass
 from enum import Enum

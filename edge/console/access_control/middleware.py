@@ -1,4 +1,4 @@
-"""The gate: the one place where requests to the console are authenticated, checked and answered with their cookie."""
+"""The one place where requests to the console are authenticated, checked and answered with their cookie."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,13 +9,13 @@ import falcon
 import msgspec
 from falcon.asgi import Request, Response
 
-from edge.console.gate.access import Access, Scope
-from edge.console.gate.bearer import Bearers, is_call
-from edge.console.gate.csrf import is_token
-from edge.console.gate.headers import security_headers
-from edge.console.gate.requester import Requester
-from edge.console.gate.sessions import ProviderSession, Session, Sessions
-from edge.console.gate.visit import Standing, Visit
+from edge.console.access_control.access import Access, Scope
+from edge.console.access_control.bearer import Bearers, is_call
+from edge.console.access_control.csrf import is_token
+from edge.console.access_control.headers import security_headers
+from edge.console.access_control.requester import Requester
+from edge.console.access_control.sessions import ProviderSession, Session, Sessions
+from edge.console.access_control.visit import Standing, Visit
 from edge.console.oidc.renewal import ProviderSessions
 from edge.console.view.languages import Languages
 from edge.core.origins import Origins
@@ -40,7 +40,7 @@ Accesses = Mapping[str, Mapping[str, Access]]
 """What each route needs, by path template and method. What is not listed is refused."""
 
 
-class Gate:
+class AccessControl:
     """Falcon middleware: gives each request its Visit, or each call its Requester, and checks the declared access.
 
     Of each form the CSRF token is checked too.
