@@ -189,7 +189,7 @@ async def test_too_many_requests_of_one_app_are_refused_as_busy(
     channel: Channel, slices: SliceLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stub = TargetingServiceStub(channel)
-    monkeypatch.setattr(FairSemaphore, "enter", _full)
+    monkeypatch.setattr(FairSemaphore, "acquire", _full)
     with pytest.raises(BusyError):
         await stub.Resolve(request(LARGEST))
     probe = ResolveRequest(appkey=APP, audience=Audience(everyone=Everyone()))
