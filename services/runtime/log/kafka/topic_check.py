@@ -7,6 +7,7 @@ from typing import Any
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import UnknownTopicOrPartitionError, for_code
 
 from services.runtime.errors import ConflictError
 from services.runtime.log.kafka.client import ClientSettings
@@ -41,12 +42,15 @@ async def check_topics(admin: AIOKafkaAdminClient, topics: Topics, replication: 
     """Check the replicas and the settings of topics that exist.
 
     ConflictError: some differ from what the service needs; the message holds the commands that mend all of them.
+    UnknownTopicOrPartitionError: the broker that was asked does not know one yet, which was made a moment ago.
     """
     replicas = {
         (topic["topic"], partition["partition"]): list(partition["replicas"])
         for topic in await admin.describe_topics(list(topics))
         for partition in topic["partitions"]
     }
+    if unknown := set(topics) - {topic for topic, _ in replicas}:
+        raise UnknownTopicOrPartitionError(f"the broker does not know {', '.join(sorted(unknown))} yet")
     fewest = {name: min(len(of) for (topic, _), of in replicas.items() if topic == name) for name in topics}
     needed = {topic.name: wanted(topic, replication) for topic in topics.values()}
     found = await topic_configs(admin, needed)
@@ -78,15 +82,17 @@ async def check_topics(admin: AIOKafkaAdminClient, topics: Topics, replication: 
 
 
 async def topic_configs(admin: AIOKafkaAdminClient, keys: Mapping[str, Iterable[str]]) -> dict[str, dict[str, str]]:
-    """Return the values of these settings of topics, by topic."""
+    """Return the values of these settings of topics, by topic. KafkaError: the broker that was asked lacks one."""
     requests = [
         ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(of_topic, "")) for name, of_topic in keys.items()
     ]
-    return {
-        name: {key: value for key, value, *_ in values}
-        for response in await admin.describe_configs(requests)
-        for _, _, _, name, values in response.resources
-    }
+    found: dict[str, dict[str, str]] = {}
+    for response in await admin.describe_configs(requests):
+        for code, message, _, name, values in response.resources:
+            if code:
+                raise for_code(code)(f"the settings of {name}: {message}")
+            found[name] = {key: value for key, value, *_ in values}
+    return found
 
 
 class _Tool:
