@@ -3,6 +3,7 @@
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const COLOURS = ["--accent", "--good", "--warn", "--muted", "--bad"];
 const HEIGHT = 280;
+const HEADROOM = 1.05;
 const drawn = new Map();
 
 function overDays(figure) {
@@ -35,7 +36,7 @@ function draw(figure) {
   const colour = (name) => style.getPropertyValue(name).trim();
   const over = figure.dataset.unit ? overTime(figure) : overDays(figure);
   const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line") }, ticks: { stroke: colour("--line") } };
-  const lines = JSON.parse(figure.dataset.names).map((label, index) => ({ label, width: 2, points: over.points, stroke: colour(COLOURS[index % COLOURS.length]) }));
+  const lines = JSON.parse(figure.dataset.names).map((label, index) => ({ label, value: (self, number) => (number == null ? "–" : number.toLocaleString("en")), width: 2, points: over.points, stroke: colour(COLOURS[index % COLOURS.length]) }));
   drawn.get(figure)?.destroy();
   const chart = new uPlot(
     {
@@ -44,7 +45,7 @@ function draw(figure) {
       height: HEIGHT,
       axes: [{ ...axis, ...over.axis }, { ...axis, values: (self, marks) => marks.map((mark) => mark.toLocaleString("en")) }],
       series: [{ label: figure.dataset.mark, value: (self, mark) => (mark == null ? "–" : over.text(mark)) }, ...lines],
-      scales: { x: over.x, y: { range: (self, least, most) => [Math.min(0, least), most || 1] } },
+      scales: { x: over.x, y: { range: (self, least, most) => [Math.min(0, least), (most || 1) * HEADROOM] } },
     },
     [over.marks, ...JSON.parse(figure.dataset.series)],
     figure,

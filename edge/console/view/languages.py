@@ -4,6 +4,7 @@ import io
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Literal
 from zoneinfo import ZoneInfo
 
 from babel import Locale, dates, negotiate_locale, numbers, units
@@ -34,6 +35,8 @@ class Language:
         self.name = _NAMES[tag]
         self.html_tag = {"zh": "zh-CN"}.get(tag, tag)
         self._locale = Locale.parse("zh_Hans_CN" if tag == "zh" else "en_GB")
+        # Babel has no long names of units in Chinese.
+        self._unit_length: Literal["short", "long"] = "short" if tag == "zh" else "long"
         self._translations = translations
         self.detail = DetailWords(self.gettext)
 
@@ -62,7 +65,9 @@ class Language:
     def duration(self, seconds: int) -> str:
         """Return a duration in the largest unit of which it is a whole number, such as `36 hours`."""
         unit = next(name for name, length in _UNITS_S.items() if seconds % length == 0)
-        return units.format_unit(seconds // _UNITS_S[unit], f"duration-{unit}", locale=self._locale)
+        return units.format_unit(
+            seconds // _UNITS_S[unit], f"duration-{unit}", length=self._unit_length, locale=self._locale
+        )
 
     def span(self, ms: int) -> str:
         """Return a time that passed, to two or three digits, such as `350 ms`, `2.4 secs` or `34 mins`."""

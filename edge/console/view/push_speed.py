@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from protos.analytics.v1.analytics_pb2 import PushSpeedResponse
 
-_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+_UNITS_MS = (("day", 86_400_000), ("hour", 3_600_000), ("minute", 60_000), ("second", 1_000))
 
 
 class SpeedChart(NamedTuple):

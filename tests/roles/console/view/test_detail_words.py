@@ -22,6 +22,7 @@ from edge.console.view.languages import Languages
         ("set attributes: brand Xiaomi, region 北京市", "设置属性: 品牌 Xiaomi, 地区 北京市"),
         ("begin session, through gateway", "开始会话, 通过 gateway"),
         ("alias 100% wool", "别名 100% wool"),
+        ("push 7, multicast, everyone, task k1", "推送 7, 组播, 所有设备, 任务 k1"),
         ("what a newer version says: 3", "what a newer version says: 3"),
         ("", ""),
     ],
