@@ -173,6 +173,7 @@ def _part_texts(gettext: Gettext) -> Words:
         (r"push (?P<id>\d+)", _("push %(id)s")),
         (r"task (?P<id>\S+)", _("task %(id)s")),
         (r"draft (?P<id>\S+)", _("draft %(id)s")),
+        (r"everyone", _("all devices")),
         (r"broadcast", _("broadcast")),
         (r"multicast", _("multicast")),
         (r"unicast", _("unicast")),
