@@ -1,0 +1,33 @@
+"""The priority of a child process."""
+
+import subprocess
+import sys
+
+import pytest
+
+THREADS = """
+import ctypes, os, struct, threading
+from services.runtime.child.of_parent import lower_priority
+
+def attributes():
+    found = ctypes.create_string_buffer(48)
+    ctypes.CDLL(None).syscall({"x86_64": 315, "aarch64": 275}[os.uname().machine], 0, found, 48, 0)
+    size, policy, flags, nice, priority, slice_ns, *rest = struct.unpack("=IIQiIQQQ", found.raw)
+    print(policy, nice, slice_ns)
+
+attributes()
+lower_priority()
+attributes()
+thread = threading.Thread(target=attributes)
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the scheduling of Linux")
+def test_a_child_and_its_threads_are_interrupted_early() -> None:
+    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True)
+    before, after, thread = ([int(number) for number in line.split()] for line in done.stdout.splitlines())
+    if before[2] == 0:
+        pytest.skip("the kernel has no slices that a process chooses")
+    assert after == thread == [before[0], min(before[1] + 10, 19), 100_000]
