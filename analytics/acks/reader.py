@@ -19,8 +19,9 @@ from services.runtime.errors import UnavailableError
 
 RETENTION_MS = 2 * 86_400_000
 _FIRST_WINDOW = 16
-_GROWTH = 8
+_GROWTH = 4
 _SPARE_ROWS = 16
+_START = ReadPosition(0, 0)
 
 _NOT_ANDROID_UNICAST = """
 SELECT msgid FROM pushes WHERE msgid IN {msgids:Array(UInt64)} AND (kind != 'unicast' OR platform != 'android')
@@ -99,7 +100,7 @@ class AckReader:
             receipts, is_all = await self._receipts_within(positions, window, rows)
             if is_all or len(receipts) >= count:
                 return receipts[:count]
-            window, rows = window * _GROWTH, rows * 2
+            window, rows = window * _GROWTH, rows * 2 if receipts else rows
 
     async def _receipts_within(self, positions: ReadPositions, window: int, most: int) -> tuple[list[Receipt], bool]:
         """Read the next `window` records of each partition, and at most `most` receipts of them.
@@ -107,7 +108,7 @@ class AckReader:
         Return the receipts that no unread one can precede, in order, and whether these are all visible receipts.
         """
         starts = {
-            partition: positions.get(partition, ReadPosition(0, 0))
+            partition: positions.get(partition, _START)
             for partition, end in self._ends.items()
             if partition not in positions or positions[partition].offset < end
         }
@@ -128,12 +129,14 @@ class AckReader:
     async def _rows(
         self, starts: ReadPositions, window: int, most: int
     ) -> dict[int, list[tuple[int, int, int, int, int, int]]]:
-        ends = [min(start.offset + window, self._ends[partition]) for partition, start in starts.items()]
-        offsets = [start.offset for start in starts.values()]
+        ends = {partition: min(start.offset + window, self._ends[partition]) for partition, start in starts.items()}
+        every = range(max(starts) + 1)
         parameters = {
-            **{"appkey": self._appkey, "kept_ms": self._kept_ms, "most": most, "partitions": list(starts)},
-            **{"offsets": offsets, "rows": [start.row for start in starts.values()], "ends": ends},
-            **{"first": min(offsets), "end": max(ends)},
+            **{"appkey": self._appkey, "kept_ms": self._kept_ms, "most": most},
+            **{"first": min(start.offset for start in starts.values()), "end": max(ends.values())},
+            "ends": [ends.get(partition, 0) for partition in every],
+            "offsets": [starts.get(partition, _START).offset for partition in every],
+            "rows": [starts.get(partition, _START).row for partition in every],
         }
         rows = await self._clickhouse.rows(sql(__package__, "receipts"), parameters)
         return {
@@ -159,12 +162,9 @@ class AckReader:
         UnavailableError: the record of a receipt's device is not in the store yet.
         """
         msgids = sorted({receipt.msgid for receipt in receipts})
-        records = sorted({(receipt.partition, receipt.offset) for receipt in receipts})
         excluded, firsts, tokens = await asyncio.gather(
             self._clickhouse.rows(_NOT_ANDROID_UNICAST, {"msgids": msgids}),
-            self._clickhouse.rows(
-                sql(__package__, "first_receipts"), {"appkey": self._appkey, "msgids": msgids, "records": records}
-            ),
+            self._clickhouse.rows(sql(__package__, "first_receipts"), {"appkey": self._appkey, "msgids": msgids}),
             self._tokens({(receipt.partition, receipt.number) for receipt in receipts}),
         )
         excluded_msgids = {msgid for (msgid,) in excluded}

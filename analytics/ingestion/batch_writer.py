@@ -21,7 +21,7 @@ from analytics.ingestion.broadcast_ids import BroadcastIds
 from analytics.ingestion.connections.history import load as load_connections
 from analytics.ingestion.connections.spans import LatestConnections
 from analytics.ingestion.known_devices import KnownDevices
-from analytics.ingestion.outcomes import OutcomeBatch
+from analytics.ingestion.outcomes import ACKS_TABLE, OutcomeBatch
 from analytics.ingestion.translation import Knowledge, RecordTranslator
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.offsets import Batch, Offsets, Range, insert_token
@@ -177,9 +177,12 @@ class BatchWriter:
         self.newest_ms = translated.newest_ms
 
     async def _insert_all(self, batch: Batch, tables: Mapping[str, pa.Table]) -> None:
-        await asyncio.gather(
-            *(self._insert(name, rows, insert_token(self._identity, name, batch)) for name, rows in tables.items())
-        )
+        """Insert into all tables: last into `acks`, whose readers look in `deliveries` for earlier receipts."""
+        acks = ACKS_TABLE.name
+        for names in ([name for name in tables if name != acks], [name for name in tables if name == acks]):
+            await asyncio.gather(
+                *(self._insert(name, tables[name], insert_token(self._identity, name, batch)) for name in names)
+            )
 
     async def _insert(self, table: str, rows: pa.Table, token: str) -> None:
         message = f"rows for {table} cannot be inserted"
