@@ -3,8 +3,11 @@
 from playwright.async_api import Page, expect
 
 
-async def make_a_team(page: Page, appkey: str) -> list[str]:
-    """Make a team with an invited user and an API token, and give it the app; return the paths of the pages."""
+async def make_a_team(page: Page, appkey: str) -> tuple[list[str], str]:
+    """Make a team with an invited approver and an API token, and give it the app.
+
+    Return the paths of the pages, and the approver's one-time link.
+    """
     await page.get_by_role("link", name="Teams", exact=True).click()
     await page.get_by_role("link", name="New team").click()
     await page.get_by_label("Name").fill("Newsroom")
@@ -22,8 +25,11 @@ async def make_a_team(page: Page, appkey: str) -> list[str]:
     await page.get_by_role("link", name="Invite a user").click()
     await page.get_by_label("Log-in name").fill("dora")
     await page.get_by_label("Team", exact=True).select_option("Newsroom")
+    await page.get_by_label("Role", exact=True).select_option("approver")
     await page.get_by_role("button", name="Create the user").click()
-    await expect(page.get_by_label("Link", exact=True)).to_contain_text("/link?token=link_")
+    link = page.get_by_label("Link", exact=True)
+    await expect(link).to_contain_text("/link?token=link_")
+    invitation = await link.inner_text()
     user = page.url
     await page.get_by_role("link", name="Newsroom").click()
     await expect(page.get_by_role("rowheader", name="dora")).to_be_visible()
@@ -34,7 +40,7 @@ async def make_a_team(page: Page, appkey: str) -> list[str]:
     await page.get_by_role("link", name="Statistics", exact=True).click()
     await expect(page.get_by_role("table", name="Connected devices")).to_be_visible()
     await expect(page.locator("figure.chart canvas")).to_be_visible()
-    return [
+    paths = [
         "/statistics",
         "/statistics?kind=users&category=brand",
         "/tasks",
@@ -46,3 +52,4 @@ async def make_a_team(page: Page, appkey: str) -> list[str]:
         "/users/new",
         user,
     ]
+    return paths, invitation

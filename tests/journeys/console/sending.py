@@ -55,14 +55,28 @@ async def submit_a_broadcast(page: Page, appkey: str) -> list[str]:
     await page.get_by_label("Alias or token").fill("alice")
     await page.get_by_role("button", name="Add").click()
     await expect(page.get_by_role("rowheader", name="alice")).to_be_visible()
-    await page.goto(f"/apps/{appkey}/send")
-    await page.get_by_role("textbox", name="Text", exact=True).fill("To everybody")
-    await page.get_by_role("radio", name="all devices").check()
-    await page.get_by_role("button", name="Look at it before it is sent").click()
+    await _review_to_all(page, appkey, "To everybody")
     await page.get_by_role("button", name="Send to the test devices").click()
     await expect(page.get_by_role("status")).to_have_text("Sent to the test devices: alice.")
+    await _submit(page)
+    return [f"/apps/{appkey}/test-devices", page.url, "/drafts"]
+
+
+async def submit_to_all(page: Page, appkey: str, text: str) -> None:
+    """Submit a broadcast for approval; its draft is open then."""
+    await _review_to_all(page, appkey, text)
+    await _submit(page)
+
+
+async def _review_to_all(page: Page, appkey: str, text: str) -> None:
+    await page.goto(f"/apps/{appkey}/send")
+    await page.get_by_role("textbox", name="Text", exact=True).fill(text)
+    await page.get_by_role("radio", name="all devices").check()
+    await page.get_by_role("button", name="Look at it before it is sent").click()
+
+
+async def _submit(page: Page) -> None:
     number = await page.locator("[name=devices]").input_value()
     await page.get_by_label("Type the number of devices").fill(number)
     await page.get_by_role("button", name="Submit for approval").click()
     await expect(page.get_by_text("another approver has to look at it")).to_be_visible()
-    return [f"/apps/{appkey}/test-devices", page.url, "/drafts"]

@@ -12,6 +12,7 @@ from testkit.edge.browser import accessibility_findings, running_browser
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
 from tests.journeys.console.administration import make_a_team
+from tests.journeys.console.approving import decide_as_a_second_person, open_draft
 from tests.journeys.console.sending import review_a_broadcast, send_a_push, submit_a_broadcast
 from tests.journeys.test_push import message
 
@@ -196,5 +197,8 @@ async def test_from_the_first_start_to_why_bob_got_no_push(installation: Install
     sending = ["/send", f"/apps/{appkey}/send", f"/apps/{appkey}/send?copy={sent}", "/drafts"]
     await check_pages(page, [*pushes, *devices, *why, *sending])
     await page.goto("/")
-    await check_pages(page, await make_a_team(page, appkey))
+    team_paths, invitation = await make_a_team(page, appkey)
+    await check_pages(page, team_paths)
     await check_pages(page, await submit_a_broadcast(page, appkey))
+    await open_draft(page, "To everybody")
+    await decide_as_a_second_person(page, invitation, PASSWORD, appkey)
