@@ -24,6 +24,8 @@ INTERVAL_S = 0.5
 """How often an instance says that it is alive."""
 
 _PAUSE_S = 0.1
+"""Pause between two reads of the instances; shorter where the interval is short."""
+
 _LAST_RECORD_S = 2.0
 
 
