@@ -35,7 +35,8 @@ from services.runtime.projection.sqlite_store import SqliteStore
 from testkit.installation.processes import Installation
 
 _MARKER = b'"type":"welcome"'
-_SETTLE_MS = 1500
+_SETTLE_MS = 7000
+"""Longer than analytics gathers a batch."""
 
 
 class Bench:
