@@ -5,11 +5,13 @@
 
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 import click
 
+from tests.simulation.backends.plan import Plan as RolesPlan
 from tests.simulation.backends.world import Backends
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.running import Kind, run_world, run_worlds
@@ -26,10 +28,26 @@ class MendedWorld(NamedTuple):
     faults: list[Fault]
 
 
+def _roles(
+    *,
+    registry: int = 1,
+    targeting: int = 1,
+    scheduling: int = 1,
+    partitions: int = 4,
+    load_s: float = 12.0,
+    rate: float = 2.0,
+    snapshot_s: int,
+    slowness: int = 1,
+) -> RolesPlan:
+    """Return the plan of a world of roles with one instance of delivery."""
+    shards = {"registry": registry, "targeting": targeting, "scheduling": scheduling, "delivery": 1}
+    return RolesPlan(shards, partitions, load_s, rate, snapshot_s, slowness)
+
+
 MENDED: Mapping[str, MendedWorld] = {
     "expired-at-its-start": MendedWorld(
         "pushes never started when one expired as its attempt began",
-        Backends(),
+        Backends(plan=_roles(registry=2, targeting=2, scheduling=2, partitions=2, snapshot_s=1, slowness=8)),
         44,
         [
             Fault(2.015, "pause", "targeting-0", 0.449),
@@ -39,7 +57,7 @@ MENDED: Mapping[str, MendedWorld] = {
     ),
     "paused-targeting": MendedWorld(
         "while one instance of targeting was paused, pushes started 20 s late in the partitions of the other one",
-        Backends(),
+        Backends(plan=_roles(targeting=2, scheduling=2, load_s=60.0, snapshot_s=20)),
         163,
         [
             Fault(16.756, "log_faults", "targeting-0", 22.425),
@@ -51,7 +69,7 @@ MENDED: Mapping[str, MendedWorld] = {
     ),
     "paused-targeting-after-kills": MendedWorld(
         "as paused-targeting, after delivery had been killed",
-        Backends(),
+        Backends(plan=_roles(registry=2, targeting=2, rate=0.5, snapshot_s=2)),
         176,
         [
             Fault(1.339, "kill", "delivery-0"),
@@ -61,7 +79,13 @@ MENDED: Mapping[str, MendedWorld] = {
     ),
     "stopped-after-its-successor": MendedWorld(
         "an owner of scheduling that stopped after another one had taken over logged an error",
-        Backends(),
+        Backends(
+            plan=replace(
+                _roles(registry=2, targeting=2, scheduling=2, partitions=2, load_s=8.0, rate=4.0, snapshot_s=1),
+                has_owners=True,
+                standbys=["delivery-0b", "registry-0b", "scheduling-1b", "targeting-0b", "targeting-1b"],
+            )
+        ),
         278,
         [Fault(4.239, "pause", "scheduling-0", 1.97), Fault(7.574, "pause", "scheduling-0", 6.964)],
     ),

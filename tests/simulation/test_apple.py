@@ -11,10 +11,19 @@ from services.delivery.ios import next_step
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.running import run_world
 from tests.simulation.model.apple import invalid_tokens, is_accepted
-from tests.simulation.world.plan import plan_of
+from tests.simulation.world.plan import STATEFUL, Plan
 from tests.simulation.world.run import InstallationWorld
 
-WITH_IOS = [seed for seed in range(100) if plan_of(seed).has_ios]
+PLAN = Plan(
+    partitions=2,
+    processes=dict.fromkeys((*STATEFUL, "gateway", "edge"), 1),
+    devices=2,
+    rate=5.0,
+    load_s=15.0,
+    snapshot_s=20,
+    has_ios=True,
+)
+SEEDS = range(30)
 FAULTS = [
     Fault(2, "apple_fails", amount=5),
     Fault(4, "apple_closes"),
@@ -54,10 +63,10 @@ WRONG = {
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_service_that_handles_an_answer_wrongly_is_found(monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
-    right = run_world(InstallationWorld(), WITH_IOS[0], FAULTS)
+    right = run_world(InstallationWorld(PLAN), SEEDS[0], FAULTS)
     assert not right.findings
     assert right.counts["APNs"] > right.counts["sent to APNs"] > 0
     monkeypatch.setattr(reasons, "handling_of", WRONG[wrong])
     monkeypatch.setattr(next_step, "handling_of", WRONG[wrong])
-    found = (run_world(InstallationWorld(), seed, FAULTS).findings for seed in WITH_IOS)
+    found = (run_world(InstallationWorld(PLAN), seed, FAULTS).findings for seed in SEEDS)
     assert any(any(finding.startswith(("apple: ", "pending: ", "shown: ")) for finding in each) for each in found)

@@ -26,7 +26,6 @@ FOUND_SOON = (
     "cancelled-push-sent",
     "expired-push-sent",
     "frame-sent-twice",
-    "commands-decided-twice",
 )
 """Bugs that are found within ten seconds of CPU time; docs/contributing.md has the others, which take minutes."""
 

@@ -7,7 +7,7 @@ from random import Random
 from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from tests.simulation.backends.earlier_logs import PARTITIONS, versions
 from tests.simulation.backends.situations import situation_of
-from tests.simulation.kernel.fault_lists import archive_faults, owner_faults, split_faults, swarm_faults
+from tests.simulation.kernel.fault_lists import archive_faults, brief_faults, owner_faults, split_faults, swarm_faults
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.installation import process_name, standby_name
 
@@ -15,6 +15,9 @@ _SHORT = ((12.0, 0.5), (12.0, 2.0), (8.0, 4.0), (4.0, 12.0))
 """How long the load lasts, and commands a second of each client, in short worlds."""
 
 _LONG_S = 60.0
+_BRIEF = 0.8
+"""Share of the worlds without a situation that are brief."""
+
 _LONG = 0.1
 """Share of the worlds that are long."""
 
@@ -70,7 +73,7 @@ class Plan:
 
 
 def plan_of(seed: int) -> Plan:
-    """Return the plan of a seed: nine in ten are short, which finds more in the same time."""
+    """Return the plan of a seed: most are brief and few of the others long, which finds more in the same time."""
     random = Random(f"{seed}/plan")
     is_long = random.random() < _LONG
     load_s, rate = (_LONG_S, 2.0) if is_long else random.choice(_SHORT)
@@ -82,6 +85,8 @@ def plan_of(seed: int) -> Plan:
         snapshot_s=20 if is_long else random.choice((1, 2, 5, 20)),
         slowness=random.choice((1, 1, 1, 8)),
     )
+    if is_brief(seed):
+        plan = _briefly(plan, Random(f"{seed}/brief plan"))
     if (situation := situation_of(seed)) is None:
         plan = _with_earlier_log(plan, Random(f"{seed}/earlier log"))
         return _with_owners(plan, Random(f"{seed}/owners"), _STANDBY) if seed % _OWNERS_EVERY == _OWNERS_REST else plan
@@ -94,6 +99,23 @@ def plan_of(seed: int) -> Plan:
         has_few_devices=situation.has_few_devices,
     )
     return _with_owners(plan, Random(f"{seed}/owners"), 1.0) if situation.has_owners else plan
+
+
+def is_brief(seed: int) -> bool:
+    return situation_of(seed) is None and Random(f"{seed}/brief").random() < _BRIEF
+
+
+def _briefly(plan: Plan, random: Random) -> Plan:
+    """Return the plan with few processes and a short load."""
+    twice = random.choice((*_ROLES, *[""] * len(_ROLES)))
+    return replace(
+        plan,
+        shards={role: 1 + (role == twice) for role in _ROLES},
+        partitions=2,
+        load_s=random.choice((1.5, 3.0)),
+        rate=random.choice((4.0, 12.0)),
+        snapshot_s=random.choice((1, 1, 2, 20)),
+    )
 
 
 def faults_of(seed: int, mean: int) -> list[Fault]:
@@ -110,6 +132,8 @@ def _archiving(seed: int, mean: int) -> list[Fault]:
 
 def _usual_faults(seed: int, mean: int) -> list[Fault]:
     plan, random = plan_of(seed), Random(f"{seed}/faults")
+    if is_brief(seed):
+        return _brief_faults(plan, random) if mean else []
     count = random.randrange(2 * mean + 1) if plan.load_s == _LONG_S else min(random.choice(_FEW_FAULTS), 2 * mean)
     if not plan.has_owners or not mean:
         return swarm_faults(random, plan.hosts, count, plan.load_s)
@@ -117,6 +141,11 @@ def _usual_faults(seed: int, mean: int) -> list[Fault]:
     others = swarm_faults(random, plan.hosts, random.choice((0, 0, count)), plan.load_s)
     others += split_faults(random, plan.hosts, plan.load_s) if random.random() < _SPLIT else []
     return [*changes, *others]
+
+
+def _brief_faults(plan: Plan, random: Random) -> list[Fault]:
+    faults = brief_faults(random, plan.hosts, plan.load_s)
+    return owner_faults(random, plan.owners, random.choice((1, 2)), plan.load_s) if plan.has_owners else faults
 
 
 def _with_earlier_log(plan: Plan, random: Random) -> Plan:

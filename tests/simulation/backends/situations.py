@@ -8,7 +8,7 @@ from services.runtime.log.port import Partition
 from services.runtime.ownership.directory import INSTANCES_TOPIC
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.installation import process_name, standby_name
-from tests.simulation.kernel.log.broker import is_in_half
+from tests.simulation.kernel.log.halves import is_in_half
 
 _EVERY, _REST = 5, 2
 _SUCCESSION_EVERY, _SUCCESSION_REST = 10, 9

@@ -15,7 +15,7 @@ from tests.simulation.backends.checks import answered_and_lost, replays_unequal,
 from tests.simulation.backends.driver import Driver
 from tests.simulation.backends.fact_checks import BOUND_MS, StoredFacts, fact_findings
 from tests.simulation.backends.final_states import final_states
-from tests.simulation.backends.plan import faults_of, plan_of
+from tests.simulation.backends.plan import Plan, faults_of, plan_of
 from tests.simulation.backends.successions import not_taken_over
 from tests.simulation.kernel.faults import Fault, Faults, needs_archive
 from tests.simulation.kernel.hosts import RoleHost, is_superseded
@@ -43,18 +43,24 @@ _NO_APNS = {"delivery": {"apns_url": "https://127.0.0.1:1"}}
 class Backends:
     """The kind of world with these roles; see running.Kind. `faults_per_world` is the mean number in a long world.
 
-    `on_end` is called with the log in the end.
+    `on_end` is called with the log in the end. `plan` None: the one that the seed chooses.
     """
 
-    def __init__(self, faults_per_world: int = 10, on_end: Callable[[Broker], object] = lambda broker: None) -> None:
+    def __init__(
+        self,
+        faults_per_world: int = 10,
+        on_end: Callable[[Broker], object] = lambda broker: None,
+        plan: Plan | None = None,
+    ) -> None:
         self._mean = faults_per_world
         self._on_end = on_end
+        self._plan = plan
 
     def faults(self, seed: int) -> list[Fault]:
         return faults_of(seed, self._mean)
 
     async def run(self, world: World, faults: Sequence[Fault]) -> list[str]:
-        plan = plan_of(world.seed)
+        plan = self._plan or plan_of(world.seed)
         behaviour = Behaviour(world.random("log"), plan.slowness * _LOG_S)
         stored = StoredFacts(world.note_stored)
         broker = Broker(TOPICS, plan.partitions, behaviour, stored.note)

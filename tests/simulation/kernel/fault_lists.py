@@ -1,6 +1,7 @@
 """Lists of faults, chosen by a random generator: all kinds, a few kinds, or those after which owners change."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 
 from services.runtime.process.crashpoint import Point
@@ -9,8 +10,11 @@ from tests.simulation.kernel.faults import Fault
 _ONE_TARGET = 0.3
 """Share of the lists of faults that have one target."""
 
-_TWO_ARCHIVERS = 0.5
-"""Share of the worlds with an archive in which two processes move records there at once."""
+_BRIEF_S = 8.0
+"""How long a fault of a brief world lasts at most."""
+
+_OF_STEPS = frozenset({"kill_after_steps"})
+"""Kinds of faults whose amount is a number of steps."""
 
 _OF_PART = 0.5
 """Share of the hosts that a split network keeps from a part of the log."""
@@ -47,6 +51,22 @@ def _random_fault(
             return Fault(at_s, kind, target, amount, _half(random))
         case _:
             return Fault(at_s, kind, target, amount)
+
+
+def brief_faults(random: Random, hosts: Sequence[str], until_s: float, without: Collection[str] = ()) -> list[Fault]:
+    """Return a random list of a few faults of one or two kinds, in the order of their times; none lasts long."""
+    weights = {kind: weight for kind, weight in _WEIGHTS.items() if kind not in without}
+    kinds = {kind: weights[kind] for kind in random.sample(list(weights), random.choice((1, 2)))}
+    count = random.choice((1, 1, 2, 3))
+    return sorted(
+        (shortened(_random_fault(random, hosts, hosts, kinds, until_s)) for _ in range(count)),
+        key=lambda fault: fault.at_s,
+    )
+
+
+def shortened(fault: Fault) -> Fault:
+    """Return the fault, which lasts no longer than in a brief world."""
+    return fault if fault.kind in _OF_STEPS else replace(fault, amount=min(fault.amount, _BRIEF_S))
 
 
 def rare_faults(random: Random, hosts: Sequence[str], count: int, until_s: float) -> list[Fault]:
@@ -91,10 +111,7 @@ def archive_faults(random: Random, hosts: Sequence[str], until_s: float) -> list
         for _ in range(random.randint(1, 4))
     ]
     rebuilt = Fault(random.uniform(0.5, 1) * until_s, random.choice(("lose_disk", "upgrade")), random.choice(hosts))
-    chosen = [*faults, *random.choice(((), (rebuilt,)))]
-    if random.random() < _TWO_ARCHIVERS:
-        chosen.append(Fault(random.uniform(0.4, 1) * until_s, "archive_twice", "", random.choice((0.2, 1, 4))))
-    return chosen
+    return [*faults, *random.choice(((), (rebuilt,)))]
 
 
 def _half(random: Random) -> str:

@@ -1,6 +1,7 @@
 """Runs worlds, each in a child process: none leaves anything behind, and the end of a world runs none of its code."""
 
 import gc
+import mimetypes
 import os
 import pickle
 import resource
@@ -76,6 +77,7 @@ def run_worlds(jobs: Sequence[Callable[[], Outcome]], at_once: int = 1) -> Itera
     """Run each job in a child process, so many at once; yield the outcomes as they come."""
     waiting = list(reversed(jobs))
     selector = DefaultSelector()
+    mimetypes.init()  # here once, or each world reads the system's list for its edges
     gc.freeze()
     while waiting or selector.get_map():
         while waiting and len(selector.get_map()) < at_once:

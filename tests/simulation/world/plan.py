@@ -5,18 +5,28 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from services.domain.role_addresses import ROLES_WITH_STANDBYS
-from tests.simulation.kernel.fault_lists import archive_faults, owner_faults, rare_faults, split_faults, swarm_faults
+from tests.simulation.kernel.fault_lists import (
+    archive_faults,
+    brief_faults,
+    owner_faults,
+    rare_faults,
+    shortened,
+    split_faults,
+    swarm_faults,
+)
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.installation import process_name, standby_name
 from tests.simulation.world.apple import random_trouble
+from tests.simulation.world.brief import LOG_SLOWNESS, NETWORK_SLOWNESS, brief
 
 STATEFUL = ("registry", "targeting", "scheduling", "delivery")
 """Roles with a state, each of which may have several shards."""
 
 _COUNTS = (0, 1, 2, 4, 8)
 _PACES = (1.0, 1.0, 5.0, 20.0, 20.0)
-_LOG_SLOWNESS = (1, 1, 1, 10, 30)
-_NETWORK_SLOWNESS = (1, 1, 1, 5)
+_PACE_WITH_OWNERS = 5.0
+"""The highest pace of a world with owners, most of whose CPU time goes to what they say of themselves."""
+
 _STORE_FAULTS = ("store_away", "store_fails")
 _OPERATOR_FAULTS = ("pause_app", "rotate_secret", "revoke_key")
 CLIENT_FAULTS = ("reset_connections", "lose_connections")
@@ -33,6 +43,12 @@ _WITH_ANALYTICS = 0.3
 
 _CLOCKS_SET_BACK = 0.1
 """Share of the worlds with faults in which clocks of delivery are set back."""
+
+_BRIEF = 0.92
+"""Share of the worlds that are brief."""
+
+_BRIEF_CALM = 0.1
+"""Share of the brief worlds that have no fault."""
 
 _CALM = 0.6
 """Share of the worlds without random faults that have no fault at all."""
@@ -101,20 +117,30 @@ class Plan:
 
 
 def plan_of(seed: int) -> Plan:
-    """Return the plan of a seed. In some worlds little happens at a time, over the longer; in some all takes longer."""
+    """Return the plan of a seed. Most worlds are brief, which finds more in the same time.
+
+    In some of the others little happens at a time, over the longer; in some all takes longer.
+    """
+    if is_brief(seed):
+        return brief(_usual_plan(seed), Random(f"{seed}/brief plan"))
     plan, slowness = _usual_plan(seed), Random(f"{seed}/slowness")
     if _is_moving(seed):
         processes = {**plan.processes, "gateway": 2}
         return replace(plan, processes=processes, rate=10.0, load_s=15.0, network_slowness=_MOVING_SLOWNESS)
     pace = 1.0 if _is_cut_off(seed) else Random(f"{seed}/pace").choice(_PACES)
+    pace = min(pace, _PACE_WITH_OWNERS) if plan.has_owners else pace
     return replace(
         plan,
         pace=pace,
         rate=plan.rate / pace,
         load_s=plan.load_s * pace,
-        log_slowness=slowness.choice(_LOG_SLOWNESS),
-        network_slowness=slowness.choice(_NETWORK_SLOWNESS),
+        log_slowness=slowness.choice(LOG_SLOWNESS),
+        network_slowness=slowness.choice(NETWORK_SLOWNESS),
     )
+
+
+def is_brief(seed: int) -> bool:
+    return Random(f"{seed}/brief").random() < _BRIEF
 
 
 def _usual_plan(seed: int) -> Plan:
@@ -150,6 +176,8 @@ def _usual_plan(seed: int) -> Plan:
 def faults_of(seed: int) -> list[Fault]:
     """Return the faults of a seed, of which one in nine has none. They begin with the load."""
     plan, random = plan_of(seed), Random(f"{seed}/faults")
+    if is_brief(seed):
+        return _brief_faults(seed, plan)
     if _is_moving(seed):
         moves = [Fault(random.uniform(0, plan.load_s), "lose_connections") for _ in range(_MOVES)]
         return sorted(moves, key=lambda fault: fault.at_s)
@@ -170,6 +198,19 @@ def faults_of(seed: int) -> list[Fault]:
         faults += split_faults(changes, plan.hosts, plan.load_s) if changes.random() < _SPLIT else []
     if count and random.random() < 0.5:
         faults.append(Fault(random.uniform(0, plan.load_s), random.choice(CLIENT_FAULTS)))
+    return sorted(faults, key=lambda fault: fault.at_s)
+
+
+def _brief_faults(seed: int, plan: Plan) -> list[Fault]:
+    random = Random(f"{seed}/brief faults")
+    if random.random() < _BRIEF_CALM:
+        return []
+    faults = brief_faults(random, plan.hosts, plan.load_s, _LEFT_OUT)
+    if plan.has_owners:
+        faults += owner_faults(random, plan.owners, random.choice((1, 2)), plan.load_s)
+    others = [*more_faults(seed, plan), *clock_faults(seed, plan), *analytics_faults(seed, plan)]
+    others += [Fault(random.uniform(0, plan.load_s), random.choice(CLIENT_FAULTS))]
+    faults += map(shortened, random.sample(others, min(len(others), random.choice((0, 0, 1, 2)))))
     return sorted(faults, key=lambda fault: fault.at_s)
 
 

@@ -1,6 +1,5 @@
 """The simulated event log's broker: what it stores, and how it behaves towards its clients."""
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import Enum
@@ -10,6 +9,7 @@ from typing import NamedTuple
 from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.log.topics import Topics
 from tests.simulation.kernel.latency import Latency
+from tests.simulation.kernel.log.halves import is_in_half
 from tests.simulation.kernel.process import CURRENT, ProcessKilled
 
 _FEW = 5
@@ -272,18 +272,13 @@ class Broker:
             return found
         return {partition: start for partition, start in found.items() if self.reaches(partition)}
 
-    def listen(self, partitions: Collection[Partition], on_grown: OnGrown) -> Callable[[], None]:
+    def listen(self, partitions: Collection[Partition], on_grown: OnGrown) -> Callable[[], object]:
         """Call the function when one of the partitions has grown or can be reached again; return what ends this."""
         self._numbers += 1
         number = self._numbers
         for partition in partitions:
             self._listeners[partition][number] = on_grown
-
-        def end() -> None:
-            for partition in partitions:
-                self._listeners[partition].pop(number, None)
-
-        return end
+        return lambda: [self._listeners[partition].pop(number, None) for partition in partitions]
 
     def _tell(self, partition: Partition) -> None:
         for on_grown in list(self._listeners[partition].values()):
@@ -300,8 +295,3 @@ class Broker:
         for offset in stored.replaced:
             stored.records[offset] = None
         stored.replaced.clear()
-
-
-def is_in_half(half: str, partition: Partition) -> bool:
-    """Return whether the partition belongs to the half of this name."""
-    return hashlib.blake2b(f"{half}/{partition.topic}/{partition.number}".encode(), digest_size=1).digest()[0] % 2 == 0
