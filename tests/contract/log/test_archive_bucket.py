@@ -1,5 +1,6 @@
 """The archive in an S3-compatible store: it is read as a directory is, and its failures are named without secrets."""
 
+import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 
 from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.archive.bucket import ArchiveBucket
+from services.runtime.log.archive.log import ArchivedLog
 from services.runtime.log.archive.segments import SegmentName
 from testkit.installation.object_store import BUCKET, SECRET, object_store
 from tests.contract.log.reading import P0, P1, read_to_end
@@ -56,6 +58,36 @@ def test_names_are_those_of_the_partition_and_new_ones_are_found() -> None:
         assert reader.names(P0) == names[: known + 2]
     assert reader.read(P0, names[4]) == b"content"
     assert ArchiveBucket(URL).names(P0) == names
+
+
+@pytest.mark.usefixtures("store")
+def test_a_segment_before_known_ones_is_found_when_all_are_listed() -> None:
+    writer, reader = ArchiveBucket(URL), ArchiveBucket(URL)
+    known, late = SegmentName(50, 60, "a" * 32), SegmentName(0, 200, "a" * 32)
+    writer.write(P0, known, b"content")
+    assert reader.names(P0) == [known]
+    writer.write(P0, late, b"content")
+    assert reader.names(P0) == [known]
+    assert reader.names(P0, anew=True) == [late, known] == reader.names(P0)
+
+
+@pytest.mark.usefixtures("store")
+async def test_two_archivers_at_once_lose_no_record(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    disk.archive = ArchiveBucket(URL)
+    log, all_records = await filled(disk)
+    other = ArchivedLog(log.live, ArchiveBucket(URL))
+    archivers = [disk.archiver(log), disk.archiver(other, segment_bytes=7_000)]
+    counts = await asyncio.gather(*(archiver.archive_old() for archiver in archivers))
+    assert all(counts), "each has written segments"
+    assert await log.live.begins([P0]) == {P0: 2000}
+    reader = ArchivedLog(log.live, ArchiveBucket(URL))
+    assert await reader.begins([P0]) == {P0: 0}
+    for start in (0, 1234, 2000):
+        assert await read_to_end(reader, {P0: start}) == all_records[start:]
+    assert await disk.archiver(reader).archive_old() == 0
+    for opened in disk.opened:
+        await opened.close()
 
 
 @pytest.mark.usefixtures("store")

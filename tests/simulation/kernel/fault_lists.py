@@ -16,6 +16,9 @@ _BRIEF_S = 8.0
 _OF_STEPS = frozenset({"kill_after_steps"})
 """Kinds of faults whose amount is a number of steps."""
 
+_TWO_ARCHIVERS = 0.5
+"""Share of the worlds with an archive in which two processes move records there at once."""
+
 _OF_PART = 0.5
 """Share of the hosts that a split network keeps from a part of the log."""
 
@@ -111,7 +114,10 @@ def archive_faults(random: Random, hosts: Sequence[str], until_s: float) -> list
         for _ in range(random.randint(1, 4))
     ]
     rebuilt = Fault(random.uniform(0.5, 1) * until_s, random.choice(("lose_disk", "upgrade")), random.choice(hosts))
-    return [*faults, *random.choice(((), (rebuilt,)))]
+    chosen = [*faults, *random.choice(((), (rebuilt,)))]
+    if random.random() < _TWO_ARCHIVERS:
+        chosen.append(Fault(random.uniform(0.4, 1) * until_s, "archive_twice", "", random.choice((0.2, 1, 4))))
+    return chosen
 
 
 def _half(random: Random) -> str:

@@ -25,7 +25,7 @@ class Fault:
 
 def needs_archive(faults: Iterable[Fault]) -> bool:
     """Return whether records are archived in a world with these faults."""
-    return any(fault.kind == "archive" for fault in faults)
+    return any(fault.kind.startswith("archive") for fault in faults)
 
 
 class Faults:
@@ -37,6 +37,7 @@ class Faults:
         self._hosts = {host.name: host for host in hosts}
         self._behaviour = installation.broker.behaviour
         self._archiving = Archiving(installation)
+        self._archiving_too = Archiving(installation, f"{ARCHIVER}-2", 500)
         self._is_over = False
 
     def inject(self, faults: Sequence[Fault]) -> None:
@@ -159,6 +160,11 @@ class Faults:
         if fault.other:
             self._world.crash_at(fault.other, ARCHIVER)
         self._archiving.start(fault.amount)
+
+    def archive_twice(self, fault: Fault) -> None:
+        """Let two processes move old records at once, of which the second one leaves some more to the log."""
+        self._archiving.start(fault.amount)
+        self._archiving_too.start(2 * fault.amount)
 
     def resets(self, fault: Fault) -> None:
         """Let a fifth of the messages between processes break their connections instead, for `amount` seconds."""

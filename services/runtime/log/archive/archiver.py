@@ -6,12 +6,13 @@ records are still in the log, in whole or in part, and goes on removing them.
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.archive.log import ArchivedLog
 from services.runtime.log.archive.segments import decode, encode
 from services.runtime.log.point_in_time import time_ms
-from services.runtime.log.port import Partition, Record
+from services.runtime.log.port import Partition, Record, TrimmedError
 from services.runtime.process.clock import Clock
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
@@ -70,32 +71,48 @@ class Archiver:
         work.
         """
         count = 0
-        begins = await self._log.begins(self._partitions)
         ends = await self._log.ends(self._partitions)
         limits = {partition: end - 1 for partition, end in ends.items()}
         for offsets in await asyncio.to_thread(lambda: list(self._needed())):
             limits |= {p: min(limits[p], offset) for p, offset in offsets.items() if p in limits}
-        for partition, begin in begins.items():
-            archived = await self._trim_archived(partition, begin, ends[partition])
-            while archived < limits[partition] and (records := await self._old_records(partition, archived, limits)):
-                archived = await self._archive_records(partition, records)
-                count += len(records)
+        for partition, limit in limits.items():
+            count += await self._archive_partition(partition, limit)
         return count
 
-    async def _trim_archived(self, partition: Partition, begin: int, end: int) -> int:
+    async def _archive_partition(self, partition: Partition, limit: int) -> int:
+        """Archive and trim a partition up to the limit; return how many records went to the archive.
+
+        Another process may do the same at the same time. Each writes what the log holds before it trims that, so the
+        segments have every record, some perhaps twice; a process that is overtaken goes on where the log begins then.
+        """
+        count = 0
+        while True:
+            try:
+                archived = await self._trim_archived(partition)
+                while archived < limit and (records := await self._old_records(partition, archived, limit)):
+                    archived = await self._archive_records(partition, records)
+                    count += len(records)
+            except TrimmedError:
+                continue
+            return count
+
+    async def _trim_archived(self, partition: Partition) -> int:
         """Remove from the log what the archive has already; return the first offset that only the log has."""
-        names = await asyncio.to_thread(self._archive.names, partition)
-        if begin > (names[-1].end if names else 0):
+        begin = (await self._log.begins([partition]))[partition]
+        names = await asyncio.to_thread(partial(self._archive.names, partition, anew=True))
+        archived_to = max((name.end for name in names), default=0)
+        if begin > archived_to:
             raise UnavailableError(
                 f"the archive {self._archive.place} lacks records of {partition.topic}/{partition.number} before offset"
                 f" {begin}, which the log holds no more: is it mounted? Bring its files back"
             )
-        if not names or names[-1].end == begin:
+        if archived_to == begin:
             return begin
-        if names[-1].end > end:
+        end = (await self._log.ends([partition]))[partition]
+        if archived_to > end:
             raise ConflictError(
                 f"the archive {self._archive.place} has {partition.topic}/{partition.number} up to offset"
-                f" {names[-1].end}, but the log ends at {end}: it belongs to another log. Bring that log back, or the"
+                f" {archived_to}, but the log ends at {end}: it belongs to another log. Bring that log back, or the"
                 " archive of this one"
             )
         for name in names:
@@ -106,18 +123,18 @@ class Archiver:
                 await self._log.trim(partition, begin)
         return begin
 
-    async def _old_records(self, partition: Partition, begin: int, limits: Offsets) -> list[Record]:
+    async def _old_records(self, partition: Partition, begin: int, limit: int) -> list[Record]:
         """Return the records of the next segment, or nothing while they are too young or too few."""
         now_ms = self._clock.now_ms()
         records: list[Record] = []
         size = newest_ms = 0
         reader = await self._log.open({partition: begin})
         try:
-            while size < self._segment_bytes and begin < limits[partition]:
+            while size < self._segment_bytes and begin < limit:
                 for record in await reader.read(_READ_RECORDS if records else 1):
                     newest_ms = max(newest_ms, time_ms(self._log.topics, record))
                     begin = record.offset + 1
-                    if newest_ms > now_ms - self._retention_ms or begin > limits[partition]:
+                    if newest_ms > now_ms - self._retention_ms or begin > limit:
                         break
                     records.append(record)
                     size += len(record.key) + len(record.value) + _RECORD_BYTES

@@ -35,9 +35,9 @@ class ArchiveBucket:
         )
         self._known: dict[Partition, list[SegmentName]] = {}
 
-    def names(self, partition: Partition) -> list[SegmentName]:
+    def names(self, partition: Partition, *, anew: bool = False) -> list[SegmentName]:
         """Return the names of a partition's segments; those of former calls are not listed again, for all stay."""
-        known = self._known.get(partition, [])
+        known = [] if anew else self._known.get(partition, [])
         after = _path(partition, known[-1]) if known else None
         try:
             pages = list(self._store.list(_folder(partition), offset=after))

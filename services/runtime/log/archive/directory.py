@@ -28,7 +28,7 @@ class ArchiveDirectory:
         self.path = path
         self.place = str(path)
 
-    def names(self, partition: Partition) -> list[SegmentName]:
+    def names(self, partition: Partition, *, anew: bool = False) -> list[SegmentName]:
         """Return the names of a partition's segments, by their first offsets."""
         try:
             found = [parse_name(entry) for entry in os.listdir(self._of(partition))]
@@ -48,11 +48,12 @@ class ArchiveDirectory:
             raise self._unavailable(error) from error
 
     def write(self, partition: Partition, name: SegmentName, data: bytes) -> None:
-        """Write a segment durably; it has its name only once it is whole. One that was begun before is replaced."""
+        """Write a segment durably; it has its name only once it is whole."""
         directory = self._of(partition)
-        unfinished = directory / _UNFINISHED
+        unfinished = directory / f"{secrets.token_hex(4)}.{_UNFINISHED}"
         try:
             directory.mkdir(parents=True, exist_ok=True)
+            _remove_left(directory, f"*.{_UNFINISHED}")
             with unfinished.open("wb") as file:
                 file.write(data)
                 file.flush()
@@ -89,9 +90,7 @@ class ArchiveDirectory:
         unfinished = directory / f"{name}.{secrets.token_hex(4)}.{_UNFINISHED}"
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            for left in directory.glob(f"{name}.*.{_UNFINISHED}"):
-                if time.time() - left.stat().st_mtime > _LEFT_S:  # by a process that was killed
-                    left.unlink(missing_ok=True)
+            _remove_left(directory, f"{name}.*.{_UNFINISHED}")
             shutil.copyfile(source, unfinished)
             make_durable(unfinished)
             unfinished.replace(directory / name)
@@ -108,3 +107,11 @@ class ArchiveDirectory:
 
     def _unavailable(self, error: OSError) -> UnavailableError:
         return UnavailableError(f"the archive {self.path} does not work: {error}")
+
+
+def _remove_left(directory: Path, pattern: str) -> None:
+    """Remove what processes that were killed have left."""
+    for left in directory.glob(pattern):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - left.stat().st_mtime > _LEFT_S:
+                left.unlink()

@@ -41,7 +41,15 @@ class ArchivedLog(DelegatingLog):
         return begins | (await asyncio.to_thread(self._archived_from, cut) if cut else {})
 
     def _archived_from(self, begins: Mapping[Partition, int]) -> dict[Partition, int]:
-        return {p: contiguous_from(self.archive.names(p), begin) for p, begin in begins.items()}
+        return {partition: self._begin(partition, begin) for partition, begin in begins.items()}
+
+    def _begin(self, partition: Partition, begin: int) -> int:
+        for anew in (False, True):
+            names = self.archive.names(partition, anew=anew)
+            first = contiguous_from(names, begin)
+            if not names or first == names[0].first:
+                break
+        return first
 
 
 def contiguous_from(names: Sequence[SegmentName], begin: int) -> int:
@@ -107,10 +115,17 @@ class ArchivedReader:
             return []
 
     def _load(self, partition: Partition, position: int, begin: int) -> list[Record]:
-        name = next((n for n in self._archive.names(partition) if n.first <= position < n.end), None)
+        name = self._segment_with(partition, position)
         if name is None:
             raise ConflictError(
                 f"{trimmed(partition, position, begin)}. The archive {self._archive.place} lacks them too"
             )
         records = decode(self._log.identity, partition, name, self._archive.read(partition, name))
         return [record for record in records if record.offset >= position]
+
+    def _segment_with(self, partition: Partition, position: int) -> SegmentName | None:
+        for anew in (False, True):
+            for name in self._archive.names(partition, anew=anew):
+                if name.first <= position < name.end:
+                    return name
+        return None

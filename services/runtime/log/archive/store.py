@@ -21,8 +21,12 @@ class ArchiveStore(Protocol):
         """Where the archive is, for messages to people."""
         ...
 
-    def names(self, partition: Partition) -> list[SegmentName]:
-        """Return the names of a partition's segments, by their first offsets."""
+    def names(self, partition: Partition, *, anew: bool = False) -> list[SegmentName]:
+        """Return the names of a partition's segments, by their first offsets.
+
+        Several processes may write segments at once, so segments may overlap. `anew`: list all, also those that were
+        written since the last call and lie before known ones.
+        """
         ...
 
     def read(self, partition: Partition, name: SegmentName) -> bytes:

@@ -8,25 +8,27 @@ from tests.simulation.kernel.process import Process
 from tests.simulation.kernel.world import LoggedError
 
 ARCHIVER = "archiver"
-"""The name of the process."""
+"""The name of the process, and the beginning of the name of one that runs beside it."""
 
 _SEGMENT_BYTES = 200
 """One record, or a few."""
 
 
 class Archiving:
-    """Starts one process after the other; each archives what is old enough, and ends."""
+    """Starts one process of this name after the other; each archives what is old enough, and ends."""
 
-    def __init__(self, installation: Installation) -> None:
+    def __init__(self, installation: Installation, name: str = ARCHIVER, segment_bytes: int = _SEGMENT_BYTES) -> None:
         self._installation = installation
         self._world = installation.world
+        self._name = name
+        self._segment_bytes = segment_bytes
         self._process: Process | None = None
 
     def start(self, older_than_s: float) -> None:
         """Archive the records that are older; a process that has not done so yet is killed."""
         if self._process is not None:
             self._process.kill()
-        self._process = self._world.process(ARCHIVER)
+        self._process = self._world.process(self._name)
         self._process.start(self._archive(older_than_s))
 
     async def _archive(self, older_than_s: float) -> None:
@@ -36,11 +38,11 @@ class Archiving:
             self._world.clock(),
             archived_partitions(installation.broker.partitions),
             int(older_than_s * 1000),
-            segment_bytes=_SEGMENT_BYTES,
+            segment_bytes=self._segment_bytes,
         )
         try:
             self._world.trace.event("archived", records=await archiver.archive_old())
         except UnavailableError as error:
             self._world.trace.event("not archived", error=str(error))
         except Exception as error:
-            self._world.errors.append(LoggedError(ARCHIVER, "records could not be archived", repr(error)))
+            self._world.errors.append(LoggedError(self._name, "records could not be archived", repr(error)))
