@@ -20,7 +20,7 @@ from protos.analytics.v1.analytics_pb2 import (
     StatisticsResponse,
     TimelineEntry,
 )
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, Platform
 from protos.registry.v1.devices_pb2 import AddStags, Attributes, DeviceCommand, RegisterDevice, SetAlias
 from services.domain.command_writer import CommandWriter, device_command
 from tests.roles.console.conftest import START_MS, Browser, ConsoleInstallation, text_of
@@ -49,9 +49,11 @@ def audit(appkey: str, **changes: object) -> AuditPushResponse:
     return answer
 
 
-async def push_of_app(console: ConsoleInstallation, name: str = "News") -> str:
+async def push_of_app(
+    console: ConsoleInstallation, name: str = "News", platform: "Platform.ValueType" = PLATFORM_ANDROID
+) -> str:
     """Register an app of the team of viewer, with a push; return the appkey."""
-    appkey = await console.app(name, await console.team(name, **{f"viewer-{name}": "viewer"}))
+    appkey = await console.app(name, await console.team(name, **{f"viewer-{name}": "viewer"}), platform)
     row = BroadcastRow(msgid=MSGID, sent_ms=START_MS, target=1200, sent=1100, received=1000, shown=7)
     console.analytics.statistics[appkey] = StatisticsResponse(broadcasts=[row])
     console.analytics.pushes[MSGID] = audit(appkey)
@@ -238,3 +240,10 @@ async def test_readers_share_answers_until_somebody_changes_something(
     assert "Storm" not in (await viewer.get(f"/pushes?appkey={appkey}")).text
     await viewer.post("/account", display_name="Vera", locale="", zone="")
     assert "Storm" in (await viewer.get("/pushes")).text
+
+
+async def test_what_ios_devices_do_not_report_is_no_number(console: ConsoleInstallation) -> None:
+    await push_of_app(console, platform=PLATFORM_IOS)
+    page = text_of(await (await viewer_of(console)).get("/pushes"))
+    assert "1,200 – – –" in page
+    assert "1,000" not in page
