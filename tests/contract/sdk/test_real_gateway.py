@@ -45,13 +45,18 @@ async def test_it_registers_sends_requests_and_closes(real_gateway: RunningGatew
 async def test_it_acknowledges_every_push_and_shows_each_once(real_gateway: RunningGateway) -> None:
     device = VirtualDevice(url(real_gateway), ANDROID)
     await device.connect()
-    (connection,) = await real_gateway.delivery.until(real_gateway.delivery.connections)
-    real_gateway.delivery.send(Message(is_notif=True, content="first"), [connection], [1])
-    real_gateway.delivery.send(Message(is_notif=True, content="first"), [connection], [1])
-    real_gateway.delivery.send(Message(content="second"), [connection], [2])
-    assert [(await event(device, "push"))["content"] for _ in range(2)] == ["first", "second"]
-    await real_gateway.delivery.until(lambda: len(real_gateway.delivery.reports()) == 4)
-    assert sorted(report[1:] for report in real_gateway.delivery.reports()) == [(1, 2), (1, 2), (1, 3), (2, 2)]
+    delivery = real_gateway.delivery
+    (connection,) = await delivery.until(delivery.connections)
+    delivery.send(Message(is_notif=True, content="first"), [connection], [1])
+    assert (await event(device, "push"))["content"] == "first"
+    await delivery.until(lambda: len(delivery.reports()) == 2)
+    device._connection.drop()  # type: ignore[union-attr]
+    _, again = await delivery.until(lambda: len(delivery.connections()) == 2 and delivery.connections())
+    delivery.send(Message(is_notif=True, content="first"), [again], [1])
+    delivery.send(Message(content="second"), [again], [2])
+    assert (await event(device, "push"))["content"] == "second"
+    await delivery.until(lambda: len(delivery.reports()) == 4)
+    assert sorted(report[1:] for report in delivery.reports()) == [(1, 2), (1, 2), (1, 3), (2, 2)]
     await device.close()
 
 
