@@ -18,6 +18,7 @@ from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionTable, Session
 from services.gateway.pushes.resumption import PushResumption
 from services.gateway.pushes.sender import PushSender
+from services.gateway.pushes.sent_pushes import NOTHING_SENT
 from services.gateway.uplink import UnreportedQueue, Uplink
 from services.runtime.ownership.directory import OwnerOfShard
 from services.runtime.process.clock import SystemClock
@@ -47,13 +48,15 @@ class SimulatedConnection:
     """A device's connection that writes to the slow sockets."""
 
     __slots__ = ("_sockets", "session")
+    sent = NOTHING_SENT
 
     def __init__(self, session: Session, sockets: SlowSockets) -> None:
         self.session = session
         self._sockets = sockets
 
-    def send_push(self, *_: Any) -> None:
+    def send_push(self, *_: Any) -> bool:
         self._sockets.write()
+        return True
 
 
 class CountingQueue(UnreportedQueue):
