@@ -25,17 +25,15 @@ _SETTINGS: dict[str, Any] = {"async_insert": 0, "max_partitions_per_insert_block
 _CHDB_OPTIONS: dict[str, Any] = {
     "memory_worker_period_ms": 60_000,
     "background_processing_pool_thread_sleep_seconds_if_nothing_to_do": 1,
-    "background_processing_pool_task_sleep_seconds_when_no_work_multiplier": 1.5,
-    "background_processing_pool_task_sleep_seconds_when_no_work_max": 30,
     "background_move_processing_pool_thread_sleep_seconds_if_nothing_to_do": 600,
     "background_streaming_processing_pool_thread_sleep_seconds_if_nothing_to_do": 600,
 }
-"""How often chdb looks at its memory, and whether each table has work: after 1 s, each time half as long again while
-there is none, and every 30 s at last; an insert is looked after at once all the same. A change of a table that finds
-another one under way waits for the next look: with a minute from the start, changing how long rows are kept took 67 s.
+"""How often chdb looks at its memory, and at first whether each table has work, each time a tenth later; an insert is
+looked after at once all the same. A change of a table that finds another one under way waits for the next look: with a
+minute in place of a second, changing how long rows are kept took 67 s.
 
-With its defaults, 50 ms, and 0.1 s that grow by a tenth each time to ten minutes, it takes 0.5 to 0.8 % of a core for
-the first minutes in which there is nothing to do.
+With its defaults, 50 ms, and 0.1 s that grow by a tenth each time, it takes 0.5 to 0.8 % of a core for the first
+minutes in which there is nothing to do.
 """
 
 _ANSWERS_WITHIN_S = 120

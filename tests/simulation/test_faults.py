@@ -195,10 +195,14 @@ WRONG: list[tuple[type, str, Callable[..., Any], Kind, list[Fault]]] = [
 ]
 
 
+_LONGER = 7
+"""The seed of a world that is not brief: its load lasts until the second process has begun."""
+
+
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_of_two_processes_of_one_instance_the_former_one_stops() -> None:
-    outcome = run_world(InstallationWorld(), 0, [Fault(4, "run_second", "scheduling-0", 12)], keeps_trace=True)
+    outcome = run_world(InstallationWorld(), _LONGER, [Fault(4, "run_second", "scheduling-0", 12)], keeps_trace=True)
     assert not outcome.findings
     assert any("exit error=SupersededError" in line for line in outcome.lines)
 
