@@ -54,9 +54,8 @@ class SimulatedConnection:
         self.session = session
         self._sockets = sockets
 
-    def send_push(self, *_: Any) -> bool:
+    def send_push(self, *_: Any) -> None:
         self._sockets.write()
-        return True
 
 
 class CountingQueue(UnreportedQueue):

@@ -119,13 +119,11 @@ class DeviceConnection(WSListener):
         if self._transport is not None and self.closing_ms is None:
             self._transport.send(WSMsgType.TEXT, encode(answer))
 
-    def send_push(self, frame: bytearray, msgid: int, now_ms: int) -> bool:
-        """Send a frame, which may be shared, unless the device has the push. picows overwrites its HEADROOM bytes."""
-        if self._transport is None or self.sent.has(msgid):
-            return False
-        self._transport.send_reuse_external_bytearray(WSMsgType.TEXT, frame, HEADROOM)
-        self._note_sent(msgid, now_ms)
-        return True
+    def send_push(self, frame: bytearray, msgid: int, now_ms: int) -> None:
+        """Send a frame unless the device has the push. Connections share it; picows overwrites its HEADROOM bytes."""
+        if self._transport is not None and not self.sent.has(msgid):
+            self._transport.send_reuse_external_bytearray(WSMsgType.TEXT, frame, HEADROOM)
+            self._note_sent(msgid, now_ms)
 
     def send_pushes(self, frames: bytes, msgids: Sequence[int], now_ms: int) -> None:
         """Send several push frames in one write: complete WebSocket frames, none of which the device has."""

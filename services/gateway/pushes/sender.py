@@ -236,7 +236,8 @@ class PushSender:
         shared, frame = part.shared, part.frames.frame
         for connection, msgid in zip(map(self._connections.find, part.connections), part.msgids, strict=True):
             if connection is not None:
-                sent += connection.send_push(shared or frame(msgid), msgid, now_ms)
+                connection.send_push(shared or frame(msgid), msgid, now_ms)
+                sent += 1
         FRAMES_SENT.inc(sent)
         push_traces.written(part.msgids[:1])
 
@@ -246,12 +247,15 @@ class PushSender:
         joined = b"".join(message.websocket_frame for message in part.messages)
         for connection in map(self._connections.find, part.connections):
             if connection is not None and len(msgids) == 1:
-                sent += connection.send_push(part.messages[0].frame, msgids[0], now_ms)
+                connection.send_push(part.messages[0].frame, msgids[0], now_ms)
+                sent += 1
             elif connection is not None and not any(map(connection.sent.has, msgids)):
                 connection.send_pushes(joined, msgids, now_ms)
                 sent += len(msgids)
             elif connection is not None:
-                sent += sum(connection.send_push(each.frame, each.msgid, now_ms) for each in part.messages)
+                for message in part.messages:
+                    connection.send_push(message.frame, message.msgid, now_ms)
+                sent += len(msgids)
         FRAMES_SENT.inc(sent)
         push_traces.written(msgids)
 
