@@ -106,10 +106,10 @@ async def test_the_table_of_calls_while_a_role_is_away(installation: EdgeInstall
 async def test_a_registry_that_stands_by_while_nobody_takes_over_is_as_one_that_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owner_channel, "SUCCESSION_S", 0.0)
     async with edge_installation(tmp_path, BACKENDS, has_owner=True) as installation:
         requests = await valid_requests(installation)
         assert await failures(installation, requests) == expected(*NOT_IN_THE_INSTALLATION)
+        monkeypatch.setattr(owner_channel, "SUCCESSION_S", 0.0)
         async with installation.owned_registry.standing_by():
             assert await failures(installation, requests) == expected("registry", *NOT_IN_THE_INSTALLATION)
 
