@@ -104,9 +104,11 @@ class ClusterFaults:
     @asynccontextmanager
     async def _supervised(self) -> AsyncIterator[None]:
         supervising = asyncio.create_task(self._supervise())
+        self._installation.supervised = True
         try:
             yield
         finally:
+            self._installation.supervised = False
             supervising.cancel()
             await asyncio.wait([supervising])
 
