@@ -29,17 +29,28 @@ def migrations() -> list[Migration]:
 
 
 async def migrate(clickhouse: ClickHouse) -> None:
-    """Apply the missing migrations. Statements may run twice: after a crash the next call repeats the migration."""
-    applied = await _applied(clickhouse)
+    """Apply the missing migrations. Statements may run twice: after a crash the next call repeats the migration.
+
+    The log says which ones a store of an earlier version got, and only the last one's version of a new store.
+    """
+    applied, newest = await _applied(clickhouse), 0
     for migration in migrations():
-        if migration.version not in applied:
-            for statement in migration.statements:
-                await clickhouse.command(statement)
-            await clickhouse.command(
-                "INSERT INTO schema_migrations (version, name) SELECT {version:UInt32}, {name:String}",
-                {"version": migration.version, "name": migration.name},
-            )
-            logger.info("analytics store migrated", version=migration.version, name=migration.name)
+        newest = migration.version
+        if newest not in applied:
+            await _apply(migration, clickhouse)
+            if applied:
+                logger.info("analytics store migrated", version=newest, name=migration.name)
+    if not applied:
+        logger.info("analytics store created", version=newest)
+
+
+async def _apply(migration: Migration, clickhouse: ClickHouse) -> None:
+    for statement in migration.statements:
+        await clickhouse.command(statement)
+    await clickhouse.command(
+        "INSERT INTO schema_migrations (version, name) SELECT {version:UInt32}, {name:String}",
+        {"version": migration.version, "name": migration.name},
+    )
 
 
 async def check_migrated(clickhouse: ClickHouse) -> None:

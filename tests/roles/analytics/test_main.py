@@ -72,12 +72,23 @@ def test_migrations_are_numbered_without_gaps() -> None:
     assert all(migration.statements for migration in migrations())
 
 
-async def test_migrations_are_applied_once(tmp_path: Path) -> None:
+async def test_migrations_are_applied_once_and_those_of_an_older_store_are_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *older, newest = migrations()
     clickhouse = ClickHouse(None, tmp_path / "chdb")
     await clickhouse.open()
     try:
-        await migrate(clickhouse)
-        await migrate(clickhouse)
+        with capture_logs() as logged:
+            with monkeypatch.context() as patch:
+                patch.setattr("analytics.store.migrate.migrations", lambda: older)
+                await migrate(clickhouse)
+            await migrate(clickhouse)
+            await migrate(clickhouse)
+        assert [(entry["event"], entry["version"]) for entry in logged] == [
+            ("analytics store created", older[-1].version),
+            ("analytics store migrated", newest.version),
+        ]
         rows = await clickhouse.rows("SELECT version, count() FROM schema_migrations GROUP BY version ORDER BY version")
         assert [tuple(row) for row in rows] == [(migration.version, 1) for migration in migrations()]
     finally:
