@@ -30,7 +30,6 @@ _MARKER = "demo.json"
 _IDENTITIES = "devices.json"
 _HOUR_MS = 3_600_000
 _PUSHES_OF_HISTORY = 3 * HISTORY_DAYS
-_FILES_OF_OTHERS = 500
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from services.domain.topics import DELIVERIES, PUSHES, decode
 from services.runtime.errors import BusyError, UnavailableError
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.topics import Topic
-from services.runtime.ownership.tenure import Turns
+from services.runtime.ownership.tenure import OwnerElection
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPENDED
@@ -64,7 +64,7 @@ class EventWriter:
         state: DeliveryState,
         clock: Clock,
         offsets: dict[Partition, int] | None = None,
-        turns: Turns | None = None,
+        election: OwnerElection | None = None,
     ) -> None:
         """`offsets`: those that the state has reached, which this object advances; None: they are given to `begin`."""
         self.offsets = {} if offsets is None else offsets
@@ -74,14 +74,14 @@ class EventWriter:
         self._stamp = RecordStamp(_ROLE)
         self._fencing = Fencing(_ROLE, log.topics, state.epochs, clock)
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._turns = turns
+        self._election = election
         self._unwritten: list[_Unwritten] = []
 
     @property
     def may_apply_starts(self) -> bool:
         """Whether starts may be applied before they are in the log: not too many wait for it, and no other process can
         own the partitions, which may have cancelled the pushes meanwhile."""
-        return len(self._unwritten) < MAX_UNWRITTEN and (self._turns is None or self._turns.is_confirmed)
+        return len(self._unwritten) < MAX_UNWRITTEN and (self._election is None or self._election.is_confirmed)
 
     @property
     def unwritten(self) -> int:

@@ -57,9 +57,9 @@ class Standby:
                 await follower.apply_until(ends, lambda count: self._note_applied())
             self._store.is_built = True
 
-    async def follow(self, turn: Coroutine[Any, Any, None]) -> None:
-        """Apply the records that come until `turn` has returned."""
-        waiting = asyncio.create_task(turn)
+    async def follow(self, wait_elected: Coroutine[Any, Any, None]) -> None:
+        """Apply the records that come until `wait_elected` has returned."""
+        waiting = asyncio.create_task(wait_elected)
         reading: asyncio.Task[list[Record]] | None = None
         try:
             while not waiting.done():

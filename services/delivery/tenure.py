@@ -9,7 +9,7 @@ from services.delivery.store import DeliveryStore
 from services.domain.topics import PUSH_COMMANDS
 from services.runtime.log.appending import append_until_accepted
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition
-from services.runtime.ownership.tenure import Tenure, Turns
+from services.runtime.ownership.tenure import OwnerElection, Tenure
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.fencing import SupersededError
@@ -18,10 +18,11 @@ _COMMANDS = Partition(PUSH_COMMANDS.name, 0)
 
 
 class DeliveryTenure:
-    """A service: brings the state up to the end of the log, waits for its turn, and begins the tenure.
+    """Service that brings the state up to the end of the log, waits until it is elected, and begins the tenure.
 
-    Without turns its turn is at once. With turns it is ready, as a standby, when the state has caught up; until its
-    turn it folds what the owner writes. A tenure ends with the process, because what it sends is in memory only.
+    Without an election the tenure begins at once. With one the service is ready, as a standby, when the state has
+    caught up; until it is elected it folds what the owner writes. A tenure lasts until the process ends, because what
+    it sends is in memory only.
 
     `restored_offset`: the first offset of push-commands that was not in the log when the tenure began.
     """
@@ -29,9 +30,9 @@ class DeliveryTenure:
     name = "delivery tenure"
 
     def __init__(
-        self, store: DeliveryStore, events: EventWriter, standby: Standby, log: Log, turns: Turns | None
+        self, store: DeliveryStore, events: EventWriter, standby: Standby, log: Log, election: OwnerElection | None
     ) -> None:
-        self.tenure = Tenure(turns)
+        self.tenure = Tenure(election)
         self.restored_offset = 0
         self._store = store
         self._events = events
@@ -40,8 +41,8 @@ class DeliveryTenure:
         self._taking_over = asyncio.Event()
 
     def check(self) -> None:
-        """NotOwnerError: another process answers for the partitions. Without turns all calls are answered."""
-        if self.tenure.turns:
+        """NotOwnerError: another process answers for the partitions. Without an election all calls are answered."""
+        if self.tenure.election:
             self.tenure.check()
 
     async def wait(self) -> None:
@@ -51,43 +52,43 @@ class DeliveryTenure:
         await self.tenure.wait()
 
     async def run(self, ready: asyncio.Event) -> None:
-        turns = self.tenure.turns
+        election = self.tenure.election
         try:
             await self._standby.catch_up()
-            if turns is None:
-                await self._begin_without_turns()
+            if election is None:
+                await self._begin_without_election()
                 ready.set()
                 await asyncio.Event().wait()
             else:
                 ready.set()
-                await self._take_over(turns)
-                await turns.wait_superseded()
+                await self._take_over(election)
+                await election.wait_superseded()
                 raise SupersededError("another process says in the log that it owns the partitions of delivery")
         finally:
             await self._standby.close()
             self.tenure.end()
 
-    async def _begin_without_turns(self) -> None:
+    async def _begin_without_election(self) -> None:
         await append_until_accepted(self._log, self._events.announcements(), self.name)
         await self._standby.catch_up()
         self._begin()
 
-    async def _take_over(self, turns: Turns) -> None:
+    async def _take_over(self, election: OwnerElection) -> None:
         """Stand by until no other process owns the partitions, and begin the tenure.
 
         What a former owner has confirmed is in the log when it answers no more; what it writes after the announcements
         counts nowhere.
         """
         while True:
-            turns.note_caught_up()
-            await self._standby.follow(turns.wait())
+            election.note_caught_up()
+            await self._standby.follow(election.wait_elected())
             self._taking_over.set()
-            await turns.announce(turns.new_epoch())
-            if await turns.wait_alone():
+            await election.announce(election.new_epoch())
+            if await election.wait_alone():
                 break
             logger.warning("another process has taken over; standing by", role=ROLE_NAME)
             self._taking_over.clear()
-            turns.end()
+            election.end()
         await self._fold_all()
         await append_until_accepted(self._log, self._events.announcements(), self.name)
         await self._fold_all()

@@ -37,7 +37,7 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
         apps.find,
         lambda: revocations.wake(),
         clock=context.clock,
-        turns=membership,
+        election=membership,
     )
     revocations: RevocationWorker = RevocationWorker(
         projection.device_follower, projection.device_table, context.apps, context.clock

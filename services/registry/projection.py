@@ -15,7 +15,7 @@ from services.runtime.log.point_in_time import until_ready
 from services.runtime.log.port import Log, Partition
 from services.runtime.log.topics import Topic, owned
 from services.runtime.ownership.refused import RefusedKeys
-from services.runtime.ownership.tenure import Turns
+from services.runtime.ownership.tenure import OwnerElection
 from services.runtime.process.clock import Clock, SystemClock
 from services.runtime.process.settings import Settings
 from services.runtime.projection.dead_letters import DeadLetters
@@ -42,14 +42,14 @@ class RegistryProjection:
         on_revocations: Callable[[], None] = lambda: None,
         *,
         clock: Clock | None = None,
-        turns: Turns | None = None,
+        election: OwnerElection | None = None,
     ) -> None:
         check_log_identity(directory, log, ROLE_NAME)
         self.devices = SqliteStore(directory / DEVICES_FILE, DEVICES_DDL)
         self.device_table = DeviceTable(self.devices)
         self.aliases = SqliteStore(directory / ALIASES_FILE, ALIASES_DDL)
         clock = clock or SystemClock()
-        self._turns = turns
+        self._election = election
         self._own = _partitions(DEVICES, owned(settings.partitions, settings.shard, settings.shards))
         self.is_owner: Callable[[], bool] = lambda: True
         self._dead_letters = settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl"
@@ -92,7 +92,7 @@ class RegistryProjection:
             own=self._own,
             fencing=self.fencing,
             refused=refused,
-            turns=self._turns,
+            election=self._election,
         )
 
     def _alias_follower(self, settings: RegistrySettings, log: Log) -> Follower:

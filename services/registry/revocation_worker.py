@@ -46,7 +46,7 @@ class RevocationWorker:
         """Run after the device follower is ready; work while it owns its partitions."""
         self._loop = asyncio.get_running_loop()
         self._apps.on_revoked(self._note_published)
-        if self._follower.tenure.turns:
+        if self._follower.tenure.election:
             ready.set()
         while True:
             ended = await self._follower.tenure.wait()

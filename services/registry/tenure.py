@@ -51,7 +51,7 @@ class RegistryTenure:
             raise UnavailableError(f"another process may have taken over meanwhile: {error}") from None
 
     async def run(self, ready: asyncio.Event) -> None:
-        if self._devices.turns:
+        if self._devices.election:
             ready.set()
         while True:
             ended = await self._devices.wait()

@@ -9,7 +9,7 @@ from services.domain.topics import TASK_COMMANDS, TASKS
 from services.runtime.log.identity import check_log_identity
 from services.runtime.log.port import Log, Partition, Record
 from services.runtime.log.topics import owned
-from services.runtime.ownership.tenure import Turns
+from services.runtime.ownership.tenure import OwnerElection
 from services.runtime.process.clock import Clock
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Fact
@@ -47,7 +47,12 @@ class SchedulingProjection:
     name = ROLE_NAME
 
     def __init__(
-        self, settings: SchedulingSettings, directory: Path, log: Log, clock: Clock, turns: Turns | None = None
+        self,
+        settings: SchedulingSettings,
+        directory: Path,
+        log: Log,
+        clock: Clock,
+        election: OwnerElection | None = None,
     ) -> None:
         numbers = owned(settings.partitions, settings.shard, settings.shards)
         check_log_identity(directory, log, ROLE_NAME)
@@ -64,7 +69,7 @@ class SchedulingProjection:
             decides=[Partition(TASK_COMMANDS.name, number) for number in numbers],
             own=[Partition(TASKS.name, number) for number in numbers],
             fencing=Fencing(ROLE_NAME, log.topics, Epochs(self._store.epochs(), self._store.set_epoch), clock),
-            turns=turns,
+            election=election,
         )
         self.followers = (self.follower,)
 

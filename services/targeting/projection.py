@@ -10,7 +10,7 @@ from services.runtime.errors import UnavailableError
 from services.runtime.log.identity import check_log_identity
 from services.runtime.log.port import Log
 from services.runtime.log.topics import owned
-from services.runtime.ownership.tenure import Turns, take_turns
+from services.runtime.ownership.tenure import OwnerElection, own_when_elected
 from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
@@ -33,20 +33,31 @@ class TargetingProjection:
     name = ROLE_NAME
 
     def __init__(
-        self, settings: TargetingSettings, directory: Path, log: Log, clock: Clock, turns: Turns | None = None
+        self,
+        settings: TargetingSettings,
+        directory: Path,
+        log: Log,
+        clock: Clock,
+        election: OwnerElection | None = None,
     ) -> None:
         check_log_identity(directory, log, ROLE_NAME)
         numbers = owned(settings.partitions, settings.shard, settings.shards)
         self.state = TargetingState(numbers, settings.zone(), clock)
         dead_letters = DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME)
         self.follower = Follower(
-            ROLE_NAME, log, self.state, self.state, dead_letters, applies=self.state.applied_partitions(), turns=turns
+            ROLE_NAME,
+            log,
+            self.state,
+            self.state,
+            dead_letters,
+            applies=self.state.applied_partitions(),
+            election=election,
         )
         self.followers: Sequence[Follower] = (self.follower,)
         self._snapshots = PartitionSnapshots(directory, self.state)
         self._log = log
         self._clock = clock
-        self._turns = turns
+        self._election = election
         self._snapshot_s = settings.snapshot_s
         self._ready: asyncio.Event | None = None
 
@@ -77,8 +88,10 @@ class TargetingProjection:
         disk = WorkerThread("targeting-snapshot")
         await self.follower.query(self._snapshots.restore)
         saving = background.start_endless("targeting snapshots", self._save_regularly(disk))
-        turns = (
-            background.start_endless("targeting turns", self._take_turns(self._turns, ready)) if self._turns else None
+        owning = (
+            background.start_endless("targeting ownership", self._own_when_elected(self._election, ready))
+            if self._election
+            else None
         )
         try:
             await self.follower.run(ready)
@@ -89,16 +102,16 @@ class TargetingProjection:
             raise
         finally:
             self._ready = None
-            if turns:
-                turns.cancel()
+            if owning:
+                owning.cancel()
             saving.cancel()
             disk.shutdown()
 
-    async def _take_turns(self, turns: Turns, caught_up: asyncio.Event) -> None:
+    async def _own_when_elected(self, election: OwnerElection, caught_up: asyncio.Event) -> None:
         await caught_up.wait()
         follower = self.follower
-        await take_turns(
-            ROLE_NAME, self._log, follower.tenure, turns, follower.applied, self.state.applied_partitions()
+        await own_when_elected(
+            ROLE_NAME, self._log, follower.tenure, election, follower.applied, self.state.applied_partitions()
         )
 
     async def _save_regularly(self, disk: WorkerThread) -> None:

@@ -93,8 +93,8 @@ class Instances:
         """Return all instances that have not ended as far as is known."""
         return list(self._instances.values())
 
-    def is_own_turn(self) -> bool:
-        """Return whether the observer owns its shard, or has to take over: there is no owner, and no earlier standby.
+    def is_elected(self) -> bool:
+        """Return whether the observer owns its shard, or has to take over: no owner and no earlier standby is present.
 
         The earliest standby is the one with the lowest id among those that are present and have caught up.
         """

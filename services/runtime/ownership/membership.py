@@ -30,7 +30,7 @@ _LAST_RECORD_S = 2.0
 
 
 class Membership:
-    """Service of one instance, which starts before the follower and stops after it; see Turns for the follower's part.
+    """Service of one instance, which starts before the follower and stops after it; an OwnerElection for the follower.
 
     An instance that stops says so, and a standby takes over at once. One that is killed or cut off is absent after
     ABSENT_AFTER intervals.
@@ -75,11 +75,11 @@ class Membership:
     def note_caught_up(self) -> None:
         self._tell(caught_up=True, epoch=0)
 
-    async def wait(self) -> None:
+    async def wait_elected(self) -> None:
         instances = self._directory.instances
         # An instance that lags behind the log may see itself as the owner until it has read that it stands by. If it
         # took over then, compaction might remove that record, and it would count itself as superseded for ever.
-        while not (instances.has_announced(0) and instances.is_own_turn()):
+        while not (instances.has_announced(0) and instances.is_elected()):
             await self._directory.change.wait()
 
     def new_epoch(self) -> int:

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Iterator
 
 from services.runtime.log.port import LOG_UNAVAILABLE, Reader, Record
-from services.runtime.ownership.tenure import Turns
+from services.runtime.ownership.tenure import OwnerElection
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.fencing import SupersededError
 
@@ -22,10 +22,10 @@ class SupersedingWatch:
 
     @classmethod
     @contextlib.contextmanager
-    def of(cls, turns: Turns | None) -> "Iterator[SupersedingWatch]":
-        """Watch until the end of the block; without turns it never ends a wait."""
+    def of(cls, election: OwnerElection | None) -> "Iterator[SupersedingWatch]":
+        """Watch until the end of the block; without an election it never ends a wait."""
         watch = cls()
-        watching = asyncio.create_task(watch._run(turns)) if turns else None
+        watching = asyncio.create_task(watch._run(election)) if election else None
         try:
             yield watch
         finally:
@@ -43,8 +43,8 @@ class SupersedingWatch:
                 raise
             raise SupersededError("another process says in the log that it owns the partitions") from None
 
-    async def _run(self, turns: Turns) -> None:
-        await turns.wait_superseded()
+    async def _run(self, election: OwnerElection) -> None:
+        await election.wait_superseded()
         self._superseded_s = asyncio.get_running_loop().time()
         with contextlib.suppress(RuntimeError):  # nobody waits at present
             self._waiting.reschedule(self._superseded_s)

@@ -14,21 +14,21 @@ from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.positions import AppliedPositions
 
 STANDBY_PAUSE_S = 0.1
-"""Pause of a standby after a read that returned few records. It ends with its turn, so a takeover is not later."""
+"""Pause of a standby after a read that returned few records. It ends early when the standby is elected."""
 
 FEW_RECORDS = 100
 """A read of fewer records found the standby up to date: records that come meanwhile are read together."""
 
 
-class Turns(Protocol):
-    """Decides which of the processes with the same partitions owns them; Membership does, by the log."""
+class OwnerElection(Protocol):
+    """Elects the owner among the processes with the same partitions. Membership does so, by the order of the log."""
 
     def note_caught_up(self) -> None:
-        """The process stands by from now on, and may be chosen."""
+        """Stand by from now on: this process may be elected."""
         ...
 
-    async def wait(self) -> None:
-        """Return once it is this process's turn to own its partitions."""
+    async def wait_elected(self) -> None:
+        """Return once this process is elected as the owner of its partitions."""
         ...
 
     def new_epoch(self) -> int:
@@ -53,15 +53,15 @@ class Turns(Protocol):
         ...
 
     def end(self) -> None:
-        """The process does not own its partitions any more."""
+        """Note that this process does not own its partitions any more."""
         ...
 
 
 class Tenure:
-    """The state of a follower as an owner. Without turns it owns its partitions from its first readiness on."""
+    """Whether a follower owns its partitions at present. Without an election it does from its first readiness on."""
 
-    def __init__(self, turns: Turns | None) -> None:
-        self.turns = turns
+    def __init__(self, election: OwnerElection | None) -> None:
+        self.election = election
         self._begun = asyncio.Event()
         self._ended = asyncio.Event()
 
@@ -71,12 +71,7 @@ class Tenure:
 
     @property
     def stands_by(self) -> bool:
-        return self.turns is not None and not self.is_held
-
-    @property
-    def end_event(self) -> asyncio.Event:
-        """An event that the end of the present tenure sets; another object for each tenure."""
-        return self._ended
+        return self.election is not None and not self.is_held
 
     async def wait(self) -> asyncio.Event:
         """Return once the tenure has begun, with the event that its end sets."""
@@ -87,7 +82,7 @@ class Tenure:
         """NotOwnerError: another process answers for the partitions, or this one does not do so yet."""
         if not self.is_held:
             raise NotOwnerError("this process stands by, or has not caught up with the log yet; try again")
-        if self.turns and not self.turns.is_confirmed:
+        if self.election and not self.election.is_confirmed:
             raise NotOwnerError("the log has not confirmed lately that this process is the owner; try again")
 
     def begin(self) -> None:
@@ -97,8 +92,8 @@ class Tenure:
         self._begun.clear()
         self._ended.set()
         self._ended = asyncio.Event()
-        if self.turns:
-            self.turns.end()
+        if self.election:
+            self.election.end()
 
 
 async def stand_by(
@@ -106,31 +101,31 @@ async def stand_by(
     log: Log,
     starts: Mapping[Partition, int],
     own: Collection[Partition],
-    turns: Turns,
+    election: OwnerElection,
     apply: Callable[[list[Record]], Awaitable[None]],
 ) -> None:
-    """Read the partitions from the starts and apply the records, until it is this process's turn.
+    """Read the partitions from the starts and apply the records, until this process is elected.
 
-    Records of partitions that are not its own are applied once those are that its own partitions held before.
+    A record of another role's partition is applied after all records that the own partitions held when it was read.
     """
-    turns.note_caught_up()
+    election.note_caught_up()
     reader = await retry_until_available(LOG_UNAVAILABLE, lambda: log.open(starts), role=role)
-    turn = asyncio.ensure_future(turns.wait())
+    elected = asyncio.ensure_future(election.wait_elected())
     reading: asyncio.Future[list[Record]] | None = None
     others = _Others(role, log, {partition: starts[partition] for partition in own})
     try:
-        while not turn.done():
+        while not elected.done():
             reading = asyncio.ensure_future(retry_until_available(LOG_UNAVAILABLE, reader.read, role=role))
-            await asyncio.wait([turn, reading], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([elected, reading], return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
                 break
             if records := await others.put_in_order(reading.result()):
                 await apply(records)
             if len(reading.result()) < FEW_RECORDS:
-                await asyncio.wait([turn], timeout=STANDBY_PAUSE_S)
-        turn.result()
+                await asyncio.wait([elected], timeout=STANDBY_PAUSE_S)
+        elected.result()
     finally:
-        turn.cancel()
+        elected.cancel()
         if reading is not None:
             reading.cancel()
             await asyncio.wait([reading])
@@ -138,7 +133,7 @@ async def stand_by(
 
 
 class _Others:
-    """Records of other roles, held back until the own partitions are read as far as they were when those came."""
+    """Holds back records of other roles until the own partitions are read up to their ends of that moment."""
 
     def __init__(self, role: str, log: Log, own: Mapping[Partition, int]) -> None:
         """`own`: the next offsets of the own partitions."""
@@ -150,7 +145,7 @@ class _Others:
         self._later: list[Record] = []
 
     async def put_in_order(self, records: Sequence[Record]) -> list[Record]:
-        """Return the records to apply now: the own ones among these, then those of others that need not wait."""
+        """Return the records to apply now: first own ones, then those of others that are not held back."""
         due = []
         for record in records:
             if (partition := Partition(record.topic, record.partition)) in self._own:
@@ -170,21 +165,26 @@ class _Others:
         return due
 
 
-async def take_turns(
-    role: str, log: Log, tenure: Tenure, turns: Turns, applied: AppliedPositions, partitions: Sequence[Partition]
+async def own_when_elected(
+    role: str,
+    log: Log,
+    tenure: Tenure,
+    election: OwnerElection,
+    applied: AppliedPositions,
+    partitions: Sequence[Partition],
 ) -> None:
-    """Hold the tenure whenever it is this process's turn, for a follower that always reads and decides nothing.
+    """Hold the tenure whenever this process is elected, for a follower that always reads and decides nothing.
 
-    A tenure begins once the follower has applied what the log held when no former owner answered calls any more, so
-    that what such an owner has confirmed is known. The follower must have caught up.
+    First the former owners stop answering calls. Then the follower applies all records that the log holds at that
+    moment, so that it knows all that they have confirmed, and the tenure begins. The follower must have caught up.
     """
     while True:
-        turns.note_caught_up()
-        await turns.wait()
-        await turns.announce(turns.new_epoch())
-        if await turns.wait_alone():
+        election.note_caught_up()
+        await election.wait_elected()
+        await election.announce(election.new_epoch())
+        if await election.wait_alone():
             ends = await retry_until_available(LOG_UNAVAILABLE, lambda: log.ends(partitions), role=role)
             await applied.wait((partition, end - 1) for partition, end in ends.items() if end)
             tenure.begin()
-            await turns.wait_superseded()
+            await election.wait_superseded()
         tenure.end()

@@ -19,7 +19,7 @@ from services.runtime.log.appending import append_until_accepted
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord, Partition, Record, check_offsets
 from services.runtime.ownership.refused import RefusedKeys
 from services.runtime.ownership.superseding import SupersedingWatch
-from services.runtime.ownership.tenure import Tenure, Turns, stand_by
+from services.runtime.ownership.tenure import OwnerElection, Tenure, stand_by
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPLIED
@@ -56,16 +56,16 @@ class Follower:
         epochs: Epochs | None = None,
         fencing: Fencing | None = None,
         refused: RefusedKeys | None = None,
-        turns: Turns | None = None,
+        election: OwnerElection | None = None,
     ) -> None:
         """`applies`: partitions of facts to apply. `decides`: partitions to decide on; a record of a partition in both
         is applied first, and a fresh state only applies what the log already holds of it: that was decided before.
         `own`: partitions that this role alone writes its decided facts to. They are read at the start only, because
         later their facts are applied when they are made. Facts of other topics (commands to other roles) are appended
         and not applied. `epochs`: the highest that the state has applied. `fencing`: the own partitions have epochs
-        too; `run` raises SupersededError once another process owns one of them; `refused`: they are compacted. With
-        `turns` the follower stands by then, and until it is its turn: it only applies facts. One without own partitions
-        reads on as a standby as it does as the owner; `take_turns` is run beside it.
+        too, and `run` raises SupersededError once another process owns one. `refused`: they are compacted.
+        With an `election` the follower stands by until it is elected: it only applies facts. A follower without own
+        partitions reads in the same way as a standby and as the owner; `own_when_elected` runs beside it.
         """
         self.role = self.name = role
         self.applied = AppliedPositions([*applies, *decides])
@@ -74,7 +74,7 @@ class Follower:
         self._applies, self._decides = frozenset(applies), frozenset(decides)
         self._own = list(own)
         self._own_topics = frozenset(partition.topic for partition in own)
-        self.tenure = Tenure(turns)
+        self.tenure = Tenure(election)
         epochs = fencing.epochs if fencing else epochs or Epochs()
         self._catch_up = CatchUp(
             log.topics, decider, store, dead_letters, self._decides, self._own_topics, epochs, refused
@@ -109,7 +109,7 @@ class Follower:
                 return await asyncio.shield(task)
             except (asyncio.CancelledError, SupersededError) as error:
                 task.add_done_callback(log_unless_superseded)
-                if self.tenure.turns is None or isinstance(error, asyncio.CancelledError):
+                if self.tenure.election is None or isinstance(error, asyncio.CancelledError):
                     raise
                 await ended.wait()
 
@@ -121,7 +121,7 @@ class Follower:
                 try:
                     await self._follow(ready)
                 except SupersededError as error:
-                    if self.tenure.turns is None:
+                    if self.tenure.election is None:
                         raise
                     logger.warning("another process has taken over; standing by", role=self.role, error=str(error))
                     self.tenure.end()
@@ -129,7 +129,7 @@ class Follower:
                     async with self._lock:  # what `write` appends at present is committed or rolled back first
                         pass
         finally:
-            if self.tenure.turns:
+            if self.tenure.election:
                 self.tenure.end()
             if self._writes:
                 await asyncio.wait(self._writes, timeout=_LAST_WRITES_S)
@@ -166,13 +166,13 @@ class Follower:
 
     async def _follow(self, ready: asyncio.Event) -> None:
         await self._check_offsets()
-        others = await self._ends(self._applies - self._decides) if self.tenure.turns else {}
-        own_ends, turns = await self._catch_up_with_own_facts(), self.tenure.turns
-        if turns and self._own:
+        others = await self._ends(self._applies - self._decides) if self.tenure.election else {}
+        own_ends, election = await self._catch_up_with_own_facts(), self.tenure.election
+        if election and self._own:
             await self._apply_until(await self.offsets(), others)
             ready.set()
             starts = {partition: offset for partition, offset in (await self.offsets()).items() if partition in others}
-            await stand_by(self.role, self._log, others | starts | own_ends, self._own, turns, self._apply_facts)
+            await stand_by(self.role, self._log, others | starts | own_ends, self._own, election, self._apply_facts)
         if self._fencing:
             own_ends = await self._take_over(self._fencing)
         await self._catch_up_where_fresh()
@@ -183,15 +183,15 @@ class Follower:
         opened = reading | own_ends if self._fencing else reading
         reader = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open(opened), role=self.role)
         try:
-            with SupersedingWatch.of(turns if self._fencing else None) as watch:
+            with SupersedingWatch.of(election if self._fencing else None) as watch:
                 while True:
                     if not self.tenure.is_held and self.applied.has_all(goal):
                         ready.set()
-                        if not turns or is_alone:
+                        if not election or is_alone:
                             async with self._lock:
                                 await self._restore_refused()
                             self.tenure.begin()
-                        elif self._fencing and (is_alone := await turns.wait_alone()):
+                        elif self._fencing and (is_alone := await election.wait_alone()):
                             goal = await self._ends(self._applies | self._decides)
                             continue
                     await self._handle(await watch.read(reader, self.role))
@@ -217,8 +217,8 @@ class Follower:
     async def _take_over(self, fencing: Fencing) -> dict[Partition, int]:
         """Announce new epochs, and apply what former owners wrote before; return the ends."""
         announcements = fencing.announce(self._own)
-        if self.tenure.turns:
-            await self.tenure.turns.announce(fencing.epoch(self._own[0]))
+        if self.tenure.election:
+            await self.tenure.election.announce(fencing.epoch(self._own[0]))
         await append_until_accepted(self._log, announcements, self.role)
         ends = await self._catch_up_with_own_facts()
         fencing.begin(ends)

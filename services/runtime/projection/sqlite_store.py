@@ -7,7 +7,7 @@ again from the log.
 import hashlib
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 from services.runtime.errors import UnavailableError
@@ -142,16 +142,6 @@ def remove(path: Path) -> None:
     """Delete a SQLite file and its -wal and -shm files."""
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path for a new file, which replaces `path` atomically unless the block raises."""
-    fresh = path.with_name(path.name + ".new")
-    remove(fresh)
-    yield fresh
-    remove(path)
-    fresh.rename(path)
 
 
 def _open(path: Path) -> sqlite3.Connection:

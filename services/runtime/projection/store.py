@@ -25,22 +25,3 @@ def transaction(store: TransactionalStore) -> Iterator[None]:
     except BaseException:
         store.rollback()
         raise
-
-
-class MemoryStore:
-    """Offsets beside a state in memory, which cannot roll back; for roles that decide nothing."""
-
-    def __init__(self, offsets: Mapping[Partition, int] | None = None) -> None:
-        self._offsets = dict(offsets or {})
-
-    def offsets(self) -> dict[Partition, int]:
-        return dict(self._offsets)
-
-    def begin(self) -> None:
-        """Do nothing."""
-
-    def commit(self, offsets: Mapping[Partition, int]) -> None:
-        self._offsets.update(offsets)
-
-    def rollback(self) -> None:
-        """Do nothing: no fact was decided, and a batch that failed is applied again from its start."""

@@ -15,13 +15,13 @@ from services.runtime.rpc.limits import DEADLINE_S
 RETRY_S = 0.1
 """Upper bound of the wait for news of the owner, before the next attempt of a call."""
 
-SUCCESSION_S = 5.0
+TAKEOVER_S = 5.0
 """How long at most a call is repeated: a standby takes over from an owner that was killed in less."""
 
 
 class OwnerChannel:
     """A channel for generated stubs. An attempt that is answered with UnavailableError is repeated at the present owner
-    for SUCCESSION_S, within the deadline of the call. An attempt that is not answered is given up and repeated as soon
+    for TAKEOVER_S, within the deadline of the call. An attempt that is not answered is given up and repeated as soon
     as the log tells of another owner: the former one may be paused. So a call may be carried out twice: it must be a
     query, or do no harm when it is repeated. A stream is not repeated: it ends with NotOwnerError once the log tells of
     another owner.
@@ -61,7 +61,7 @@ class OwnerChannel:
         async def call(request: Any, timeout: float | None = None, **call_options: Any) -> Any:
             loop = asyncio.get_running_loop()
             deadline_s = loop.time() + (timeout or DEADLINE_S)
-            last_attempt_s = min(deadline_s, loop.time() + SUCCESSION_S) - RETRY_S
+            last_attempt_s = min(deadline_s, loop.time() + TAKEOVER_S) - RETRY_S
             is_hazardous = method in self._hazardous
             while True:
                 change = self._directory.change

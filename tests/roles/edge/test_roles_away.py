@@ -109,7 +109,7 @@ async def test_a_registry_that_stands_by_while_nobody_takes_over_is_as_one_that_
     async with edge_installation(tmp_path, BACKENDS, has_owner=True) as installation:
         requests = await valid_requests(installation)
         assert await failures(installation, requests) == expected(*NOT_IN_THE_INSTALLATION)
-        monkeypatch.setattr(owner_channel, "SUCCESSION_S", 0.0)
+        monkeypatch.setattr(owner_channel, "TAKEOVER_S", 0.0)
         async with installation.owned_registry.standing_by():
             assert await failures(installation, requests) == expected("registry", *NOT_IN_THE_INSTALLATION)
 

@@ -22,7 +22,7 @@ _OF_SEVERAL = frozenset({"block", "log_unavailable", "log_faults", "resets"})
 _CHANGES_TIMES = frozenset({"set_clock", "drift_clock"})
 
 
-SUCCESSION_S = 5.0
+TAKEOVER_S = 5.0
 """How long a shard may have no owner after one fails that has a standby."""
 
 
@@ -41,7 +41,7 @@ class Outage(NamedTuple):
 class Outages:
     """All outages of a world. Each counts for `tail_s` longer: so long the roles may take to come back to speed.
 
-    While only one of a shard's two processes is out, its standby takes over, and the outage ends after SUCCESSION_S.
+    While only one of a shard's two processes is out, its standby takes over, and the outage ends after TAKEOVER_S.
     `tells_time`: the times in the log are those of the world, because no clock was set.
     """
 
@@ -79,7 +79,7 @@ def _until_taken_over(outage: Outage, partner: str, outages: Sequence[Outage], t
 
     The start of the world, which is an outage too, breaks nothing.
     """
-    begun_s, until_s = outage.begun_s, outage.begun_s + SUCCESSION_S
+    begun_s, until_s = outage.begun_s, outage.begun_s + TAKEOVER_S
     others = [other for other in outages if other.begun_s > _START_S and other.host in ("", partner)]
     if not partner or any(other.begun_s < until_s and begun_s < other.ended_s + tail_s for other in others):
         return outage

@@ -10,7 +10,7 @@ OWNER_BUGS: Sequence[PlantedBug] = (
         "a new owner of targeting answers before it has applied what the former one has confirmed",
         "backends",
         (
-            "services.runtime.ownership.tenure:take_turns",
+            "services.runtime.ownership.tenure:own_when_elected",
             "await applied.wait((partition, end - 1) for partition, end in ends.items() if end)",
             "pass",
         ),
@@ -21,7 +21,7 @@ OWNER_BUGS: Sequence[PlantedBug] = (
         "backends",
         (
             "services.runtime.ownership.tenure:Tenure.check",
-            "if self.turns and not self.turns.is_confirmed:",
+            "if self.election and not self.election.is_confirmed:",
             "if False:",
         ),
     ),
@@ -32,13 +32,13 @@ OWNER_BUGS: Sequence[PlantedBug] = (
         ("services.runtime.ownership.instances:Instance.is_present", "self.missed < ABSENT_AFTER", "True"),
     ),
     planted_bug(
-        "old-turn-taken",
+        "stale-election-won",
         "a former owner that lags behind the log takes over again, because it still sees itself as the owner",
         "backends",
         (
-            "services.runtime.ownership.membership:Membership.wait",
-            "instances.has_announced(0) and instances.is_own_turn()",
-            "instances.is_own_turn()",
+            "services.runtime.ownership.membership:Membership.wait_elected",
+            "instances.has_announced(0) and instances.is_elected()",
+            "instances.is_elected()",
         ),
     ),
     planted_bug(

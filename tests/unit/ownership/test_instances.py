@@ -64,19 +64,19 @@ def test_of_instances_that_ended_without_a_word_the_longest_silent_are_forgotten
 def test_a_standby_waits_while_the_owner_is_present() -> None:
     owner, own = alive("z", epoch=5), alive("a")
     enough, too_few = again("a", ABSENT_AFTER), again("a", ABSENT_AFTER - 1)
-    assert not seen_by("a", own, owner, *enough, owner, *too_few).is_own_turn()
-    assert seen_by("a", own, owner, *enough).is_own_turn()
-    assert seen_by("a", own, owner, left("z")).is_own_turn()
+    assert not seen_by("a", own, owner, *enough, owner, *too_few).is_elected()
+    assert seen_by("a", own, owner, *enough).is_elected()
+    assert seen_by("a", own, owner, left("z")).is_elected()
 
 
 def test_only_records_that_are_written_at_intervals_show_that_an_owner_has_ended() -> None:
     """A lease of the owner has ended before, because such records are an interval apart. Others are not."""
     owner, own, too_few = alive("z", epoch=5), alive("a"), again("a", ABSENT_AFTER - 1)
     repeated = [record for record in too_few for _ in range(3)]
-    assert not seen_by("a", own, owner, *repeated).is_own_turn()
+    assert not seen_by("a", own, owner, *repeated).is_elected()
     news = [alive("a", caught_up=False), alive("a"), alive("a", caught_up=False), alive("a")]
-    assert not seen_by("a", own, owner, *too_few, *news).is_own_turn()
-    assert seen_by("a", own, owner, *too_few, *news, alive("a")).is_own_turn()
+    assert not seen_by("a", own, owner, *too_few, *news).is_elected()
+    assert seen_by("a", own, owner, *too_few, *news, alive("a")).is_elected()
 
 
 def test_an_owner_answers_once_the_former_one_knows_of_it_or_has_ended() -> None:
@@ -96,26 +96,26 @@ def test_an_owner_is_superseded_also_by_one_that_has_ended_since() -> None:
         seen_by("a", own, successor, left("z"), alive("a", epoch=5)),
         seen_by("a", successor, own),
     ):
-        assert (superseded.is_superseded, superseded.is_own_turn(), superseded.is_sole_owner) == (True, False, False)
+        assert (superseded.is_superseded, superseded.is_elected(), superseded.is_sole_owner) == (True, False, False)
     stands_by = seen_by("a", own, successor, left("z"), alive("a"))
-    assert (stands_by.is_superseded, stands_by.is_own_turn()) == (False, True)
+    assert (stands_by.is_superseded, stands_by.is_elected()) == (False, True)
     assert not seen_by("a", own, alive("z", epoch=9, shard=1)).is_superseded
 
 
 def test_the_first_of_the_standbys_that_have_caught_up_takes_over() -> None:
     a, b = alive("a"), alive("b")
-    assert [seen_by(own, a, b).is_own_turn() for own in "abc"] == [True, False, False]
-    assert seen_by("b", alive("a", caught_up=False), b).is_own_turn()
-    assert not seen_by("b", alive("a"), alive("b", caught_up=False)).is_own_turn()
-    assert seen_by("b", b, a, *again("b", ABSENT_AFTER)).is_own_turn()
+    assert [seen_by(own, a, b).is_elected() for own in "abc"] == [True, False, False]
+    assert seen_by("b", alive("a", caught_up=False), b).is_elected()
+    assert not seen_by("b", alive("a"), alive("b", caught_up=False)).is_elected()
+    assert seen_by("b", b, a, *again("b", ABSENT_AFTER)).is_elected()
 
 
 def test_a_start_in_the_place_of_an_owner_does_not_wait_for_it() -> None:
     """Only one process runs in a place, so the former one has ended, whatever of it is still on its way."""
     killed, again = alive("z", epoch=5, place="disk 1"), alive("b", place="disk 1")
-    assert seen_by("b", killed, again).is_own_turn()
-    assert seen_by("b", killed, again, killed).is_own_turn()
-    assert not seen_by("b", killed, alive("b", place="disk 2")).is_own_turn()
+    assert seen_by("b", killed, again).is_elected()
+    assert seen_by("b", killed, again, killed).is_elected()
+    assert not seen_by("b", killed, alive("b", place="disk 2")).is_elected()
 
 
 class InstancesMachine(RuleBasedStateMachine):
@@ -139,8 +139,8 @@ class InstancesMachine(RuleBasedStateMachine):
         self.read[instance] = len(self.log)
 
     def take_turn(self, instance: str) -> None:
-        """Own the shard under a higher epoch, as a follower does whose turn it is."""
-        if self.views[instance].is_own_turn() and not self.epochs[instance]:
+        """Own the shard under a higher epoch, as a follower does that is elected."""
+        if self.views[instance].is_elected() and not self.epochs[instance]:
             self.last_epoch += 1
             self.epochs = dict.fromkeys(self.epochs, 0) | {instance: self.last_epoch}
             self.say(instance)

@@ -37,7 +37,7 @@ async def test_an_instance_says_that_it_leaves_also_when_it_has_other_news(log: 
     async with asyncio.timeout(BOUND_S):
         await ready.wait()
         membership.note_caught_up()
-        await membership.wait()
+        await membership.wait_elected()
         await membership.announce(7)
         assert await membership.wait_alone()
         while (await last_said(log)).alive.epoch != 7:
@@ -58,11 +58,11 @@ async def test_a_former_owner_waits_for_its_turn_until_it_has_read_that_it_stand
     async with asyncio.timeout(BOUND_S):
         await ready.wait()
         membership.note_caught_up()
-        await membership.wait()
+        await membership.wait_elected()
         await membership.announce(7)
         membership.end()
         membership.note_caught_up()
-        await membership.wait()
+        await membership.wait_elected()
     assert membership._directory.instances.owner("r", 0) is None
     running.cancel()
     await asyncio.wait([running], timeout=BOUND_S)

@@ -28,7 +28,7 @@ from services.runtime.process.settings import Settings, load
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Fact
 from services.runtime.projection.follower import Follower
-from services.runtime.projection.store import MemoryStore
+from services.runtime.projection.sqlite_store import SqliteStore
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from testkit.kafka.broker import KafkaBroker
@@ -148,9 +148,9 @@ async def test_a_follower_that_starts_while_the_broker_is_silent_waits_for_it(
     log = await KafkaLog.connect(empty_broker.bootstrap, TOPICS, PARTITIONS, timeout_s=4)
     facts = Partition(DEVICES.name, 0)
     await log.append([NewRecord(*facts, b"k", b"")])
-    applied = RecordingDecider()
+    applied, store = RecordingDecider(), SqliteStore(tmp_path / "state.sqlite", "")
     follower = Follower(
-        "recorder", log, applied, MemoryStore(), DeadLetters(tmp_path / "dead-letters", "recorder"), applies=[facts]
+        "recorder", log, applied, store, DeadLetters(tmp_path / "dead-letters", "recorder"), applies=[facts]
     )
     ready = asyncio.Event()
     empty_broker.pause()

@@ -28,7 +28,7 @@ async def test_a_change_that_no_owner_takes_is_answered_with_503_and_is_not_made
     browser = await console.logged_in("approver")
     path = f"/apps/{appkey}"
     await browser.get(path)
-    monkeypatch.setattr(owner_channel, "SUCCESSION_S", 0.0)
+    monkeypatch.setattr(owner_channel, "TAKEOVER_S", 0.0)
     async with console.owned_registry.standing_by():
         assert "Pause sending" in text_of(await browser.get(path))
         refused = await browser.post(f"{path}/pause", change="pause", reason="storm")

@@ -1,4 +1,4 @@
-"""A standby applies all that it has read when its turn comes, however close the two are."""
+"""A standby that is elected while it reads applies all that it has read."""
 
 import asyncio
 
@@ -57,16 +57,16 @@ async def test_records_that_waited_before_the_log_was_read_merged_are_not_applie
 
 
 @pytest.mark.parametrize("steps", range(6))
-async def test_what_is_read_as_the_turn_comes_is_applied(delivery: DeliveryHarness, steps: int) -> None:
+async def test_what_is_read_during_the_election_is_applied(delivery: DeliveryHarness, steps: int) -> None:
     await delivery.command(push := delivery.push(), wait_applied=False)
     standby = new_standby(delivery)
     await (await standby._open()).close()
     standby.records = await delivery.records(Partition(PUSH_COMMANDS.name, 0))
     standby.arrived, standby.steps = asyncio.Event(), steps
 
-    async def turn() -> None:
+    async def wait_elected() -> None:
         await asyncio.sleep(0)
         standby.arrived.set()
 
-    await standby.follow(turn())
+    await standby.follow(wait_elected())
     assert (push.msgid in standby._store.state.requested) == standby.was_read
