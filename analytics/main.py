@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from analytics.ingestion.batch_reader import IngestionLimits
-from analytics.projection import AnalyticsStore, DeferredIngestion, Patience, connect, open_ingestion
+from analytics.projection import AnalyticsStore, DeferredIngestion, StoreStartTimeouts, connect, open_ingestion
 from analytics.replay import fill, rebuild, verify
 from analytics.server import AnalyticsServicer
 from analytics.settings import ROLE_NAME, AnalyticsSettings
@@ -14,8 +14,8 @@ from services.domain.role import BuiltRole, ReplaySupport, RoleContext, RoleDefi
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
 
-_PATIENCE = Patience(after_failure_s=5.0, at_most_s=5.0)
-_PATIENCE_WITH_CHDB = Patience(after_failure_s=10.0, at_most_s=60.0)
+_PATIENCE = StoreStartTimeouts(after_failure_s=5.0, at_most_s=5.0)
+_PATIENCE_WITH_CHDB = StoreStartTimeouts(after_failure_s=10.0, at_most_s=60.0)
 _PREWARM_S = 300
 _FLUSH_S = 5.0
 """How long a batch gathers records while nobody asks: few inserts cost less, and leave fewer parts to merge."""

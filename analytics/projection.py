@@ -22,8 +22,8 @@ from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
 
 
-class Patience(NamedTuple):
-    """How many seconds a start waits for the store: once opening it has failed, and in any case."""
+class StoreStartTimeouts(NamedTuple):
+    """How many seconds a start waits for the store after a first failure to open it, and at most in any case."""
 
     after_failure_s: float
     at_most_s: float
@@ -45,7 +45,7 @@ class AnalyticsStore:
         zone: ZoneInfo,
         *,
         is_first: bool = True,
-        patience: Patience,
+        patience: StoreStartTimeouts,
     ) -> None:
         self.opened = asyncio.Event()
         self._clickhouse = clickhouse

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from services.runtime.fairness.activity import Activity
-from services.runtime.fairness.pace import Pace
 from services.runtime.fairness.semaphore import FairSemaphore
+from services.runtime.fairness.throttle import Throttle
 from services.runtime.process.clock import Clock
 
 OPERATORS = ""
@@ -22,8 +22,8 @@ class QueryTurns:
 
     def __init__(self, clock: Clock) -> None:
         self._activity = Activity(clock.now_ms)
-        pace = Pace(clock, self._activity, 1)
-        self._semaphore = FairSemaphore("queries", QUERIES, max_waiting=MAX_WAITING, pace=pace)
+        throttle = Throttle(clock, self._activity, 1)
+        self._semaphore = FairSemaphore("queries", QUERIES, max_waiting=MAX_WAITING, throttle=throttle)
 
     @asynccontextmanager
     async def turn(self, key: str) -> AsyncIterator[None]:

@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable
 
 from demo.content import BROADCASTS, FOR_PEOPLE, Text, news_texts, rounds_texts, shop_texts
-from demo.crowd import Advance
+from demo.device_users import Advance
 from demo.history import MINUTE_MS, register
 from demo.installation import Demo
 from demo.people import People
 from demo.population import HISTORY_DAYS, DemoDevice
-from demo.staff import happenings
+from demo.staff import planned_events
 
 HOURS = 5
 PUSHES_OF_PEOPLE = 18
@@ -19,16 +19,16 @@ EVENT_WEIGHT = 40
 
 _ONLINE_SHARE = 0.24
 _LEAVE_EVERY = 9
-Happening = Callable[[], Awaitable[object]]
+PlannedEvent = Callable[[], Awaitable[object]]
 
 
-async def live_through_afternoon(demo: Demo, people: People, begins_ms: int, pushes: int, advance: Advance) -> None:
+async def simulate_afternoon(demo: Demo, people: People, begins_ms: int, pushes: int, advance: Advance) -> None:
     """Let the afternoon pass, which begins now, with pushes of app servers and what people do meanwhile."""
     await register(demo, HISTORY_DAYS, advance)
-    await _come_back(demo, advance)
-    demo.crowd.use_app(0.6, "open")
-    demo.crowd.use_app(0.35, "login")
-    planned = [*happenings(demo, people), *_pushes_of_servers(demo, pushes)]
+    await _reconnect_some(demo, advance)
+    demo.users.use_app(0.6, "open")
+    demo.users.use_app(0.35, "login")
+    planned = [*planned_events(demo, people), *_pushes_of_servers(demo, pushes)]
     for number, (minute, happen) in enumerate(sorted(planned, key=lambda each: each[0])):
         await demo.move_to(begins_ms + round(minute * MINUTE_MS))
         await happen()
@@ -37,7 +37,7 @@ async def live_through_afternoon(demo: Demo, people: People, begins_ms: int, pus
         advance(EVENT_WEIGHT)
 
 
-def _pushes_of_servers(demo: Demo, count: int) -> list[tuple[float, Happening]]:
+def _pushes_of_servers(demo: Demo, count: int) -> list[tuple[float, PlannedEvent]]:
     """Return the pushes of the app servers with their minutes: multicasts, unicasts, and some by the old interfaces."""
     chance = demo.chance
     shop, news, rounds = shop_texts(chance), news_texts(chance), rounds_texts(chance)
@@ -110,22 +110,22 @@ def _choose(demo: Demo, app: str) -> DemoDevice:
     return demo.chance.choice(demo.registered(app))
 
 
-async def _come_back(demo: Demo, advance: Advance) -> None:
+async def _reconnect_some(demo: Demo, advance: Advance) -> None:
     """Connect a part of the known devices of each app."""
-    online = {id(device) for device in demo.crowd.online_devices()}
+    online = {id(device) for device in demo.users.online_devices()}
     for app in demo.android():
         away = [device for device in demo.registered(app) if id(device) not in online]
         wanted = max(1, round(len(demo.devices[app]) * _ONLINE_SHARE)) - (len(demo.registered(app)) - len(away))
         if wanted > 0:
             back = demo.chance.sample(away, min(wanted, len(away)))
-            await demo.crowd.connect(demo.installed.appkeys[app], back, advance)
+            await demo.users.connect(demo.installed.appkeys[app], back, advance)
 
 
 async def _some_leave_and_others_come(demo: Demo) -> None:
-    online = demo.crowd.online_devices()
-    await demo.crowd.disconnect(demo.chance.sample(online, len(online) // 40))
-    ids = {id(device) for device in demo.crowd.online_devices()}
+    online = demo.users.online_devices()
+    await demo.users.disconnect(demo.chance.sample(online, len(online) // 40))
+    ids = {id(device) for device in demo.users.online_devices()}
     for app, devices in demo.android().items():
         away = [device for device in demo.registered(app) if id(device) not in ids]
         some = demo.chance.sample(away, min(len(away), len(devices) // 150))
-        await demo.crowd.connect(demo.installed.appkeys[app], some, lambda _: None)
+        await demo.users.connect(demo.installed.appkeys[app], some, lambda _: None)

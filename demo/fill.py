@@ -13,10 +13,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from demo.afternoon import EVENT_WEIGHT, HOURS, PUSHES_OF_PEOPLE, live_through_afternoon
+from demo.afternoon import EVENT_WEIGHT, HOURS, PUSHES_OF_PEOPLE, simulate_afternoon
 from demo.app_servers import AppServers
-from demo.crowd import Crowd
-from demo.history import DAY_MS, live_through_history
+from demo.device_users import DeviceUsers
+from demo.history import DAY_MS, simulate_history
 from demo.installation import Demo
 from demo.moved_clock import ClockFile
 from demo.organisation import ADMINISTRATOR, TEAMS, Installed, device_counts, set_app_settings, set_up
@@ -82,12 +82,12 @@ async def fill(plan: DemoPlan, service: Service) -> AsyncIterator[None]:
         demo = _demo(plan, service, clock, installed)
         people = People(service.console_url, installed)
         step(f"{HISTORY_DAYS} days before")
-        await live_through_history(demo, now_ms - HOURS * _HOUR_MS, advance)
+        await simulate_history(demo, now_ms - HOURS * _HOUR_MS, advance)
         step("The afternoon")
         await demo.move_to(now_ms - HOURS * _HOUR_MS)
         await people.log_in(admin)
         pushes = max(0, plan.pushes - _PUSHES_OF_HISTORY - PUSHES_OF_PEOPLE)
-        await live_through_afternoon(demo, people, now_ms - HOURS * _HOUR_MS, pushes, advance)
+        await simulate_afternoon(demo, people, now_ms - HOURS * _HOUR_MS, pushes, advance)
         await demo.move_to(time.time_ns() // 1_000_000 + 1)
         bar.update(task, completed=bar.tasks[0].total)
     await people.close()
@@ -97,7 +97,7 @@ async def fill(plan: DemoPlan, service: Service) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await demo.crowd.close()
+        await demo.users.close()
 
 
 @asynccontextmanager
@@ -105,21 +105,21 @@ async def _served_again(plan: DemoPlan, service: Service) -> AsyncIterator[None]
     """Start the service on what is there; the devices that were online at the end connect again."""
     clock = ClockFile.create(service.clock_file, 0)
     service.start()
-    crowd = Crowd(service.gateway_url, service.v2_url, clock.now_ms, random.Random(plan.seed))
+    users = DeviceUsers(service.gateway_url, service.v2_url, clock.now_ms, random.Random(plan.seed))
     by_app: dict[str, list[DemoDevice]] = {}
     for appkey, token, key in json.loads((plan.directory / _IDENTITIES).read_text()):
         by_app.setdefault(appkey, []).append(known_device(appkey, token, key))
     try:
         for appkey, devices in by_app.items():
-            await crowd.connect(appkey, devices, lambda _: None)
+            await users.connect(appkey, devices, lambda _: None)
         yield
     finally:
-        await crowd.close()
+        await users.close()
 
 
 def _remember(plan: DemoPlan, demo: Demo) -> None:
     """Write down who is online, in a file of mode 600, since it has the keys of devices."""
-    saved = [(demo.installed.appkeys[known.app], known.storage.saved) for known in demo.crowd.online_devices()]
+    saved = [(demo.installed.appkeys[known.app], known.storage.saved) for known in demo.users.online_devices()]
     path = plan.directory / _IDENTITIES
     path.touch(mode=0o600)
     path.write_text(json.dumps([(appkey, each.token, each.key) for appkey, each in saved]))
@@ -145,8 +145,8 @@ def _demo(plan: DemoPlan, service: Service, clock: ClockFile, installed: Install
     apps = [app for team in TEAMS for app in team.apps]
     devices = {app.key: populate(app.key, counts[app.key], app.interests, chance, is_ios=app.is_ios) for app in apps}
     servers = AppServers(service.v2_url, service.android_url, service.ios_url, installed)
-    crowd = Crowd(service.gateway_url, service.v2_url, clock.now_ms, random.Random(plan.seed + 1))
-    return Demo(service, clock, installed, servers, crowd, devices, chance)
+    users = DeviceUsers(service.gateway_url, service.v2_url, clock.now_ms, random.Random(plan.seed + 1))
+    return Demo(service, clock, installed, servers, users, devices, chance)
 
 
 def _is_filled(plan: DemoPlan) -> bool:

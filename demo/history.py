@@ -3,7 +3,7 @@
 import asyncio
 
 from demo.content import BROADCASTS, news_texts, shop_texts
-from demo.crowd import Advance
+from demo.device_users import Advance
 from demo.installation import Demo
 from demo.population import HISTORY_DAYS, DemoDevice
 
@@ -16,26 +16,26 @@ _STAY = 40
 """Devices of an app that are connected at night."""
 
 
-async def live_through_history(demo: Demo, ends_ms: int, advance: Advance) -> None:
+async def simulate_history(demo: Demo, ends_ms: int, advance: Advance) -> None:
     """Let the days pass until `ends_ms`, the beginning of the afternoon."""
     shop, news = shop_texts(demo.chance), news_texts(demo.chance)
     for day in range(HISTORY_DAYS):
         begins_ms = ends_ms - (HISTORY_DAYS - day) * DAY_MS
         await demo.move_to(begins_ms)
         await register(demo, day, advance)
-        demo.crowd.use_app(0.55, "open")
-        demo.crowd.use_app(0.3, "login")
+        demo.users.use_app(0.55, "open")
+        demo.users.use_app(0.3, "login")
         text = next(shop)
         await demo.servers.push(text, ["shop", "shop_ios"], {"userScope": 6, "stag": [[text.stag]]})
         await demo.move_to(begins_ms + 40 * MINUTE_MS)
         broadcast = BROADCASTS["news"][day % 2]
         await demo.servers.push(broadcast, ["news", "news_ios"], {"userScope": 0})
         await demo.move_to(begins_ms + 95 * MINUTE_MS)
-        await _go_home(demo, 3)
+        await _disconnect_most(demo, 3)
         text = next(news)
         await demo.servers.push(text, ["news"], {"userScope": 6, "stag": [[text.stag]]}, period=7200)
         await demo.move_to(begins_ms + 220 * MINUTE_MS)
-        await _go_home(demo, 1)
+        await _disconnect_most(demo, 1)
         await demo.move_to(begins_ms + 400 * MINUTE_MS)
 
 
@@ -45,24 +45,24 @@ async def register(demo: Demo, day: int, advance: Advance) -> None:
         new = [device for device in devices if device.joined_day == day]
         appkey = demo.installed.appkeys[app]
         if devices[0].ios_token:
-            await demo.crowd.register_ios(appkey, new, advance)
+            await demo.users.register_ios(appkey, new, advance)
         else:
             known = [device for device in demo.registered(app) if demo.chance.random() < _AGAIN_SHARE]
             await asyncio.gather(
-                demo.crowd.connect(appkey, new, advance),
-                demo.crowd.connect(appkey, _offline(demo, known), lambda _: None),
+                demo.users.connect(appkey, new, advance),
+                demo.users.connect(appkey, _offline(demo, known), lambda _: None),
             )
         await demo.servers.add_stags(app, new)
 
 
 def _offline(demo: Demo, devices: list[DemoDevice]) -> list[DemoDevice]:
-    online = {id(device) for device in demo.crowd.online_devices()}
+    online = {id(device) for device in demo.users.online_devices()}
     return [device for device in devices if id(device) not in online]
 
 
-async def _go_home(demo: Demo, times: int) -> None:
+async def _disconnect_most(demo: Demo, times: int) -> None:
     """Disconnect devices, but for some of each app."""
-    online = demo.crowd.online_devices()
+    online = demo.users.online_devices()
     for app in demo.android():
         of_app = [device for device in online if device.app == app]
-        await demo.crowd.disconnect(of_app[_STAY * times :])
+        await demo.users.disconnect(of_app[_STAY * times :])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from demo.app_servers import AppServers
-from demo.crowd import Crowd
+from demo.device_users import DeviceUsers
 from demo.moved_clock import ClockFile
 from demo.organisation import Installed
 from demo.population import DemoDevice
@@ -24,7 +24,7 @@ class Demo:
     clock: ClockFile
     installed: Installed
     servers: AppServers
-    crowd: Crowd
+    users: DeviceUsers
     devices: dict[str, list[DemoDevice]]
     chance: random.Random
 
@@ -32,7 +32,7 @@ class Demo:
         """Let it be this moment, and give the service the time to notice."""
         self.clock.move_to(moment_ms)
         await asyncio.sleep(_NOTICED_S)
-        self.crowd.react()
+        self.users.react()
 
     def android(self) -> dict[str, list[DemoDevice]]:
         return {app: devices for app, devices in self.devices.items() if not devices[0].ios_token}

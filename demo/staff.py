@@ -1,4 +1,4 @@
-"""What happens once on the afternoon: drafts and their approval, timed pushes, a pause, a lost device, questions."""
+"""Single events of the afternoon: drafts and their approval, timed pushes, a pause, a lost device, look-ups."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ from demo.installation import Demo
 from demo.organisation import NEWS, OPERATIONS, SHOP
 from demo.people import People
 
-Happening = Callable[[], Awaitable[object]]
+PlannedEvent = Callable[[], Awaitable[object]]
 FAMOUS = "alice"
 """The alias of a device that is asked about."""
 
@@ -21,9 +21,9 @@ _SURVEY = Text("", "How was your order?", "Two questions, one minute. Your answe
 _MIDNIGHT = Text("", "Midnight sale for everybody", "A push at night to all devices.")
 
 
-def happenings(demo: Demo, people: People) -> list[tuple[float, Happening]]:
-    """Return what people do, with the minute of the afternoon at which they do it."""
-    acts = _Acts(demo, people)
+def planned_events(demo: Demo, people: People) -> list[tuple[float, PlannedEvent]]:
+    """Return what the staff does at the console, each with its minute of the afternoon."""
+    acts = _StaffActions(demo, people)
     return [
         (3, acts.approved_broadcast),
         (21, acts.trial),
@@ -46,7 +46,9 @@ def happenings(demo: Demo, people: People) -> list[tuple[float, Happening]]:
     ]
 
 
-class _Acts:
+class _StaffActions:
+    """What the staff does; each method is one event."""
+
     def __init__(self, demo: Demo, people: People) -> None:
         self._demo, self._people = demo, people
         self._servers = demo.servers
@@ -78,7 +80,7 @@ class _Acts:
     async def lost_device(self) -> None:
         """Send more messages to a device that is offline than are kept for it."""
         lost = next(device for device in self._demo.devices["shop"] if device.alias == LOST)
-        await self._demo.crowd.disconnect([lost])
+        await self._demo.users.disconnect([lost])
         text = Text("", "价格提醒", "您关注的商品降价了。")
         send_to = {"userScope": 5, "token": {"android": lost.storage.saved.token}}
         await asyncio.gather(*(self._servers.push(text, ["shop"], send_to) for _ in range(_KEPT + 6)))

@@ -24,7 +24,7 @@ from edge.settings import KEYS, ROLE_NAME, EdgeSettings
 from edge.workers import WorkersConsole, WorkerSockets
 from services.domain.master_key import load_keys
 from services.domain.role_context import connected_peers, role_context
-from services.runtime.child.of_parent import die_with_parent
+from services.runtime.child.lifecycle import die_with_parent
 from services.runtime.errors import CarillonError
 from services.runtime.http.connections import HttpConnections
 from services.runtime.http.limits import CONSOLE_LIMITS, api_limits

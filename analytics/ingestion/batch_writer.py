@@ -22,7 +22,7 @@ from analytics.ingestion.connections.history import load as load_connections
 from analytics.ingestion.connections.spans import LatestConnections
 from analytics.ingestion.known_devices import KnownDevices
 from analytics.ingestion.outcomes import ACKS_TABLE, OutcomeBatch
-from analytics.ingestion.translation import Knowledge, RecordTranslator
+from analytics.ingestion.translation import RecordTranslator, TranslationContext
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.offsets import Batch, Offsets, Range, insert_token
 from services.domain.topics import SESSIONS, decode
@@ -72,7 +72,7 @@ class BatchWriter:
         self._stores_commands = stores_commands
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="analytics")
         self._identity = ""
-        self._knowledge: Knowledge
+        self._context: TranslationContext
         self._translator: RecordTranslator
         self._offsets: Offsets
 
@@ -88,16 +88,16 @@ class BatchWriter:
         self._identity = await self._registered_identity()
         offsets = await self.next_offsets()
         epochs = await self.epochs()
-        self._knowledge = knowledge = Knowledge(
+        self._context = context = TranslationContext(
             DeviceAttributes(), BroadcastIds(), KnownDevices(), LatestConnections(), epochs
         )
-        await load_attributes(knowledge.attributes, self._clickhouse)
-        await knowledge.devices.load(self._clickhouse)
-        await knowledge.broadcasts.load(self._clickhouse)
-        self.newest_ms = knowledge.broadcasts.newest_ms
+        await load_attributes(context.attributes, self._clickhouse)
+        await context.devices.load(self._clickhouse)
+        await context.broadcasts.load(self._clickhouse)
+        self.newest_ms = context.broadcasts.newest_ms
         of_sessions = {p.number: end for p, end in offsets.items() if p.topic == SESSIONS.name}
-        await load_connections(knowledge.connections, knowledge.attributes, self._clickhouse, of_sessions)
-        self._translator = RecordTranslator(knowledge, self._identity, stores_commands=self._stores_commands)
+        await load_connections(context.connections, context.attributes, self._clickhouse, of_sessions)
+        self._translator = RecordTranslator(context, self._identity, stores_commands=self._stores_commands)
         return offsets
 
     async def next_offsets(self) -> dict[Partition, int]:
@@ -169,8 +169,8 @@ class BatchWriter:
 
     def _translated(self, records: Sequence[Record]) -> TranslatedBatch:
         tables = self._translator.tables(records, self._dead_letters.add)
-        knowledge = self._knowledge
-        return TranslatedBatch(records, tables, knowledge.epochs.highest(), knowledge.broadcasts.newest_ms)
+        context = self._context
+        return TranslatedBatch(records, tables, context.epochs.highest(), context.broadcasts.newest_ms)
 
     async def _end(self, batch: Batch, translated: TranslatedBatch) -> None:
         await self._on_thread(self._offsets.end, batch, translated.epochs)

@@ -73,8 +73,8 @@ SOURCES = (DEVICES, SESSIONS, PUSHES, DELIVERIES, *ACTIONS)
 _FIRST = (DEVICES.name, PUSH_COMMANDS.name)
 
 
-class Knowledge(NamedTuple):
-    """What earlier records said, and later records are stored with; kept in memory from batch to batch."""
+class TranslationContext(NamedTuple):
+    """What was learned from earlier records, and later records are stored with; in memory, across batches."""
 
     attributes: DeviceAttributes
     broadcasts: BroadcastIds
@@ -84,11 +84,11 @@ class Knowledge(NamedTuple):
 
 
 class RecordTranslator:
-    """Translates one batch after another, and updates the knowledge with each."""
+    """Translates one batch after another, and updates the context with each."""
 
-    def __init__(self, knowledge: Knowledge, ingester: str, *, stores_commands: bool = True) -> None:
+    def __init__(self, context: TranslationContext, ingester: str, *, stores_commands: bool = True) -> None:
         """`ingester` is stored with sums; only one instance of a store `stores_commands`, that is push commands."""
-        self._attributes, self._broadcasts, self._devices, self._connections, self._epochs = knowledge
+        self._attributes, self._broadcasts, self._devices, self._connections, self._epochs = context
         self._ingester = ingester
         self._stores_commands = stores_commands
 

@@ -22,7 +22,7 @@ from services.domain.role import BuiltRole
 from services.domain.role_addresses import DEFAULT_ADDRESSES
 from services.domain.role_context import open_log, role_context
 from services.domain.topics import ACCOUNTS, TOPICS
-from services.runtime.child.log_of_parent import LogOfParent, LogWatch
+from services.runtime.child.parent_log import LogWatch, ParentLog
 from services.runtime.errors import CarillonError
 from services.runtime.http.connections import HttpConnections
 from services.runtime.http.limits import pages_limits
@@ -36,8 +36,8 @@ from services.runtime.projection.health import Health
 from services.runtime.rpc.channel import Channel, connect
 from services.runtime.rpc.peers import Peers
 from services.runtime.sockets.open_files import hard_file_limit
-from services.runtime.status.board import Board
-from services.runtime.status.board_of_parent import BoardOfParent
+from services.runtime.status.parent_status_follower import ParentStatusFollower
+from services.runtime.status.status_board import StatusBoard
 
 COMMAND = "up-console"
 PARENT = "up"
@@ -71,14 +71,14 @@ async def _role(settings: ConsoleSettings) -> AsyncIterator[tuple[BuiltRole, Pro
     try:
         log = await _log(settings, parent)
         async with role_context(settings, peers, definition.keys, health, clock, log=log) as context:
-            board = Board(clock)
+            board = StatusBoard(clock)
             built = definition.build(settings, replace(context, board=board))
             assert built.pages is not None
             pages = _Pages(built.pages, ParentServiceStub(parent))
             connections = HttpConnections(ROLE_NAME, pages_limits(hard_file_limit()), clock)
             listener = HandedListener("the console", pages.application, connections_place(settings), connections)
             watch = [] if settings.kafka_bootstrap else [LogWatch(log, _FOLLOWED, parent, clock)]
-            services: list[Service] = [*watch, BoardOfParent(board, parent, clock), *built.services, listener]
+            services: list[Service] = [*watch, ParentStatusFollower(board, parent, clock), *built.services, listener]
             yield replace(built, services=services), health.records_read
     finally:
         await parent.close()
@@ -87,7 +87,7 @@ async def _role(settings: ConsoleSettings) -> AsyncIterator[tuple[BuiltRole, Pro
 async def _log(settings: Settings, parent: Channel) -> Log:
     if settings.kafka_bootstrap:
         return await open_log(settings)
-    return LogOfParent(await open_log(settings, read_only=True, poll_s=_POLL_S), parent)
+    return ParentLog(await open_log(settings, read_only=True, poll_s=_POLL_S), parent)
 
 
 class _Pages:

@@ -14,7 +14,7 @@ from carillon.environment import environment
 from carillon.startup import logged_errors, restrict_permissions, shorten_thread_turns
 from protos.runtime.v1.process_pb2_grpc import add_ProcessServiceServicer_to_server
 from services.domain.role import BuiltRole
-from services.runtime.child.of_parent import (
+from services.runtime.child.lifecycle import (
     ProcessServicer,
     end_with_parent,
     lower_priority,

@@ -6,7 +6,7 @@ from typing import Any
 
 import falcon.asgi
 
-from edge.console.access_control.bearer import Bearers
+from edge.console.access_control.bearer import BearerAuthenticator
 from edge.console.access_control.middleware import AccessControl
 from edge.console.access_control.sessions import Sessions
 from edge.console.access_control.turns import PageTurns, ending_turns
@@ -83,7 +83,7 @@ def console_app(
         accesses(),
         sessions,
         accounts,
-        Bearers(accounts, context.peers, context.clock, settings.console_calls_per_s),
+        BearerAuthenticator(accounts, context.peers, context.clock, settings.console_calls_per_s),
         languages,
         Origins(ROLE_NAME, settings.client_addresses()),
         settings.zone(),

@@ -28,8 +28,8 @@ from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from protos.push.v1.push_pb2 import SendPush
 from services.runtime.errors import BusyError, NotFoundError, TooManyRequestsError, TryLaterError
 from services.runtime.fairness.activity import Activity
-from services.runtime.fairness.pace import CommonPace, Pace
 from services.runtime.fairness.semaphore import FairSemaphore, Slot
+from services.runtime.fairness.throttle import SharedThrottle, Throttle
 from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.rpc.peers import Peers
@@ -63,25 +63,25 @@ class RequestTurns:
         self._activity = activity = Activity(clock.now_ms)
         self._deliveries = [DeliveryServiceStub(channel) for channel in peers.all("delivery")]
         self._bodies = FairSemaphore(
-            "large requests", 1, max_waiting=_MAX_WAITING_BODIES, pace=CommonPace(clock, activity, 1, rest=1)
+            "large requests", 1, max_waiting=_MAX_WAITING_BODIES, throttle=SharedThrottle(clock, activity, 1, rest=1)
         )
         self._requests = FairSemaphore(
             "requests",
             _ALONE,
             max_waiting=_MAX_WAITING_REQUESTS,
-            pace=Pace(clock, activity, REQUESTS_BESIDE_OTHERS),
+            throttle=Throttle(clock, activity, REQUESTS_BESIDE_OTHERS),
         )
         self._wide_pushes = FairSemaphore(
             "broadcasts and multicasts",
             _ALONE,
             max_waiting=MAX_WAITING_PUSHES,
-            pace=Pace(clock, activity, 1, rest=_REST),
+            throttle=Throttle(clock, activity, 1, rest=_REST),
         )
         self._queries = FairSemaphore(
             "queries",
             _ALONE,
             max_waiting=MAX_WAITING_PUSHES,
-            pace=Pace(clock, activity, 1, rest=1),
+            throttle=Throttle(clock, activity, 1, rest=1),
         )
         self._starting: set[asyncio.Task[None]] = set()
 

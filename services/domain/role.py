@@ -20,8 +20,8 @@ from services.runtime.projection.health import Followed
 from services.runtime.projection.replay import ReplayComparison, State
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
-from services.runtime.status.board import Board
 from services.runtime.status.own_status import ReportedRole
+from services.runtime.status.status_board import StatusBoard
 
 S = TypeVar("S", bound=Settings)
 Ends = Mapping[Partition, int]
@@ -44,7 +44,7 @@ class RoleContext:
     apps: AppDirectory
     membership: Membership | None = None
     archived: ArchivedLog | None = None
-    board: Board | None = None
+    board: StatusBoard | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from carillon.commands.certs.files import Terms, Wanted, operator, update
+from carillon.commands.certs.files import CertificateTerms, WantedCertificate, operator, update
 from services.domain.master_key import create_master
 from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from services.runtime.rpc.caller import OPERATOR
@@ -95,9 +95,9 @@ class Installation:
                 self.env[f"CARILLON_{role.upper()}_ADDR"] = ",".join(f"127.0.0.1:{next(ports)}" for _ in range(shards))
             self.env["CARILLON_ACCOUNTS_ADDR"] = f"127.0.0.1:{next(ports)}"
             single = (*FRONTENDS, *(CONSOLE if console else ()))
-            roles = [Wanted(role, role, role, frozenset(["127.0.0.1"])) for role in (*BACKENDS, *single)]
+            roles = [WantedCertificate(role, role, role, frozenset(["127.0.0.1"])) for role in (*BACKENDS, *single)]
             now = datetime.datetime.now(datetime.UTC)
-            update(self._certificates, [*roles, operator(OPERATOR)], now, Terms(days=365, renew_days=30))
+            update(self._certificates, [*roles, operator(OPERATOR)], now, CertificateTerms(days=365, renew_days=30))
             self.env |= self._tls(f"{OPERATOR}-{OPERATOR}")
             slim = without_embedded(self._certificates / "slim")
             self._instances = self._served(shards, single, ports, slim)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from carillon.commands.certs.files import Outcome, Terms, Wanted, operator, update
+from carillon.commands.certs.files import CertificateOutcome, CertificateTerms, WantedCertificate, operator, update
 from carillon.environment import environment
 from carillon.roles import ROLES
 from carillon.startup import plain_errors, restrict_permissions
@@ -57,12 +57,12 @@ def certs(
             raise click.UsageError(f"--operator is {name!r}; use at most 48 letters, digits and . _ @ -")
     with plain_errors():
         wanted = [*_of_roles(hosts), *map(operator, operators)]
-        outcomes = update(folder, wanted, datetime.datetime.now(datetime.UTC), Terms(days, renew_days))
+        outcomes = update(folder, wanted, datetime.datetime.now(datetime.UTC), CertificateTerms(days, renew_days))
     for outcome in outcomes:
         click.echo(_json(outcome) if as_json else _text(outcome))
 
 
-def _of_roles(given: Sequence[str]) -> list[Wanted]:
+def _of_roles(given: Sequence[str]) -> list[WantedCertificate]:
     """Return the wanted certificates of all roles, with the hosts of their addresses and those of the options."""
     env = environment()
     hosts: dict[str, set[str]] = {role: set() for role in ROLES}
@@ -74,10 +74,10 @@ def _of_roles(given: Sequence[str]) -> list[Wanted]:
         if role not in hosts or not _HOST.fullmatch(host):
             raise click.UsageError(f"--host is {option!r}; use ROLE=HOST with one of the roles {', '.join(ROLES)}")
         hosts[role].add(host)
-    return [Wanted(role, role, role, frozenset(names)) for role, names in hosts.items()]
+    return [WantedCertificate(role, role, role, frozenset(names)) for role, names in hosts.items()]
 
 
-def _json(outcome: Outcome) -> str:
+def _json(outcome: CertificateOutcome) -> str:
     return json.dumps(
         {
             "name": outcome.name,
@@ -89,6 +89,6 @@ def _json(outcome: Outcome) -> str:
     )
 
 
-def _text(outcome: Outcome) -> str:
+def _text(outcome: CertificateOutcome) -> str:
     hosts = f" for {', '.join(outcome.hosts)}" if outcome.hosts else ""
     return f"{outcome.name}: {outcome.action}, until {outcome.expires:%Y-%m-%d}, {outcome.file}{hosts}"

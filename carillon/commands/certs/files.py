@@ -29,8 +29,8 @@ _CLOCKS_APART = datetime.timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A certificate that should be there: the folder's name, its subject and role, and the hosts of its process."""
+class WantedCertificate:
+    """A certificate that the folder should have: its name there, its subject and role, and its hosts."""
 
     name: str
     who: str
@@ -39,8 +39,8 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
-    """For how long certificates are issued, and how long before their end they are renewed, in days."""
+class CertificateTerms:
+    """The validity of new certificates, and how long before their end they are renewed, in days."""
 
     days: int
     renew_days: int
@@ -51,7 +51,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CertificateOutcome:
     """A certificate after the update, and what was done about it."""
 
     name: str
@@ -61,12 +61,14 @@ class Outcome:
     hosts: Sequence[str]
 
 
-def operator(name: str) -> Wanted:
+def operator(name: str) -> WantedCertificate:
     """Return the certificate of an operator with this name, which audits show."""
-    return Wanted(f"{OPERATOR}-{name}", name, OPERATOR)
+    return WantedCertificate(f"{OPERATOR}-{name}", name, OPERATOR)
 
 
-def update(folder: Path, wanted: Sequence[Wanted], now: datetime.datetime, terms: Terms) -> list[Outcome]:
+def update(
+    folder: Path, wanted: Sequence[WantedCertificate], now: datetime.datetime, terms: CertificateTerms
+) -> list[CertificateOutcome]:
     """Issue what is missing, and renew what expires soon or lacks a host. CarillonError: a file is no good, says why.
 
     Private keys stay. A kill leaves files that fit together, and the next update goes on from there.
@@ -83,7 +85,7 @@ def update(folder: Path, wanted: Sequence[Wanted], now: datetime.datetime, terms
         return [outcome, *(_certificate(folder / each.name, each, authority, now, terms) for each in every.values())]
 
 
-def _authority(folder: Path, now: datetime.datetime, terms: Terms) -> tuple[Authority, Outcome]:
+def _authority(folder: Path, now: datetime.datetime, terms: CertificateTerms) -> tuple[Authority, CertificateOutcome]:
     file, key_file = folder / _AUTHORITY_CERTIFICATE, folder / _AUTHORITY_KEY
     key, certificate = _pair(key_file, file)
     action: Action = "kept"
@@ -93,10 +95,12 @@ def _authority(folder: Path, now: datetime.datetime, terms: Terms) -> tuple[Auth
         name = f"Carillon authority {_fingerprint(key)}"
         certificate = Authority.create(name, key, terms.validity(now, AUTHORITY_DAYS)).certificate
         _replace(file, certificate.public_bytes(Encoding.PEM))
-    return Authority(certificate, key), Outcome(AUTHORITY, action, file, certificate.not_valid_after_utc, [])
+    return Authority(certificate, key), CertificateOutcome(AUTHORITY, action, file, certificate.not_valid_after_utc, [])
 
 
-def _certificate(folder: Path, wanted: Wanted, authority: Authority, now: datetime.datetime, terms: Terms) -> Outcome:
+def _certificate(
+    folder: Path, wanted: WantedCertificate, authority: Authority, now: datetime.datetime, terms: CertificateTerms
+) -> CertificateOutcome:
     folder.mkdir(mode=0o700, exist_ok=True)
     file, key_file = folder / _CERTIFICATE, folder / _KEY
     key, certificate = _pair(key_file, file)
@@ -110,10 +114,10 @@ def _certificate(folder: Path, wanted: Wanted, authority: Authority, now: dateti
         validity = terms.validity(now, terms.days)
         certificate = authority.issue(wanted.who, [wanted.role], sorted(hosts), key.public_key(), validity)
         _replace(file, certificate.public_bytes(Encoding.PEM))
-    return Outcome(wanted.name, action, file, certificate.not_valid_after_utc, hosts_of(certificate))
+    return CertificateOutcome(wanted.name, action, file, certificate.not_valid_after_utc, hosts_of(certificate))
 
 
-def _expires_soon(certificate: Certificate, now: datetime.datetime, terms: Terms) -> bool:
+def _expires_soon(certificate: Certificate, now: datetime.datetime, terms: CertificateTerms) -> bool:
     return certificate.not_valid_after_utc - now < datetime.timedelta(days=terms.renew_days)
 
 

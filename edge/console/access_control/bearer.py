@@ -33,7 +33,7 @@ def is_call(path: str) -> bool:
     return path == API_PREFIX or path.startswith(f"{API_PREFIX}/")
 
 
-class Bearers:
+class BearerAuthenticator:
     """Authenticates calls. A token may make `calls_per_s`; an address has 20 wrong tokens at once, then one in 5 s."""
 
     def __init__(self, accounts: AccountDirectory, peers: Peers, clock: Clock, calls_per_s: int) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from falcon.asgi import Request, Response
 
 from edge.console.access_control.access import Access, Scope
-from edge.console.access_control.bearer import Bearers, is_call
+from edge.console.access_control.bearer import BearerAuthenticator, is_call
 from edge.console.access_control.csrf import is_token
 from edge.console.access_control.headers import security_headers
 from edge.console.access_control.requester import Requester
@@ -51,7 +51,7 @@ class AccessControl:
         accesses: Accesses,
         sessions: Sessions,
         accounts: AccountDirectory,
-        bearers: Bearers,
+        bearers: BearerAuthenticator,
         languages: Languages,
         origins: Origins,
         zone: ZoneInfo,

@@ -13,7 +13,7 @@ from services.domain.accounts.permissions import Action
 from services.runtime.errors import ConflictError, PermissionDeniedError
 
 
-class Outcome(NamedTuple):
+class SendOutcome(NamedTuple):
     """What became of a push to this many devices. `sent` None: it needs an approval, and is the draft."""
 
     devices: int
@@ -56,7 +56,7 @@ async def send_push(
     key: str,
     at_most: int | None = None,
     replaced: DraftVersion | None = None,
-) -> Outcome:
+) -> SendOutcome:
     """Send a push once for the key, or make its task or draft; with `replaced`, change this draft, which stays one.
 
     Errors as for `send` and `submit` of the ComposedPushes.
@@ -65,11 +65,11 @@ async def send_push(
     """
     devices = sum(audience.devices for audience in await backend.audiences.of(composed, samples=0))
     if (before := await backend.composed_pushes.sent_before(composed, key, requester.origin)) is not None:
-        return Outcome(devices, before, Draft())
+        return SendOutcome(devices, before, Draft())
     if at_most is not None and devices > at_most:
         raise ConflictError(f"the push would go to {devices} devices, more than at_most allows; nothing was sent")
     if replaced or is_approval_needed(backend, composed, devices):
         team_id = backend.accounts.team_of(app.appkey)
         stored = await backend.composed_pushes.submit(composed, key, requester.origin, team_id, devices, replaced)
-        return Outcome(devices, None, stored.draft)
-    return Outcome(devices, await backend.composed_pushes.send(composed, key, requester.origin), Draft())
+        return SendOutcome(devices, None, stored.draft)
+    return SendOutcome(devices, await backend.composed_pushes.send(composed, key, requester.origin), Draft())

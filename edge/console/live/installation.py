@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from protos.runtime.v1.processes_pb2 import ProcessStage, ProcessStatus, RoleStatus
 from services.domain.permissions import EVERY_ROLE
 from services.runtime.process.clock import Clock
-from services.runtime.status.board import SILENT_MS, Board, Process
+from services.runtime.status.status_board import SILENT_MS, Process, StatusBoard
 
 LATE_MS = 30_000
 """A role whose oldest waiting record is this old is behind."""
@@ -90,7 +90,7 @@ class Installation(NamedTuple):
 class Observer:
     """Reads the board."""
 
-    def __init__(self, board: Board, clock: Clock) -> None:
+    def __init__(self, board: StatusBoard, clock: Clock) -> None:
         self._board = board
         self._clock = clock
         self._since_ms = clock.now_ms()

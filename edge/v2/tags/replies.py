@@ -10,7 +10,7 @@ from edge.core.parsing.fields import Success, Text, described
 from edge.core.signature import AppRef
 from edge.v2.apps import NamedApps
 from edge.v2.replies import TOKEN_NOT_FOUND
-from edge.v2.tags.string_tags import MAX_DEVICE_STAGS, AppTokens, Outcome, StagsByToken
+from edge.v2.tags.string_tags import MAX_DEVICE_STAGS, AppTokens, StagsByToken, TagOutcome
 
 _Token = Annotated[str, described("The device.")]
 
@@ -61,7 +61,7 @@ def by_app(part: type[Reply]) -> Any:
 
 
 def change_reply(
-    apps: NamedApps, changes: Sequence[tuple[AppRef, StagsByToken]], outcomes: Sequence[Sequence[Outcome]], done: str
+    apps: NamedApps, changes: Sequence[tuple[AppRef, StagsByToken]], outcomes: Sequence[Sequence[TagOutcome]], done: str
 ) -> Reply | Content:
     """Answer a change with the outcome for each device; `done` is the text of a success."""
     parts = [
@@ -86,13 +86,13 @@ def query_reply(
     return _reply(apps, parts, "ok")
 
 
-def _changed(token: str, outcome: Outcome, done: str) -> TokenOutcome:
+def _changed(token: str, outcome: TagOutcome, done: str) -> TokenOutcome:
     match outcome:
-        case Outcome.DONE:
+        case TagOutcome.DONE:
             return TokenOutcome(token=token, result=0, desc=done)
-        case Outcome.UNKNOWN:
+        case TagOutcome.UNKNOWN:
             return TokenOutcome(token=token, result=401, desc=TOKEN_NOT_FOUND)
-        case Outcome.FULL:
+        case TagOutcome.FULL:
             desc = f"input error: a device has at most {MAX_DEVICE_STAGS} stags"
             return TokenOutcome(token=token, result=400, desc=desc)
 

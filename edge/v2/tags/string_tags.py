@@ -24,7 +24,7 @@ _AT_ONCE = 100
 StagsByToken = Mapping[str, Sequence[str]]
 
 
-class Outcome(Enum):
+class TagOutcome(Enum):
     DONE = 0
     UNKNOWN = 1
     FULL = 2
@@ -50,26 +50,26 @@ class StringTags:
         found = await asyncio.gather(*(self._devices(app.appkey, tokens) for app, tokens in queries))
         return [{token: list(device.stags) for token, device in devices.items()} for devices in found]
 
-    async def add(self, changes: Sequence[tuple[AppRef, StagsByToken]], origin: Origin) -> list[list[Outcome]]:
+    async def add(self, changes: Sequence[tuple[AppRef, StagsByToken]], origin: Origin) -> list[list[TagOutcome]]:
         """Add tags to devices and return an outcome per token for each app, once targeting has applied the change."""
         return await self._change(changes, origin, adding=True)
 
-    async def remove(self, changes: Sequence[tuple[AppRef, StagsByToken]], origin: Origin) -> list[list[Outcome]]:
+    async def remove(self, changes: Sequence[tuple[AppRef, StagsByToken]], origin: Origin) -> list[list[TagOutcome]]:
         """Remove tags from devices; a tag that a device does not have is no error."""
         return await self._change(changes, origin, adding=False)
 
     async def _change(
         self, changes: Sequence[tuple[AppRef, StagsByToken]], origin: Origin, *, adding: bool
-    ) -> list[list[Outcome]]:
+    ) -> list[list[TagOutcome]]:
         found = await asyncio.gather(*(self._devices(app.appkey, list(by_token)) for app, by_token in changes))
-        outcomes: list[list[Outcome]] = []
+        outcomes: list[list[TagOutcome]] = []
         commands: list[Command] = []
         for (app, by_token), devices in zip(changes, found, strict=True):
             outcomes.append([])
             for token, stags in by_token.items():
                 outcome = _outcome(devices.get(token), stags, adding=adding)
                 outcomes[-1].append(outcome)
-                if outcome is Outcome.DONE:
+                if outcome is TagOutcome.DONE:
                     commands.append(_command(app.appkey, devices[token].token, stags, adding=adding))
         await self._writer.append_and_wait(commands, origin)
         return outcomes
@@ -90,12 +90,12 @@ class StringTags:
         return {given: found[name] for given, name in registered.items() if name is not None}
 
 
-def _outcome(device: Device | None, stags: Sequence[str], *, adding: bool) -> Outcome:
+def _outcome(device: Device | None, stags: Sequence[str], *, adding: bool) -> TagOutcome:
     if device is None:
-        return Outcome.UNKNOWN
+        return TagOutcome.UNKNOWN
     if adding and len({*device.stags, *stags}) > max(MAX_DEVICE_STAGS, len(device.stags)):
-        return Outcome.FULL
-    return Outcome.DONE
+        return TagOutcome.FULL
+    return TagOutcome.DONE
 
 
 def _command(appkey: str, token: str, stags: Sequence[str], *, adding: bool) -> Command:

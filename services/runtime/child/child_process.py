@@ -1,4 +1,4 @@
-"""A child process beside the services of its parent: started, checked, and started again when it ends or hangs."""
+"""Supervises a child process: starts it, checks it, and starts it again when it ends or hangs."""
 
 import asyncio
 import contextlib
@@ -43,7 +43,7 @@ class ChildProcess:
     """Service that runs a command as a child process. The services of the parent never wait for it, and go on without.
 
     The child stops when its standard input ends, serves ProcessService on the channel, and writes READY to its standard
-    output; what else it writes there is printed. See `services.runtime.child.of_parent`. A child that ends, or is
+    output; what else it writes there is printed. See `services.runtime.child.lifecycle`. A child that ends, or is
     killed because it does not answer, is started again after a back-off of up to a minute.
     """
 
@@ -99,7 +99,7 @@ class ChildProcess:
         self.pid = process.pid
         self._allowed_checks = STARTING_CHECKS
         loop = asyncio.get_running_loop()
-        ending = loop.run_in_executor(self._thread, self._attend, process, loop)
+        ending = loop.run_in_executor(self._thread, self._watch, process, loop)
         checking = asyncio.create_task(self._check())
         try:
             first: list[asyncio.Future[Any]] = [ending, checking]
@@ -123,7 +123,7 @@ class ChildProcess:
         """
         return Popen(self._command, stdin=PIPE, stdout=PIPE, process_group=0)  # noqa: S603
 
-    def _attend(self, process: "Popen[bytes]", loop: asyncio.AbstractEventLoop) -> int:
+    def _watch(self, process: "Popen[bytes]", loop: asyncio.AbstractEventLoop) -> int:
         """Notice the child's readiness and its end, in a thread, and print what it prints; return its exit code."""
         assert process.stdout is not None
         pending = b""

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from services.runtime.errors import BusyError
-from services.runtime.fairness.pace import Pace
 from services.runtime.fairness.queue import FairQueue
+from services.runtime.fairness.throttle import Throttle
 
 
 class Slot:
@@ -29,19 +29,19 @@ class Slot:
 
 
 class FairSemaphore:
-    """Admits at most `slots` callers at once, of each key as many as the `pace` allows; the others wait.
+    """Admits at most `slots` callers at once, of each key as many as the `throttle` allows; the others wait.
 
     Which waiting key is next follows from `FairQueue`: a key with much waiting work delays another by one turn for each
     slot, however much it has. Of one key work of the size `max_waiting` waits at most; what exceeds that is refused at
     once (BusyError). While no one waits, acquiring is a few comparisons and no step of the event loop.
     """
 
-    def __init__(self, what: str, slots: int, *, max_waiting: float, pace: Pace | None = None) -> None:
+    def __init__(self, what: str, slots: int, *, max_waiting: float, throttle: Throttle | None = None) -> None:
         """`what`: the work in words, for the error."""
         self._what = what
         self._slots = slots
         self._max_waiting = max_waiting
-        self._pace = pace
+        self._throttle = throttle
         self._held: Counter[str] = Counter()
         self._count = 0
         self._queue: FairQueue[str, asyncio.Future[None]] = FairQueue()
@@ -84,8 +84,8 @@ class FairSemaphore:
         self._held[key] -= 1
         if not self._held[key]:
             del self._held[key]
-        if self._pace is not None:
-            self._pace.left(key, since_ms, self._admit)
+        if self._throttle is not None:
+            self._throttle.left(key, since_ms, self._admit)
         self._admit()
 
     def _take(self, key: str) -> None:
@@ -103,7 +103,7 @@ class FairSemaphore:
                 admitted.set_result(None)
 
     def _may_acquire(self, key: str) -> bool:
-        return self._pace is None or self._pace.may_enter(key, self._held[key])
+        return self._throttle is None or self._throttle.may_enter(key, self._held[key])
 
     def _now_ms(self) -> int:
-        return 0 if self._pace is None else self._pace.now_ms()
+        return 0 if self._throttle is None else self._throttle.now_ms()

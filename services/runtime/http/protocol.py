@@ -80,7 +80,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._made_progress:
             self._framing_bytes = 0
             return
-        # Nothing of the data was of use: it is a part of a head, of trailers, or of empty lines.
+        # The parser has reported nothing yet: the data is a part of a head, of trailers, or of empty lines.
         self._framing_bytes += len(data)
         if self._framing_bytes > self._limits.head_bytes:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, self._too_large())
@@ -172,7 +172,7 @@ class HttpProtocol(HttpToolsProtocol):
         elif self._message_complete:
             self._become_idle()
         else:
-            # The rest of a body that was answered early, or the begin of the next head.
+            # The rest of a body that was answered early, or the beginning of the next head.
             self._deadline_ms = self._group.now_ms() + self._limits.head_ms
             self._group.set_waiting(self)
         self.flow.resume_reading()
@@ -196,7 +196,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._refuse(HTTPStatus.BAD_REQUEST, msg)
 
     def _is_unread(self, now_ms: int) -> bool:
-        """Return whether the client has read too little of what waits to be sent to it, for too long."""
+        """Return whether the client reads its answer too slowly: less than `write_bytes` in `write_ms`."""
         unsent_bytes = self.transport.get_write_buffer_size()
         if unsent_bytes == 0 or unsent_bytes <= self._unsent_bytes - self._limits.write_bytes or not self._unsent_bytes:
             self._unsent_bytes, self._unsent_since_ms = unsent_bytes, now_ms
@@ -230,7 +230,7 @@ class HttpProtocol(HttpToolsProtocol):
         raise ValueError(desc)
 
     def _refuse(self, status: int, desc: str) -> None:
-        """Answer with the error where no other answer is due, close, and discard what still comes."""
+        """Answer with the error unless another answer is due, close the connection, and discard further data."""
         self._refusal = status, desc
         self._group.count_closed("head")
         self._group.set_waiting(self)

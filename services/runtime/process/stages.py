@@ -1,4 +1,4 @@
-"""The moments at which pushes reach the stages of their way, for benchmarks; nothing is noted unless it is switched on.
+"""Timestamps of each push at the stages of its processing, for benchmarks. They are off by default.
 
 `CARILLON_STAGES_DIR` names a directory, in which each process writes a file `PID.txt`: a line `STAGE KEY KEY TIME` for
 each moment, with the time of the system-wide monotonic clock in ns. The key is the id of the request before `resolved`,
@@ -21,20 +21,20 @@ Stage = Literal[
     "started",  # the audience is in the log
     "handed",  # the gateway has the message, to write it to the socket
 ]
-"""A moment of a push on its way from the app server to a device; its comment says what has happened by then."""
+"""A stage of a push between the app server and the device; the comment says what has happened by then."""
 
 _file: TextIO | None = None
 
 
 def note(stage: Stage, key: object, request_id: str = "-") -> None:
-    """Note that a push has reached the stage."""
+    """Write the present time of the push at this stage, if timestamps are on."""
     if _file is not None:
         _file.write(f"{stage} {key} {request_id} {time.monotonic_ns()}\n")
 
 
 @contextmanager
 def noting(directory: str | None) -> Iterator[None]:
-    """Write what is noted inside the block into this process's file of the directory; None: note nothing."""
+    """Write timestamps inside the block, into this process's file in the directory; None: write none."""
     global _file
     if directory is None:
         yield

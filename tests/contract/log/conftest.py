@@ -9,7 +9,7 @@ import pytest
 
 from protos.runtime.v1.parent_pb2_grpc import add_ParentServiceServicer_to_server
 from services.domain.topics import TOPICS
-from services.runtime.child.log_of_parent import LogOfParent
+from services.runtime.child.parent_log import ParentLog
 from services.runtime.child.parent_servicer import ParentServicer
 from services.runtime.log.delegating import DelegatingLog
 from services.runtime.log.kafka.log import KafkaLog
@@ -52,7 +52,7 @@ class LogBeside(DelegatingLog):
         await super().close()
 
 
-class LogAndParent(LogOfParent):
+class LogAndParent(ParentLog):
     """The log of a child, together with the parent that appends its records."""
 
     def __init__(self, path: Path, max_waiting_bytes: int) -> None:

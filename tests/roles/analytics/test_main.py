@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from analytics.ingestion.ingestion import sources
 from analytics.main import build
-from analytics.projection import Patience, connect
+from analytics.projection import StoreStartTimeouts, connect
 from analytics.replay import rebuild, verify
 from analytics.settings import AnalyticsSettings
 from analytics.store.clickhouse import ClickHouse
@@ -107,7 +107,7 @@ async def test_the_service_starts_without_an_embedded_store_that_cannot_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It opens the store, and fills it, as soon as the cause has gone."""
-    monkeypatch.setattr("analytics.main._PATIENCE_WITH_CHDB", Patience(0.01, 60))
+    monkeypatch.setattr("analytics.main._PATIENCE_WITH_CHDB", StoreStartTimeouts(0.01, 60))
     settings = settings_in(tmp_path)
     in_the_way = settings.state_dir("analytics") / "chdb"
     in_the_way.parent.mkdir(parents=True)

@@ -41,7 +41,7 @@ from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
-from services.runtime.status.board import Board
+from services.runtime.status.status_board import StatusBoard
 from testkit.edge.owned_registry import OwnedRegistry
 from testkit.edge.role import BACKENDS, SwitchedServer
 from testkit.services import add_servicers, running_services
@@ -109,7 +109,7 @@ class ConsoleInstallation:
     servers: dict[str, SwitchedServer]
     context: RoleContext
     settings: ConsoleSettings
-    board: Board
+    board: StatusBoard
     owned_registry: OwnedRegistry
     browsers: list[Browser] = field(default_factory=list)
 
@@ -187,7 +187,7 @@ async def running_console(
         channels["registry"] = [owned.channel]
     peers = Peers(channels, TOPICS)
     apps = AppDirectory(log)
-    board = Board(clock)
+    board = StatusBoard(clock)
     context = RoleContext(log, clock, peers, MasterKey(bytes(32)), apps, board=board)
     data = str(tmp_path)
     backends = [

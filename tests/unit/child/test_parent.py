@@ -13,7 +13,7 @@ from protos.runtime.v1.parent_pb2 import AskOperationsRequest
 from protos.runtime.v1.parent_pb2_grpc import ParentServiceStub, add_ParentServiceServicer_to_server
 from protos.runtime.v1.processes_pb2 import ProcessFact, ProcessLeft, ProcessStatus
 from services.domain.topics import APPS, PUSH_COMMANDS, TOPICS
-from services.runtime.child.log_of_parent import LogOfParent, LogWatch
+from services.runtime.child.parent_log import LogWatch, ParentLog
 from services.runtime.child.parent_servicer import ParentServicer
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord, Partition
@@ -22,8 +22,8 @@ from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.channel import Channel
 from services.runtime.rpc.local import LocalServer
 from services.runtime.status.announcements import Announcements
-from services.runtime.status.board import Board
-from services.runtime.status.board_of_parent import BoardOfParent
+from services.runtime.status.parent_status_follower import ParentStatusFollower
+from services.runtime.status.status_board import StatusBoard
 from testkit.waiting import run_ready_tasks, until_holds
 
 APPS_0 = Partition(APPS.name, 0)
@@ -67,9 +67,9 @@ async def parent(tmp_path: Path) -> AsyncIterator[Parent]:
 
 
 @pytest.fixture
-async def log(parent: Parent, tmp_path: Path) -> AsyncIterator[LogOfParent]:
+async def log(parent: Parent, tmp_path: Path) -> AsyncIterator[ParentLog]:
     """The log of a child that looks for new records by itself once an hour."""
-    log = LogOfParent(SqliteLog(tmp_path / "events.db", TOPICS, read_only=True, poll_s=NEVER_S), parent.channel)
+    log = ParentLog(SqliteLog(tmp_path / "events.db", TOPICS, read_only=True, poll_s=NEVER_S), parent.channel)
     yield log
     await log.close()
 
@@ -89,7 +89,7 @@ def record(value: bytes) -> NewRecord:
 
 
 async def test_readers_of_a_child_see_what_the_parent_appends_and_what_the_child_appends(
-    parent: Parent, log: LogOfParent
+    parent: Parent, log: ParentLog
 ) -> None:
     reader = await log.open({APPS_0: 0})
     async with asyncio.timeout(BOUND_S), running(LogWatch(log, [APPS_0], parent.channel, parent.clock)):
@@ -101,7 +101,7 @@ async def test_readers_of_a_child_see_what_the_parent_appends_and_what_the_child
     await log.check_writable()
 
 
-async def test_a_watch_that_ends_begins_again(parent: Parent, log: LogOfParent) -> None:
+async def test_a_watch_that_ends_begins_again(parent: Parent, log: ParentLog) -> None:
     reader = await log.open({APPS_0: 0})
     away = LocalServer()
     async with asyncio.timeout(BOUND_S), running(LogWatch(log, [APPS_0], away.channel(), parent.clock)):
@@ -114,7 +114,7 @@ async def test_a_watch_that_ends_begins_again(parent: Parent, log: LogOfParent) 
 
 async def test_a_log_whose_parent_is_away_cannot_be_written(tmp_path: Path, parent: Parent) -> None:
     reads = SqliteLog(tmp_path / "events.db", TOPICS, read_only=True)
-    log = LogOfParent(reads, LocalServer().channel())
+    log = ParentLog(reads, LocalServer().channel())
     with pytest.raises(UnavailableError):
         await log.append([record(b"lost")])
     with pytest.raises(UnavailableError):
@@ -124,9 +124,9 @@ async def test_a_log_whose_parent_is_away_cannot_be_written(tmp_path: Path, pare
 
 
 async def test_the_board_of_a_child_has_what_was_announced_before_and_after_its_start(parent: Parent) -> None:
-    board = Board(parent.clock)
+    board = StatusBoard(parent.clock)
     await parent.announce("up", status=ProcessStatus(connected_devices=7))
-    async with running(BoardOfParent(board, parent.channel, parent.clock)):
+    async with running(ParentStatusFollower(board, parent.channel, parent.clock)):
         await until_holds(lambda: board.rate("devices") == 7)
         parent.clock.move(5)
         await parent.announce("up", status=ProcessStatus(connected_devices=8))

@@ -7,7 +7,7 @@ import pytest
 
 THREADS = """
 import ctypes, os, struct, threading
-from services.runtime.child.of_parent import lower_priority
+from services.runtime.child.lifecycle import lower_priority
 
 def attributes():
     found = ctypes.create_string_buffer(48)

@@ -7,8 +7,8 @@ import pytest
 
 from services.runtime.errors import BusyError
 from services.runtime.fairness.activity import WINDOW_MS, Activity
-from services.runtime.fairness.pace import Pace
 from services.runtime.fairness.semaphore import FairSemaphore
+from services.runtime.fairness.throttle import Throttle
 from services.runtime.process.clock import ManualClock
 
 
@@ -30,8 +30,8 @@ class Callers:
         self.activity = Activity(self.clock.now_ms)
         for key in active:
             self.activity.seen(key)
-        pace = Pace(self.clock, self.activity, beside_others or slots, rest)
-        self.semaphore = FairSemaphore("requests", slots, max_waiting=max_waiting, pace=pace)
+        throttle = Throttle(self.clock, self.activity, beside_others or slots, rest)
+        self.semaphore = FairSemaphore("requests", slots, max_waiting=max_waiting, throttle=throttle)
         self.entered: list[str] = []
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self._released: dict[str, asyncio.Event] = {}

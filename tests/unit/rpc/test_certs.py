@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509 import load_pem_x509_certificate, load_pem_x509_certificates
 
 from carillon.commands.certs import command, files
-from carillon.commands.certs.files import Terms, Wanted, update
+from carillon.commands.certs.files import CertificateTerms, WantedCertificate, update
 from carillon.main import main
 from carillon.roles import ROLES
 from services.domain.permissions import PERMISSIONS
@@ -24,9 +24,9 @@ from tests.unit.rpc.test_callers import create_app, free_address, new_registry, 
 
 NOW = datetime.datetime(2026, 11, 23, tzinfo=datetime.UTC)
 DAY = datetime.timedelta(days=1)
-TERMS = Terms(days=365, renew_days=30)
+TERMS = CertificateTerms(days=365, renew_days=30)
 PRIVATE = new_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-EDGE = Wanted("edge", "edge", "edge")
+EDGE = WantedCertificate("edge", "edge", "edge")
 
 
 def run(folder: Path, *options: str, env: dict[str, str] | None = None) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def run(folder: Path, *options: str, env: dict[str, str] | None = None) -> dict[
     return {line["name"]: line for line in map(json.loads, done.output.splitlines())}
 
 
-def actions(folder: Path, now: datetime.datetime, *wanted: Wanted) -> dict[str, str]:
+def actions(folder: Path, now: datetime.datetime, *wanted: WantedCertificate) -> dict[str, str]:
     return {outcome.name: outcome.action for outcome in update(folder, wanted or [EDGE], now, TERMS)}
 
 

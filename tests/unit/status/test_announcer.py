@@ -13,9 +13,9 @@ from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.process.metrics import APPLIED, LAG, LAG_SECONDS, OUTCOMES, OWNER, REQUESTS
 from services.runtime.status.announcer import INTERVAL_S, Announcer, to_log
-from services.runtime.status.board import Board
-from services.runtime.status.board_follower import BoardFollower
 from services.runtime.status.own_status import MAX_APPS, OwnStatus, ReportedRole
+from services.runtime.status.status_board import StatusBoard
+from services.runtime.status.status_board_follower import StatusBoardFollower
 from testkit.services import started, stop
 from testkit.waiting import run_ready_tasks, until_holds
 
@@ -33,8 +33,8 @@ async def test_a_board_learns_from_the_log_what_a_process_announced_and_that_it_
     clock = ManualClock(START_MS)
     announcer = Announcer(lambda: {"a": ProcessStatus(host="h")}, to_log(log), clock, "edge")
     announcing = await started(announcer)
-    board = Board(clock)
-    following = await started(BoardFollower(log, board))
+    board = StatusBoard(clock)
+    following = await started(StatusBoardFollower(log, board))
     await until_holds(lambda: [each.heard_ms for each in board.processes()] == [START_MS])
     clock.move(INTERVAL_S)
     await until_holds(lambda: [each.told_ms for each in board.processes()] == [START_MS + INTERVAL_S * 1000])

@@ -12,7 +12,7 @@ from protos.runtime.v1.processes_pb2 import (
     RoleStatus,
 )
 from services.runtime.process.clock import ManualClock
-from services.runtime.status.board import KEPT_MS, SILENT_MS, STEPS, Board
+from services.runtime.status.status_board import KEPT_MS, SILENT_MS, STEPS, StatusBoard
 
 START_MS = 1_790_000_000_000
 
@@ -23,8 +23,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def board(clock: ManualClock) -> Board:
-    return Board(clock)
+def board(clock: ManualClock) -> StatusBoard:
+    return StatusBoard(clock)
 
 
 def fact(process: str, told_ms: int, sent: int = 0, devices: int = 0, refused: int = 0) -> ProcessFact:
@@ -38,7 +38,7 @@ def fact(process: str, told_ms: int, sent: int = 0, devices: int = 0, refused: i
     return ProcessFact(meta=Meta(time_ms=told_ms), process=process, status=status)
 
 
-def test_rates_are_those_of_all_processes_together(board: Board, clock: ManualClock) -> None:
+def test_rates_are_those_of_all_processes_together(board: StatusBoard, clock: ManualClock) -> None:
     for process, devices in (("a", 3), ("b", 4)):
         board.apply(fact(process, START_MS, sent=1000, devices=devices))
     assert (board.rate("sent"), board.rate("devices")) == (0, 7)
@@ -50,13 +50,13 @@ def test_rates_are_those_of_all_processes_together(board: Board, clock: ManualCl
     assert (board.rate("requests"), board.rate("refused"), board.rate("result 401")) == (3, 1, 1)
 
 
-def test_a_process_that_starts_again_counts_from_nothing(board: Board) -> None:
+def test_a_process_that_starts_again_counts_from_nothing(board: StatusBoard) -> None:
     board.apply(fact("a", START_MS, sent=1000))
     board.apply(fact("a", START_MS + 5_000, sent=10))
     assert board.rate("sent") == 0
 
 
-def test_a_silent_process_is_no_more_present_and_is_forgotten_later(board: Board, clock: ManualClock) -> None:
+def test_a_silent_process_is_no_more_present_and_is_forgotten_later(board: StatusBoard, clock: ManualClock) -> None:
     board.apply(fact("a", START_MS, devices=3))
     clock.move(SILENT_MS / 1000)
     assert [each.id for each in board.present()] == ["a"]
@@ -68,7 +68,7 @@ def test_a_silent_process_is_no_more_present_and_is_forgotten_later(board: Board
     assert board.processes() == []
 
 
-def test_a_process_that_leaves_is_forgotten_at_once(board: Board) -> None:
+def test_a_process_that_leaves_is_forgotten_at_once(board: StatusBoard) -> None:
     changed = board.change
     board.apply(fact("a", START_MS))
     assert changed.is_set()
@@ -76,7 +76,7 @@ def test_a_process_that_leaves_is_forgotten_at_once(board: Board) -> None:
     assert board.processes() == []
 
 
-def test_a_record_that_is_read_again_changes_nothing(board: Board) -> None:
+def test_a_record_that_is_read_again_changes_nothing(board: StatusBoard) -> None:
     board.apply(fact("a", START_MS + 5_000, devices=3))
     for told_ms in (START_MS + 5_000, START_MS):
         board.apply(fact("a", told_ms, devices=9))
@@ -85,7 +85,7 @@ def test_a_record_that_is_read_again_changes_nothing(board: Board) -> None:
     assert len(board.processes()) == 1
 
 
-def test_what_was_announced_long_ago_counts_only_where_it_is_new(board: Board) -> None:
+def test_what_was_announced_long_ago_counts_only_where_it_is_new(board: StatusBoard) -> None:
     old_ms = START_MS - KEPT_MS
     board.apply(fact("a", old_ms), is_new=False)
     assert board.processes() == []
@@ -95,7 +95,7 @@ def test_what_was_announced_long_ago_counts_only_where_it_is_new(board: Board) -
     assert [each.id for each in board.present()] == ["a"]
 
 
-def test_the_history_covers_ten_minutes(board: Board, clock: ManualClock) -> None:
+def test_the_history_covers_ten_minutes(board: StatusBoard, clock: ManualClock) -> None:
     assert board.history("devices") == [0] * STEPS
     for second in range(0, 3 * KEPT_MS // 1000, 5):
         board.apply(fact("a", clock.now_ms(), devices=second))

@@ -12,7 +12,7 @@ from analytics.ingestion.batch_reader import IngestionLimits
 from analytics.ingestion.broadcast_ids import BroadcastIds
 from analytics.ingestion.connections.spans import LatestConnections
 from analytics.ingestion.known_devices import KnownDevices
-from analytics.ingestion.translation import Knowledge, RecordTranslator
+from analytics.ingestion.translation import RecordTranslator, TranslationContext
 from analytics.store.clickhouse import ClickHouse
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from services.runtime.log.port import NewRecord, Record
@@ -49,8 +49,8 @@ def test_no_python_step_for_each_outcome(new_records: list[NewRecord]) -> None:
             nonlocal count
             count += event in ("call", "c_call")
 
-        knowledge = Knowledge(DeviceAttributes(), BroadcastIds(), KnownDevices(), LatestConnections(), Epochs())
-        translator = RecordTranslator(knowledge, "")
+        context = TranslationContext(DeviceAttributes(), BroadcastIds(), KnownDevices(), LatestConnections(), Epochs())
+        translator = RecordTranslator(context, "")
         sys.setprofile(profile)
         try:
             tables = translator.tables(records, lambda record, error: pytest.fail(str(error)))

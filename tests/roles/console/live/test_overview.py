@@ -11,7 +11,7 @@ from protos.runtime.v1.processes_pb2 import (
 )
 from services.domain.permissions import EVERY_ROLE
 from services.runtime.status.announcer import INTERVAL_S
-from services.runtime.status.board import SILENT_MS
+from services.runtime.status.status_board import SILENT_MS
 from tests.roles.console.conftest import Browser, ConsoleInstallation, text_of
 from tests.roles.console.live.announcements import READY, announce, everything_works, some_time_later, status_of
 

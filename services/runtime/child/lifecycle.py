@@ -1,4 +1,4 @@
-"""The child's side of a child process: its priority, its end with the parent, and what it answers the parent."""
+"""The child side of a child process: its end with the parent, its priority, and its answers to the parent's checks."""
 
 import asyncio
 import contextlib
@@ -28,10 +28,10 @@ _SCHED_ATTR = "=IIQiIQQQ"
 
 
 def end_with_parent(parent: int) -> None:
-    """Let this process die with its parent, and stop when that asks for it.
+    """Have the kernel kill this process when its parent ends; ignore SIGINT and SIGTERM.
 
-    Signals to stop are ignored: a terminal and a service manager send them to the parent too, which then stops this
-    process by `stop_is_asked`.
+    A terminal and a service manager send these signals to the parent too, which then stops this process: see
+    `stop_is_asked`.
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -50,7 +50,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def lower_priority() -> None:
-    """Let other processes go first: at the processors, and where the system has such a class, at the disk."""
+    """Lower the priority of this process at the processors, and where the system has an idle class, at the disk."""
     os.nice(_NICENESS)
     if sys.platform == "linux":
         with contextlib.suppress(psutil.Error, OSError):

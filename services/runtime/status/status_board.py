@@ -1,4 +1,4 @@
-"""The board: how all processes of the installation are, by what they have announced, and their rates lately."""
+"""The status board: the latest announced status of each process of the installation, and its recent rates."""
 
 import asyncio
 from collections import deque
@@ -27,7 +27,7 @@ Rates = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Process:
-    """A process and what it announced last. `told_ms`: when it did, by its own clock; `heard_ms` by this process's."""
+    """A process and its latest announcement, made at `told_ms` by its own clock and read at `heard_ms` by ours."""
 
     id: str
     status: ProcessStatus
@@ -39,8 +39,8 @@ class Process:
         return now_ms - self.heard_ms > SILENT_MS
 
 
-class Board:
-    """Folds announcements. Those older than ten minutes are forgotten."""
+class StatusBoard:
+    """Folds announcements into the status of each process; forgets processes that are silent for ten minutes."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""How much a key, usually an app, may do beside other active keys."""
+"""Throttling of keys, usually apps, that share a semaphore with other active keys."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,10 +9,11 @@ from services.runtime.process.clock import Clock
 _MAX_REST_MS = 2_000
 
 
-class Pace:
-    """Limits keys that are not alone: each holds at most `slots` of a semaphore at once, and rests after each of them
-    for `rest` times as long as it held it, 2 s at most. With one slot and `rest` 1 a key works half of the time,
-    whatever its work costs. A key that is alone is not limited.
+class Throttle:
+    """Limits each key while other keys are active; a key that is alone is not limited.
+
+    A key holds at most `slots` slots of a semaphore at once. After each slot it rests for `rest` times as long as it
+    held the slot, at most 2 s: with one slot and `rest` 1 a key works half of the time, whatever its work costs.
     """
 
     def __init__(self, clock: Clock, activity: Activity, slots: int, rest: float = 0) -> None:
@@ -51,10 +52,10 @@ class Pace:
         rested()
 
 
-class CommonPace(Pace):
-    """A pace at which all keys rest together: their work takes at most that share of the time, however many they are.
+class SharedThrottle(Throttle):
+    """A throttle that treats all keys as one: their work together takes at most that share of the time.
 
-    They are limited while any other key is active.
+    It limits them while at least two keys are active.
     """
 
     _ALL = ""

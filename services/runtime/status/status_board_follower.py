@@ -1,4 +1,4 @@
-"""Follows the topic `processes`, so that the board knows all processes of the installation."""
+"""Follows the topic `processes`, so that the status board has all processes of the installation."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
 from services.runtime.status.announcer import PROCESSES_TOPIC
-from services.runtime.status.board import Board
+from services.runtime.status.status_board import StatusBoard
 
 PROCESSES_PARTITION = Partition(PROCESSES_TOPIC, 0)
 
@@ -17,12 +17,12 @@ RECENT_RECORDS = 5_000
 """How many of the latest records a start reads: those of ten minutes of forty processes."""
 
 
-class BoardFollower:
-    """Service that applies the records of the log to the board. Nothing waits for it: without it people see less."""
+class StatusBoardFollower:
+    """Service that applies the log's announcements to the status board. No other service waits until it is ready."""
 
     name = "board of processes"
 
-    def __init__(self, log: Log, board: Board) -> None:
+    def __init__(self, log: Log, board: StatusBoard) -> None:
         self._log = log
         self._board = board
 

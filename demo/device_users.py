@@ -1,4 +1,4 @@
-"""The devices' users: they register and connect through the gateway with the SDK, and react to what they get."""
+"""Simulated users of devices: they register and connect with the SDK, and click or dismiss notifications."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ _CLICK_MS = 25 * 60_000
 _DISMISSED_SHARE = 0.3
 
 
-class Crowd:
+class DeviceUsers:
     """Connected Android devices, and iOS devices, which have no connection.
 
     A notification is shown when it comes; a part of the users click or dismiss it within the next half an hour.

@@ -1,4 +1,4 @@
-"""The embedded log of the parent as its child has it: read from the file, and appended to by calls of the parent."""
+"""The parent's embedded log in its child process: read from the file, and appended to by calls to the parent."""
 
 import asyncio
 import contextlib
@@ -22,8 +22,11 @@ from services.runtime.rpc.channel import Channel
 _RETRY_MS = 1000
 
 
-class LogOfParent(DelegatingLog):
-    """The Log port on the parent's log, which `reads` shows. Its readers see what this process has appended at once."""
+class ParentLog(DelegatingLog):
+    """The Log port of a child process: reads go to `reads`, the parent's file opened read-only, appends to the parent.
+
+    Readers see what this process has appended at once.
+    """
 
     def __init__(self, reads: Log, parent: Channel) -> None:
         super().__init__(reads)
@@ -36,7 +39,7 @@ class LogOfParent(DelegatingLog):
             offsets = list((await self._parent.Append(request)).offsets)
         except DeadlineError as error:
             raise UnavailableError(str(error)) from None
-        with contextlib.suppress(UnavailableError):  # the records are in the log, whoever sees them yet
+        with contextlib.suppress(UnavailableError):  # the append has succeeded, even if readers see it later
             await self._log.ends(Partition(each.topic, each.partition) for each in new_records)
         return offsets
 
@@ -48,7 +51,7 @@ class LogOfParent(DelegatingLog):
 
 
 class LogWatch:
-    """Service that has the readers of these partitions look at once when the parent's log has grown there."""
+    """Service that wakes the readers of these partitions as soon as the parent has appended records to them."""
 
     name = "growth of the log"
 
