@@ -1,4 +1,4 @@
-"""Answers to questions that need not the newest records, kept until the ingestion changes what they are made of."""
+"""Cache of answers that need not include the newest records; valid until the ingestion changes their source rows."""
 
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence

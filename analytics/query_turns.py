@@ -1,4 +1,4 @@
-"""Queries of the apps take turns at the store, so that one app's readers delay another's by one query."""
+"""Fair concurrency of queries at the store: one app's readers delay those of another app by one query."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""What `carillon up`, `serve` and `replay` share."""
+"""Process setup that `carillon up`, `serve` and `replay` share: permissions, threads, readiness and errors."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""The ends of the log some moments ago, up to which questions are answered that need not the newest records.
+"""The ends of the log some moments ago; questions that need not the newest records are answered as of these.
 
 Ingesting a small batch takes as much CPU time as answering several questions. So the questions of a few seconds wait
 for the same batch.

@@ -61,11 +61,11 @@ class Prewarm:
                     opened = True
                 await self.count()
             except UnavailableError as error:
-                logger.warning("log-ins cannot be counted ahead", error=str(error))
+                logger.warning("counts of log-ins could not be prepared", error=str(error))
             await self._clock.sleep_until(min(now_ms + _EVERY_MS, self._midnight_ms(now_ms)))
 
     async def open_tables(self) -> None:
-        """Ask once for what tends to be asked for first."""
+        """Ask once the questions that are usually asked first."""
         for table in _READ_AHEAD:
             await self._clickhouse.read_ahead(table)
         for msgid, appkey in await self._clickhouse.rows(_NEWEST):

@@ -1,4 +1,4 @@
-"""When the ingestion changed the rows of each app and table last, by which kept answers are known to be right still."""
+"""The latest change of each app's and table's rows, from which it follows whether a cached answer is still valid."""
 
 from collections.abc import Collection, Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""The analytics store: what the role asks ClickHouse for, and what becomes of a query whose caller leaves.
+"""The analytics store: the role's queries to ClickHouse, and the cancellation of a query whose caller leaves.
 
 Errors of the driver become UnavailableError. A query whose caller is cancelled is stopped in the engine too: it carries
 a mark, by which it is killed.

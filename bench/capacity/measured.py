@@ -1,4 +1,4 @@
-"""What was measured, and where the page says so: the constants of the capacity plan."""
+"""The measured constants of the capacity plan, each with the page that has it."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""How long callers wait when the process that owns a shard is stopped or killed, beside times without a change.
+"""Benchmark of takeovers: how long callers wait when the owner of a shard is stopped or killed, and otherwise.
 
     python -m bench.owners --changes 5
 

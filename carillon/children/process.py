@@ -1,4 +1,4 @@
-"""What the child processes of `carillon up` share: their commands, their sockets, and how each runs its role."""
+"""Code that the child processes of `carillon up` share: commands, sockets, and running a role as a child."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What the pages and the calls of the console read and change the service with."""
+"""The console's access to the service, shared by pages and calls."""
 
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo

@@ -1,4 +1,4 @@
-"""New pushes of paused apps are refused; everything else that an app server asks for goes on."""
+"""Refuses new pushes of paused apps; all other requests of their app servers are served."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Requests of the apps are served in turn, so that one app's many or heavy requests delay another's by little.
+"""Fair concurrency of requests: one app's many or expensive requests delay those of other apps only a little.
 
 Four semaphores (`services.runtime.fairness.semaphore`) hold back work that is cheap to ask for. An app that is alone
 passes them without waiting; beside other apps of the last 10 s:

@@ -1,4 +1,4 @@
-"""Writes what the decisions return: facts of the three topics, each with its origin, one decision after the other."""
+"""Runs one decision after the other, and writes the facts that it returns to the three topics, each with its origin."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar

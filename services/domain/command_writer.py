@@ -1,4 +1,4 @@
-"""The one way in which commands get into the log: stamped, in their partition, and on request applied."""
+"""Appends commands to the log: stamps them, chooses their partition, and waits on request until they are applied."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

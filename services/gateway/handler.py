@@ -1,4 +1,4 @@
-"""What handles the frames of a device's connection."""
+"""The interface of the handlers of a device connection's frames."""
 
 from typing import Generic, TypeVar
 

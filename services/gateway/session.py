@@ -1,4 +1,4 @@
-"""What the frames of a welcomed device do: acknowledgements, reports, activity, and requests."""
+"""Handles the frames of a welcomed device: acknowledgements, reports, activity, and requests."""
 
 from collections.abc import Callable
 from functools import partial

@@ -88,7 +88,7 @@ class Pauses:
 
 
 def count_paused(apps: AppDirectory) -> None:
-    """Let the metric of paused apps count those of the directory whenever it is read."""
+    """Make the metric of paused apps read its value from the directory at each scrape."""
     APPS_PAUSED.set_function(lambda: sum(apps.is_paused(app.appkey) for app in apps.all()))
 
 

@@ -1,4 +1,4 @@
-"""The registry's tenure: from when until when one process answers for the partitions, the aliases and the apps."""
+"""The registry's tenure: the time in which one process answers for the partitions, the aliases and the apps."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Turns of pages and calls: how many are made at once, so that many operators delay the pushes beside them little."""
+"""Bounds how many pages and calls are made at once, so that many operators delay the pushes only a little."""
 
 from typing import Any
 

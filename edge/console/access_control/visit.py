@@ -1,4 +1,4 @@
-"""A visit: everything about one request to the console that pages and templates need."""
+"""The context of one page request, for pages and templates."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -19,7 +19,7 @@ Ask = Callable[[], Awaitable[Any]]
 
 
 class Topic(NamedTuple):
-    """What a feed tells: the same `key` is the same question, which is asked every `seconds`."""
+    """The question of a feed, asked every `seconds`; questions with the same `key` are the same."""
 
     key: Hashable
     ask: Ask

@@ -1,4 +1,4 @@
-"""What can go wrong with an OpenID Connect provider.
+"""The errors of an OpenID Connect provider.
 
 CarillonError
 ├── UnavailableError

@@ -1,4 +1,4 @@
-"""What the page of a push shows of the audit's answer: its content, and its numbers as a funnel."""
+"""Values of a push's page, made of the audit's answer: the content, and the numbers as a funnel."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""The work of starting pushes, in units of about a microsecond."""
+"""The estimated cost of starting pushes, in units of about a microsecond."""
 
 from services.delivery.starting.waiting_push import WaitingPush
 

@@ -1,4 +1,4 @@
-"""Random texts that prove something: one-time link tokens, API tokens and recovery codes. Only hashes are stored."""
+"""Random secrets in text form: one-time link tokens, API tokens and recovery codes. Only hashes are stored."""
 
 import base64
 import hashlib

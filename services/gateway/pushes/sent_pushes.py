@@ -1,4 +1,4 @@
-"""What a gateway has sent over one connection or heard of, so that it sends nothing there that the device has."""
+"""The pushes that a gateway has sent over one connection, or seen acknowledged: it does not send them there again."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Whether several keys, usually apps, are using this process at present."""
+"""Tells whether a key, usually an app, is the only one that has used this process lately."""
 
 from collections.abc import Callable
 

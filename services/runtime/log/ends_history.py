@@ -1,4 +1,4 @@
-"""Where the log ended at recent checks, which tells for how long records have waited without reading them."""
+"""Ends of the log at recent checks, from which the age of unread records is estimated without reading them."""
 
 from collections.abc import Mapping
 

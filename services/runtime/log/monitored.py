@@ -1,4 +1,4 @@
-"""A log that remembers whether appends succeed, for the readiness of the process, and counts what was read."""
+"""A log that notes whether appends succeed, for the readiness of the process, and counts the records read."""
 
 import asyncio
 import itertools

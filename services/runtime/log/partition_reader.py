@@ -1,4 +1,4 @@
-"""The loop of every directory: it reads one partition from the log's first record on and applies each record."""
+"""The reading loop of every in-memory directory: applies each record of one partition, from the first one on."""
 
 import asyncio
 from collections.abc import Callable
@@ -71,7 +71,7 @@ class PartitionReader:
                 if end := await self._end():
                     await self.applied.wait([(self._partition, end - 1)])
         except (TimeoutError, UnavailableError) as error:
-            logger.warning("a directory may not be up to date", directory=self.name, error=str(error))
+            logger.warning("an in-memory directory may lack the newest records", directory=self.name, error=str(error))
             return False
         return True
 

@@ -1,4 +1,4 @@
-"""Which instances of the roles there are, folded from the topic `instances`, and which of them own partitions.
+"""The present instances of the roles and the owner of each shard, folded from the topic `instances`.
 
 Nothing here depends on a clock. An instance counts its own records that lie in the log behind the last one of another
 instance: after ABSENT_AFTER of them the other one is taken for ended. So while the log answers nobody, nobody is, and
@@ -38,7 +38,7 @@ MAX_ENDED = 1000
 
 @dataclass(slots=True)
 class Instance:
-    """What an instance has said last; `missed` counts the observer's own records since then."""
+    """An instance and its latest announcement; `missed` counts the observer's own records since then."""
 
     id: str
     alive: InstanceAlive

@@ -1,4 +1,4 @@
-"""Membership of a process in its role: it says in the log that it is alive, and learns when it has to own its shard."""
+"""Membership of a process in its role: it announces in the log that it is alive, and learns when it is elected."""
 
 import asyncio
 import contextlib
@@ -157,7 +157,9 @@ class Membership:
         try:
             await self._log.append([NewRecord(INSTANCES_TOPIC, 0, self._id.encode(), fact.SerializeToString())])
         except (BusyError, UnavailableError) as error:
-            logger.warning("the log does not accept that this instance is alive", role=self._role, error=str(error))
+            logger.warning(
+                "this instance could not announce in the log that it is alive", role=self._role, error=str(error)
+            )
 
 
 def place_of(directory: Path) -> str:

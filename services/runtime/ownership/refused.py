@@ -1,4 +1,4 @@
-"""Refused records in compacted topics: compaction keeps the last record of a key, also where that is a refused one.
+"""Repairs compacted topics: compaction keeps the last record of a key, even one that every reader refuses.
 
 A former owner's record is refused by every reader, but compaction may remove the valid record of its key because of it.
 So the owner writes the valid one again, behind it.

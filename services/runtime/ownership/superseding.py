@@ -1,4 +1,4 @@
-"""How an owner that waits for records of the log learns that another process has taken over, before it writes again."""
+"""Tells an owner that waits for records that another process has taken over, before it writes again."""
 
 import asyncio
 import contextlib

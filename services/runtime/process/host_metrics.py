@@ -1,4 +1,4 @@
-"""Metrics of what a process needs from its host, looked up at each scrape: disk space, and certificates in force."""
+"""Metrics of the host, read at each scrape: disk space, and the expiry of the certificates in use."""
 
 import shutil
 from math import nan

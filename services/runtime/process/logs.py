@@ -69,7 +69,7 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def _log_what_nobody_catches() -> None:
-    """Log warnings, and errors that end a thread or the process or cannot be raised, instead of printing them."""
+    """Log what Python would print: warnings, and errors that nothing catches, in threads and finalizers too."""
     logging.captureWarnings(True)
     sys.excepthook = _log_uncaught
     threading.excepthook = _log_uncaught_in_thread
@@ -92,7 +92,7 @@ def _log_uncaught_in_thread(failed: threading.ExceptHookArgs) -> None:
 def _log_unraisable(failed: "sys.UnraisableHookArgs") -> None:
     if failed.exc_value is not None:
         error = (failed.exc_type, failed.exc_value, failed.exc_traceback)
-        logger.error("an error cannot be raised", where=repr(failed.object), exc_info=error)
+        logger.error("an error in a callback or a finalizer was ignored", where=repr(failed.object), exc_info=error)
 
 
 class RepeatFilter(logging.Filter):

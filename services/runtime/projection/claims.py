@@ -1,4 +1,4 @@
-"""Claims in the log: what a claim gives its writer is decided by the claims before it, so by the log's order alone.
+"""Claims in the log: the claims before it decide what a claim gives its writer, so the log's order alone decides.
 
 Neither clocks, time-outs nor pauses matter: a claimant that hangs between its append and the look at the earlier
 claims finds the same claims later. A claim's offset is a number that no other claim has, and grows, so it can serve as

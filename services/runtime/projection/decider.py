@@ -1,4 +1,4 @@
-"""What a role does with records: it applies facts to its state and decides which facts follow from commands."""
+"""The port to a role's rules: apply facts to its state, and decide which facts follow from commands."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol

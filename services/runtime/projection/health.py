@@ -24,7 +24,7 @@ STALLED_CHECKS = 6
 
 
 class Followed(NamedTuple):
-    """What is known of a follower: the positions that it has applied, and the partitions that it reads.
+    """A follower as the health check sees it: the positions that it has applied, and the partitions that it reads.
 
     One that `stands_by` does not read them at present.
     """

@@ -1,4 +1,4 @@
-"""What a follower does with one record of the live log: apply it, decide on it, and apply the facts that follow.
+"""Processing of one record of the live log: apply it, decide on it, and apply the facts that follow.
 
 All of it is done in the follower's thread, in transactions of its store.
 """

@@ -1,4 +1,4 @@
-"""Where a projection keeps its state together with the offsets that the state has applied."""
+"""The port to the store of a projection: its state, together with the offsets that the state has applied."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

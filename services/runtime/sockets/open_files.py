@@ -1,4 +1,4 @@
-"""Divides the files that a process may open among its uses, so that none of them takes those of another."""
+"""Divides the limit of open files of a process among its uses, so that no use starves another."""
 
 import resource
 

@@ -1,4 +1,4 @@
-"""What the processes of a parent have announced, for a child that shows it."""
+"""The latest announcements of all processes that a parent knows, for its child process."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Announces how this process is, at short intervals: in the log, or to the board of the same process."""
+"""Announces the status of this process at short intervals: in the log, or to the status board of the same process."""
 
 import asyncio
 import contextlib

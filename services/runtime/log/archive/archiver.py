@@ -1,4 +1,4 @@
-"""The service that moves old records from the log into the archive, so that the log does not grow for ever.
+"""The service that moves old records from the log into the archive, which bounds the size of the log.
 
 A segment is durable in the archive before its first record is removed from the log. A start finds a segment whose
 records are still in the log, in whole or in part, and goes on removing them.

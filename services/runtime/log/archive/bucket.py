@@ -1,6 +1,6 @@
 """An archive in a bucket of an S3-compatible store: PREFIX/TOPIC/PARTITION/SEGMENT, objects that never change.
 
-PREFIX/states has the other files, of which each is replaced by newer ones.
+PREFIX/states has the copies of states; a newer copy replaces the older one.
 """
 
 from pathlib import Path

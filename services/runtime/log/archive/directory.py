@@ -1,6 +1,6 @@
 """An archive in a directory: DIRECTORY/TOPIC/PARTITION/SEGMENT, each segment written once and then never changed.
 
-DIRECTORY/states has the other files, of which each is replaced by newer ones.
+DIRECTORY/states has the copies of states; a newer copy replaces the older one.
 """
 
 import contextlib

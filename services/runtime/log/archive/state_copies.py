@@ -1,6 +1,6 @@
-"""Copies of roles' states in the archive of the log, from which a new machine starts in place of the first record.
+"""Copies of roles' states in the log's archive; a new machine starts from a copy instead of the first record.
 
-A copy is as good as a state that a killed process left: whoever takes it reads on in the log from its offsets.
+A copy is equivalent to the state that a killed process left: the next process reads the log from its offsets on.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""What all clients of the Kafka cluster share: their settings, their errors, and consumers without a group."""
+"""Settings and errors that all clients of the Kafka cluster share, and consumers without a group."""
 
 import asyncio
 from collections.abc import Mapping

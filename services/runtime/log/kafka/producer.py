@@ -58,7 +58,12 @@ class ReplaceableProducer:
                 producer = await self.current()
                 return await self._send_by(producer, partition, new_records, start)
             except KafkaError as error:
-                logger.info("append again", topic=partition.topic, partition=partition.number, error=repr(error))
+                logger.info(
+                    "a batch could not be appended to Kafka; trying again",
+                    topic=partition.topic,
+                    partition=partition.number,
+                    error=repr(error),
+                )
             await asyncio.sleep(RETRY_S)
 
     async def _send_by(
@@ -75,7 +80,10 @@ class ReplaceableProducer:
             raise InputError(f"the topic {partition.topic} takes no batch of this size: {error}") from error
         except KafkaError as error:
             logger.warning(
-                "producer lost", topic=partition.topic, partition=partition.number, error=type(error).__name__
+                "the producer of a Kafka log has failed and is replaced",
+                topic=partition.topic,
+                partition=partition.number,
+                error=type(error).__name__,
             )
             self.replace(producer)
             raise

@@ -1,4 +1,4 @@
-"""What the log's topics need in Kafka, and the check of topics that exist, with the commands that mend them."""
+"""The settings that the log's topics need in Kafka, and the check of existing topics, with commands that mend them."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -15,7 +15,7 @@ POLL_S = 0.1
 
 
 class RecordSource(Protocol):
-    """What a reader needs of the log it belongs to."""
+    """The part of the embedded log that its readers use."""
 
     @property
     def recent(self) -> RecentRecords: ...
