@@ -13,6 +13,9 @@ from testkit.waiting import blocking_until
 
 HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
 
+SERVED_BY = "x-served-by"
+"""The header of an answer over HTTP that names its server."""
+
 CHECK_INTERVAL_S = 0.5
 CHECKS_FAILED = 2
 _GLOBAL = f"""\
@@ -33,6 +36,7 @@ defaults
 class Server(NamedTuple):
     """The port of a server on this machine, and the port at which /healthz tells whether it is ready."""
 
+    name: str
     port: int
     health_port: int
 
@@ -85,15 +89,16 @@ class Balancer:
 def _section(port: int, listener: Listener, checks: dict[int, str]) -> str:
     """Return the section of a listener. `checks`: the servers that are checked, by health port; others track them."""
     servers = ""
-    for number, server in enumerate(listener.servers):
-        name = f"p{port}/s{number}"
+    for server in listener.servers:
+        name = f"p{port}/{server.name}"
         checked = checks.setdefault(server.health_port, name)
         check = f"port {server.health_port}" if checked == name else f"no-check track {checked}"
-        servers += f"    server s{number} 127.0.0.1:{server.port} {check}\n"
-    ended = "    default-server on-marked-down shutdown-sessions\n" if listener.mode == "tcp" else ""
-    return (
-        f"listen p{port}\n    mode {listener.mode}\n    bind 127.0.0.1:{port}\n    balance leastconn\n{ended}{servers}"
-    )
+        servers += f"    server {server.name} 127.0.0.1:{server.port} {check}\n"
+    ended = "    default-server on-marked-down shutdown-sessions\n"
+    named = f"    http-response set-header {SERVED_BY} %s\n"
+    of_mode = ended if listener.mode == "tcp" else named
+    bound = f"    mode {listener.mode}\n    bind 127.0.0.1:{port}\n    balance leastconn\n"
+    return f"listen p{port}\n{bound}{of_mode}{servers}"
 
 
 def _is_listening(port: int) -> bool:

@@ -58,8 +58,8 @@ class ClusterInstallation(Installation):
         for name in SECONDS:
             self._add_second(name)
         self.of_former_version = set(self.names if former else ())
-        edges = [self.env_of(name) for name in ("edge", "edge-2")]
-        gateways = [self.env_of(name) for name in ("gateway", "gateway-2")]
+        edges = {name: self.env_of(name) for name in ("edge", "edge-2")}
+        gateways = {name: self.env_of(name) for name in ("gateway", "gateway-2")}
         listeners = [_listener("http", edges, name) for name in _PORTS[:3]]
         self._balancer = Balancer(data / "balancer", [*listeners, _listener("tcp", gateways, _PORTS[3])])
         v2, android, ios, gateway = self._balancer.ports
@@ -113,8 +113,9 @@ class ClusterInstallation(Installation):
         self._instances[name] = replace(first, console_port=console, env={**first.env, **own})
 
 
-def _listener(mode: str, envs: list[dict[str, str]], setting: str) -> Listener:
-    return Listener(mode, [Server(_port(env, setting), _port(env, "CONSOLE_PORT")) for env in envs])
+def _listener(mode: str, envs: Mapping[str, Mapping[str, str]], setting: str) -> Listener:
+    servers = [Server(name, _port(env, setting), _port(env, "CONSOLE_PORT")) for name, env in envs.items()]
+    return Listener(mode, servers)
 
 
 def _port(env: Mapping[str, str], setting: str) -> int:

@@ -118,6 +118,11 @@ class OwnerOfShard:
         owner = self._directory.owner(self._role, self._shard) if self._directory else None
         return owner.id if owner else None
 
+    @property
+    def address(self) -> str | None:
+        """Where the owner takes calls; None where no owner is known."""
+        return self._directory.address(self._role, self._shard) if self._directory else None
+
     async def wait_other(self, known: str | None, *, urgently: bool = False) -> None:
         """Return once an owner is known that is not the instance of this id.
 

@@ -31,7 +31,8 @@ class OwnerChannel:
     come after the owner has received the call. What it asks may have made the owner crash, and would take the standbys
     with it, one after the other.
 
-    Until the log tells of an owner the calls go to `default`, the address in the settings.
+    Until the log tells of an owner the calls go to `default`, the address in the settings. They go on if that is the
+    owner's address too.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class OwnerChannel:
     def stream_stream(self, method: str, *arguments: Any, **options: Any) -> Callable[..., AsyncIterator[Any]]:
         async def call(requests: AsyncIterator[Any], **call_options: Any) -> AsyncIterator[Any]:
             owner = OwnerOfShard(self._directory, self._role, self._shard)
-            change = _OwnerChange(owner, owner.id)
+            change = _OwnerChange(owner, owner.id, self._default)
             begin = self._current().stream_stream(method, *arguments, **options)
             begun = cast(AsyncGenerator[Any, None], begin(requests, **call_options))
             async with contextlib.aclosing(change.ended(begun)) as responses:
@@ -116,13 +117,17 @@ class OwnerChannel:
         owner = self._owner.id
         if owner is None or owner == self._asked:
             return
-        self._asked, unanswered = owner, self._unanswered
+        is_the_asked = self._asked is None and self._owner.address == self._default
+        self._asked = owner
+        if is_the_asked:
+            return
+        unanswered = self._unanswered
         self._unanswered = set()
         for each in unanswered:
             each.reschedule(0)
 
     def _current(self) -> Channel:
-        address = self._directory.address(self._role, self._shard) or self._default
+        address = self._owner.address or self._default
         channel = self._channels.get(address)
         if channel is None:
             channel = self._channels[address] = self._connect(address)
@@ -130,11 +135,15 @@ class OwnerChannel:
 
 
 class _OwnerChange:
-    """Ends a stream to the owner of this id once another owner is known. A wait for a response costs no task."""
+    """Ends a stream to the owner of this id once another owner is known. A wait for a response costs no task.
 
-    def __init__(self, owner: OwnerOfShard, known: str | None) -> None:
+    A stream that began before any owner was known goes to the `default` address.
+    """
+
+    def __init__(self, owner: OwnerOfShard, known: str | None, default: str) -> None:
         self._owner = owner
         self._known = known
+        self._default = default
         self._has_changed = False
         self._waiting = asyncio.timeout(None)
 
@@ -162,6 +171,10 @@ class _OwnerChange:
             raise NotOwnerError("another process owns the shard by now") from None
 
     async def _watch(self) -> None:
+        if self._known is None:
+            await self._owner.wait_other(None)
+            if self._owner.address == self._default:
+                self._known = self._owner.id
         await self._owner.wait_other(self._known)
         self._has_changed = True
         with contextlib.suppress(RuntimeError):  # nobody waits for a response at present

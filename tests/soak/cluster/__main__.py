@@ -59,6 +59,7 @@ def main(
 def _object(found: ClusterVerdict) -> dict[str, object]:
     return {
         "faults": [row._asdict() for row in found.rows],
+        "errors": found.errors,
         "violations": [violation._asdict() for violation in found.verdict.violations],
         "timelines": found.verdict.timelines,
         "counts": found.verdict.counts,
@@ -75,6 +76,8 @@ def _show(found: ClusterVerdict) -> None:
         counts = map(str, (row.answered, row.due, row.lost, row.doubled))
         table.add_row(row.fault, f"{row.seconds:.0f}", *counts, *seconds, errors or "none")
     console.print(table)
+    for line in found.errors:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     for name, value in found.verdict.counts.items():
         console.print(f"{name}: {value}", highlight=False, markup=False)
     for violation in found.verdict.violations:

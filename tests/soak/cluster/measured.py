@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from testkit import plain_http
+from testkit.installation.balancer import SERVED_BY
 from testkit.signing import signed
 from tests.soak.android_device import SERVER_ERROR
 from tests.soak.ledger import now_ms
@@ -16,11 +17,16 @@ TIMEOUT_S = 15.0
 
 
 class Attempt(NamedTuple):
-    """One request. `answer`: its `result`; `HTTP 503` for an answer of the load balancer; else the error's name."""
+    """One request. `answer`: its `result`; `HTTP 503` for an answer of the load balancer; else the error's name.
+
+    `call`: its method and path. `edge`: the process that answered it; "" where none did.
+    """
 
     begun_ms: int
     ms: int
     answer: str
+    call: str = ""
+    edge: str = ""
 
 
 class MeasuredInterface:
@@ -43,8 +49,9 @@ class MeasuredInterface:
         content = signed(dict(body), *secrets)
         begun_ms, begun_s = now_ms(), time.monotonic()
 
-        def note(answer: str) -> None:
-            self._attempts.append(Attempt(begun_ms, round((time.monotonic() - begun_s) * 1000), answer))
+        def note(answer: str, edge: str = "") -> None:
+            ms = round((time.monotonic() - begun_s) * 1000)
+            self._attempts.append(Attempt(begun_ms, ms, answer, f"{method} {path}", edge))
 
         sent = {"content-type": "application/json", **(headers or {})}
         try:
@@ -57,7 +64,7 @@ class MeasuredInterface:
             raise httpx.RemoteProtocolError(f"the balancer answered {response.status_code}")
         assert response.status_code in statuses, response.text
         answer: Answer = response.json()
-        note(str(answer["result"]))
+        note(str(answer["result"]), response.headers.get(SERVED_BY, ""))
         return answer
 
     async def device_request(self, frame: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from testkit.installation.cluster import PROXIED, ClusterInstallation
 from testkit.installation.former_version import code_of
 from testkit.kafka.cluster import KafkaCluster
 from tests.soak.cluster.disk import SmallDisk, can_mount, small_disk
+from tests.soak.cluster.errors import errors
 from tests.soak.cluster.faults import CUT_OFF, ClusterFaults, cut_off, full_disk, is_wanted
 from tests.soak.cluster.measured import Attempt, MeasuredInterface
 from tests.soak.cluster.table import Row, rows
@@ -28,10 +29,11 @@ _DISKS = ("registry", "delivery")
 
 
 class ClusterVerdict(NamedTuple):
-    """The result of a run: what the ledger test says, and what the clients met during each fault."""
+    """The result of a run: what the ledger test says, what the clients met during each fault, and each error of it."""
 
     verdict: Verdict
     rows: Sequence[Row]
+    errors: Sequence[str]
 
 
 def plan(seconds: float, devices: int, rate: float, seed: int, unicasts: int = UNICASTS) -> Plan:
@@ -67,7 +69,8 @@ async def run(
         soak = Soak(plan, directory, installation, faults, lambda url: MeasuredInterface(url, attempts))
         async with cluster.proxies():
             verdict = await soak.run()
-    return ClusterVerdict(verdict, rows(verdict.observed, injectors[0].phases, attempts))
+        met = list(errors(attempts, directory / "data"))
+    return ClusterVerdict(verdict, rows(verdict.observed, injectors[0].phases, attempts), met)
 
 
 def _disks(

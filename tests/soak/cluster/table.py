@@ -14,6 +14,11 @@ _ANSWERED = frozenset({"0", "400", "401"})
 """Results that are no errors: the load has requests that are refused."""
 
 
+def is_error(answer: str) -> bool:
+    """Return whether no request of the load may be answered so."""
+    return answer not in _ANSWERED
+
+
 class Phase(NamedTuple):
     """The time of one fault, from before it until everything ran again for some seconds."""
 
@@ -67,9 +72,9 @@ def _row(observed: Observations, phase: Phase, attempts: Sequence[Attempt]) -> R
         lost=sum(not is_shown for _, is_shown in due),
         doubled=sum(msgid in ids for msgid in observed.ledger.doubled),
         gap_s=max(later - earlier for earlier, later in pairwise(moments)) / 1000,
-        request_s=max((each.ms for each in attempts if each.answer in _ANSWERED), default=0) / 1000,
+        request_s=max((each.ms for each in attempts if not is_error(each.answer)), default=0) / 1000,
         frame_s=max(0, *_frames_ms(observed, pushes), 0) / 1000,
-        errors=Counter(each.answer for each in attempts if each.answer not in _ANSWERED),
+        errors=Counter(each.answer for each in attempts if is_error(each.answer)),
     )
 
 

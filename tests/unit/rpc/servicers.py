@@ -34,13 +34,14 @@ class Positions(PositionsServiceServicer):
         self.answer: Callable[[AwaitRequest], AwaitResponse] = lambda request: AwaitResponse(produced=request.positions)
         self.began = asyncio.Event()
         self.ended = asyncio.Event()
+        self.released = asyncio.Event()
         self.hangs = False
 
     async def Await(self, request: AwaitRequest, context: Context) -> AwaitResponse:
         self.began.set()
         try:
             if self.hangs:
-                await asyncio.Event().wait()
+                await self.released.wait()
             return self.answer(request)
         finally:
             self.ended.set()

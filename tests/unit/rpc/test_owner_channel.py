@@ -1,17 +1,19 @@
 """OwnerChannel: calls go to the owner that the log tells of, and are repeated at its successor."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from protos.delivery.v1.delivery_pb2 import AttachRequest
 from protos.runtime.v1.instances_pb2 import InstanceAlive, InstanceFact
 from protos.runtime.v1.log_pb2 import AwaitRequest, AwaitResponse, Position
 from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
 from services.runtime.errors import NotOwnerError, UnavailableError
 from services.runtime.ownership.directory import InstanceDirectory
+from services.runtime.rpc import owner_channel
 from services.runtime.rpc.channel import connect
 from services.runtime.rpc.owner_channel import OwnerChannel
 from testkit.waiting import until_holds
@@ -83,6 +85,54 @@ async def test_a_call_that_is_not_answered_goes_to_the_owner_that_the_log_tells_
         owned_by(directory, second, 2)
         directory.note_change()
         assert await asyncio.wait_for(call, BOUND_S) == AwaitResponse(produced=request.positions)
+    await channel.close()
+
+
+async def test_a_call_that_began_before_any_owner_was_known_goes_on_at_the_same_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As beside a start of the caller, whose first read of the log tells of the owner that it calls already."""
+    monkeypatch.setattr(owner_channel, "SUCCESSION_S", 0.0)
+    directory, request = InstanceDirectory(), AwaitRequest(positions=[Position(topic="t")])
+    address = f"unix:{tmp_path}/s"
+    channel: Any = OwnerChannel(directory, "r", 0, address, connect)
+    async with OverASocket(ServicersOnChannel(), tmp_path) as owner:
+        owner.positions.hangs = True
+        call = asyncio.create_task(PositionsServiceStub(channel).Await(request))
+        await asyncio.wait_for(owner.positions.began.wait(), BOUND_S)
+        owned_by(directory, address, 1)
+        directory.note_change()
+        await asyncio.wait([call], timeout=0)
+        owner.positions.released.set()
+        assert await asyncio.wait_for(call, BOUND_S) == AwaitResponse(produced=request.positions)
+    await channel.close()
+
+
+async def test_a_stream_that_began_before_any_owner_was_known_goes_on_until_there_is_another(tmp_path: Path) -> None:
+    directory, answers = InstanceDirectory(), list[str]()
+    address = f"unix:{tmp_path}/s"
+    channel: Any = OwnerChannel(directory, "r", 0, address, connect)
+    is_known = asyncio.Event()
+
+    async def first_then_second() -> AsyncIterator[AttachRequest]:
+        yield AttachRequest(gateway="a")
+        await is_known.wait()
+        yield AttachRequest(gateway="b")
+        await asyncio.Event().wait()
+
+    async with OverASocket(ServicersOnChannel(), tmp_path) as owner:
+        owner.channel, opened = channel, owner.channel
+        conversation = asyncio.create_task(owner.converse(first_then_second(), answers))
+        await until_holds(lambda: answers == ["a"])
+        owned_by(directory, address, 1)
+        directory.note_change()
+        is_known.set()
+        await until_holds(lambda: answers == ["a", "b"])
+        owned_by(directory, "elsewhere", 2)
+        directory.note_change()
+        with pytest.raises(NotOwnerError, match="another process owns the shard"):
+            await conversation
+        owner.channel = opened
     await channel.close()
 
 
