@@ -76,7 +76,9 @@ class Uplink:
             self._queue.changed.set()
             await asyncio.wait([streaming], timeout=_STOP_S)
             if self._queue.unrecorded:
-                logger.error("reports may be lost at the stop: delivery is away", count=self._queue.unrecorded)
+                logger.error(
+                    "reports may be lost at the stop: delivery has not confirmed them", count=self._queue.unrecorded
+                )
             streaming.cancel()
             await asyncio.wait([streaming])
 

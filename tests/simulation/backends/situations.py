@@ -6,6 +6,7 @@ from random import Random
 
 from services.runtime.log.port import Partition
 from services.runtime.ownership.directory import INSTANCES_TOPIC
+from services.runtime.process.crashpoint import Point
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.installation import process_name, standby_name
 from tests.simulation.kernel.log.halves import is_in_half
@@ -67,10 +68,14 @@ def _targeting_away(random: Random) -> Situation:
 
 
 def _decided_again(random: Random) -> Situation:
-    """A registry comes back to many commands, and is killed when the log has their facts and its files do not."""
+    """A registry comes back to many commands, and is killed when the log has their facts and its files do not.
+
+    Its first appends announce its epochs, so it is killed where it has appended what it decided.
+    """
     shards = random.choice((1, 2))
     target, at_s, down_s = process_name("registry", random.randrange(shards)), random.uniform(2, 4), 20.0
-    faults = [Fault(at_s, "down", target, down_s), Fault(at_s + 1, "kill_at_append", target, 1.0)]
+    killed = Fault(at_s + 1, "kill_at_point", target, other=Point.FOLLOWER_APPENDED)
+    faults = [Fault(at_s, "down", target, down_s), killed]
     return Situation({"registry": shards}, 30.0, 4.0, faults, has_few_devices=True)
 
 

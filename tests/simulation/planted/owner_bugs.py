@@ -32,14 +32,10 @@ OWNER_BUGS: Sequence[PlantedBug] = (
         ("services.runtime.ownership.instances:Instance.is_present", "self.missed < ABSENT_AFTER", "True"),
     ),
     planted_bug(
-        "stale-election-won",
-        "a former owner that lags behind the log takes over again, because it still sees itself as the owner",
+        "epoch-kept",
+        "a new owner of targeting takes over under the epoch of the former one, which answers again later",
         "backends",
-        (
-            "services.runtime.ownership.membership:Membership.wait_elected",
-            "instances.has_announced(0) and instances.is_elected()",
-            "instances.is_elected()",
-        ),
+        ("services.runtime.ownership.membership:Membership.new_epoch", "return self._own_offset + 1", "return 1"),
     ),
     planted_bug(
         "former-owner-heard",

@@ -265,14 +265,15 @@ def analytics_faults(seed: int, plan: Plan) -> list[Fault]:
 
 
 def clock_faults(seed: int, plan: Plan) -> list[Fault]:
-    """Return, in one seed of ten, faults that set clocks of delivery back, and kills after that.
+    """Return, in one seed of ten, faults that set the clock of one process back, mostly of delivery, and kill it.
 
-    Its restarted processes fold records with times that go back.
+    Restarted processes of delivery fold records with times that go back.
     """
     random = Random(f"{seed}/clocks")
     if random.random() >= _CLOCKS_SET_BACK:
         return []
     target = process_name("delivery", random.randrange(plan.processes["delivery"]))
+    target = random.choice((target, random.choice(plan.hosts)))
     changes = [
         Fault(random.uniform(0, plan.load_s), "set_clock", target, random.choice((-60.0, -20.0)))
         for _ in range(random.choice((1, 2)))
