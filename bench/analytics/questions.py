@@ -32,7 +32,7 @@ ZONE = ZoneInfo("Asia/Shanghai")
 Ask = Callable[[], Awaitable[object]]
 
 
-class Asked(NamedTuple):
+class Question(NamedTuple):
     """A statistic as asked of the service, the same question over the raw rows, and what precedes each repetition."""
 
     what: str
@@ -134,7 +134,7 @@ def main() -> None:
     print(json.dumps(found))
 
 
-def questions(history: History, clickhouse: ClickHouse, ends: Mapping[int, int]) -> list[Asked]:
+def questions(history: History, clickhouse: ClickHouse, ends: Mapping[int, int]) -> list[Question]:
     last = FIRST_ID + history.broadcasts - 1
     raw = {"app": APP, "msgid": last}
     numbers = itertools.count()
@@ -165,55 +165,57 @@ def questions(history: History, clickhouse: ClickHouse, ends: Mapping[int, int])
     by_brand = {"category": Category.CATEGORY_BRAND, "info": "all"}
     kinds = StatisticsKind
     return [
-        Asked("audit of a push", audit),
-        Asked(
+        Question("audit of a push", audit),
+        Question(
             "connections, 7 days",
             statistic(kinds.STATISTICS_KIND_CONNECTIONS, **week),
             lambda: clickhouse.rows(_RAW_COUNTS, raw),
         ),
-        Asked(
+        Question(
             "connections by region, 7 days",
             statistic(kinds.STATISTICS_KIND_CONNECTIONS, **week, **by_region),
             lambda: clickhouse.rows(_RAW_LEVELS, raw),
         ),
-        Asked(
+        Question(
             "list of broadcasts", statistic(kinds.STATISTICS_KIND_BROADCASTS), lambda: clickhouse.rows(_RAW_LIST, raw)
         ),
-        Asked(
+        Question(
             "one broadcast",
             statistic(kinds.STATISTICS_KIND_BROADCASTS, msgid=last),
             lambda: clickhouse.rows(_RAW_ONE, raw),
         ),
-        Asked(
+        Question(
             "one broadcast by region",
             statistic(kinds.STATISTICS_KIND_BROADCASTS, msgid=last, **by_region),
             lambda: clickhouse.rows(_RAW_VALUES, raw),
         ),
-        Asked(
+        Question(
             "new users, 7 days",
             statistic(kinds.STATISTICS_KIND_USERS, **week),
             lambda: clickhouse.rows(_RAW_USERS, raw),
         ),
-        Asked("new users by brand", statistic(kinds.STATISTICS_KIND_USERS, **week, **by_brand)),
-        Asked(
+        Question("new users by brand", statistic(kinds.STATISTICS_KIND_USERS, **week, **by_brand)),
+        Question(
             "all users by brand",
             statistic(kinds.STATISTICS_KIND_USERS, **week, **by_brand, **everyone),
             lambda: clickhouse.rows(_RAW_ALL_USERS, raw),
         ),
-        Asked(
+        Question(
             "logins, today",
             statistic(kinds.STATISTICS_KIND_LOGINS, scope=today),
             lambda: clickhouse.rows(_RAW_LOGINS, raw),
             login,
         ),
-        Asked("logins, 7 days", statistic(kinds.STATISTICS_KIND_LOGINS, **week), before=login),
-        Asked("logins by brand, today", statistic(kinds.STATISTICS_KIND_LOGINS, scope=today, **by_brand), before=login),
-        Asked("logins by brand, 7 days", statistic(kinds.STATISTICS_KIND_LOGINS, **week, **by_brand), before=login),
-        Asked("1000 acknowledgements", page, lambda: clickhouse.rows(_RAW_ACKS, raw)),
+        Question("logins, 7 days", statistic(kinds.STATISTICS_KIND_LOGINS, **week), before=login),
+        Question(
+            "logins by brand, today", statistic(kinds.STATISTICS_KIND_LOGINS, scope=today, **by_brand), before=login
+        ),
+        Question("logins by brand, 7 days", statistic(kinds.STATISTICS_KIND_LOGINS, **week, **by_brand), before=login),
+        Question("1000 acknowledgements", page, lambda: clickhouse.rows(_RAW_ACKS, raw)),
     ]
 
 
-async def measured(asked: Asked, rounds: int) -> dict[str, Any]:
+async def measured(asked: Question, rounds: int) -> dict[str, Any]:
     """Return times in ms: of the first answer, of the others, their CPU times each, and over the raw facts."""
     if asked.before:
         await asked.before()

@@ -34,7 +34,7 @@ _SHOWN_S = 30.0
 CpuTimes = Mapping[str, float]
 
 
-class Found(NamedTuple):
+class ClusterCosts(NamedTuple):
     """Shares of a core in percent by process; ms from request to shown message; pushes that were measured."""
 
     idle: CpuTimes
@@ -132,7 +132,7 @@ def started(directory: Path) -> Iterator[tuple[ClusterInstallation, KafkaCluster
         yield installation, cluster
 
 
-async def measured(load: Load, processes: Processes, rate: float, seconds: float) -> Found:
+async def measured(load: Load, processes: Processes, rate: float, seconds: float) -> ClusterCosts:
     await load.connect()
     await asyncio.sleep(_SETTLED_S)
     idle = await processes.shares(seconds)
@@ -143,10 +143,10 @@ async def measured(load: Load, processes: Processes, rate: float, seconds: float
     running.cancel()
     await asyncio.wait([running])
     await load.close()
-    return Found(idle, loaded, load.shown_ms)
+    return ClusterCosts(idle, loaded, load.shown_ms)
 
 
-def shown(found: Found, rate: float) -> Table:
+def shown(found: ClusterCosts, rate: float) -> Table:
     table = Table("process", "idle, % of a core", "pushes, % of a core", "ms a push")
     for name in [*found.processes, "all"]:
         idle, loaded = (

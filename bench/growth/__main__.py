@@ -72,7 +72,7 @@ _UNITS = {
 Result = dict[str, float]
 
 
-class Growth:
+class GrowingInstallation:
     """One installation, filled and measured at each size."""
 
     def __init__(self, built: Built, data: Path, options: argparse.Namespace) -> None:
@@ -248,7 +248,7 @@ def main() -> None:
     options = parser.parse_args()
     check_open_files(options.connected)
     with tempfile.TemporaryDirectory(prefix="carillon-bench-", dir=options.directory) as name:
-        growth = Growth(Built(Path(name)), Path(name) / "data", options)
+        growth = GrowingInstallation(Built(Path(name)), Path(name) / "data", options)
         try:
             results = {}
             for devices in sorted(options.devices):

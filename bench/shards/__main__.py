@@ -38,7 +38,7 @@ WORK = {
 """The kinds of work, which are methods of Work, and the roles that do it."""
 
 
-class Cell(NamedTuple):
+class InstanceCost(NamedTuple):
     """What the first of several instances read and took."""
 
     records: int
@@ -52,7 +52,7 @@ class Row(NamedTuple):
     work: str
     role: str
     done: int
-    cells: dict[int, Cell]
+    cells: dict[int, InstanceCost]
 
     @property
     def together(self) -> float:
@@ -71,12 +71,12 @@ async def written(work: str, path: Path, devices: int) -> int:
         await log.close()
 
 
-def measured(role: str, instances: int, path: Path) -> Cell:
+def measured(role: str, instances: int, path: Path) -> InstanceCost:
     """Let the first of so many instances read the log."""
     with tempfile.TemporaryDirectory(dir=path.parent) as directory:
         command = [sys.executable, "-m", "bench.shards.instance", role, "0", str(instances), str(path), directory]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return Cell(*map(int, done.stdout.split()))
+    return InstanceCost(*map(int, done.stdout.split()))
 
 
 def rows(devices: int, wanted: list[str]) -> list[Row]:

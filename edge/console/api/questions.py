@@ -34,20 +34,20 @@ STATES = ("pending", "sent", "received", "shown", "clicked", "failed", "dropped"
 Reason = Annotated[str, msgspec.Meta(max_length=200), described("Why, for the audit and the page of the app.")]
 
 
-class OfApp(NoParams, frozen=True, kw_only=True):
+class AppParams(NoParams, frozen=True, kw_only=True):
     appkey: Appkey
 
 
-class OfPush(OfApp, frozen=True, kw_only=True):
+class PushParams(AppParams, frozen=True, kw_only=True):
     msgid: Msgid
 
 
-class PushOfApp(OfPush, frozen=True, kw_only=True):
+class PushDetailParams(PushParams, frozen=True, kw_only=True):
     token: Token = ""
     allow_behind: Behind = True
 
 
-class SpeedQuestion(OfPush, frozen=True, kw_only=True):
+class SpeedQuestion(PushParams, frozen=True, kw_only=True):
     within_ms: Annotated[
         int,
         msgspec.Meta(ge=0, le=366 * 86_400_000),
@@ -56,7 +56,7 @@ class SpeedQuestion(OfPush, frozen=True, kw_only=True):
     allow_behind: Behind = True
 
 
-class PushDevicesPage(OfPush, frozen=True, kw_only=True):
+class PushDevicesPage(PushParams, frozen=True, kw_only=True):
     state: Annotated[
         Literal[STATES],  # type: ignore[valid-type]
         described("As in `states` of the push."),
@@ -71,7 +71,7 @@ class PushDevicesPage(OfPush, frozen=True, kw_only=True):
     allow_behind: Behind = True
 
 
-class PushById(NoParams, frozen=True, kw_only=True):
+class PushByIdParams(NoParams, frozen=True, kw_only=True):
     msgid: Msgid
     token: Token = ""
     allow_behind: Behind = True
@@ -93,7 +93,7 @@ class PushPage(Page, frozen=True, kw_only=True):
     ] = ""
 
 
-class SendTo(OfApp, frozen=True, kw_only=True):
+class SendTo(AppParams, frozen=True, kw_only=True):
     at_most: Annotated[
         Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None,
         described("Send nothing, and answer 409, if the push would go to more devices than this."),
@@ -109,7 +109,7 @@ class DraftPage(Page, frozen=True, kw_only=True):
     ] = ""
 
 
-class OfDraft(NoParams, frozen=True, kw_only=True):
+class DraftParams(NoParams, frozen=True, kw_only=True):
     team_id: TeamId
     draft_id: DraftId
 
@@ -118,20 +118,20 @@ class TaskPage(Page, frozen=True, kw_only=True):
     appkey: Annotated[str, described("Only tasks of this app.")] = ""
 
 
-class OfTask(OfApp, frozen=True, kw_only=True):
+class TaskParams(AppParams, frozen=True, kw_only=True):
     task_key: TaskKey
 
 
-class DeviceSearch(OfApp, frozen=True, kw_only=True):
+class DeviceSearch(AppParams, frozen=True, kw_only=True):
     name: Name
 
 
-class DeviceToken(OfApp, frozen=True, kw_only=True):
+class DeviceToken(AppParams, frozen=True, kw_only=True):
     token: Annotated[str, msgspec.Meta(min_length=1, max_length=400), described("The token of the device.")]
     allow_behind: Behind = True
 
 
-class WhyQuestion(OfApp, frozen=True, kw_only=True):
+class WhyQuestion(AppParams, frozen=True, kw_only=True):
     name: Name
     msgid: Annotated[
         Annotated[int, msgspec.Meta(ge=1, le=MAX_MSGID)] | None,
@@ -139,7 +139,7 @@ class WhyQuestion(OfApp, frozen=True, kw_only=True):
     ] = None
 
 
-class StatisticsQuestion(OfApp, frozen=True, kw_only=True):
+class StatisticsQuestion(AppParams, frozen=True, kw_only=True):
     kind: Annotated[Literal[tuple(KINDS)], described("The type.")] = "connections"  # type: ignore[valid-type]
     category: Annotated[
         Literal[("", *CATEGORIES)],  # type: ignore[valid-type]
@@ -170,7 +170,7 @@ class TimelinePage(Page, frozen=True, kw_only=True):
     allow_behind: Behind = True
 
 
-class OfTeam(NoParams, frozen=True, kw_only=True):
+class TeamParams(NoParams, frozen=True, kw_only=True):
     team_id: TeamId
 
 

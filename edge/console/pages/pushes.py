@@ -51,7 +51,7 @@ class PushesPage(Page):
         )
 
 
-class OfPush(Page):
+class PushPageBase(Page):
     """The base of the page of a push and of its form."""
 
     async def show_push(self, request: Request, response: Response, appkey: str, msgid: str, problem: str = "") -> None:
@@ -77,7 +77,7 @@ class OfPush(Page):
         )
 
 
-class PushPage(OfPush):
+class PushPage(PushPageBase):
     """GET shows a push: content, audience, funnel, states with their reasons, and the timeline."""
 
     async def on_get(self, request: Request, response: Response, appkey: str, msgid: str) -> None:
@@ -94,7 +94,7 @@ class SpeedPage(Page):
         self.show(request, response, template, app=app, msgid=int(msgid), speed=speed, chart=speed_chart(speed))
 
 
-class CancelPushPage(OfPush):
+class CancelPushPage(PushPageBase):
     """POST cancels a push for the devices that have not received it."""
 
     async def on_post(self, request: Request, response: Response, appkey: str, msgid: str) -> None:

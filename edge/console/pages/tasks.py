@@ -26,7 +26,7 @@ class TaskLine(NamedTuple):
     may_cancel: bool
 
 
-class OfTasks(Page):
+class TasksPageBase(Page):
     """The base of the list of tasks and of the form that cancels one."""
 
     async def show_tasks(self, request: Request, response: Response, problem: str = "") -> None:
@@ -51,14 +51,14 @@ class OfTasks(Page):
         )
 
 
-class TasksPage(OfTasks):
+class TasksPage(TasksPageBase):
     """GET lists the tasks of the user's apps; `appkey` and `page` choose among them."""
 
     async def on_get(self, request: Request, response: Response) -> None:
         await self.show_tasks(request, response)
 
 
-class CancelTaskPage(OfTasks):
+class CancelTaskPage(TasksPageBase):
     """POST cancels a task that waits. The user may send with every app of it."""
 
     async def on_post(self, request: Request, response: Response, appkey: str, task_key: str) -> None:

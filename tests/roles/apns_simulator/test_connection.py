@@ -22,7 +22,7 @@ class Answering:
         return Reply([(":status", "200")], b"")
 
 
-class Written(asyncio.Transport):
+class RecordingTransport(asyncio.Transport):
     """A transport that keeps what is written."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ def test_many_requests_in_one_read_are_answered_piece_by_piece() -> None:
     """The library counts all open streams with each new one, so a read that opens them all takes quadratic time."""
     client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
     client.initiate_connection()
-    transport = Written()
+    transport = RecordingTransport()
     server = ServerConnection(Answering(), set())
     server.connection_made(cast(asyncio.Transport, transport))
     client.receive_data(transport.data)

@@ -32,7 +32,7 @@ def clock_at(*date: int) -> ManualClock:
     return ManualClock(int(datetime(*date, tzinfo=UTC).timestamp() * 1000))  # type: ignore[misc,arg-type]
 
 
-class Given:
+class IssuedIds:
     """All ids that were given out; a repeated one fails the test."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Given:
 @pytest.mark.parametrize("seed", range(5))
 async def test_no_id_is_given_twice_whatever_clocks_do_and_whoever_restarts(log: SqliteLog, seed: int) -> None:
     """A process that restarts gives up its claims as one that was killed does, and begins without any memory."""
-    random, given = Random(seed), Given()
+    random, given = Random(seed), IssuedIds()
     clocks = [ManualClock(START_MS + random.choice([0, 400, -3_600_000, 3_600_000])) for _ in range(6)]
     processes = [MessageIds("edge", log, clock) for clock in clocks]
     for _ in range(400):
@@ -64,7 +64,7 @@ async def test_no_id_is_given_twice_whatever_clocks_do_and_whoever_restarts(log:
 
 
 async def test_processes_that_start_at_the_same_instant_share_no_ids(log: SqliteLog) -> None:
-    given, clock = Given(), ManualClock(START_MS)
+    given, clock = IssuedIds(), ManualClock(START_MS)
     await asyncio.gather(*(given.take(MessageIds("edge", log, clock), SLOT_IDS) for _ in range(150)))
 
 
@@ -88,7 +88,7 @@ async def test_a_process_that_is_suspended_for_longer_than_its_claim_repeats_no_
 ) -> None:
     """Meanwhile all slots are claimed by others, its own too, as its clock stands still until it goes on."""
     monkeypatch.setattr(module, "SLOTS", 8)
-    paused, given, clock = PausedLog(log), Given(), ManualClock(START_MS)
+    paused, given, clock = PausedLog(log), IssuedIds(), ManualClock(START_MS)
     behind = MessageIds("edge", paused, ManualClock(START_MS))
     taking = asyncio.create_task(given.take(behind, 1))
     await paused.stored.wait()
@@ -104,7 +104,7 @@ async def test_a_process_that_is_suspended_for_longer_than_its_claim_repeats_no_
 
 async def test_a_slot_is_free_again_when_its_claim_is_over(log: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SLOTS", 4)
-    given, clock = Given(), ManualClock(START_MS)
+    given, clock = IssuedIds(), ManualClock(START_MS)
     for _ in range(4):
         await given.take(MessageIds("edge", log, clock), 1)
     with pytest.raises(CarillonError, match="other processes hold all 4 slots"):

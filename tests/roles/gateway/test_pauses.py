@@ -11,14 +11,14 @@ from services.gateway.pushes import sender as push_sender
 from services.gateway.pushes.bursts import SLICE
 from testkit.gateway.role import ANDROID, NOON_MS, RunningGateway
 from testkit.waiting import run_ready_tasks
-from tests.roles.gateway.test_pushes import Written, devices, sender, to
+from tests.roles.gateway.test_pushes import WrittenFrames, devices, sender, to
 
 
 async def test_a_broadcast_stops_within_a_slice_and_goes_on_after_the_resume(monkeypatch: pytest.MonkeyPatch) -> None:
     """More frames are held than the sender may queue, and another app's messages are written meanwhile."""
     monkeypatch.setattr(push_sender, "MAX_WAITING", 10 * SLICE)
     paused: set[str] = set()
-    written, now_ms = Written(), 0
+    written, now_ms = WrittenFrames(), 0
     pushes = sender(written, 50 * SLICE, paused.__contains__, lambda: now_ms)
     broadcast = to(range(1, 50 * SLICE + 1), 1)
     broadcast.expires_ms = 1000
@@ -44,7 +44,7 @@ async def test_a_broadcast_stops_within_a_slice_and_goes_on_after_the_resume(mon
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
 async def test_held_frames_that_are_cancelled_or_expired_are_not_written(is_cancelled: bool) -> None:
-    written, now_ms = Written(), 0
+    written, now_ms = WrittenFrames(), 0
     pushes = sender(written, 3 * SLICE, lambda appkey: now_ms < 50, lambda: now_ms)
     broadcasts = [to(range(1, 3 * SLICE + 1), msgid) for msgid in (1, 2)]
     broadcasts[0].expires_ms, broadcasts[1].expires_ms = 1000 if is_cancelled else 60, 1000

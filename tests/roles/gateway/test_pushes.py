@@ -157,7 +157,7 @@ def test_a_click_param_that_is_no_json_is_left_out(broken: str) -> None:
     assert frame["click"] == {"action": 1}
 
 
-class Written(list[tuple[str, int]]):
+class WrittenFrames(list[tuple[str, int]]):
     """The app and the message id of each frame, in the order of writing."""
 
     def connection(self, appkey: str) -> DeviceConnection:
@@ -178,7 +178,7 @@ def to(connections: range, msgid: int) -> Send:
 
 
 def sender(
-    written: Written,
+    written: WrittenFrames,
     broadcast: int,
     is_paused: Callable[[str], bool] = lambda appkey: False,
     now_ms: Callable[[], int] = lambda: 0,
@@ -192,7 +192,7 @@ def sender(
 
 
 async def test_a_message_does_not_wait_for_another_apps_broadcast() -> None:
-    written = Written()
+    written = WrittenFrames()
     pushes = sender(written, 50 * SLICE)
     await pushes.handle(AttachResponse(sends=[to(range(1, 50 * SLICE + 1), 1)]))
     await asyncio.sleep(0)
@@ -204,7 +204,7 @@ async def test_a_message_does_not_wait_for_another_apps_broadcast() -> None:
 
 
 async def test_one_step_of_the_loop_writes_a_bounded_number_of_frames() -> None:
-    written = Written()
+    written = WrittenFrames()
     pushes = sender(written, 1)
     await pushes.handle(AttachResponse(sends=[to(range(1, 2), msgid) for msgid in range(1, 5 * SLICE)]))
     before = 0
@@ -216,7 +216,7 @@ async def test_one_step_of_the_loop_writes_a_bounded_number_of_frames() -> None:
 
 
 async def test_an_error_of_one_connection_stops_no_other_message() -> None:
-    written = Written()
+    written = WrittenFrames()
     table: ConnectionTable[DeviceConnection] = ConnectionTable()
     for number in range(3 * SLICE):
         table.add(Session(number, "quiet", f"token {number}", 0, number), written.connection("quiet"))

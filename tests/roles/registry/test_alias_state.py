@@ -83,7 +83,7 @@ def spread(alias: str, count: int, start: int = 0) -> list[Step]:
     return [device(index % 2, index // 2, index, alias, 100 + index) for index in range(start, start + count)]
 
 
-class Drawn(NamedTuple):
+class GeneratedRecord(NamedTuple):
     topic: str
     partition: int
     number: int
@@ -94,7 +94,7 @@ class Drawn(NamedTuple):
 
 DRAWN = st.lists(
     st.builds(
-        Drawn,
+        GeneratedRecord,
         st.sampled_from([DEVICES.name, SESSIONS.name]),
         st.integers(0, 1),
         st.integers(0, 7),
@@ -106,7 +106,7 @@ DRAWN = st.lists(
 )
 
 
-def by_partition(drawn: Sequence[Drawn]) -> list[list[Step]]:
+def by_partition(drawn: Sequence[GeneratedRecord]) -> list[list[Step]]:
     """Return the drawn facts grouped by topic and partition."""
     partitions: dict[tuple[str, int], list[Step]] = {}
     for offset, one in enumerate(drawn):
@@ -120,7 +120,7 @@ def by_partition(drawn: Sequence[Drawn]) -> list[list[Step]]:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(DRAWN, st.randoms(use_true_random=False))
-def test_the_index_does_not_depend_on_the_order_of_reading(drawn: list[Drawn], random: Random) -> None:
+def test_the_index_does_not_depend_on_the_order_of_reading(drawn: list[GeneratedRecord], random: Random) -> None:
     partitions = by_partition(drawn)
     order = [index for index, steps in enumerate(partitions) for _ in steps]
     random.shuffle(order)

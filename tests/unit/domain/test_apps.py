@@ -32,7 +32,7 @@ def revoked(appkey: str, partition: int, below: int = 0, numbers: Sequence[int] 
     return NewRecord("apps", 0, revocations_key(record), AppFact(revocations=record).SerializeToString())
 
 
-class Gated:
+class GatedReader:
     """A reader that returns records only while its gate is open, and may fail once before."""
 
     def __init__(self, reader: Reader, gate: asyncio.Event, fails: bool) -> None:
@@ -70,7 +70,7 @@ class GatedLog(SqliteLog):
         return found
 
     async def open(self, starts: Mapping[Partition, int]) -> Any:
-        return Gated(await super().open(starts), self.read_gate, self._fails)
+        return GatedReader(await super().open(starts), self.read_gate, self._fails)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ async def log(tmp_path: Path) -> AsyncIterator[GatedLog]:
     await log.close()
 
 
-class Following:
+class RunningDirectory:
     """Run a directory while the block runs."""
 
     def __init__(self, log: SqliteLog) -> None:
@@ -101,7 +101,7 @@ class Following:
 
 async def test_a_ready_directory_has_the_latest_record_of_each_app(log: GatedLog) -> None:
     await log.append([new_record("2", created_ms=5), new_record("1", "Old", 9), new_record("1", "New", 9)])
-    async with Following(log) as apps:
+    async with RunningDirectory(log) as apps:
         assert [(app.appkey, app.name) for app in apps.all()] == [("2", "Weather"), ("1", "New")]
         assert apps.get("1") == App(appkey="1", name="New", created_ms=9)
         assert apps.get("3") is None
@@ -109,7 +109,7 @@ async def test_a_ready_directory_has_the_latest_record_of_each_app(log: GatedLog
 
 async def test_revoked_keys_are_known_and_listeners_are_notified(log: GatedLog) -> None:
     await log.append([revoked("1", 3, below=4), revoked("1", 3, below=4, numbers=[9]), new_record("1")])
-    async with Following(log) as apps:
+    async with RunningDirectory(log) as apps:
         refused = {number for number in range(12) if apps.is_revoked("1", 3, number)}
         assert refused == {0, 1, 2, 3, 9}
         assert not apps.is_revoked("1", 2, 0)
@@ -124,7 +124,7 @@ async def test_revoked_keys_are_known_and_listeners_are_notified(log: GatedLog) 
 
 
 async def test_a_directory_on_an_empty_log_is_ready_at_once_and_follows_it(log: GatedLog) -> None:
-    async with Following(log) as apps:
+    async with RunningDirectory(log) as apps:
         await log.append([new_record("1")])
         await apps.refresh()
         assert apps.get("1") is not None
@@ -133,7 +133,7 @@ async def test_a_directory_on_an_empty_log_is_ready_at_once_and_follows_it(log: 
 async def test_a_refresh_that_began_too_early_is_not_shared(log: GatedLog) -> None:
     """A caller that refreshes after an app was created must find it, also while an earlier refresh is in progress."""
     log.read_gate.clear()
-    async with Following(log) as apps:
+    async with RunningDirectory(log) as apps:
         log.ends_gate.clear()
         log.asked.clear()
         early = asyncio.create_task(apps.refresh())
@@ -150,7 +150,7 @@ async def test_a_refresh_that_began_too_early_is_not_shared(log: GatedLog) -> No
 
 
 async def test_many_callers_share_the_next_refresh(log: GatedLog) -> None:
-    async with Following(log) as apps:
+    async with RunningDirectory(log) as apps:
         log.ends_gate.clear()
         before = log.questions
         log.asked.clear()
@@ -168,7 +168,7 @@ async def test_a_refresh_says_whether_the_directory_is_up_to_date(
 ) -> None:
     monkeypatch.setattr(partition_reader, "_REFRESH_S", 0.01)
     log.read_gate.clear()
-    async with Following(log) as apps:
+    async with RunningDirectory(log) as apps:
         log.ends_gate.clear()
         await log.append([new_record("1")])
         assert not await apps.refresh(), "the log does not answer"
@@ -181,7 +181,7 @@ async def test_a_refresh_says_whether_the_directory_is_up_to_date(
 
 
 async def test_a_cancelled_caller_does_not_cancel_the_refresh_of_others(log: GatedLog) -> None:
-    async with Following(log) as apps:
+    async with RunningDirectory(log) as apps:
         log.ends_gate.clear()
         waiting = [asyncio.create_task(apps.refresh()) for _ in range(2)]
         await asyncio.sleep(0)
@@ -193,7 +193,7 @@ async def test_a_cancelled_caller_does_not_cancel_the_refresh_of_others(log: Gat
 async def test_a_log_that_is_unavailable_for_a_moment_does_not_end_the_directory(tmp_path: Path) -> None:
     log = GatedLog(tmp_path / "log.sqlite", fails=True)
     await log.append([new_record("1")])
-    async with Following(log) as apps:
+    async with RunningDirectory(log) as apps:
         assert apps.get("1") is not None
     await log.close()
 
@@ -205,7 +205,7 @@ async def test_a_record_that_cannot_be_decoded_is_skipped_and_logged(log: GatedL
     )
     await log.append([NewRecord("apps", 0, b"z", unreadable)])
     with capture_logs() as logs:
-        async with Following(log) as apps:
+        async with RunningDirectory(log) as apps:
             assert [app.appkey for app in apps.all()] == ["1", "2"]
     event = "a record of the apps topic could not be applied"
     assert [(line["event"], line["offset"]) for line in logs] == [(event, 1), (event, 4)]

@@ -22,7 +22,7 @@ from testkit.waiting import until_holds
 from tests.unit.http.serving import BOUND_S
 
 
-class Other:
+class OtherProcess:
     """The process behind the port: it answers each request with its path and the client's address."""
 
     def __init__(self, place: Path) -> None:
@@ -69,7 +69,7 @@ async def fetch(operations: Operations, path: str) -> httpx.Response:
 
 async def test_pages_are_the_other_process_s_and_operations_stay(operations: Operations, place: Path) -> None:
     operations.set_ready()
-    other = Other(place)
+    other = OtherProcess(place)
     async with running(other.listener), plain_http.async_client() as client:
         for path in ("/", "/pushes", "/healthz/", "/healthzz"):
             answer = await client.get(f"http://127.0.0.1:{operations.port}{path}")
@@ -90,14 +90,14 @@ async def test_without_the_other_process_pages_are_refused_and_operations_go_on(
         assert (refused.status_code, refused.json()["problems"]) == (503, {"console": "its process is starting"})
         assert refused.headers["connection"] == "close"
         assert (await fetch(operations, "/healthz")).status_code == 200
-        async with running(Other(place).listener):
+        async with running(OtherProcess(place).listener):
             assert (await fetch(operations, "/apps")).text == "/apps 127.0.0.1"
         # The place is there still, and nobody at it.
 
 
 async def test_a_connection_waits_for_its_first_bytes(operations: Operations, place: Path) -> None:
     operations.set_ready()
-    async with running(Other(place).listener):
+    async with running(OtherProcess(place).listener):
         for asked, expected in ((b"/livez", b"alive"), (b"/apps", b"/apps 127.0.0.1")):
             reader, writer = await asyncio.open_connection("127.0.0.1", operations.port)
             await asyncio.sleep(0)
@@ -109,7 +109,7 @@ async def test_a_connection_waits_for_its_first_bytes(operations: Operations, pl
 
 async def test_many_silent_connections_become_the_other_process_s(operations: Operations, place: Path) -> None:
     operations.set_ready()
-    other = Other(place)
+    other = OtherProcess(place)
     async with running(other.listener):
         with contextlib.ExitStack() as stack:
             for _ in range(_MAX_WAITING + 3):
@@ -119,7 +119,7 @@ async def test_many_silent_connections_become_the_other_process_s(operations: Op
 
 async def test_a_client_that_is_gone_before_it_asked_leaves_nothing(operations: Operations, place: Path) -> None:
     operations.set_ready()
-    other = Other(place)
+    other = OtherProcess(place)
     async with running(other.listener):
         socket.create_connection(("127.0.0.1", operations.port)).close()
         assert (await fetch(operations, "/apps")).status_code == 200

@@ -18,7 +18,7 @@ from testkit import plain_http
 BOUND_S = 60.0
 
 
-class Opened:
+class RunningListener:
     """Runs a listener while the block runs, at `url`."""
 
     def __init__(self, listener: HttpListener | Operations) -> None:
@@ -44,7 +44,7 @@ async def operations() -> Operations:
 
 @pytest.fixture
 async def client(operations: Operations) -> AsyncIterator[httpx.AsyncClient]:
-    async with Opened(operations) as client:
+    async with RunningListener(operations) as client:
         yield client
 
 
@@ -133,7 +133,7 @@ async def test_a_closing_listener_answers_accepted_requests_and_accepts_no_more(
         await finish.wait()
         await _answering(lambda: None)(scope, receive, send)
 
-    opened = Opened(HttpListener("a listener", application, "127.0.0.1", 0))
+    opened = RunningListener(HttpListener("a listener", application, "127.0.0.1", 0))
     async with opened as client:
         call = asyncio.create_task(client.get("/"))
         await asyncio.wait_for(taken.wait(), BOUND_S)
@@ -171,7 +171,7 @@ async def test_pages_are_served_beside_the_operations_once_the_process_is_ready(
         await send({"type": "http.response.body", "body": b"page"})
 
     operations = Operations("127.0.0.1", 0, pages=pages)
-    async with Opened(operations) as client:
+    async with RunningListener(operations) as client:
         early = await client.get("/apps")
         assert (early.status_code, early.content) == (503, b'{"status":"starting"}')
         operations.set_ready()

@@ -17,17 +17,17 @@ BOUND_S = 60.0
 PROGRAM = """
 import asyncio
 from services.runtime.process.runner import run
-from tests.unit.process.test_runner import Plain, Story
+from tests.unit.process.test_runner import Plain, Events
 
 def tell(line):
     print(line, flush=True)
 
-services = [Plain("a", Story())]
+services = [Plain("a", Events())]
 asyncio.run(run(services, lambda: tell("ready"), on_stopping=lambda: tell("stopping"), drain_seconds=3600))
 """
 
 
-class Story:
+class Events:
     """Events in order."""
 
     def __init__(self) -> None:
@@ -45,22 +45,22 @@ class Story:
 class Plain:
     """A service that records its events; it needs some turns of the loop to stop."""
 
-    def __init__(self, name: str, story: Story) -> None:
+    def __init__(self, name: str, events: Events) -> None:
         self.name = name
-        self.story = story
+        self.events = events
 
     async def run(self, ready: asyncio.Event) -> None:
-        self.story.lines.append(f"start {self.name}")
+        self.events.lines.append(f"start {self.name}")
         await asyncio.sleep(0)
-        self.story.lines.append(f"ready {self.name}")
+        self.events.lines.append(f"ready {self.name}")
         ready.set()
         try:
             await self.live()
         finally:
-            self.story.lines.append(f"stopping {self.name}")
+            self.events.lines.append(f"stopping {self.name}")
             for _ in range(5):
                 await asyncio.sleep(0)
-            self.story.lines.append(f"stopped {self.name}")
+            self.events.lines.append(f"stopped {self.name}")
 
     async def live(self) -> None:
         await asyncio.Event().wait()
@@ -69,8 +69,8 @@ class Plain:
 class Ending(Plain):
     """A service that ends when told to: by itself, with an error, or because a future it awaited was cancelled."""
 
-    def __init__(self, name: str, story: Story, error: BaseException | None) -> None:
-        super().__init__(name, story)
+    def __init__(self, name: str, events: Events, error: BaseException | None) -> None:
+        super().__init__(name, events)
         self.error = error
         self.told = asyncio.Event()
 
@@ -80,35 +80,35 @@ class Ending(Plain):
             raise self.error
 
 
-class Stillborn(Plain):
+class Failing(Plain):
     """A service that fails before it is ready."""
 
     async def run(self, ready: asyncio.Event) -> None:
-        self.story.lines.append(f"start {self.name}")
+        self.events.lines.append(f"start {self.name}")
         raise CarillonError("port 8300 is taken") from OSError("address in use")
 
 
-class Slow(Plain):
+class NeverReady(Plain):
     """A service that is never ready; it calls back when it has begun."""
 
-    def __init__(self, name: str, story: Story, began: Callable[[], None]) -> None:
-        super().__init__(name, story)
+    def __init__(self, name: str, events: Events, began: Callable[[], None]) -> None:
+        super().__init__(name, events)
         self.began = began
 
     async def run(self, ready: asyncio.Event) -> None:
-        self.story.lines.append(f"start {self.name}")
+        self.events.lines.append(f"start {self.name}")
         self.began()
         try:
             await asyncio.Event().wait()
         finally:
-            self.story.lines.append(f"stopped {self.name}")
+            self.events.lines.append(f"stopped {self.name}")
 
 
-class Stubborn(Plain):
+class Unwilling(Plain):
     """A service that does not stop until the test lets it."""
 
-    def __init__(self, name: str, story: Story) -> None:
-        super().__init__(name, story)
+    def __init__(self, name: str, events: Events) -> None:
+        super().__init__(name, events)
         self.let_go = asyncio.Event()
 
     async def live(self) -> None:
@@ -120,8 +120,8 @@ class Stubborn(Plain):
 
 
 @pytest.fixture
-def story() -> Story:
-    return Story()
+def events() -> Events:
+    return Events()
 
 
 @pytest.fixture(autouse=True)
@@ -146,44 +146,44 @@ def terminate() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_stops_all_in_reverse_one_at_a_time(story: Story, number: signal.Signals) -> None:
-    running = asyncio.create_task(run([Plain(name, story) for name in "abc"], story.on_ready))
-    await asyncio.wait_for(story.ready.wait(), BOUND_S)
+async def test_a_signal_stops_all_in_reverse_one_at_a_time(events: Events, number: signal.Signals) -> None:
+    running = asyncio.create_task(run([Plain(name, events) for name in "abc"], events.on_ready))
+    await asyncio.wait_for(events.ready.wait(), BOUND_S)
     os.kill(os.getpid(), number)
     await asyncio.wait_for(running, BOUND_S)
-    assert story.lines == [*started("a", "b", "c"), "all ready", *stopped("c", "b", "a")]
+    assert events.lines == [*started("a", "b", "c"), "all ready", *stopped("c", "b", "a")]
 
 
-async def test_a_signal_during_the_start_starts_nothing_more(story: Story) -> None:
-    services = [Plain("a", story), Slow("b", story, terminate), Plain("c", story), Plain("d", story)]
-    await asyncio.wait_for(run(services, story.on_ready), BOUND_S)
-    assert story.lines == [*started("a"), "start b", "stopped b", *stopped("a")]
+async def test_a_signal_during_the_start_starts_nothing_more(events: Events) -> None:
+    services = [Plain("a", events), NeverReady("b", events, terminate), Plain("c", events), Plain("d", events)]
+    await asyncio.wait_for(run(services, events.on_ready), BOUND_S)
+    assert events.lines == [*started("a"), "start b", "stopped b", *stopped("a")]
 
 
-async def test_readiness_is_off_for_the_drain_before_anything_stops(story: Story) -> None:
-    services = [Plain("a", story), Plain("b", story)]
-    running = asyncio.create_task(run(services, story.on_ready, on_stopping=story.on_stopping, drain_seconds=0.05))
-    await asyncio.wait_for(story.ready.wait(), BOUND_S)
+async def test_readiness_is_off_for_the_drain_before_anything_stops(events: Events) -> None:
+    services = [Plain("a", events), Plain("b", events)]
+    running = asyncio.create_task(run(services, events.on_ready, on_stopping=events.on_stopping, drain_seconds=0.05))
+    await asyncio.wait_for(events.ready.wait(), BOUND_S)
     began = asyncio.get_running_loop().time()
     terminate()
     await asyncio.wait_for(running, BOUND_S)
     assert asyncio.get_running_loop().time() - began >= 0.05
-    assert story.lines[4:] == ["all ready", "not ready", *stopped("b", "a")]
+    assert events.lines[4:] == ["all ready", "not ready", *stopped("b", "a")]
 
 
-async def test_a_drain_ends_when_a_service_fails(story: Story) -> None:
-    failing = Ending("a", story, ValueError("lost the log"))
-    running = asyncio.create_task(run([failing], story.on_ready, on_stopping=failing.told.set, drain_seconds=3600))
-    await asyncio.wait_for(story.ready.wait(), BOUND_S)
+async def test_a_drain_ends_when_a_service_fails(events: Events) -> None:
+    failing = Ending("a", events, ValueError("lost the log"))
+    running = asyncio.create_task(run([failing], events.on_ready, on_stopping=failing.told.set, drain_seconds=3600))
+    await asyncio.wait_for(events.ready.wait(), BOUND_S)
     terminate()
     with pytest.raises(ValueError, match="lost the log"):
         await asyncio.wait_for(running, BOUND_S)
 
 
-async def test_a_process_that_was_never_ready_does_not_drain(story: Story) -> None:
-    services = [Slow("a", story, terminate)]
-    await asyncio.wait_for(run(services, story.on_ready, drain_seconds=3600), BOUND_S)
-    assert story.lines == ["start a", "stopped a"]
+async def test_a_process_that_was_never_ready_does_not_drain(events: Events) -> None:
+    services = [NeverReady("a", events, terminate)]
+    await asyncio.wait_for(run(services, events.on_ready, drain_seconds=3600), BOUND_S)
+    assert events.lines == ["start a", "stopped a"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -197,81 +197,81 @@ async def test_a_second_signal_ends_the_process_at_once(number: signal.Signals) 
         assert await process.wait() == -number
 
 
-async def test_listeners_open_first_and_close_first(story: Story) -> None:
-    services = [Plain("a", story), Plain("b", story)]
-    running = asyncio.create_task(run(services, story.on_ready, listeners=[Plain("listener", story)]))
-    await asyncio.wait_for(story.ready.wait(), BOUND_S)
+async def test_listeners_open_first_and_close_first(events: Events) -> None:
+    services = [Plain("a", events), Plain("b", events)]
+    running = asyncio.create_task(run(services, events.on_ready, listeners=[Plain("listener", events)]))
+    await asyncio.wait_for(events.ready.wait(), BOUND_S)
     terminate()
     await asyncio.wait_for(running, BOUND_S)
-    assert story.lines == [*started("listener", "a", "b"), "all ready", *stopped("listener", "b", "a")]
+    assert events.lines == [*started("listener", "a", "b"), "all ready", *stopped("listener", "b", "a")]
 
 
-async def test_a_listener_closes_first_when_the_start_fails(story: Story) -> None:
-    services = [Plain("a", story), Stillborn("b", story)]
+async def test_a_listener_closes_first_when_the_start_fails(events: Events) -> None:
+    services = [Plain("a", events), Failing("b", events)]
     with pytest.raises(CarillonError, match="port 8300"):
-        await asyncio.wait_for(run(services, story.on_ready, listeners=[Plain("listener", story)]), BOUND_S)
-    assert story.lines == [*started("listener", "a"), "start b", *stopped("listener", "a")]
+        await asyncio.wait_for(run(services, events.on_ready, listeners=[Plain("listener", events)]), BOUND_S)
+    assert events.lines == [*started("listener", "a"), "start b", *stopped("listener", "a")]
 
 
-async def test_a_failure_at_the_start_stops_what_runs_and_is_raised_with_its_cause(story: Story) -> None:
-    services = [Plain("a", story), Plain("b", story), Stillborn("c", story), Plain("d", story)]
+async def test_a_failure_at_the_start_stops_what_runs_and_is_raised_with_its_cause(events: Events) -> None:
+    services = [Plain("a", events), Plain("b", events), Failing("c", events), Plain("d", events)]
     with pytest.raises(CarillonError, match=r"^port 8300 is taken$") as raised:
-        await asyncio.wait_for(run(services, story.on_ready), BOUND_S)
+        await asyncio.wait_for(run(services, events.on_ready), BOUND_S)
     assert isinstance(raised.value.__cause__, OSError)
-    assert story.lines == [*started("a", "b"), "start c", *stopped("b", "a")]
+    assert events.lines == [*started("a", "b"), "start c", *stopped("b", "a")]
 
 
-async def test_an_earlier_service_that_fails_ends_the_start_of_a_later_one(story: Story) -> None:
-    first = Ending("a", story, ValueError("lost the log"))
+async def test_an_earlier_service_that_fails_ends_the_start_of_a_later_one(events: Events) -> None:
+    first = Ending("a", events, ValueError("lost the log"))
     with pytest.raises(ValueError, match="lost the log"):
-        await asyncio.wait_for(run([first, Slow("b", story, first.told.set)], story.on_ready), BOUND_S)
-    assert story.lines == [*started("a"), "start b", *stopped("a"), "stopped b"]
+        await asyncio.wait_for(run([first, NeverReady("b", events, first.told.set)], events.on_ready), BOUND_S)
+    assert events.lines == [*started("a"), "start b", *stopped("a"), "stopped b"]
 
 
-async def test_a_failure_later_on_stops_the_others_in_order_and_is_raised(story: Story) -> None:
+async def test_a_failure_later_on_stops_the_others_in_order_and_is_raised(events: Events) -> None:
     error = CarillonError("too many dead letters")
-    middle = Ending("b", story, error)
-    running = asyncio.create_task(run([Plain("a", story), middle, Plain("c", story)], story.on_ready))
-    await asyncio.wait_for(story.ready.wait(), BOUND_S)
+    middle = Ending("b", events, error)
+    running = asyncio.create_task(run([Plain("a", events), middle, Plain("c", events)], events.on_ready))
+    await asyncio.wait_for(events.ready.wait(), BOUND_S)
     middle.told.set()
     with pytest.raises(CarillonError) as raised:
         await asyncio.wait_for(running, BOUND_S)
     assert raised.value is error
-    assert story.lines[7:] == [*stopped("b"), *stopped("c", "a")]
+    assert events.lines[7:] == [*stopped("b"), *stopped("c", "a")]
 
 
 @pytest.mark.parametrize("error", [None, asyncio.CancelledError()], ids=["returns", "was cancelled"])
-async def test_a_service_that_ends_by_itself_is_a_failure(story: Story, error: BaseException | None) -> None:
-    last = Ending("b", story, error)
-    running = asyncio.create_task(run([Plain("a", story), last], story.on_ready))
-    await asyncio.wait_for(story.ready.wait(), BOUND_S)
+async def test_a_service_that_ends_by_itself_is_a_failure(events: Events, error: BaseException | None) -> None:
+    last = Ending("b", events, error)
+    running = asyncio.create_task(run([Plain("a", events), last], events.on_ready))
+    await asyncio.wait_for(events.ready.wait(), BOUND_S)
     last.told.set()
     with pytest.raises(CarillonError, match=r"^b ended by itself$"):
         await asyncio.wait_for(running, BOUND_S)
-    assert story.lines[5:] == stopped("b", "a")
+    assert events.lines[5:] == stopped("b", "a")
 
 
-async def test_a_service_that_does_not_stop_in_time_is_left_and_named(story: Story) -> None:
-    stubborn = Stubborn("b", story)
-    services = [Plain("a", story), stubborn, Plain("c", story)]
-    running = asyncio.create_task(run(services, story.on_ready, stop_seconds=0.05))
-    await asyncio.wait_for(story.ready.wait(), BOUND_S)
+async def test_a_service_that_does_not_stop_in_time_is_left_and_named(events: Events) -> None:
+    stubborn = Unwilling("b", events)
+    services = [Plain("a", events), stubborn, Plain("c", events)]
+    running = asyncio.create_task(run(services, events.on_ready, stop_seconds=0.05))
+    await asyncio.wait_for(events.ready.wait(), BOUND_S)
     with capture_logs() as logs:
         terminate()
         await asyncio.wait_for(running, BOUND_S)
-    assert story.lines[7:] == [*stopped("c"), *stopped("a")]
+    assert events.lines[7:] == [*stopped("c"), *stopped("a")]
     assert [(line["event"], line["service"]) for line in logs] == [("a service did not stop in time", "b")]
     stubborn.let_go.set()
 
 
-async def test_a_service_that_is_not_ready_in_time_is_a_failure(story: Story) -> None:
-    services = [Plain("a", story), Slow("b", story, lambda: None)]
+async def test_a_service_that_is_not_ready_in_time_is_a_failure(events: Events) -> None:
+    services = [Plain("a", events), NeverReady("b", events, lambda: None)]
     with pytest.raises(CarillonError, match=r"^b is not ready, and made no progress for 0 s$"):
-        await asyncio.wait_for(run(services, story.on_ready, start_seconds=0.05), BOUND_S)
-    assert story.lines == [*started("a"), "start b", "stopped b", *stopped("a")]
+        await asyncio.wait_for(run(services, events.on_ready, start_seconds=0.05), BOUND_S)
+    assert events.lines == [*started("a"), "start b", "stopped b", *stopped("a")]
 
 
-async def test_an_error_while_stopping_is_logged_and_the_rest_still_stops(story: Story) -> None:
+async def test_an_error_while_stopping_is_logged_and_the_rest_still_stops(events: Events) -> None:
     class Clumsy(Plain):
         async def live(self) -> None:
             try:
@@ -279,12 +279,12 @@ async def test_an_error_while_stopping_is_logged_and_the_rest_still_stops(story:
             finally:
                 raise ValueError("could not flush")
 
-    running = asyncio.create_task(run([Plain("a", story), Clumsy("b", story)], story.on_ready))
-    await asyncio.wait_for(story.ready.wait(), BOUND_S)
+    running = asyncio.create_task(run([Plain("a", events), Clumsy("b", events)], events.on_ready))
+    await asyncio.wait_for(events.ready.wait(), BOUND_S)
     with capture_logs() as logs:
         terminate()
         await asyncio.wait_for(running, BOUND_S)
-    assert story.lines[5:] == stopped("b", "a")
+    assert events.lines[5:] == stopped("b", "a")
     assert [(line["event"], line["service"], line["error"]) for line in logs] == [
         ("a service failed", "b", "could not flush")
     ]

@@ -5,7 +5,7 @@ from edge.console.actions import apps
 from edge.console.actions.visible import app_of, visible_apps
 from edge.console.api.answers.apps import App, AppList, NewSecret, PauseChanged, app_answer, pause_answer, secret_answer
 from edge.console.api.calls import NoParams
-from edge.console.api.questions import ApnsKeyBody, OfApp, ReasonBody, RotationBody, SettingsBody
+from edge.console.api.questions import ApnsKeyBody, AppParams, ReasonBody, RotationBody, SettingsBody
 from edge.console.backend import Backend
 from edge.console.view.app_form import ENVIRONMENTS
 from protos.registry.v1.registry_pb2 import AllowFromChange, ApnsKeyChange, UpdateAppRequest
@@ -18,13 +18,13 @@ async def list_apps(backend: Backend, requester: Requester, params: NoParams) ->
     return AppList([app_answer(app, pause, now_ms) for app in visible_apps(backend, requester)])
 
 
-async def app(backend: Backend, requester: Requester, params: OfApp) -> App:
+async def app(backend: Backend, requester: Requester, params: AppParams) -> App:
     """Return one app."""
     await backend.apps.refresh()
     return app_answer(app_of(backend, params.appkey), backend.apps.installation_pause, backend.clock.now_ms())
 
 
-async def set_app(backend: Backend, requester: Requester, params: OfApp, body: SettingsBody) -> App:
+async def set_app(backend: Backend, requester: Requester, params: AppParams, body: SettingsBody) -> App:
     """Change settings of an app. Quotas stay with administrators of the installation."""
     found = app_of(backend, params.appkey)
     changed = await apps.change_app(backend, requester, change_of(found.appkey, body))
@@ -57,7 +57,7 @@ def _apns_change(key: ApnsKeyBody) -> ApnsKeyChange:
     )
 
 
-async def rotate_secret(backend: Backend, requester: Requester, params: OfApp, body: RotationBody) -> NewSecret:
+async def rotate_secret(backend: Backend, requester: Requester, params: AppParams, body: RotationBody) -> NewSecret:
     """Give an app another secret key.
 
     The present one goes on signing for `keep_old_s`, while app servers change over; one from before it ends at once.
@@ -67,7 +67,7 @@ async def rotate_secret(backend: Backend, requester: Requester, params: OfApp, b
     return secret_answer(rotated.app, rotated.secret_key)
 
 
-async def pause(backend: Backend, requester: Requester, params: OfApp, body: ReasonBody) -> PauseChanged:
+async def pause(backend: Backend, requester: Requester, params: AppParams, body: ReasonBody) -> PauseChanged:
     """Pause an app: nothing of it is sent, and its new pushes are refused. It is safe to repeat the call."""
     found = app_of(backend, params.appkey)
     paused = await apps.pause_app(backend, requester, found.appkey, body.reason.strip())
@@ -76,7 +76,7 @@ async def pause(backend: Backend, requester: Requester, params: OfApp, body: Rea
     return PauseChanged(not paused.already_paused, held, list(paused.unconfirmed), all_paused)
 
 
-async def resume(backend: Backend, requester: Requester, params: OfApp, body: ReasonBody) -> PauseChanged:
+async def resume(backend: Backend, requester: Requester, params: AppParams, body: ReasonBody) -> PauseChanged:
     """Let a paused app send again. It is safe to repeat the call."""
     found = app_of(backend, params.appkey)
     resumed = await apps.resume_app(backend, requester, found.appkey, body.reason.strip())

@@ -6,7 +6,7 @@ from edge.console.access_control.requester import Requester
 from edge.console.actions.visible import visible_teams
 from edge.console.api.answers.people import ApprovalRules, Member, OwnToken, Team, TeamList, TeamWithMembers
 from edge.console.api.calls import NoParams
-from edge.console.api.questions import OfTeam
+from edge.console.api.questions import TeamParams
 from edge.console.backend import Backend
 from protos.accounts.v1.accounts_pb2 import MemberRole
 from protos.accounts.v1.accounts_pb2 import Team as StoredTeam
@@ -34,7 +34,7 @@ async def list_teams(backend: Backend, requester: Requester, params: NoParams) -
     return TeamList([Team(**_fields(backend, team)) for team in visible_teams(backend, requester)])
 
 
-async def team(backend: Backend, requester: Requester, params: OfTeam) -> TeamWithMembers:
+async def team(backend: Backend, requester: Requester, params: TeamParams) -> TeamWithMembers:
     """Return a team with its members."""
     found = backend.accounts.team(params.team_id)
     if found is None:

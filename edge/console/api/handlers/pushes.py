@@ -9,7 +9,7 @@ from edge.console.actions.devices import note_data_read
 from edge.console.actions.visible import app_of, visible_apps
 from edge.console.api.answers.audits import push_answer
 from edge.console.api.answers.pushes import Push, PushCancelled, PushList, PushSpeed, PushSummary, Step, speed_answer
-from edge.console.api.questions import OfPush, PushById, PushOfApp, PushPage, SpeedQuestion
+from edge.console.api.questions import PushByIdParams, PushDetailParams, PushPage, PushParams, SpeedQuestion
 from edge.console.backend import Backend
 from edge.console.view.push_view import content, funnel, may_be_cancelled
 from protos.analytics.v1.analytics_pb2 import AuditPushResponse
@@ -39,7 +39,7 @@ async def list_pushes(backend: Backend, requester: Requester, params: PushPage) 
     return PushList(found, latest.older, latest.records_behind)
 
 
-async def push(backend: Backend, requester: Requester, params: PushOfApp) -> Push:
+async def push(backend: Backend, requester: Requester, params: PushDetailParams) -> Push:
     """Return a push of an app: its audit and its funnel. With `token`, the reading is noted in the audit."""
     app_of(backend, params.appkey)
     await _note(backend, requester, params.appkey, params)
@@ -48,7 +48,7 @@ async def push(backend: Backend, requester: Requester, params: PushOfApp) -> Pus
     return await _push(backend, found)
 
 
-async def find_push(backend: Backend, requester: Requester, params: PushById) -> Push:
+async def find_push(backend: Backend, requester: Requester, params: PushByIdParams) -> Push:
     """Find a push by its message id among those of the team's apps. With `token`, the reading is noted in the audit."""
     found = await pushes.find_push(backend, requester, str(params.msgid), allow_behind=params.allow_behind)
     if found is None:
@@ -67,14 +67,14 @@ async def speed(backend: Backend, requester: Requester, params: SpeedQuestion) -
     return speed_answer(await pushes.speed_of(backend, found.appkey, str(params.msgid), within, allow_behind=behind))
 
 
-async def cancel_push(backend: Backend, requester: Requester, params: OfPush) -> PushCancelled:
+async def cancel_push(backend: Backend, requester: Requester, params: PushParams) -> PushCancelled:
     """Cancel a broadcast or multicast for the devices that have not received it. It is safe to repeat the call."""
     found = app_of(backend, params.appkey)
     await pushes.cancel_push(backend, requester, found.appkey, str(params.msgid))
     return PushCancelled(found.appkey, params.msgid)
 
 
-async def _note(backend: Backend, requester: Requester, appkey: str, params: PushOfApp | PushById) -> None:
+async def _note(backend: Backend, requester: Requester, appkey: str, params: PushDetailParams | PushByIdParams) -> None:
     """Note that a device is looked at. HTTP 403: the account may not."""
     if not params.token:
         return

@@ -15,14 +15,14 @@ from edge.console.api.answers.pushes import (
     PushSent,
 )
 from edge.console.api.cursors import after
-from edge.console.api.questions import DraftPage, OfApp, OfDraft, SendTo
+from edge.console.api.questions import AppParams, DraftPage, DraftParams, SendTo
 from edge.console.backend import Backend
 from edge.console.send.composed_pushes import ComposedPush
 from protos.accounts.v1.drafts_pb2 import DecideDraftRequest, DraftStatus, DraftWithdrawn, StoredDraft
 from services.runtime.errors import InputError
 
 
-async def estimate(backend: Backend, requester: Requester, params: OfApp, body: bytes) -> Estimate:
+async def estimate(backend: Backend, requester: Requester, params: AppParams, body: bytes) -> Estimate:
     """Check a push and count the devices that it would go to now. Nothing is sent.
 
     The body is that of `/v2/push` without a sign. It names the app of the path, and may name an app of the other
@@ -67,7 +67,7 @@ async def list_drafts(backend: Backend, requester: Requester, params: DraftPage)
     return DraftList([DraftSummary(**_fields(stored)) for stored in shown], following)
 
 
-async def draft(backend: Backend, requester: Requester, params: OfDraft) -> Draft:
+async def draft(backend: Backend, requester: Requester, params: DraftParams) -> Draft:
     """Return a draft with its content.
 
     Approvals and rejections are made by people in the console: an API token is no second person.
@@ -76,7 +76,7 @@ async def draft(backend: Backend, requester: Requester, params: OfDraft) -> Draf
     return _draft(stored)
 
 
-async def withdraw_draft(backend: Backend, requester: Requester, params: OfDraft) -> Draft:
+async def withdraw_draft(backend: Backend, requester: Requester, params: DraftParams) -> Draft:
     """Take a draft back, so that it cannot be approved any more."""
     decision = DecideDraftRequest(draft_id=params.draft_id, withdrawn=DraftWithdrawn())
     await drafts.decide_draft(backend, requester, decision, params.team_id)

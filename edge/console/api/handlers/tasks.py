@@ -5,7 +5,7 @@ from edge.console.actions import tasks
 from edge.console.actions.visible import app_of, visible_apps
 from edge.console.api.answers.pushes import Task, TaskCancelled, TaskList, TaskPush
 from edge.console.api.cursors import after
-from edge.console.api.questions import OfTask, TaskPage
+from edge.console.api.questions import TaskPage, TaskParams
 from edge.console.backend import Backend
 from edge.console.view.push_view import content
 from protos.scheduling.v1.scheduling_pb2 import Task as StoredTask
@@ -23,13 +23,13 @@ async def list_tasks(backend: Backend, requester: Requester, params: TaskPage) -
     return TaskList([_task(requester, task, set(visible)) for task in page.tasks], following)
 
 
-async def task(backend: Backend, requester: Requester, params: OfTask) -> Task:
+async def task(backend: Backend, requester: Requester, params: TaskParams) -> Task:
     """Return one timed task of an app."""
     found = await backend.tasks.get(params.task_key, [app_of(backend, params.appkey).appkey])
     return _task(requester, found, {app.appkey for app in visible_apps(backend, requester)})
 
 
-async def cancel_task(backend: Backend, requester: Requester, params: OfTask) -> TaskCancelled:
+async def cancel_task(backend: Backend, requester: Requester, params: TaskParams) -> TaskCancelled:
     """Cancel a timed task that waits. The token's team has every app of it."""
     await tasks.cancel_task(backend, requester, app_of(backend, params.appkey).appkey, params.task_key)
     return TaskCancelled(params.task_key)

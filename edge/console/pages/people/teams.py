@@ -56,7 +56,7 @@ class NewTeamPage(Page):
         raise go_to(f"/teams/{made.team.team.team_id}")
 
 
-class OfTeam(Page):
+class TeamPageBase(Page):
     """The base of the page of a team and of its forms, which have routes of their own since each needs another role."""
 
     async def show_team(self, request: Request, response: Response, team_id: str, problem: str = "") -> None:
@@ -102,14 +102,14 @@ class OfTeam(Page):
         return [app for app, of_team in pairs if of_team], [app for app, of_team in pairs if not of_team]
 
 
-class TeamPage(OfTeam):
+class TeamPage(TeamPageBase):
     """GET shows a team: members, approval rules, apps, and for those who manage them its API tokens."""
 
     async def on_get(self, request: Request, response: Response, team_id: str) -> None:
         await self.show_team(request, response, team_id)
 
 
-class TeamSettingsPage(OfTeam):
+class TeamSettingsPage(TeamPageBase):
     """POST changes the name and the approval rules of a team."""
 
     async def on_post(self, request: Request, response: Response, team_id: str) -> None:
@@ -128,7 +128,7 @@ class TeamSettingsPage(OfTeam):
         raise go_to(f"/teams/{team_id}")
 
 
-class TeamMembersPage(OfTeam):
+class TeamMembersPage(TeamPageBase):
     """POST gives the user with a log-in name a role in the team, or takes it away where no role is named."""
 
     async def on_post(self, request: Request, response: Response, team_id: str) -> None:
@@ -154,7 +154,7 @@ class TeamMembersPage(OfTeam):
         raise go_to("/teams" if is_own else f"/teams/{team_id}")
 
 
-class TeamAppsPage(OfTeam):
+class TeamAppsPage(TeamPageBase):
     """POST gives an app to the team, or takes it from its team."""
 
     async def on_post(self, request: Request, response: Response, team_id: str) -> None:

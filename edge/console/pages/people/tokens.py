@@ -3,7 +3,7 @@
 from falcon.asgi import Request, Response
 
 from edge.console.pages.page import go_to, problem_of, visit_of
-from edge.console.pages.people.teams import OfTeam
+from edge.console.pages.people.teams import TeamPageBase
 from edge.console.pages.people.users import role_of
 from protos.accounts.v1.service_pb2 import CreateTokenRequest, ListTokensRequest, RevokeTokenRequest
 from services.runtime.errors import CarillonError, NotFoundError
@@ -12,7 +12,7 @@ EXPIRES_S = {"30d": 30 * 86_400, "90d": 90 * 86_400, "365d": 365 * 86_400, "neve
 """How long a token is valid, by the value of the form; 0: it does not expire."""
 
 
-class TokensPage(OfTeam):
+class TokensPage(TeamPageBase):
     """POST makes a token and shows its text once, on the page of the team."""
 
     async def on_post(self, request: Request, response: Response, team_id: str) -> None:
@@ -33,7 +33,7 @@ class TokensPage(OfTeam):
         raise go_to(f"/teams/{team_id}")
 
 
-class RevokeTokenPage(OfTeam):
+class RevokeTokenPage(TeamPageBase):
     """POST revokes a token of the team; it is refused from then on."""
 
     async def on_post(self, request: Request, response: Response, team_id: str, token_id: str) -> None:

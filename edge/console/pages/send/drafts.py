@@ -54,7 +54,7 @@ class DraftsPage(Page):
         return self.site.accounts.name_of(draft.authors[0]) if draft.authors else ""
 
 
-class PageOfDraft(SendingPage):
+class DraftPageBase(SendingPage):
     """A page about one draft, which it shows with the buttons that decide it."""
 
     async def show_draft(
@@ -116,14 +116,14 @@ class PageOfDraft(SendingPage):
         raise go_to(f"/drafts/{team_id}/{decision.draft_id}")
 
 
-class DraftPage(PageOfDraft):
+class DraftPage(DraftPageBase):
     """GET shows a draft."""
 
     async def on_get(self, request: Request, response: Response, team_id: str, draft_id: str) -> None:
         await self.show_draft(request, response, team_id, draft_id)
 
 
-class ApprovePage(PageOfDraft):
+class ApprovePage(DraftPageBase):
     """POST approves exactly the draft that was shown, which is sent then."""
 
     async def on_post(self, request: Request, response: Response, team_id: str, draft_id: str) -> None:
@@ -132,7 +132,7 @@ class ApprovePage(PageOfDraft):
         await self.decide(request, response, decision, team_id, visit.gettext("The push is approved and sent."))
 
 
-class RejectPage(PageOfDraft):
+class RejectPage(DraftPageBase):
     """POST rejects a draft, with a reason for its author."""
 
     async def on_post(self, request: Request, response: Response, team_id: str, draft_id: str) -> None:
@@ -142,7 +142,7 @@ class RejectPage(PageOfDraft):
         await self.decide(request, response, decision, team_id, visit.gettext("The push is rejected."))
 
 
-class WithdrawPage(PageOfDraft):
+class WithdrawPage(DraftPageBase):
     """POST takes a draft back."""
 
     async def on_post(self, request: Request, response: Response, team_id: str, draft_id: str) -> None:

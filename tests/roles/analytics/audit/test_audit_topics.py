@@ -21,7 +21,7 @@ from services.runtime.log.topics import Topic
 from services.runtime.process.clock import ManualClock
 
 
-class Behind:
+class LaggingIngestion:
     """An ingestion that is behind the log in every topic, and notes which ones it was asked for."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Behind:
 
 
 async def _topics_of(method: str, request: Any) -> set[str]:
-    behind, store = Behind(), SimpleNamespace(limited=lambda limits: None)
+    behind, store = LaggingIngestion(), SimpleNamespace(limited=lambda limits: None)
     parts: Any = (behind, store, ManualClock(0), ZoneInfo("UTC"))
     servicer = AnalyticsServicer(*parts, partitions=4, ack_delay_ms=0)
     with pytest.raises(UnavailableError, match="behind the event log"):

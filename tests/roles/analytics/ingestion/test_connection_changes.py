@@ -174,7 +174,7 @@ async def read(log: Log, clickhouse: ClickHouse, directories: Mapping[int, Path]
             assert await ingestion.catch_up() == 0
 
 
-class Holding:
+class HoldingLog:
     """A log that holds back records of `devices` from readers of several topics until they are released."""
 
     def __init__(self, log: Log) -> None:
@@ -191,7 +191,7 @@ class Holding:
 
 
 class HoldingReader:
-    def __init__(self, reader: Reader, log: Holding) -> None:
+    def __init__(self, reader: Reader, log: HoldingLog) -> None:
         self._reader = reader
         self._log = log
         self._held: list[Record] = []
@@ -223,7 +223,7 @@ async def test_devices_are_ingested_before_records_that_refer_to_them(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
     """Their records are ingested first, even if read later. A device without any record stays unknown."""
-    holding = Holding(log)
+    holding = HoldingLog(log)
     async with running_ingestion(new_ingestion(holding, clickhouse, tmp_path)) as ingestion:
         for number in (1, 2, 3):
             await log.append([like(number, "north")])

@@ -51,7 +51,7 @@ class CrashError(Exception):
     """Stands for the death of the process."""
 
 
-class Fragile:
+class CrashingStore:
     """A store with a crash before or after the n-th insert."""
 
     def __init__(self, clickhouse: ClickHouse, at: int, after: bool) -> None:
@@ -130,7 +130,7 @@ async def test_crash_around_an_insert(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, at: int, after: bool
 ) -> None:
     await log.append(new_records(0))
-    await crash(log, Fragile(clickhouse, at, after), tmp_path)
+    await crash(log, CrashingStore(clickhouse, at, after), tmp_path)
     await log.append(new_records(1))
 
     await assert_exact(log, clickhouse, tmp_path, 2)
@@ -166,12 +166,12 @@ async def test_crash_around_the_offsets_file(
 async def test_crash_while_recovering(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     await log.append(new_records(0))
     for at in (1, 2, 3):
-        await crash(log, Fragile(clickhouse, at, after=True), tmp_path)
+        await crash(log, CrashingStore(clickhouse, at, after=True), tmp_path)
 
     await assert_exact(log, clickhouse, tmp_path, 1)
 
 
-class Unreliable(Fragile):
+class UnreliableStore(CrashingStore):
     """A store that refuses every third insert, and loses the answer of another third after making the insert."""
 
     async def insert(self, table: str, rows: pa.Table, token: str) -> None:
@@ -189,14 +189,14 @@ async def test_inserts_are_retried_until_they_work(
 ) -> None:
     monkeypatch.setattr("services.runtime.process.retries._FIRST_RETRY_S", 0.001)
     await log.append(new_records(0))
-    async with running_ingestion(new_ingestion(log, Unreliable(clickhouse, 0, True), tmp_path)) as ingestion:  # type: ignore[arg-type]
+    async with running_ingestion(new_ingestion(log, UnreliableStore(clickhouse, 0, True), tmp_path)) as ingestion:  # type: ignore[arg-type]
         assert await ingestion.catch_up() == 0
 
     assert await value(clickhouse, "SELECT count() FROM deliveries") == 300
     await assert_exact(log, clickhouse, tmp_path, 1)
 
 
-class Down(Fragile):
+class RefusingStore(CrashingStore):
     """A store that refuses inserts until `is_back`."""
 
     is_back = False
@@ -213,7 +213,7 @@ async def test_the_lag_grows_while_the_store_refuses_inserts(
     """The lag falls to 0 again, and every row is stored once."""
     monkeypatch.setattr("analytics.ingestion.ingestion._LAG_S", 0.01)
     monkeypatch.setattr("services.runtime.process.retries._LAST_RETRY_S", 0.1)
-    down = Down(clickhouse, 0, after=False)
+    down = RefusingStore(clickhouse, 0, after=False)
     lag = LAG.labels("analytics", "push-commands")
     limits = IngestionLimits(flush_s=0.01, ready_s=0.01, max_records=3)
     async with running_ingestion(new_ingestion(log, down, tmp_path, limits)) as ingestion:  # type: ignore[arg-type]

@@ -98,7 +98,7 @@ async def test_an_answer_includes_records_of_other_instances(
     assert await value(clickhouse, "SELECT count() FROM acks") == 0, "receipts of a broadcast are no acknowledgements"
 
 
-class Behind(AnalyticsServiceServicer):
+class LaggingInstance(AnalyticsServiceServicer):
     async def CatchUp(self, request: CatchUpRequest, context: Context) -> CatchUpResponse:
         return CatchUpResponse(records_behind=7)
 
@@ -106,7 +106,7 @@ class Behind(AnalyticsServiceServicer):
 async def test_an_answer_reports_records_missing_at_other_instances(
     log: SqliteLog, clickhouse: ClickHouse, ingestions: list[Ingestion]
 ) -> None:
-    other = running_service(Behind())  # type: ignore[abstract]
+    other = running_service(LaggingInstance())  # type: ignore[abstract]
     stub = AnalyticsServiceStub(running_service(servicer(ingestions[0], clickhouse, other)))
     await log.append([send(1)])
     assert (await stub.AuditPush(AuditPushRequest(msgid=1, allow_behind=True))).records_behind == 7

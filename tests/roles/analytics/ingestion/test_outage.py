@@ -92,7 +92,7 @@ class CountingReader:
         await self._reader.close()
 
 
-class NotingStore:
+class RecordingStore:
     """A store that notes the table and rows of every insert."""
 
     def __init__(self, clickhouse: ClickHouse) -> None:
@@ -164,7 +164,7 @@ async def test_memory_is_bounded_by_bytes_too(
     server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path
 ) -> None:
     """One read returns everything; it is written in batches of a few records before anything else is read."""
-    counting, noting = CountingLog(log), NotingStore(store)
+    counting, noting = CountingLog(log), RecordingStore(store)
     size = len(send(1000).value)
     pace = IngestionLimits(flush_s=0.01, max_bytes=5 * size, catch_up_s=60, stop_s=2)
     async with running_ingestion(new_ingestion(counting, noting, tmp_path, pace)) as ingestion:  # type: ignore[arg-type]

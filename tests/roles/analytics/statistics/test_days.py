@@ -107,7 +107,7 @@ async def test_a_day_that_is_not_over(
         assert (row.maximum, row.minimum) == (15, 10)
 
 
-class Mortal:
+class CrashingStore:
     """A store with a crash before or after the n-th statement."""
 
     def __init__(self, clickhouse: ClickHouse, dies_at: int, after: bool) -> None:
@@ -176,7 +176,7 @@ async def test_a_crash_during_a_change_of_the_zone(
     while True:
         zone = zones[died % 2]
         try:
-            await count_days(Mortal(clickhouse, died + 1, after), ZoneInfo(zone))  # type: ignore[arg-type]
+            await count_days(CrashingStore(clickhouse, died + 1, after), ZoneInfo(zone))  # type: ignore[arg-type]
         except CrashError:
             died += 1
             assert await logged_in(log, clickhouse, tmp_path, zone) == BY_DAY[zone]

@@ -24,7 +24,7 @@ from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from tests.roles.analytics.every_answer import answers
 from tests.roles.analytics.ingestion.test_ingestion import BEIJING, SHANGHAI, history
-from tests.roles.analytics.ingestion.test_outage import NotingStore
+from tests.roles.analytics.ingestion.test_outage import RecordingStore
 from tests.roles.analytics.records import (
     APP,
     PARTITIONS,
@@ -163,7 +163,7 @@ async def answers_after_upgrade(log: SqliteLog, store: ClickHouse, directory: Pa
 async def test_stores_of_older_versions(
     log: SqliteLog, clickhouse: ClickHouse, fresh: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noting = NotingStore(fresh)
+    noting = RecordingStore(fresh)
     await ingest(log, noting, tmp_path / "fresh", before())  # type: ignore[arg-type]
     ends = await log.ends(sources(PARTITIONS))
     await log.append(after())
