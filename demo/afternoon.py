@@ -23,7 +23,7 @@ PlannedEvent = Callable[[], Awaitable[object]]
 
 
 async def simulate_afternoon(demo: Demo, people: People, begins_ms: int, pushes: int, advance: Advance) -> None:
-    """Let the afternoon pass, which begins now, with pushes of app servers and what people do meanwhile."""
+    """Simulate the afternoon, which begins now: pushes of app servers, and what people do at the console."""
     await register(demo, HISTORY_DAYS, advance)
     await _reconnect_some(demo, advance)
     demo.users.use_app(0.6, "open")

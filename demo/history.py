@@ -17,7 +17,7 @@ _STAY = 40
 
 
 async def simulate_history(demo: Demo, ends_ms: int, advance: Advance) -> None:
-    """Let the days pass until `ends_ms`, the beginning of the afternoon."""
+    """Simulate the days until `ends_ms`, the beginning of the afternoon."""
     shop, news = shop_texts(demo.chance), news_texts(demo.chance)
     for day in range(HISTORY_DAYS):
         begins_ms = ends_ms - (HISTORY_DAYS - day) * DAY_MS

@@ -1,4 +1,4 @@
-"""What every part of the demo works on: the service, its clock, what it has given out, and the devices."""
+"""The state that all parts of the demo share: the service, its clock, the apps and log-ins, and the devices."""
 
 import asyncio
 import random
@@ -29,7 +29,7 @@ class Demo:
     chance: random.Random
 
     async def move_to(self, moment_ms: int) -> None:
-        """Let it be this moment, and give the service the time to notice."""
+        """Move the demo's clock to this moment, and wait until the service has noticed."""
         self.clock.move_to(moment_ms)
         await asyncio.sleep(_NOTICED_S)
         self.users.react()

@@ -9,7 +9,7 @@ _KEEP = "\nprint(got, flush=True)\nsys.stdin.readline()\n"
 
 
 class Holder:
-    """The child process. `got`: the value of its variable of that name, which it has printed."""
+    """The child process. `got`: the value of its variable `got`, which it has printed."""
 
     def __init__(self, process: "Popen[str]") -> None:
         self._process = process

@@ -1,4 +1,4 @@
-"""Ends expired pushes, and waits for older connections that take too long."""
+"""Ends expired pushes, and gives up waiting for the end of older connections after a deadline."""
 
 import asyncio
 

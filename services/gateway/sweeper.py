@@ -1,4 +1,4 @@
-"""Ends connections that exceeded a deadline or whose device keys were revoked."""
+"""Ends the connections that have exceeded a deadline, and those of devices whose keys were revoked."""
 
 import asyncio
 from collections import deque

@@ -1,4 +1,4 @@
-"""The streams to delivery: connections and devices' reports go up, pushes come down.
+"""The streams to delivery: they carry connections and devices' reports to it, and pushes back.
 
 Each shard of delivery has one stream, to its owner. A stream that breaks is opened again, to the next owner as soon as
 the log tells of it; the gateway then repeats the reports that the log may not have, and announces all connections anew.

@@ -1,4 +1,4 @@
-"""Maps carriers as devices report them to the three codes that filters use: cm, cu and ct.
+"""Maps the carrier names that devices report to the three codes of filters: cm, cu and ct.
 
 Devices report a name in Chinese or English, often a sub-brand, or a network code (mobile country code 460 and the
 network's two digits). Other carriers stay as reported.

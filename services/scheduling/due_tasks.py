@@ -16,7 +16,7 @@ PAGE = 500
 
 
 class DueTasks:
-    """What the passing of time and the changes of pauses mean for tasks. Its methods run in the follower's thread.
+    """Derives the facts that time and changes of pauses cause for tasks. Its methods run in the follower's thread.
 
     A task whose due time comes while one of its apps is paused is paused. Each change of a pause looks once through the
     paused tasks of the apps that are not paused.

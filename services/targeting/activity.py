@@ -1,4 +1,4 @@
-"""App opens for each device and day, and their sums over rolling windows of days."""
+"""Counts of app opens by device and day, and their sums over rolling windows of days."""
 
 from datetime import datetime
 from zoneinfo import ZoneInfo

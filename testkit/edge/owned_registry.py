@@ -1,4 +1,4 @@
-"""A registry whose shard has an owner by the log: a test lets another process own the shard for a while."""
+"""A registry whose owner follows from the log: a test can make another process the owner for a while."""
 
 import asyncio
 import secrets

@@ -1,4 +1,4 @@
-"""Limits of attempts to log in, by login name and by network address."""
+"""Rate limits of log-in attempts, by login name and by network address."""
 
 from services.accounts.store import key_of
 from services.domain.accounts.attempt_buckets import AttemptBuckets

@@ -10,7 +10,7 @@ class Timeouts(NamedTuple):
     """Seconds.
 
     `connect`: to open a connection. `request`: for a response. `probe`: for a response on a connection where no push
-    has been accepted yet, so that others wait for it. `silence`: without bytes from the server, until a ping.
+    has been accepted yet; further pushes wait for it. `silence`: without bytes from the server, until a ping.
     `pong`: for the acknowledgement of a ping. `idle`: without a request, until the connection is closed.
     """
 

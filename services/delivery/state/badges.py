@@ -1,4 +1,4 @@
-"""The badge that each iOS device was sent last; pushes that count up continue from it."""
+"""The last badge sent to each iOS device; pushes that increment badges continue from it."""
 
 import numpy
 from numpy.typing import NDArray

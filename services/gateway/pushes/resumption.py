@@ -1,4 +1,4 @@
-"""Lets the sender of pushes go on with an app's messages when the app is resumed."""
+"""Continues the sending of an app's held messages when the app is resumed."""
 
 import asyncio
 

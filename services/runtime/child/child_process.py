@@ -40,7 +40,7 @@ _LAST_RETRY_S = 60
 
 
 class ChildProcess:
-    """Service that runs a command as a child process. The services of the parent never wait for it, and go on without.
+    """Service that runs a command as a child process, whose absence stops no other service of the parent.
 
     The child stops when its standard input ends, serves ProcessService on the channel, and writes READY to its standard
     output; what else it writes there is printed. See `services.runtime.child.lifecycle`. A child that ends, or is
@@ -53,7 +53,7 @@ class ChildProcess:
         """Set once the child has been ready, or has ended, for the first time."""
 
         self.status: ProcessStatus | None = None
-        """How the child is by its latest answer; None while it does not answer."""
+        """The child's status in its latest answer; None while it does not answer."""
 
         self.pid: int | None = None
         self._begun: Popen[bytes] | None = None
@@ -65,8 +65,8 @@ class ChildProcess:
         self._up: Gauge = CHILD_UP.labels(name)
 
     def begin(self) -> None:
-        """Start the child ahead of `run`, which takes it over: so it imports its modules while the parent does."""
-        with contextlib.suppress(OSError):  # `run` tries again and says so
+        """Start the child before `run`, which then supervises it: it imports its modules while the parent does."""
+        with contextlib.suppress(OSError):  # `run` tries again and logs the error
             self._begun = self._start()
 
     async def run(self, ready: asyncio.Event) -> None:

@@ -24,7 +24,7 @@ the reads of an installation would grow with the square of its processes."""
 
 
 class InstanceDirectory:
-    """The instances that the log tells of. `run` follows the log; nothing is known before."""
+    """The instances by their records in the log. `run` follows the log; the directory is empty before."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ async def _wait(event: asyncio.Event, seconds: float | None) -> None:
 
 
 class OwnerOfShard:
-    """The owner of one shard, as a directory tells of it. Without a directory it is never known and never changes."""
+    """The owner of one shard, looked up in a directory. Without a directory the owner is never known."""
 
     def __init__(self, directory: InstanceDirectory | None, role: str, shard: int) -> None:
         self._directory = directory

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from protos.runtime.v1.instances_pb2 import InstanceAlive, InstanceFact
 
 ABSENT_AFTER = 5
-"""Own records behind another instance's last one, after which the other instance counts as ended. Only those count
-that tell nothing new: they are written at intervals."""
+"""Own records behind another instance's last one, after which the other instance counts as ended. Only records
+without news count, because they are written at regular intervals."""
 
 LEASE_INTERVALS = ABSENT_AFTER - 2
 """For how many intervals after it began to append its latest record an owner may answer calls. Others take it for ended

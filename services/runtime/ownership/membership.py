@@ -21,7 +21,7 @@ PLACE_FILE = "place"
 """In a state's directory: the name that `place_of` chose for it."""
 
 INTERVAL_S = 0.5
-"""How often an instance says that it is alive."""
+"""The interval of an instance's records that it is alive."""
 
 _PAUSE_S = 0.1
 """Pause between two reads of the instances; shorter where the interval is short."""

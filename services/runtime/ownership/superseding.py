@@ -11,7 +11,7 @@ from services.runtime.projection.fencing import SupersededError
 
 
 class SupersedingWatch:
-    """Ends the owner's wait for records once the log's instances tell of a successor.
+    """Ends the owner's wait for records once the topic `instances` names a successor.
 
     The successor's records in the owned partitions tell of it too, but it may have been killed before it wrote one.
     """

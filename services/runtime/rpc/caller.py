@@ -20,7 +20,7 @@ Permissions = Mapping[str, frozenset[str]]
 
 
 INSTANCE_KEY = "carillon-instance"
-"""The metadata of a call that says for which instance of the role the caller takes the called one."""
+"""The metadata key of a call with the instance that the caller means to reach; another instance refuses the call."""
 
 
 class Instance(NamedTuple):
@@ -86,7 +86,7 @@ class CallerCheck:
                 )
 
     def attest(self, request: Any, context: Context) -> None:
-        """Set the address in the request's origin to the proved actor, and keep the given one as what the caller says.
+        """Set the address in the request's origin to the proved actor, and keep the given one as the caller's claim.
 
         Service roles pass on the origins of their own callers, so those with a certificate are believed. Without TLS so
         is the origin of a front end with accounts: only the roles reach each other then.

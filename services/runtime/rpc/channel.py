@@ -158,7 +158,7 @@ class SocketChannel:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the peer is there: an error that says it is unavailable is then its own answer."""
+        """Whether the peer is connected: an UnavailableError is then its own answer, and not the channel's."""
         return bool(self._connections.current.channel.get_state() == grpc.ChannelConnectivity.READY)
 
     async def connect(self) -> None:

@@ -9,7 +9,7 @@ from services.runtime.process.logs import logger
 from services.runtime.process.metrics import RPC_ERRORS
 
 _ENDED_WHILE_WRITING = "Internal error from Core"
-"""What grpc.aio says in place of the server's status when a stream ends while its client writes."""
+"""The text that grpc.aio gives instead of the server's status when a stream ends while its client writes."""
 
 
 def servicer_error(method: str, error: BaseException) -> CarillonError:

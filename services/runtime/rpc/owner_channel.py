@@ -100,7 +100,7 @@ class OwnerChannel:
 
     @asynccontextmanager
     async def _given_up_with_the_owner(self) -> AsyncIterator[None]:
-        """End the block with NotOwnerError once the log tells of another owner."""
+        """End the block with NotOwnerError once the log names another owner."""
         unanswered = asyncio.timeout(None)
         self._unanswered.add(unanswered)
         try:

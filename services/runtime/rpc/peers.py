@@ -23,7 +23,7 @@ class Peers:
         topics: Topics,
         directory: InstanceDirectory | None = None,
     ) -> None:
-        """`directory`: where channels find the owners of shards, if the log tells of them."""
+        """`directory`: where channels find the owners of shards; None: calls go to the addresses in the settings."""
         self.directory = directory
         self._channels = channels
         self._topics = topics

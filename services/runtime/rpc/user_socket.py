@@ -1,4 +1,4 @@
-"""A Unix socket in front of a gRPC server, which tells the server the users at the other ends of its connections.
+"""A Unix socket in front of a gRPC server; it names to the server the user at the other end of each connection.
 
 gRPC for Python shows neither a connection's file descriptor nor its peer's credentials. This socket asks the kernel for
 them, and relays each connection to the server from an address of its own, by which the server finds the user's name.
