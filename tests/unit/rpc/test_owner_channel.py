@@ -92,7 +92,7 @@ async def test_a_call_that_began_before_any_owner_was_known_goes_on_at_the_same_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As beside a start of the caller, whose first read of the log tells of the owner that it calls already."""
-    monkeypatch.setattr(owner_channel, "SUCCESSION_S", 0.0)
+    monkeypatch.setattr(owner_channel, "TAKEOVER_S", 0.0)
     directory, request = InstanceDirectory(), AwaitRequest(positions=[Position(topic="t")])
     address = f"unix:{tmp_path}/s"
     channel: Any = OwnerChannel(directory, "r", 0, address, connect)
