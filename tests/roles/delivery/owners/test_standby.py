@@ -31,6 +31,7 @@ async def test_a_standby_folds_what_the_owner_writes_and_answers_no_call(deliver
         await processes.command(cancelled := delivery.push(B))
         await processes.command(CancelPush(msgid=cancelled.msgid, appkey=APP))
         await until_holds(lambda: not owner.store.state.pending_cancels)
+        await processes.folded(owner)
         await processes.folded(second)
         assert second.store.digest() == owner.store.digest()
         channel = second.server.channel()
@@ -163,6 +164,7 @@ async def test_a_standby_that_is_far_behind_reads_the_log_merged(
         for _ in range(3):
             await processes.command(delivery.push(A, B))
         await delivery.wait_facts("started", 6)
+        await processes.folded(owner)
         await processes.folded(second)
         assert second.store.digest() == owner.store.digest()
 
