@@ -34,8 +34,7 @@ class DeviceState:
 
     def apply(self, record: Record, message: DeviceFact | SessionFact) -> None:
         if isinstance(message, SessionFact):
-            for event in activity_events(message):
-                self._devices.note_activity(event.appkey, record.partition, event.number, event.time_ms)
+            self._devices.note_activity(record.partition, activity_events(message))
             return
         match message.WhichOneof("fact"):
             case "device":
@@ -69,8 +68,7 @@ class AliasState:
 
     def apply(self, record: Record, message: DeviceFact | SessionFact) -> None:
         if isinstance(message, SessionFact):
-            for event in activity_events(message):
-                self._aliases.note_activity(event.appkey, record.partition, event.number, event.time_ms)
+            self._aliases.note_activity(record.partition, activity_events(message))
             return
         match message.WhichOneof("fact"):
             case "device":

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from protos.gateway.v1.sessions_pb2 import SessionEvent
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, Revocations
 from protos.registry.v1.devices_pb2 import Device
 from services.domain.revocations import NONE_REVOKED, REVOKED, RevokedKeys
@@ -127,12 +128,11 @@ class DeviceTable:
         )
         return [Device.FromString(record) for (record,) in rows]
 
-    def note_activity(self, appkey: str, partition: int, number: int, time_ms: int) -> None:
-        """Store the time of the device's latest activity; times may come in any order."""
-        self._rows.execute(
-            "UPDATE devices SET active_ms = :time_ms"
-            " WHERE appkey = :appkey AND partition = :partition AND number = :number AND active_ms < :time_ms",
-            {"appkey": appkey, "partition": partition, "number": number, "time_ms": time_ms},
+    def note_activity(self, partition: int, events: Iterable[SessionEvent]) -> None:
+        """Store the time of each device's latest activity; times may come in any order."""
+        self._rows.executemany(
+            "UPDATE devices SET active_ms = ?4 WHERE appkey = ?1 AND partition = ?2 AND number = ?3 AND active_ms < ?4",
+            [(event.appkey, partition, event.number, event.time_ms) for event in events],
         )
 
 
@@ -188,12 +188,12 @@ class AliasTable:
             "DELETE FROM members WHERE appkey = ? AND partition = ? AND number = ? AND seen_ms = 0", where
         )
 
-    def note_activity(self, appkey: str, partition: int, number: int, time_ms: int) -> None:
-        """Store the time of the device's latest activity; times may come in any order, also before the device."""
-        self._rows.execute(
+    def note_activity(self, partition: int, events: Iterable[SessionEvent]) -> None:
+        """Store the time of each device's latest activity; times may come in any order, also before the device."""
+        self._rows.executemany(
             "INSERT INTO members VALUES (?, ?, ?, ?, NULL, NULL, 0, NULL, NULL) ON CONFLICT DO UPDATE SET"
             " seen_ms = excluded.seen_ms WHERE excluded.seen_ms > seen_ms",
-            (appkey, partition, number, time_ms),
+            [(event.appkey, partition, event.number, event.time_ms) for event in events],
         )
 
     def counts(self, appkey: str, alias: str) -> tuple[int, int]:
