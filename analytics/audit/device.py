@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pyroaring import BitMap
 
 from analytics.audit.device_states import LATEST, DeviceState, find_device, state_entries
-from analytics.audit.timeline import by_time, comma_joined, entry, origin_text
+from analytics.audit.timeline import by_time, comma_joined, entry, of_message, origin_text
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import AuditDeviceResponse, TimelineEntry
 from services.domain.ios_tokens import spellings
@@ -134,7 +134,7 @@ async def _events(clickhouse: ClickHouse, appkey: str, states: Sequence[DeviceSt
         ),
         *await _audience_entries(clickhouse, parameters, numbers),
         *(
-            entry(kind, time_ms, detail=comma_joined(f"message {msgid}", reason))
+            of_message(kind, time_ms, msgid, reason)
             for kind, time_ms, msgid, reason in await clickhouse.rows(_MESSAGES, parameters)
         ),
     ]
@@ -153,9 +153,9 @@ async def _audience_entries(
         if BitMap(numbers).intersect(BitMap.deserialize(b64decode(audience)))
     ]
     of_lists = await clickhouse.rows(_LISTED, {**parameters, "msgids": [msgid for _, msgid in found]})
-    messages = {msgid: [f"message {msgid + offset}" for offset in offsets] for msgid, offsets in of_lists}
+    messages = {msgid: [msgid + offset for offset in offsets] for msgid, offsets in of_lists}
     return [
-        entry("audience", time_ms, detail=detail)
+        of_message("audience", time_ms, message, what="message" if msgid in messages else "push")
         for time_ms, msgid in found
-        for detail in messages.get(msgid, [f"push {msgid}"])
+        for message in messages.get(msgid, [msgid])
     ]

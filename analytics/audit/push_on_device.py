@@ -10,10 +10,11 @@ from pyroaring import BitMap
 
 from analytics.audit.clauses import clauses
 from analytics.audit.device_states import DeviceState, find_device
+from analytics.audit.exclusions import Reason, verdict_text
 from analytics.audit.find_push import PushRecord
-from analytics.audit.timeline import by_time, comma_joined, entry, time_text
+from analytics.audit.timeline import by_time, comma_joined, entry, of_message
 from analytics.store.clickhouse import ClickHouse
-from protos.analytics.v1.analytics_pb2 import Clause, PushOnDevice, TimelineEntry
+from protos.analytics.v1.analytics_pb2 import Clause, Exclusion, PushOnDevice, TimelineEntry
 from protos.push.v1.push_pb2 import Filter
 
 _LISTED = """
@@ -54,53 +55,67 @@ class PartitionStart(NamedTuple):
 
     time_ms: int
     numbers: BitMap
-    not_listed: str
-    """The verdict on a device that is not in the list of devices; "" for a push without such a list."""
+    targets: int
+    """Targets of a push to a list; 0 for a push without a list."""
 
 
 async def push_on_device(clickhouse: ClickHouse, push: PushRecord, token: str, zone: ZoneInfo) -> PushOnDevice:
     token, states = await find_device(clickhouse, push.appkey, token)
     if not states:
-        return PushOnDevice(token=token, verdict="not registered: the event log knows no device with this token")
+        return _excluded(token, Exclusion(reason=Reason.EXCLUSION_REASON_NOT_REGISTERED), zone)
     parameters = {"appkey": push.appkey, "msgid": push.msgid, "last": push.last_msgid, "partition": states[0].partition}
     events = {event: PartitionEvent(*rest) for event, *rest in await clickhouse.rows(_PARTITION, parameters)}
     start = await _start(clickhouse, push, parameters, events.get("started"))
     if start is None:
-        return PushOnDevice(token=token, verdict=_not_started(events, states[0].partition))
+        return _excluded(token, _not_started(events, states[0].partition), zone)
     numbers = sorted({state.number for state in states} & set(start.numbers))
-    verdict, evaluated = await _verdict(clickhouse, push, token, start, states, zone, is_in=bool(numbers))
+    evaluated = await _clauses(clickhouse, push, start, states, zone)
+    if not numbers:
+        exclusion = await _exclusion(clickhouse, push.appkey, token, start, states, evaluated)
+        return _excluded(token, exclusion, zone, evaluated)
     outcomes = await clickhouse.rows(_OUTCOMES, {**parameters, "numbers": numbers})
     return PushOnDevice(
         token=token,
-        in_audience=bool(numbers),
-        verdict=verdict,
+        in_audience=True,
+        verdict="in the audience: the push lists it" if start.targets else "in the audience when the push started",
         clauses=evaluated,
         timeline=by_time(
             [
-                *([entry("audience", start.time_ms)] if numbers else []),
-                *(
-                    entry(kind, time_ms, detail=comma_joined(f"message {msgid}", reason))
-                    for kind, time_ms, msgid, reason in outcomes
-                ),
-                *_endings(events if numbers else {}),
+                entry("audience", start.time_ms),
+                *(of_message(kind, time_ms, msgid, reason) for kind, time_ms, msgid, reason in outcomes),
+                *_endings(events),
             ]
         ),
     )
 
 
-def _not_started(events: dict[str, PartitionEvent], partition: int) -> str:
+def _excluded(token: str, exclusion: Exclusion, zone: ZoneInfo, evaluated: Sequence[Clause] = ()) -> PushOnDevice:
+    verdict = verdict_text(exclusion, evaluated, zone)
+    return PushOnDevice(token=token, verdict=verdict, clauses=evaluated, exclusion=exclusion)
+
+
+def _not_started(events: dict[str, PartitionEvent], partition: int) -> Exclusion:
     if (failed := events.get("failed")) is not None:
-        return f"the push failed in the device's partition, {partition}: {failed.reason}"
-    if "cancelled" in events:
-        return f"the push was cancelled before it started in the device's partition, {partition}"
-    return f"the push has not started in the device's partition, {partition}"
+        reason, recorded_reason = Reason.EXCLUSION_REASON_PUSH_FAILED, failed.reason
+    elif "cancelled" in events:
+        reason, recorded_reason = Reason.EXCLUSION_REASON_PUSH_CANCELLED, ""
+    else:
+        reason, recorded_reason = Reason.EXCLUSION_REASON_PUSH_NOT_STARTED, ""
+    return Exclusion(reason=reason, partition=partition, recorded_reason=recorded_reason)
 
 
 def _endings(events: dict[str, PartitionEvent]) -> list[TimelineEntry]:
     """Return entries for the cancel, the finish and the failure of the push in the device's partition."""
     names = {"cancelled": "push cancelled", "finished": "finished", "failed": "push failed"}
     return [
-        entry(names[event], one.time_ms, detail=comma_joined("in the device's partition", one.reason))
+        TimelineEntry(
+            first_ms=one.time_ms,
+            last_ms=one.time_ms,
+            event=names[event],
+            count=1,
+            detail=comma_joined("in the device's partition", one.reason),
+            reason=one.reason,
+        )
         for event, one in events.items()
         if event in names
     ]
@@ -111,59 +126,58 @@ async def _start(
 ) -> PartitionStart | None:
     if push.kind == "unicast":
         rows = await clickhouse.rows(_LISTED, parameters)
-        return (
-            PartitionStart(push.time_ms, BitMap(rows[0][0]), f"not one of the {rows[0][1]} targets") if rows else None
-        )
-    return PartitionStart(started.time_ms, BitMap.deserialize(b64decode(started.audience)), "") if started else None
+        return PartitionStart(push.time_ms, BitMap(rows[0][0]), rows[0][1]) if rows else None
+    return PartitionStart(started.time_ms, BitMap.deserialize(b64decode(started.audience)), 0) if started else None
 
 
-async def _verdict(
+async def _clauses(
+    clickhouse: ClickHouse, push: PushRecord, start: PartitionStart, states: Sequence[DeviceState], zone: ZoneInfo
+) -> list[Clause]:
+    """Return the filter's clauses evaluated for the device's state when the push started, if it was registered then."""
+    before = _before(states, start)
+    if start.targets or before is None or before.removed_ms:
+        return []
+    rule = Filter.FromString(push.filter)
+    return clauses(rule, before, await _opens(clickhouse, push.appkey, before, rule, start.time_ms, zone))
+
+
+async def _exclusion(
     clickhouse: ClickHouse,
-    push: PushRecord,
+    appkey: str,
     token: str,
     start: PartitionStart,
     states: Sequence[DeviceState],
-    zone: ZoneInfo,
-    *,
-    is_in: bool,
-) -> tuple[str, list[Clause]]:
-    """Return the verdict, and the filter's clauses evaluated for the device's state when the push started."""
-    if start.not_listed:
-        return ("in the audience: the push lists it" if is_in else start.not_listed), []
-    before = [state for state in states if state.time_ms <= start.time_ms]
-    evaluated: list[Clause] = []
-    if before and not before[-1].removed_ms:
-        rule = Filter.FromString(push.filter)
-        opens = await _opens(clickhouse, push.appkey, before[-1], rule, start.time_ms, zone)
-        evaluated = clauses(rule, before[-1], opens)
-    if is_in:
-        return "in the audience when the push started", evaluated
-    if not before:
-        return _unknown_then(states[0], start, zone), []
-    if before[-1].removed_ms:
-        when = time_text(before[-1].removed_ms, zone)
-        return f"removed before the push started: {comma_joined(before[-1].removed_reason, when)}", []
-    failed = [clause for clause in evaluated if not clause.holds]
-    if failed:
-        return "excluded by " + "; ".join(f"{clause.text} (it had {clause.found})" for clause in failed), evaluated
-    return await _unexplained(clickhouse, push.appkey, token, before[-1], start), evaluated
+    evaluated: Sequence[Clause],
+) -> Exclusion:
+    """Return why the device is not in the audience of a push that started in its partition."""
+    partition = states[0].partition
+    if start.targets:
+        return Exclusion(reason=Reason.EXCLUSION_REASON_NOT_LISTED, partition=partition, count=start.targets)
+    before = _before(states, start)
+    if before is None:
+        registered_ms = states[0].registered_ms
+        if registered_ms > start.time_ms:
+            reason = Reason.EXCLUSION_REASON_REGISTERED_LATER
+            return Exclusion(reason=reason, partition=partition, time_ms=registered_ms)
+        return Exclusion(reason=Reason.EXCLUSION_REASON_RECORD_REPLACED, partition=partition)
+    if before.removed_ms:
+        return Exclusion(
+            reason=Reason.EXCLUSION_REASON_REMOVED,
+            partition=partition,
+            time_ms=before.removed_ms,
+            recorded_reason=before.removed_reason,
+        )
+    if not all(clause.holds for clause in evaluated):
+        return Exclusion(reason=Reason.EXCLUSION_REASON_CLAUSES, partition=partition)
+    parameters = {"appkey": appkey, "token": token, "since_ms": before.time_ms, "until_ms": start.time_ms}
+    if count := (await clickhouse.rows(_LATER_COMMANDS, parameters))[0][0]:
+        return Exclusion(reason=Reason.EXCLUSION_REASON_RECORD_LACKS_CHANGES, partition=partition, count=count)
+    return Exclusion(reason=Reason.EXCLUSION_REASON_CHANGED_AT_START, partition=partition)
 
 
-def _unknown_then(first: DeviceState, start: PartitionStart, zone: ZoneInfo) -> str:
-    if first.registered_ms > start.time_ms:
-        return f"registered after the push started, {time_text(first.registered_ms, zone)}"
-    return "not in the audience; what the device was like then was replaced in the log before analytics read it"
-
-
-async def _unexplained(
-    clickhouse: ClickHouse, appkey: str, token: str, last: DeviceState, start: PartitionStart
-) -> str:
-    """Return the verdict on a device whose last state before the start matches: it changed after that state."""
-    parameters = {"appkey": appkey, "token": token, "since_ms": last.time_ms, "until_ms": start.time_ms}
-    count = (await clickhouse.rows(_LATER_COMMANDS, parameters))[0][0]
-    if count:
-        return f"not in the audience; its record from before lacks {count} changes, which `audit device` shows as asked"
-    return "not in the audience, though its last record from before matches: it changed as the push started"
+def _before(states: Sequence[DeviceState], start: PartitionStart) -> DeviceState | None:
+    """Return the device's last state from before the push started."""
+    return next((state for state in reversed(states) if state.time_ms <= start.time_ms), None)
 
 
 async def _opens(

@@ -27,6 +27,14 @@ def entry(event: str, first_ms: int, last_ms: int | None = None, count: int = 1,
     return TimelineEntry(first_ms=first_ms, last_ms=last, event=event, count=count, detail=detail)
 
 
+def of_message(event: str, time_ms: int, msgid: int, reason: str = "", what: str = "message") -> TimelineEntry:
+    """Return an entry of one device about one of its messages, or about a push; time in ms since 1970 UTC."""
+    detail = comma_joined(f"{what} {msgid}", reason)
+    return TimelineEntry(
+        first_ms=time_ms, last_ms=time_ms, event=event, count=1, detail=detail, msgid=msgid, reason=reason
+    )
+
+
 def by_time(entries: Iterable[TimelineEntry]) -> list[TimelineEntry]:
     """Sort entries by time; entries of the same time by the order in which such events happen."""
     return sorted(entries, key=lambda e: (e.first_ms, _ORDER.get(e.event.removeprefix("message "), len(_ORDER))))

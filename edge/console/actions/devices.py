@@ -114,10 +114,8 @@ def messages_of(timeline: list[TimelineEntry]) -> list[DeviceMessage]:
     """Return the messages in a device's history, the newest first."""
     events: dict[int, dict[str, int]] = {}
     for entry in timeline:
-        kind, _, rest = entry.detail.partition(" ")
-        number = rest.partition(",")[0]
-        if kind in ("push", "message") and number.isdecimal():
-            events.setdefault(int(number), {})[entry.event] = entry.last_ms
+        if entry.msgid:
+            events.setdefault(entry.msgid, {})[entry.event] = entry.last_ms
     return [_message(msgid, events[msgid]) for msgid in sorted(events, reverse=True)]
 
 

@@ -33,8 +33,7 @@ class DetailWords:
         for expression, words in self._whole:
             if found := expression.fullmatch(text):
                 inner = found.groupdict()
-                inner |= {"name": self._names.get(inner.get("name", ""), ""), "reason": self(inner.get("reason", ""))}
-                return words % inner
+                return words % (inner | {"name": self._names.get(inner.get("name", ""), "")})
         return ", ".join(self._part(part) for part in text.split(", "))
 
     def _translated_part(self, part: str) -> str:
@@ -104,40 +103,9 @@ def _reworded(gettext: Gettext) -> Words:
 
 
 def _whole_texts(gettext: Gettext) -> Words:
-    """Verdicts about a device, the audience of a push, its conditions, and what a device had."""
+    """The audience of a push, its conditions, and what a device had."""
     _ = gettext
     return [
-        (
-            r"not registered: the event log knows no device with this token",
-            _("not registered: the event log knows no device with this token"),
-        ),
-        (
-            r"the push failed in the device's partition, (?P<number>\d+): (?P<reason>.*)",
-            _("the push failed in the device's partition, %(number)s: %(reason)s"),
-        ),
-        (
-            r"the push was cancelled before it started in the device's partition, (?P<number>\d+)",
-            _("the push was cancelled before it started in the device's partition, %(number)s"),
-        ),
-        (
-            r"the push has not started in the device's partition, (?P<number>\d+)",
-            _("the push has not started in the device's partition, %(number)s"),
-        ),
-        (r"not one of the (?P<count>\d+) targets", _("not one of the %(count)s targets")),
-        (r"registered after the push started, (?P<time>.*)", _("registered after the push started, %(time)s")),
-        (r"removed before the push started: (?P<reason>.*)", _("removed before the push started: %(reason)s")),
-        (
-            r"what the device was like then was replaced in the log before analytics read it",
-            _("what the device was like then was replaced in the log before analytics read it"),
-        ),
-        (
-            r"its record from before lacks (?P<count>\d+) changes, which `audit device` shows as asked",
-            _("its record from before lacks %(count)s changes, which its history shows as asked"),
-        ),
-        (
-            r"though its last record from before matches: it changed as the push started",
-            _("though its last record from before matches: it changed as the push started"),
-        ),
         (r"everyone", _("all devices")),
         (rf"(?P<name>{_ATTRIBUTES}) not in (?P<values>.+)", _("%(name)s not in %(values)s")),
         (rf"(?P<name>{_ATTRIBUTES}) in (?P<values>.+)", _("%(name)s in %(values)s")),

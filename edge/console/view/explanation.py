@@ -1,10 +1,10 @@
 """One sentence about one push on one device, made of the audit's answer."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from protos.analytics.v1.analytics_pb2 import PushOnDevice, TimelineEntry
+from protos.analytics.v1.analytics_pb2 import Exclusion, PushOnDevice, TimelineEntry
+from protos.analytics.v1.analytics_pb2 import ExclusionReason as Reason
 from protos.registry.v1.apps_pb2 import Pause
 
 GOT = ("clicked", "shown", "received")
@@ -20,7 +20,7 @@ class Explanation(NamedTuple):
 
 
 class Words(NamedTuple):
-    """How the sentence is written for the reader: its language, a time, and a reason or condition."""
+    """How the sentence is written for the reader: its language, a time, and a recorded reason or condition."""
 
     gettext: Callable[[str], str]
     moment: Callable[[int], str]
@@ -66,10 +66,49 @@ def _excluded(device: PushOnDevice, words: Words) -> str:
     _, detail = words.gettext, words.detail
     failed = [clause for clause in device.clauses if not clause.holds]
     if not failed:
-        reason = detail(re.sub("^not in the audience[;,] ", "", device.verdict))
-        return _("Not in the audience: %(reason)s.") % {"reason": reason}
+        return _("Not in the audience: %(reason)s.") % {"reason": _reason(device.exclusion, words)}
     sentence = _("Not in the audience: the push was for %(clause)s, and the device had %(found)s.")
     return " ".join(sentence % {"clause": detail(clause.text), "found": detail(clause.found)} for clause in failed)
+
+
+def _reason(exclusion: Exclusion, words: Words) -> str:
+    text = _exclusion_texts(words.gettext).get(exclusion.reason) or words.gettext("no reason is recorded")
+    recorded = words.detail(exclusion.recorded_reason) or words.gettext("no reason is recorded")
+    return text % {
+        "partition": exclusion.partition,
+        "count": exclusion.count,
+        "time": words.moment(exclusion.time_ms),
+        "reason": recorded,
+    }
+
+
+def _exclusion_texts(gettext: Callable[[str], str]) -> Mapping[int, str]:
+    """Return the texts of all reasons but that of clauses, each of which has a sentence."""
+    _ = gettext
+    return {
+        Reason.EXCLUSION_REASON_NOT_REGISTERED: _("no device with this token has been registered"),
+        Reason.EXCLUSION_REASON_PUSH_FAILED: _(
+            "the push failed in the device's partition (%(partition)s) before it started: %(reason)s"
+        ),
+        Reason.EXCLUSION_REASON_PUSH_CANCELLED: _(
+            "the push was cancelled before it started in the device's partition (%(partition)s)"
+        ),
+        Reason.EXCLUSION_REASON_PUSH_NOT_STARTED: _(
+            "the push has not started yet in the device's partition (%(partition)s)"
+        ),
+        Reason.EXCLUSION_REASON_NOT_LISTED: _("the push has a list of %(count)s targets, and the device is not in it"),
+        Reason.EXCLUSION_REASON_REGISTERED_LATER: _("the device registered at %(time)s, after the push had started"),
+        Reason.EXCLUSION_REASON_REMOVED: _("the device was removed at %(time)s, before the push started (%(reason)s)"),
+        Reason.EXCLUSION_REASON_RECORD_REPLACED: _(
+            "which attributes and tags the device had then is no longer known, because it changed soon after"
+        ),
+        Reason.EXCLUSION_REASON_RECORD_LACKS_CHANGES: _(
+            "the device was changed %(count)s times shortly before the push started; its history shows what was asked"
+        ),
+        Reason.EXCLUSION_REASON_CHANGED_AT_START: _(
+            "the last known state of the device matches, but the device was changed while the push started"
+        ),
+    }
 
 
 def _got(event: str, words: Words, received_ms: int, then_ms: int) -> str:
@@ -97,11 +136,5 @@ def _ended(entry: TimelineEntry, words: Words) -> str:
             sentence = _("The push was cancelled at %(time)s, before the device had received it.")
         case _:
             sentence = words.gettext("It expired at %(time)s, before the device had received it.")
-    reason = words.detail(reason_of(entry)) or words.gettext("no reason is recorded")
+    reason = words.detail(entry.reason) or words.gettext("no reason is recorded")
     return sentence % {"time": words.moment(entry.first_ms), "reason": reason}
-
-
-def reason_of(entry: TimelineEntry) -> str:
-    """Return the reason in the detail of an outcome, which begins with the message id."""
-    head, _, rest = entry.detail.partition(", ")
-    return rest if head.startswith(("message ", "in the device's partition")) else entry.detail

@@ -41,9 +41,7 @@ def audit(appkey: str, **changes: object) -> AuditPushResponse:
             StateCount(state="received", devices=1000),
             StateCount(state="failed", reason="no disk", devices=200),
         ],
-        device=PushOnDevice(
-            verdict="excluded", clauses=[Clause(text="region 北京市", holds=False, found="region 上海市")]
-        ),
+        device=PushOnDevice(clauses=[Clause(text="region 北京市", holds=False, found="region 上海市")]),
     )
     answer.MergeFrom(AuditPushResponse(**changes))  # type: ignore[arg-type]
     return answer
@@ -196,9 +194,9 @@ async def test_a_device_is_found_by_token_or_alias_with_what_waits(console: Cons
     console.analytics.devices["token-1"] = AuditDeviceResponse(
         timeline=[
             TimelineEntry(first_ms=START_MS, last_ms=START_MS, event="connected", count=1),
-            TimelineEntry(first_ms=START_MS, last_ms=START_MS, event="audience", count=1, detail="push 5"),
-            TimelineEntry(first_ms=START_MS, last_ms=START_MS, event="audience", count=1, detail="push 6"),
-            TimelineEntry(first_ms=START_MS, last_ms=START_MS, event="received", count=1, detail="message 5"),
+            TimelineEntry(first_ms=START_MS, last_ms=START_MS, event="audience", count=1, msgid=5, detail="push 5"),
+            TimelineEntry(first_ms=START_MS, last_ms=START_MS, event="audience", count=1, msgid=6, detail="push 6"),
+            TimelineEntry(first_ms=START_MS, last_ms=START_MS, event="received", count=1, msgid=5, detail="message 5"),
         ]
     )
     viewer = await viewer_of(console)

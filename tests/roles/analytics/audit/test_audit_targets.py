@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analytics.store.clickhouse import ClickHouse
-from protos.analytics.v1.analytics_pb2 import AuditPushRequest
+from protos.analytics.v1.analytics_pb2 import AuditPushRequest, Exclusion, ExclusionReason
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from protos.push.v1.push_pb2 import (
@@ -73,11 +73,11 @@ async def test_outcomes_of_a_device_in_the_audience(log: SqliteLog, clickhouse: 
     assert explained.in_audience
     assert explained.verdict == "in the audience when the push started"
     assert [(clause.text, clause.holds, clause.found) for clause in explained.clauses] == [("tag 5", True, "tag 5")]
-    assert [(e.event, e.first_ms - T0, e.detail) for e in explained.timeline] == [
-        ("audience", 5, ""),
-        ("sent", 10, "message 1000"),
-        ("failed", 20, "message 1000, BadDeviceToken"),
-        ("push cancelled", 30, "in the device's partition"),
+    assert [(e.event, e.first_ms - T0, e.detail, e.msgid, e.reason) for e in explained.timeline] == [
+        ("audience", 5, "", 0, ""),
+        ("sent", 10, "message 1000", 1000, ""),
+        ("failed", 20, "message 1000, BadDeviceToken", 1000, "BadDeviceToken"),
+        ("push cancelled", 30, "in the device's partition", 0, ""),
     ]
 
 
@@ -167,8 +167,10 @@ async def test_a_device_that_was_not_registered(log: SqliteLog, clickhouse: Clic
         async def verdict(token: str) -> str:
             found = (await analytics.AuditPush(AuditPushRequest(msgid=1000, token=token))).device
             assert not found.in_audience
+            reasons.append(found.exclusion.reason)
             return found.verdict
 
+        reasons: list[int] = []
         assert await verdict("nobody") == "not registered: the event log knows no device with this token"
         assert await verdict("token-1-3") == "registered after the push started, 2026-09-21 22:13:20 CST"
         assert await verdict("token-1-5") == ("removed before the push started: unregistered, 2026-09-21 22:13:19 CST")
@@ -176,6 +178,15 @@ async def test_a_device_that_was_not_registered(log: SqliteLog, clickhouse: Clic
         assert "it changed as the push started" in await verdict("token-1-7")
         assert "lacks 1 changes" in await verdict("token-1-8")
         assert await verdict("token-2-9") == "the push has not started in the device's partition, 2"
+        assert reasons == [
+            ExclusionReason.EXCLUSION_REASON_NOT_REGISTERED,
+            ExclusionReason.EXCLUSION_REASON_REGISTERED_LATER,
+            ExclusionReason.EXCLUSION_REASON_REMOVED,
+            ExclusionReason.EXCLUSION_REASON_RECORD_REPLACED,
+            ExclusionReason.EXCLUSION_REASON_CHANGED_AT_START,
+            ExclusionReason.EXCLUSION_REASON_RECORD_LACKS_CHANGES,
+            ExclusionReason.EXCLUSION_REASON_PUSH_NOT_STARTED,
+        ]
 
 
 async def test_a_list_of_devices(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
@@ -200,4 +211,6 @@ async def test_a_list_of_devices(log: SqliteLog, clickhouse: ClickHouse, tmp_pat
     assert (inside.device.in_audience, inside.device.verdict) == (True, "in the audience: the push lists it")
     assert [(e.event, e.detail) for e in inside.device.timeline] == [("audience", ""), ("received", "message 1001")]
     assert (outside.in_audience, outside.verdict) == (False, "not one of the 2 targets")
+    not_listed = Exclusion(reason=ExclusionReason.EXCLUSION_REASON_NOT_LISTED, partition=1, count=2)
+    assert outside.exclusion == not_listed
     assert inside.appkey == APP

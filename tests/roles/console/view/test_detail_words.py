@@ -14,10 +14,7 @@ from edge.console.view.languages import Languages
         ("in 1 partition, until 2026-11-23 10:00:00 CST", "在 1 个分区, 至 2026-11-23 10:00:00 CST"),
         ("through v2 from 10.0.0.1, request 4f2a", "通过 v2，来自 10.0.0.1, 请求 4f2a"),
         ("region not in [北京市, 上海市]", "地区 不属于 [北京市, 上海市]"),
-        (
-            "the push failed in the device's partition, 3: 4 attempts failed, the last one with: no answer",
-            "推送在该设备的分区 3 中失败：尝试 4 次均失败, 最后一次：no answer",
-        ),
+        ("4 attempts failed, the last one with: no answer", "尝试 4 次均失败, 最后一次：no answer"),
         ("accepted through v2 from 10.0.0.1", "通过 v2 接收，来自 10.0.0.1"),
         ("set attributes: brand Xiaomi, region 北京市", "设置属性: 品牌 Xiaomi, 地区 北京市"),
         ("begin session, through gateway", "开始会话, 通过 gateway"),

@@ -4,11 +4,14 @@ import pytest
 
 from edge.console.view.detail_words import DetailWords
 from edge.console.view.explanation import Words, explain
+from edge.console.view.languages import Language, Languages
 from edge.console.view.push_view import Content, content, funnel
 from protos.analytics.v1.analytics_pb2 import (
     AuditPushResponse,
     BroadcastRow,
     Clause,
+    Exclusion,
+    ExclusionReason,
     PushOnDevice,
     StateCount,
     TimelineEntry,
@@ -19,29 +22,34 @@ WORDS = Words(str, str, DetailWords(str))
 REGION = Clause(text="region 北京市", holds=False, found="region 上海市")
 
 
-def entry(event: str, ms: int, detail: str = "") -> TimelineEntry:
-    return TimelineEntry(first_ms=ms, last_ms=ms, event=event, count=1, detail=detail)
+def entry(event: str, ms: int, reason: str = "") -> TimelineEntry:
+    return TimelineEntry(first_ms=ms, last_ms=ms, event=event, count=1, msgid=7, reason=reason)
 
 
 def in_audience(*entries: TimelineEntry) -> PushOnDevice:
     return PushOnDevice(in_audience=True, verdict="in the audience", timeline=[entry("audience", 1), *entries])
 
 
-def not_in(verdict: str, *clauses: Clause) -> PushOnDevice:
-    return PushOnDevice(verdict=verdict, clauses=clauses)
+def not_in(reason: ExclusionReason.ValueType, *clauses: Clause) -> PushOnDevice:
+    exclusion = Exclusion(reason=reason, partition=2, count=3, time_ms=4, recorded_reason="idle")
+    return PushOnDevice(clauses=clauses, exclusion=exclusion)
 
 
 @pytest.mark.parametrize(
     ("device", "sentence", "kind"),
     [
         (
-            not_in("excluded by region", Clause(text='stag "a"', holds=True), REGION),
+            not_in(ExclusionReason.EXCLUSION_REASON_CLAUSES, Clause(text='stag "a"', holds=True), REGION),
             "Not in the audience: the push was for region 北京市, and the device had region 上海市.",
             "bad",
         ),
-        (not_in("not one of the 3 targets"), "Not in the audience: not one of the 3 targets.", "bad"),
+        (
+            not_in(ExclusionReason.EXCLUSION_REASON_NOT_LISTED),
+            "Not in the audience: the push has a list of 3 targets, and the device is not in it.",
+            "bad",
+        ),
         (in_audience(), "It waits: the device has been in the audience since 1, and gets it when it is", "warn"),
-        (in_audience(entry("sent", 2, "message 7")), "Sent at 2, and not acknowledged: the connection was", "warn"),
+        (in_audience(entry("sent", 2)), "Sent at 2, and not acknowledged: the connection was", "warn"),
         (
             in_audience(entry("sent", 2), entry("received", 3), entry("finished", 9)),
             "It got it: received at 3; the device has not reported that it was shown.",
@@ -54,13 +62,13 @@ def not_in(verdict: str, *clauses: Clause) -> PushOnDevice:
         ),
         (in_audience(entry("received", 3), entry("shown", 4)), "It got it: received at 3, shown at 4.", "good"),
         (
-            in_audience(entry("dropped", 3, "message 7, mailbox full")),
+            in_audience(entry("dropped", 3, "mailbox full")),
             "Dropped at 3: more than 100 messages were waiting.",
             "bad",
         ),
-        (in_audience(entry("sent", 2), entry("failed", 3, "message 7")), "Failed at 3: no reason is recorded.", "bad"),
+        (in_audience(entry("sent", 2), entry("failed", 3)), "Failed at 3: no reason is recorded.", "bad"),
         (
-            in_audience(entry("sent", 2), entry("push cancelled", 3, "in the device's partition")),
+            in_audience(entry("sent", 2), entry("push cancelled", 3)),
             "The push was cancelled at 3, before the device had received it.",
             "bad",
         ),
@@ -74,6 +82,26 @@ def test_one_sentence_names_the_clause_or_the_reason(device: PushOnDevice, sente
     assert explanation.kind == kind
 
 
+@pytest.mark.parametrize("language", Languages().all(), ids=lambda language: language.tag)
+def test_each_reason_of_an_exclusion_has_a_text_with_its_numbers(language: Language) -> None:
+    words = Words(language.gettext, lambda ms: f"T{ms}", language.detail)
+    unspecified, *reasons = ExclusionReason.values()
+    texts = {
+        reason: explain(not_in(reason), words).sentence
+        for reason in reasons
+        if reason != ExclusionReason.EXCLUSION_REASON_CLAUSES
+    }
+    unexplained = explain(not_in(unspecified), words).sentence
+    assert len({unexplained, *texts.values()}) == len(texts) + 1
+    for reason, shown in (
+        (ExclusionReason.EXCLUSION_REASON_PUSH_NOT_STARTED, ["2"]),
+        (ExclusionReason.EXCLUSION_REASON_REGISTERED_LATER, ["T4"]),
+        (ExclusionReason.EXCLUSION_REASON_REMOVED, ["T4", language.detail("idle")]),
+        (ExclusionReason.EXCLUSION_REASON_RECORD_LACKS_CHANGES, ["3"]),
+    ):
+        assert all(part in texts[reason] for part in shown)
+
+
 def test_a_push_that_waits_for_the_end_of_a_pause_says_so() -> None:
     for reason, told in (("night", "night"), ("", "no reason is recorded")):
         pause = Pause(since_ms=5, reason=reason)
@@ -83,7 +111,7 @@ def test_a_push_that_waits_for_the_end_of_a_pause_says_so() -> None:
 
 
 def test_a_device_that_acknowledges_nothing_got_what_apple_accepted() -> None:
-    device = in_audience(entry("sent", 2, "message 7"), entry("finished", 9))
+    device = in_audience(entry("sent", 2), entry("finished", 9))
     explanation = explain(device, WORDS, is_ios=True)
     assert (explanation.sentence.startswith("Apple accepted it at 2"), explanation.kind) == (True, "good")
     assert explain(device, WORDS).kind == "bad"
