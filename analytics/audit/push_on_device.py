@@ -10,11 +10,12 @@ from pyroaring import BitMap
 
 from analytics.audit.clauses import clauses
 from analytics.audit.device_states import DeviceState, find_device
-from analytics.audit.exclusions import Reason, verdict_text
+from analytics.audit.exclusions import verdict_text
 from analytics.audit.find_push import PushRecord
 from analytics.audit.timeline import by_time, comma_joined, entry, of_message
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import Clause, Exclusion, PushOnDevice, TimelineEntry
+from protos.analytics.v1.analytics_pb2 import ExclusionReason as Reason
 from protos.push.v1.push_pb2 import Filter
 
 _LISTED = """

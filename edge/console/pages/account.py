@@ -86,7 +86,7 @@ class PasswordPage(Page):
                     await begin_session(self.site, visit, answer.user)
                     visit.notify(visit.gettext("Your password is changed. All other sessions have ended."))
                     raise go_to("/account")
-                problem = visit.gettext("The present password is wrong.")
+                problem = visit.gettext("The current password is wrong.")
                 if answer.retry_after_s:
                     problem = visit.gettext("Too many attempts. Try again in %(seconds)s seconds.") % {
                         "seconds": answer.retry_after_s

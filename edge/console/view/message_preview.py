@@ -60,9 +60,9 @@ def audience_of(text: str, gettext: Words) -> list[tuple[str, str]]:
         return [(gettext("Audience"), gettext("all devices"))]
     names = {
         "tag": gettext("Numeric tags"),
-        "not_tag": gettext("Not these numeric tags"),
+        "not_tag": gettext("Exclude these numeric tags"),
         "stag": gettext("String tags"),
-        "not_stag": gettext("Not these string tags"),
+        "not_stag": gettext("Exclude these string tags"),
         "alias": gettext("Alias"),
     }
     found = [(name, as_text(send_to[key])) for key, name in names.items() if send_to.get(key)]

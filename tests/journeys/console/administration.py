@@ -15,10 +15,10 @@ async def make_a_team(page: Page, appkey: str) -> tuple[list[str], str]:
     await expect(page.get_by_role("heading", name="Team Newsroom")).to_be_visible()
     team = page.url
     await page.get_by_label("App", exact=True).select_option(appkey)
-    await page.get_by_role("button", name="Give it to this team").click()
+    await page.get_by_role("button", name="Add to this team").click()
     await expect(page.get_by_role("link", name="News", exact=True)).to_be_visible()
     await page.get_by_label("Name of the program").fill("nightly")
-    await page.get_by_role("button", name="Make an API token").click()
+    await page.get_by_role("button", name="Create an API token").click()
     await expect(page.get_by_label("API token", exact=True)).to_contain_text("carillon_")
 
     await page.get_by_role("link", name="Users", exact=True).click()

@@ -16,7 +16,7 @@ async def decide_as_a_second_person(page: Page, link: str, password: str, appkey
     async with _another_browser(page) as approver:
         await approver.goto(link)
         await approver.get_by_label("New password").fill(password)
-        await approver.get_by_label("The same password again").fill(password)
+        await approver.get_by_label("Repeat the password").fill(password)
         await approver.get_by_role("button", name="Set password and log in").click()
         await open_draft(approver, "To everybody")
         await approver.get_by_label("Reason").fill("Not at night")
@@ -53,4 +53,4 @@ async def open_draft(page: Page, text: str) -> None:
     """Open the page of the waiting draft with this text, as its team's people find it."""
     await page.get_by_role("navigation").get_by_role("link", name="Drafts").click()
     await page.get_by_role("row").filter(has_text=text).get_by_role("link").click()
-    await expect(page.get_by_role("heading", name="Decide")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Approval")).to_be_visible()

@@ -17,12 +17,12 @@ async def send_a_push(page: Page, appkey: str) -> int:
     await page.get_by_role("textbox", name="Title optional", exact=True).fill("Flood")
     await page.get_by_role("textbox", name="Text", exact=True).fill("Go upstairs")
     await page.get_by_role("textbox", name="String tags optional", exact=True).fill("news")
-    await page.get_by_role("button", name="Look at it before it is sent").press("Enter")
+    await page.get_by_role("button", name="Review before sending").press("Enter")
     await expect(page.get_by_text("1 device would get it now")).to_be_visible()
     await expect(page.get_by_role("cell", name="alice")).to_be_visible()
-    await page.get_by_role("button", name="Change it").click()
+    await page.get_by_role("button", name="Edit", exact=True).click()
     await page.get_by_role("textbox", name="Text", exact=True).fill("Go upstairs now")
-    await page.get_by_role("button", name="Look at it before it is sent").click()
+    await page.get_by_role("button", name="Review before sending").click()
     await page.get_by_role("button", name="Send now").click()
     await expect(page.get_by_role("heading", name="Flood")).to_be_visible()
     await expect(page.get_by_text("Go upstairs now").first).to_be_visible()
@@ -35,7 +35,7 @@ async def review_a_broadcast(page: Page, appkey: str, msgid: int) -> None:
     await page.get_by_role("link", name="Send a copy").click()
     await expect(page.get_by_role("textbox", name="Text", exact=True)).to_have_value("Go upstairs now")
     await page.get_by_role("radio", name="all devices").check()
-    await page.get_by_role("button", name="Look at it before it is sent").click()
+    await page.get_by_role("button", name="Review before sending").click()
     await page.get_by_label("Type the number of devices").fill("999")
     await page.get_by_role("button", name="Send now").click()
     await expect(page.get_by_role("alert")).to_contain_text("Type the number of devices")
@@ -72,7 +72,7 @@ async def _review_to_all(page: Page, appkey: str, text: str) -> None:
     await page.goto(f"/apps/{appkey}/send")
     await page.get_by_role("textbox", name="Text", exact=True).fill(text)
     await page.get_by_role("radio", name="all devices").check()
-    await page.get_by_role("button", name="Look at it before it is sent").click()
+    await page.get_by_role("button", name="Review before sending").click()
 
 
 async def _submit(page: Page) -> None:

@@ -123,7 +123,7 @@ async def test_from_the_first_start_to_why_bob_got_no_push(installation: Install
     await check_pages(page, ["/log-in", link[1], "/link"])
     await page.goto(link[1])
     await page.get_by_label("New password").fill(PASSWORD)
-    await page.get_by_label("The same password again").fill(PASSWORD)
+    await page.get_by_label("Repeat the password").fill(PASSWORD)
     await page.get_by_role("button", name="Set password and log in").click()
     await page.get_by_role("link", name="Not now").click()
     await expect(page.get_by_role("heading", name="Overview")).to_be_visible()

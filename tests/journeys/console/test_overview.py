@@ -42,7 +42,7 @@ async def log_in_first(installation: Installation, page: Page) -> None:
     assert link is not None
     await page.goto(link[1])
     await page.get_by_label("New password").fill(PASSWORD)
-    await page.get_by_label("The same password again").fill(PASSWORD)
+    await page.get_by_label("Repeat the password").fill(PASSWORD)
     await page.get_by_role("button", name="Set password and log in").click()
     await page.get_by_role("link", name="Not now").click()
 

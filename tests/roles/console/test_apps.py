@@ -74,7 +74,7 @@ async def test_settings_are_changed_by_the_teams_administrator_and_quotas_by_the
     assert 'name="devices"' in (await root.get(path)).text
     await root.post(path, **form, devices="1,000")
     assert "Registered devices at most 1,000" in text_of(await root.get(f"/apps/{appkey}"))
-    assert "Addresses allowed all" in text_of(await root.get(f"/apps/{appkey}"))
+    assert "Allowed addresses all" in text_of(await root.get(f"/apps/{appkey}"))
 
 
 async def test_the_key_for_apple_is_stored_and_not_shown(console: ConsoleInstallation) -> None:

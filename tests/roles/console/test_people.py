@@ -119,7 +119,7 @@ async def test_a_team_gets_members_apps_and_approval_rules(console: ConsoleInsta
     assert "Forecasts 1 1 broadcasts, more than 500 devices administrator" in words
     assert "Weather" in text_of(await alice.get("/apps"))
     page = await alice.get(path)
-    assert "Give it to this team" not in page.text
+    assert "Add to this team" not in page.text
     await alice.post(f"{path}/settings", name="Forecasts", above_devices="")
     assert "Forecasts 1 1 none" in text_of(await alice.get("/teams"))
     left = await alice.post(f"{path}/members", login="alice")

@@ -29,7 +29,7 @@ class TokensPage(TeamPageBase):
         except CarillonError as error:
             await self.show_team(request, response, team_id, problem_of(error))
             return
-        visit.notify(visit.gettext("The API token is made."), shown_once=made.text)
+        visit.notify(visit.gettext("The API token is created."), shown_once=made.text)
         raise go_to(f"/teams/{team_id}")
 
 

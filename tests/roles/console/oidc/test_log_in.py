@@ -47,7 +47,7 @@ async def test_the_first_log_in_creates_the_user_with_the_roles_of_the_groups(
     assert await roles_in(console, alice.user_id) == {"News": "approver"}
     assert (await person.console.get(f"/teams/{team_id}")).status_code == 200
     account = text_of(await person.console.get("/account"))
-    assert "Logs in by Example" in account
+    assert "Logs in with Example" in account
     assert "Second factor" not in account
     (noted,) = [fact for fact in await facts(console, "log-ins") if fact.HasField("logged_in")]
     assert (noted.logged_in.method, noted.meta.origin.actor) == (

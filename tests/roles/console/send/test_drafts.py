@@ -119,7 +119,7 @@ async def test_a_draft_is_changed_and_the_approver_approves_what_it_is_then(cons
     draft_id = path.split("/")[-1]
     shown = await digest(team.approver, path)
     form = await team.sender.get(f"/apps/{team.appkey}/send?draft={draft_id}")
-    assert ("Change the draft" in text_of(form), "To &lt;all&gt;</textarea>" in form.text) == (True, True)
+    assert ("Edit the draft" in text_of(form), "To &lt;all&gt;</textarea>" in form.text) == (True, True)
     of_draft = {"draft": draft_id, "digest": shown}
     refused, _ = await reviewed(team.sender, team.appkey, audience="everyone", content="", **of_draft)
     assert (refused.status_code, f'name="draft" value="{draft_id}"' in refused.text) == (400, True)
