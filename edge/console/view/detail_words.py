@@ -99,14 +99,16 @@ def _command_names(gettext: Gettext) -> dict[str, str]:
 def _reworded(gettext: Gettext) -> Words:
     """Recorded texts for which the console has plainer words in every language."""
     _ = gettext
-    return [(r"mailbox full", _("more than 100 messages were waiting"))]
+    return [
+        (r"mailbox full", _("more than 100 messages were waiting")),
+        (r"everyone", _("all devices")),
+    ]
 
 
 def _whole_texts(gettext: Gettext) -> Words:
     """The audience of a push, its conditions, and what a device had."""
     _ = gettext
     return [
-        (r"everyone", _("all devices")),
         (rf"(?P<name>{_ATTRIBUTES}) not in (?P<values>.+)", _("%(name)s not in %(values)s")),
         (rf"(?P<name>{_ATTRIBUTES}) in (?P<values>.+)", _("%(name)s in %(values)s")),
         (rf"(?P<name>{_ATTRIBUTES}) unknown", _("%(name)s unknown")),
@@ -141,7 +143,6 @@ def _part_texts(gettext: Gettext) -> Words:
         (r"push (?P<id>\d+)", _("push %(id)s")),
         (r"task (?P<id>\S+)", _("task %(id)s")),
         (r"draft (?P<id>\S+)", _("draft %(id)s")),
-        (r"everyone", _("all devices")),
         (r"broadcast", _("broadcast")),
         (r"multicast", _("multicast")),
         (r"unicast", _("unicast")),

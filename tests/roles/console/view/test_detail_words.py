@@ -32,3 +32,4 @@ def test_in_english_a_text_stays_as_it_was_recorded_but_for_plainer_words() -> N
     detail = Languages().chosen("en", "").detail
     assert detail("in 1 partition, until 2026-11-23 10:00:00 CST") == "in 1 partition, until 2026-11-23 10:00:00 CST"
     assert detail("message 7, mailbox full") == "message 7, more than 100 messages were waiting"
+    assert detail("everyone") == "all devices"
