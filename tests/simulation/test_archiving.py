@@ -4,17 +4,21 @@ import asyncio
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
 from protos.gateway.v1.sessions_pb2 import SessionFact
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.topics import SESSIONS, TOPICS
+from services.runtime.errors import ConflictError
 from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.process.crashpoint import Point
 from tests.simulation.kernel.installation import Installation
 from tests.simulation.kernel.latency import Latency
 from tests.simulation.kernel.log.archiving import ARCHIVER, Archiving
 from tests.simulation.kernel.log.broker import Behaviour, Broker
+from tests.simulation.kernel.log.losses import CHANGED, CUT_OFF, MISSING, Losses, is_explained
 from tests.simulation.kernel.network.channels import Network
-from tests.simulation.kernel.world import World
+from tests.simulation.kernel.world import LoggedError, World
 
 P0 = Partition(SESSIONS.name, 0)
 COUNT = 40
@@ -77,3 +81,36 @@ def test_two_archivers_at_once_lose_no_record(tmp_path: Path) -> None:
     for seed in range(5):
         World(seed, tmp_path / str(seed)).run(scenario)
     assert any(overlaps), "two processes have written the same records"
+
+
+@pytest.mark.parametrize("lost", [MISSING, CUT_OFF, CHANGED, "trimmed"])
+def test_records_that_are_lost_are_not_skipped_and_are_read_again_once_they_are_back(lost: str, tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        broker, network = Broker(TOPICS, 1, Behaviour(world.random("log"))), Network(world, lambda: 0.001)
+        installation = Installation(world, broker, network, {}, has_archive=lost != "trimmed")
+        log = installation.log()
+        for number in range(COUNT):
+            fact = SessionFact(meta=Meta(event_id=bytes([number]) * 16, time_ms=world.clock().now_ms()))
+            await log.append([NewRecord(*P0, b"key", fact.SerializeToString())])
+            await asyncio.sleep(1)
+        losses = Losses(installation.archive_path, broker, world.random("losses"))
+        if lost == "trimmed":
+            losses.trim_log()
+        else:
+            Archiving(installation).start(1)
+            await asyncio.sleep(60)
+            losses.damage_archive(lost)
+        read: list[Record] = []
+        with pytest.raises(ConflictError) as raised:
+            reader = await log.open({P0: 0})
+            while len(read) < COUNT:
+                read += await reader.read()
+        assert read == broker.records(P0)[: len(read)]
+        assert is_explained(LoggedError("reader", "", repr(raised.value)), ["log_trimmed"])
+        losses.bring_back()
+        reader, read = await log.open({P0: 0}), []
+        while len(read) < COUNT:
+            read += await reader.read()
+        assert read == broker.records(P0)
+
+    World(1, tmp_path).run(scenario)

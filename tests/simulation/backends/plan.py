@@ -7,7 +7,15 @@ from random import Random
 from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from tests.simulation.backends.earlier_logs import PARTITIONS, versions
 from tests.simulation.backends.situations import situation_of
-from tests.simulation.kernel.fault_lists import archive_faults, brief_faults, owner_faults, split_faults, swarm_faults
+from tests.simulation.kernel.fault_lists import (
+    archive_faults,
+    brief_faults,
+    is_losing,
+    loss_faults,
+    owner_faults,
+    split_faults,
+    swarm_faults,
+)
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.installation import process_name, standby_name
 
@@ -122,7 +130,10 @@ def faults_of(seed: int, mean: int) -> list[Fault]:
     """Return the faults of a seed: those of its situation, up to twice the mean in a long world, else a few."""
     if (situation := situation_of(seed)) is not None:
         return list(situation.faults) if mean else []
-    return sorted([*_usual_faults(seed, mean), *_archiving(seed, mean)], key=lambda fault: fault.at_s)
+    faults = [*_usual_faults(seed, mean), *_archiving(seed, mean)]
+    if mean and is_losing(seed):
+        faults += loss_faults(Random(f"{seed}/losses"), faults, plan_of(seed).hosts, plan_of(seed).load_s)
+    return sorted(faults, key=lambda fault: fault.at_s)
 
 
 def _archiving(seed: int, mean: int) -> list[Fault]:

@@ -22,6 +22,7 @@ from tests.simulation.kernel.hosts import RoleHost, is_superseded
 from tests.simulation.kernel.installation import Installation, process_name, standby_name
 from tests.simulation.kernel.latency import Latency
 from tests.simulation.kernel.log.broker import Behaviour, Broker
+from tests.simulation.kernel.log.losses import is_explained
 from tests.simulation.kernel.network.channels import Network
 from tests.simulation.kernel.world import THREAD_S, LoggedError, World
 from tests.simulation.model.outages import Outages
@@ -108,7 +109,9 @@ class Backends:
         findings += await replays_unequal(installation, hosts)
         self._on_end(broker)
         return findings + [
-            f"error: {each.process}: {each.text} {each.details}" for each in world.errors if not _expected(each)
+            f"error: {each.process}: {each.text} {each.details}"
+            for each in world.errors
+            if not (_expected(each) or is_explained(each, (fault.kind for fault in faults)))
         ]
 
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 from random import Random
 
 from services.runtime.process.crashpoint import Point
-from tests.simulation.kernel.faults import Fault
+from tests.simulation.kernel.faults import Fault, needs_archive
+from tests.simulation.kernel.log.losses import CHANGED, CUT_OFF, MISSING
 
 _ONE_TARGET = 0.3
 """Share of the lists of faults that have one target."""
@@ -18,6 +19,9 @@ _OF_STEPS = frozenset({"kill_after_steps"})
 
 _TWO_ARCHIVERS = 0.5
 """Share of the worlds with an archive in which two processes move records there at once."""
+
+_LOSING = 0.08
+"""Share of the worlds with faults in which records of the log or of its archive are lost for a while."""
 
 _OF_PART = 0.5
 """Share of the hosts that a split network keeps from a part of the log."""
@@ -118,6 +122,23 @@ def archive_faults(random: Random, hosts: Sequence[str], until_s: float) -> list
     if random.random() < _TWO_ARCHIVERS:
         chosen.append(Fault(random.uniform(0.4, 1) * until_s, "archive_twice", "", random.choice((0.2, 1, 4))))
     return chosen
+
+
+def is_losing(seed: int) -> bool:
+    """Return whether records cannot be read for a while in the world of this seed."""
+    return Random(f"{seed}/is losing").random() < _LOSING
+
+
+def loss_faults(random: Random, faults: Sequence[Fault], hosts: Sequence[str], until_s: float) -> list[Fault]:
+    """Return faults that lose records and hosts that then need them: of the archive where these faults fill one, else
+    of the log."""
+    at_s, lasts_s = random.uniform(0.5, 1) * until_s, random.choice((2, 6, 12))
+    lost = Fault(at_s, "log_trimmed", "", lasts_s)
+    if needs_archive(faults):
+        lost = Fault(at_s, "archive_damaged", "", lasts_s, random.choice((MISSING, CUT_OFF, CHANGED)))
+    needing = random.sample(hosts, min(len(hosts), random.choice((1, 2))))
+    kinds = ("lose_disk", "lose_disk", "kill")
+    return [lost, *(Fault(at_s + random.random(), random.choice(kinds), host) for host in needing)]
 
 
 def _half(random: Random) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation
 from tests.simulation.kernel.log.archiving import ARCHIVER, Archiving
+from tests.simulation.kernel.log.losses import Losses
 
 _MILLISECONDS = 1000
 _SLOW_READ_S, _SLOW_HALF_READ_S = 0.5, 1.5
@@ -25,7 +26,7 @@ class Fault:
 
 def needs_archive(faults: Iterable[Fault]) -> bool:
     """Return whether records are archived in a world with these faults."""
-    return any(fault.kind.startswith("archive") for fault in faults)
+    return any(fault.kind in ("archive", "archive_twice") for fault in faults)
 
 
 class Faults:
@@ -38,6 +39,7 @@ class Faults:
         self._behaviour = installation.broker.behaviour
         self._archiving = Archiving(installation)
         self._archiving_too = Archiving(installation, f"{ARCHIVER}-2", 500)
+        self._losses = Losses(installation.archive_path, installation.broker, installation.world.random("losses"))
         self._is_over = False
 
     def inject(self, faults: Sequence[Fault]) -> None:
@@ -49,6 +51,7 @@ class Faults:
         """End the faults that last, and let none happen any more."""
         self._is_over = True
         self._world.spare()
+        self._losses.bring_back()
         for host in self._hosts.values():
             host.process.spare()
             host.is_disk_full = False
@@ -165,6 +168,16 @@ class Faults:
         """Let two processes move old records at once, of which the second one leaves some more to the log."""
         self._archiving.start(fault.amount)
         self._archiving_too.start(2 * fault.amount)
+
+    def archive_damaged(self, fault: Fault) -> None:
+        """Lose or damage files of the archive, as `other` says, for `amount` seconds."""
+        self._losses.damage_archive(fault.other)
+        self._later(fault.amount, self._losses.bring_back)
+
+    def log_trimmed(self, fault: Fault) -> None:
+        """Remove the first records of the log, as retention without an archive does, for `amount` seconds."""
+        self._losses.trim_log()
+        self._later(fault.amount, self._losses.bring_back)
 
     def resets(self, fault: Fault) -> None:
         """Let a fifth of the messages between processes break their connections instead, for `amount` seconds."""

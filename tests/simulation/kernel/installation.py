@@ -1,6 +1,7 @@
 """What the instances of one simulated installation share, and how they and their callers find each other."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import cast
 
 from services.domain.master_key import MasterKey
@@ -24,7 +25,7 @@ class Installation:
     """What the instances of one simulated installation share. `shards` is the number of instances by role.
 
     With `has_owners` processes of roles with standbys own their partitions by the log, and callers find them there.
-    With `has_archive` all of them read the archive of the log too, a directory that is never lost.
+    With `has_archive` all of them read the archive of the log too.
     """
 
     world: World
@@ -55,7 +56,11 @@ class Installation:
         return self.archived_log() if self.has_archive else SimulatedLog(self.broker)
 
     def archived_log(self) -> ArchivedLog:
-        return ArchivedLog(SimulatedLog(self.broker), ArchiveDirectory(self.world.directory / "archive"))
+        return ArchivedLog(SimulatedLog(self.broker), ArchiveDirectory(self.archive_path))
+
+    @property
+    def archive_path(self) -> Path:
+        return self.world.directory / "archive"
 
     def partitions(self) -> list[Partition]:
         """Return all partitions of the log."""

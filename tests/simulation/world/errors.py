@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.hosts import is_superseded
+from tests.simulation.kernel.log.losses import is_explained
 from tests.simulation.kernel.world import LoggedError
 from tests.simulation.world.apple import is_alarm
 
@@ -35,6 +36,7 @@ def unexpected(errors: Iterable[LoggedError], faults: Sequence[Fault], is_slow: 
     and pushes may fail, and where they are slow a stopping gateway may not wait for all confirmations; other checks
     judge what is lost."""
     found = [error for error in errors if not is_alarm(error) and not is_superseded(error)]
+    found = [error for error in found if not is_explained(error, (fault.kind for fault in faults))]
     if is_slow:
         found = [error for error in found if error.text != _UNCONFIRMED]
     if any(fault.kind == "run_second" for fault in faults):

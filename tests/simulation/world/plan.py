@@ -8,6 +8,8 @@ from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from tests.simulation.kernel.fault_lists import (
     archive_faults,
     brief_faults,
+    is_losing,
+    loss_faults,
     owner_faults,
     rare_faults,
     shortened,
@@ -192,6 +194,7 @@ def faults_of(seed: int) -> list[Fault]:
         *clock_faults(seed, plan),
         *analytics_faults(seed, plan),
     ]
+    faults += loss_faults(Random(f"{seed}/losses"), faults, plan.hosts, plan.load_s) if is_losing(seed) else []
     if plan.has_owners:
         changes = Random(f"{seed}/owners")
         faults += owner_faults(changes, plan.owners, changes.choice((0, 1, 2, 4)), plan.load_s)
@@ -211,6 +214,7 @@ def _brief_faults(seed: int, plan: Plan) -> list[Fault]:
     others = [*more_faults(seed, plan), *clock_faults(seed, plan), *analytics_faults(seed, plan)]
     others += [Fault(random.uniform(0, plan.load_s), random.choice(CLIENT_FAULTS))]
     faults += map(shortened, random.sample(others, min(len(others), random.choice((0, 0, 1, 2)))))
+    faults += loss_faults(Random(f"{seed}/losses"), faults, plan.hosts, plan.load_s) if is_losing(seed) else []
     return sorted(faults, key=lambda fault: fault.at_s)
 
 

@@ -23,9 +23,7 @@ class Attempt(Enum):
 
     ANSWERED = "answered"
     NOT_STORED = "not-stored"  # lost on its way, or with the leader that had it alone
-    NOT_ANSWERED = (
-        "not-answered"  # stored, but the client does not learn it and repeats it: the records are there twice
-    )
+    NOT_ANSWERED = "not-answered"  # stored, but the client does not learn it and repeats it: they are there twice
 
 
 class Behaviour:
@@ -263,6 +261,11 @@ class Broker:
         """Remove the records before an offset, as retention does."""
         stored = self._of(partition)
         stored.first = max(stored.first, min(before, stored.end))
+
+    def restore(self) -> None:
+        """Bring back all records that `trim` has removed, as from a backup."""
+        for stored in self._stored.values():
+            stored.first = 0
 
     def behind(self, positions: Mapping[Partition, int]) -> dict[Partition, int]:
         """Return the positions in the partitions that hold more, and that the process which asks reaches."""

@@ -1,0 +1,73 @@
+"""Records that cannot be read for a while: files of the archive that are lost or damaged, and the beginning of the log.
+
+An operator then does what the error says, and brings them back from a backup.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+
+from services.domain.topics import archived_partitions
+from tests.simulation.kernel.log.broker import Broker
+from tests.simulation.kernel.world import LoggedError
+
+MISSING, CUT_OFF, CHANGED = "missing", "cut-off", "changed"
+"""What may have become of a file of the archive."""
+
+KINDS = frozenset({"archive_damaged", "log_trimmed"})
+"""The kinds of faults after which records cannot be read."""
+
+_ERRORS = (
+    "those between were removed, and a rebuild would miss them too. Restore a backup of the log",
+    "the archive has lost a segment",
+    "is damaged: put a copy from a backup in its place",
+    "which the log holds no more: is it mounted? Bring its files back",
+    "the thread was shut down",
+)
+"""What a process says that needs such a record: what is missing, and what to do. The last one is what its other
+services say while it ends."""
+
+
+class Losses:
+    """Loses a share of the archive's files, or of the records of the log, and brings them back."""
+
+    def __init__(self, archive: Path, broker: Broker, random: Random) -> None:
+        self._archive = archive
+        self._broker = broker
+        self._random = random
+        self._backup: dict[Path, bytes] = {}
+        self._has_trimmed = False
+
+    def damage_archive(self, how: str) -> None:
+        """Lose, cut off or change each second file of the archive."""
+        for path in sorted(self._archive.rglob("*.pb.zst")):
+            if path in self._backup or self._random.random() < 0.5:
+                continue
+            content = self._backup[path] = path.read_bytes()
+            if how == MISSING:
+                path.unlink()
+            else:
+                at = self._random.randrange(len(content))
+                path.write_bytes(
+                    content[:at] + (b"" if how == CUT_OFF else bytes([content[at] ^ 1]) + content[at + 1 :])
+                )
+
+    def trim_log(self) -> None:
+        """Remove the first part of each partition that could be archived; there is no archive."""
+        self._has_trimmed = True
+        for partition in archived_partitions(self._broker.partitions):
+            self._broker.trim(partition, self._random.randint(0, self._broker.end(partition)))
+
+    def bring_back(self) -> None:
+        """Bring back what was lost."""
+        for path, content in self._backup.items():
+            path.write_bytes(content)
+        self._backup.clear()
+        if self._has_trimmed:
+            self._has_trimmed = False
+            self._broker.restore()
+
+
+def is_explained(error: LoggedError, kinds: Iterable[str]) -> bool:
+    """Return whether the error is that of a process that needed a record which a fault of these kinds had lost."""
+    return not KINDS.isdisjoint(kinds) and any(text in error.details for text in _ERRORS)
