@@ -131,8 +131,8 @@ class DeviceTable:
     def note_activity(self, partition: int, events: Iterable[SessionEvent]) -> None:
         """Store the time of each device's latest activity; times may come in any order."""
         self._rows.executemany(
-            "UPDATE devices SET active_ms = ?4 WHERE appkey = ?1 AND partition = ?2 AND number = ?3 AND active_ms < ?4",
-            [(event.appkey, partition, event.number, event.time_ms) for event in events],
+            "UPDATE devices SET active_ms = ? WHERE appkey = ? AND partition = ? AND number = ? AND active_ms < ?",
+            [(event.time_ms, event.appkey, partition, event.number, event.time_ms) for event in events],
         )
 
 

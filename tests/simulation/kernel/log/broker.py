@@ -74,6 +74,15 @@ class _Stored:
     def end(self) -> int:
         return len(self.records)
 
+    def add(self, record: Record, time_ms: int, *, is_compacted: bool) -> None:
+        """Append a record; where the topic is compacted it replaces the latest one of its key."""
+        self.records.append(record)
+        self.times_ms.append(time_ms)
+        if is_compacted:
+            if record.key in self.latest:
+                self.replaced.append(self.latest[record.key])
+            self.latest[record.key] = record.offset
+
 
 class _Slow(NamedTuple):
     """How much longer a process waits for answers about half of the partitions; `half` "": about any."""
@@ -195,12 +204,8 @@ class Broker:
         self._note(partition, base, new_records)
         compacted = self.topics[partition.topic].compacted
         for offset, new_record in enumerate(new_records, base):
-            stored.records.append(Record(*partition, offset, new_record.key, new_record.value))
-            stored.times_ms.append(self._now_ms())
-            if compacted:
-                if new_record.key in stored.latest:
-                    stored.replaced.append(stored.latest[new_record.key])
-                stored.latest[new_record.key] = offset
+            record = Record(*partition, offset, new_record.key, new_record.value)
+            stored.add(record, self._now_ms(), is_compacted=compacted)
         self._ends[partition] = stored.end
         if stored.replaced and self.behaviour.compacts():
             self._compact(stored)
@@ -212,13 +217,10 @@ class Broker:
         partition = Partition(record.topic, record.partition)
         stored = self._of(partition)
         missing = record.offset - stored.end
-        stored.records += [*[None] * missing, record]
+        stored.records += [None] * missing
+        stored.times_ms += [self._now_ms()] * missing
+        stored.add(record, self._now_ms(), is_compacted=self.topics[record.topic].compacted)
         self._ends[partition] = stored.end
-        stored.times_ms += [self._now_ms()] * (missing + 1)
-        if self.topics[record.topic].compacted:
-            if record.key in stored.latest:
-                stored.replaced.append(stored.latest[record.key])
-            stored.latest[record.key] = record.offset
 
     def page(self, positions: Mapping[Partition, int], limit: int) -> tuple[list[Record], dict[Partition, int]]:
         """Return the next records of the partitions, in their order, and the next offset of each partition read."""
