@@ -15,7 +15,8 @@ from services.runtime.process.crashpoint import Point
 from tests.simulation.kernel.installation import Installation
 from tests.simulation.kernel.latency import Latency
 from tests.simulation.kernel.log.archiving import ARCHIVER, Archiving
-from tests.simulation.kernel.log.broker import Behaviour, Broker
+from tests.simulation.kernel.log.behaviour import Behaviour
+from tests.simulation.kernel.log.broker import Broker
 from tests.simulation.kernel.log.losses import CHANGED, CUT_OFF, MISSING, Losses, is_explained
 from tests.simulation.kernel.network.channels import Network
 from tests.simulation.kernel.world import LoggedError, World

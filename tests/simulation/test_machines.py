@@ -20,7 +20,8 @@ from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.projection.sqlite_store import SqliteStore
 from services.runtime.rpc.server import Server as GrpcServer
 from tests.simulation.kernel.disk import Disk
-from tests.simulation.kernel.log.broker import Behaviour, Broker
+from tests.simulation.kernel.log.behaviour import Behaviour
+from tests.simulation.kernel.log.broker import Broker
 from tests.simulation.kernel.log.client import TIMEOUT_S, SimulatedLog
 from tests.simulation.kernel.network.channels import Network, Server
 from tests.simulation.kernel.process import Process

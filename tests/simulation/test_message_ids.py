@@ -10,7 +10,8 @@ from edge.core import message_ids
 from edge.core.message_ids import MessageIds
 from services.domain.topics import TOPICS
 from services.runtime.errors import CarillonError
-from tests.simulation.kernel.log.broker import Behaviour, Broker
+from tests.simulation.kernel.log.behaviour import Behaviour
+from tests.simulation.kernel.log.broker import Broker
 from tests.simulation.kernel.log.client import SimulatedLog
 from tests.simulation.kernel.world import World
 

@@ -18,7 +18,8 @@ from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.rpc.local import LocalServer
 from services.runtime.status.announcements import Announcements
 from testkit.kafka.broker import KafkaBroker
-from tests.simulation.kernel.log.broker import Behaviour, Broker
+from tests.simulation.kernel.log.behaviour import Behaviour
+from tests.simulation.kernel.log.broker import Broker
 from tests.simulation.kernel.log.client import SimulatedLog
 
 PARTITIONS = 4

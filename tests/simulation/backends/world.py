@@ -21,7 +21,8 @@ from tests.simulation.kernel.faults import Fault, Faults, needs_archive
 from tests.simulation.kernel.hosts import RoleHost, is_superseded
 from tests.simulation.kernel.installation import Installation, process_name, standby_name
 from tests.simulation.kernel.latency import Latency
-from tests.simulation.kernel.log.broker import Behaviour, Broker
+from tests.simulation.kernel.log.behaviour import Behaviour
+from tests.simulation.kernel.log.broker import Broker
 from tests.simulation.kernel.log.losses import is_explained
 from tests.simulation.kernel.network.channels import Network
 from tests.simulation.kernel.world import THREAD_S, LoggedError, World

@@ -22,7 +22,8 @@ from tests.simulation.kernel.faults import Fault, needs_archive
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation, process_name, standby_name
 from tests.simulation.kernel.latency import Latency
-from tests.simulation.kernel.log.broker import Behaviour, Broker
+from tests.simulation.kernel.log.behaviour import Behaviour
+from tests.simulation.kernel.log.broker import Broker
 from tests.simulation.kernel.network.channels import Network
 from tests.simulation.kernel.world import World
 from tests.simulation.model.acknowledgements import acknowledged_and_sent

@@ -19,7 +19,8 @@ from services.runtime.log.port import (
     checked_size,
     trimmed,
 )
-from tests.simulation.kernel.log.broker import Attempt, Broker
+from tests.simulation.kernel.log.behaviour import Attempt
+from tests.simulation.kernel.log.broker import Broker
 
 TIMEOUT_S = 30.0
 RETRY_S = 0.2
