@@ -85,7 +85,8 @@ class Standby:
     async def fold_until(self, ends: Mapping[Partition, int]) -> None:
         """Apply the records before these ends; those last whose causes the log does not hold."""
         while any(self._next_to_read(partition) < end for partition, end in ends.items()):
-            self._fold(self._order.put(await self._more()))
+            records = await self._more()
+            self._fold(self._order.put(records))
         self._fold(self._order.rest())
 
     async def close(self) -> None:
@@ -102,6 +103,7 @@ class Standby:
         return records
 
     async def _open(self) -> Reader:
+        """Open a reader where the state is, with an order of its own."""
         partitions = sorted(self._store.partitions, key=lambda each: (_ORDER.index(each.topic), each.number))
         starts = {partition: self._store.reached.get(partition, 0) for partition in partitions}
         self._order, self._read = CausalOrder(self._log.topics, starts), starts

@@ -169,6 +169,19 @@ async def test_a_standby_that_is_far_behind_reads_the_log_merged(
         assert second.store.digest() == owner.store.digest()
 
 
+async def test_a_standby_that_is_elected_before_it_has_opened_a_reader_folds_all(delivery: DeliveryHarness) -> None:
+    async with running(delivery) as (processes, _):
+        owner = await processes.start("a")
+        second = await processes.start("b")
+        await second.stop()
+        for _ in range(3):
+            await processes.command(delivery.push(A, B))
+        await delivery.wait_facts("started", 6)
+        await processes.folded(owner)
+        await second.tenure._standby.fold_until(await delivery.log.ends(second.store.partitions))
+        assert second.store.digest() == owner.store.digest()
+
+
 def _each(*msgids: int) -> list[tuple[int, NumberedDevice]]:
     first, second = msgids
     return [(first, A), (second, A), (second, B)]
