@@ -1,7 +1,7 @@
 """Timed tasks: read, listed and cancelled for the v2 and the legacy Android interface."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from protos.runtime.v1.log_pb2 import Origin
@@ -66,13 +66,24 @@ class Tasks:
 
         A page behind the last one is empty.
         """
-        skip = (page_num - 1) * page_size
         query = ListTasksRequest(appkeys=appkeys, descending=descending, keys_only=True)
+        return await self._page(query, page_num, page_size)
+
+    async def waiting_first(self, appkeys: Sequence[str], *, page_num: int, page_size: int) -> TaskPage:
+        """Return a page of the apps' tasks: those that wait, the next one due first, then the others, the newest first.
+
+        Pages count from 1. A page behind the last one is empty.
+        """
+        query = ListTasksRequest(appkeys=appkeys, waiting_first=True, keys_only=True)
+        return await self._page(query, page_num, page_size)
+
+    async def _page(self, query: ListTasksRequest, page_num: int, page_size: int) -> TaskPage:
+        skip = (page_num - 1) * page_size
         total = sum([answer.total for answer in await self._ask(query, [0] * len(self._instances), 1)])
         if skip >= total:
             return TaskPage((), total)
         keys = await self._keys(query, skip, page_size)
-        return TaskPage(await asyncio.gather(*(self.get(key, appkeys) for key in keys)), total)
+        return TaskPage(await asyncio.gather(*(self.get(key, query.appkeys) for key in keys)), total)
 
     async def _keys(self, query: ListTasksRequest, skip: int, count: int) -> Sequence[str]:
         """Return the keys of one page, merged from the lists of all scheduling instances.
@@ -86,11 +97,13 @@ class Tasks:
             probes = [(task, index) for index, answer in enumerate(answers) for task in answer.tasks]
             if not probes:
                 return ()
-            _, index = _first(probes, descending=query.descending)
+            _, index = _first(probes, query)
             offsets[index] += step
             skip -= step
         answers = await self._ask(query, offsets, skip + count)
-        tasks = sorted((task for answer in answers for task in answer.tasks), key=_place, reverse=query.descending)
+        tasks = sorted(
+            (task for answer in answers for task in answer.tasks), key=_place(query), reverse=query.descending
+        )
         return [task.task_key for task in tasks[skip : skip + count]]
 
     async def _ask(self, query: ListTasksRequest, offsets: Sequence[int], limit: int) -> Sequence[ListTasksResponse]:
@@ -117,10 +130,19 @@ def _check_unsent(task: Task) -> None:
         raise ConflictError("task_key: the task was sent already")
 
 
-def _first(probes: Sequence[tuple[Task, int]], *, descending: bool) -> tuple[Task, int]:
-    choose = max if descending else min
-    return choose(probes, key=lambda probe: _place(probe[0]))
+def _first(probes: Sequence[tuple[Task, int]], query: ListTasksRequest) -> tuple[Task, int]:
+    choose, place = max if query.descending else min, _place(query)
+    return choose(probes, key=lambda probe: place(probe[0]))
 
 
-def _place(task: Task) -> tuple[int, str]:
+def _place(query: ListTasksRequest) -> Callable[[Task], tuple[object, ...]]:
+    """Return the sort key of the tasks in the answers to the query."""
+    return _waiting_first if query.waiting_first else _by_creation
+
+
+def _by_creation(task: Task) -> tuple[object, ...]:
     return task.created_ms, task.task_key
+
+
+def _waiting_first(task: Task) -> tuple[object, ...]:
+    return not task.due_ms, task.due_ms or -task.created_ms, task.task_key

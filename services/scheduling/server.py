@@ -77,15 +77,23 @@ class SchedulingServicer(SchedulingServiceServicer):
         return await self._follower.query(query, *arguments)
 
     def _page(self, request: ListTasksRequest) -> ListTasksResponse:
-        appkeys = list(request.appkeys)
-        keys = self._tasks.keys_of_apps(
-            appkeys, descending=request.descending, offset=request.offset, limit=request.limit
-        )
+        places = self._waiting_first(request) if request.waiting_first else self._by_creation(request)
         if request.keys_only:
-            tasks = [Task(task_key=key, created_ms=created_ms) for created_ms, key in keys]
+            tasks = places
         else:
-            tasks = [_task_message(task) for _, key in keys if (task := self._tasks.find(key))]
-        return ListTasksResponse(tasks=tasks, total=self._tasks.count_of_apps(appkeys))
+            tasks = [_task_message(task) for place in places if (task := self._tasks.find(place.task_key))]
+        return ListTasksResponse(tasks=tasks, total=self._tasks.count_of_apps(list(request.appkeys)))
+
+    def _by_creation(self, request: ListTasksRequest) -> list[Task]:
+        keys = self._tasks.keys_of_apps(
+            list(request.appkeys), descending=request.descending, offset=request.offset, limit=request.limit
+        )
+        return [Task(task_key=key, created_ms=created_ms) for created_ms, key in keys]
+
+    def _waiting_first(self, request: ListTasksRequest) -> list[Task]:
+        page = self._tasks.waiting_first(list(request.appkeys), offset=request.offset, limit=request.limit)
+        waiting = [Task(task_key=key, due_ms=due_ms) for due_ms, key in page.waiting]
+        return waiting + [Task(task_key=key, created_ms=created_ms) for created_ms, key in page.ended]
 
 
 def _task_message(task: StoredTask) -> Task:

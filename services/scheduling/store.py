@@ -29,9 +29,10 @@ CREATE INDEX tasks_fell_due ON tasks (appkey, due_ms, task_key) WHERE status = 2
 CREATE TABLE task_apps (
   appkey TEXT NOT NULL, created_ms INTEGER NOT NULL, task_key TEXT NOT NULL,
   PRIMARY KEY (appkey, created_ms, task_key)) WITHOUT ROWID;
-CREATE TABLE waiting_bytes (
-  appkey TEXT NOT NULL, task_key TEXT NOT NULL, bytes INTEGER NOT NULL, PRIMARY KEY (appkey, task_key)) WITHOUT ROWID;
-CREATE INDEX waiting_bytes_by_task ON waiting_bytes (task_key);
+CREATE TABLE waiting_apps (
+  appkey TEXT NOT NULL, due_ms INTEGER NOT NULL, task_key TEXT NOT NULL, bytes INTEGER NOT NULL,
+  PRIMARY KEY (appkey, due_ms, task_key)) WITHOUT ROWID;
+CREATE INDEX waiting_apps_by_task ON waiting_apps (task_key);
 CREATE TABLE claims (
   key BLOB NOT NULL PRIMARY KEY,
   partition INTEGER NOT NULL,
@@ -52,6 +53,15 @@ SELECT appkey FROM apps WHERE appkey IS NOT NULL AND EXISTS (
   SELECT 1 FROM tasks WHERE status = {0:d} AND tasks.appkey = apps.appkey AND due_ms <= ?)
 """
 _PAGE = "SELECT created_ms, task_key FROM task_apps WHERE appkey IN ({}) GROUP BY created_ms, task_key"
+_WAITING = """
+SELECT due_ms, task_key FROM waiting_apps WHERE appkey IN ({}) GROUP BY due_ms, task_key
+ORDER BY due_ms, task_key LIMIT ? OFFSET ?
+"""
+_ENDED = """
+SELECT created_ms, task_key FROM task_apps
+WHERE appkey IN ({0}) AND task_key NOT IN (SELECT task_key FROM waiting_apps WHERE appkey IN ({0}))
+GROUP BY created_ms, task_key ORDER BY created_ms DESC, task_key LIMIT ? OFFSET ?
+"""
 
 
 class FiringOrder(NamedTuple):
@@ -63,6 +73,16 @@ class FiringOrder(NamedTuple):
 
 BEFORE_ALL = FiringOrder(-(2**63), "")
 AT_ANY_TIME = 2**63 - 1
+
+
+class WaitingFirst(NamedTuple):
+    """One page of a list that begins with the waiting tasks: pairs of a time and a task key.
+
+    `waiting` is sorted by due time, and `ended`, which follows it, by creation time, the newest first.
+    """
+
+    waiting: list[tuple[int, str]]
+    ended: list[tuple[int, str]]
 
 
 class DueTask(NamedTuple):
@@ -90,9 +110,9 @@ class TaskTable:
         if not task.at_once:
             if added.rowcount:
                 self._rows.executemany(
-                    "INSERT INTO waiting_bytes VALUES (?, ?, ?)"
+                    "INSERT INTO waiting_apps VALUES (?, ?, ?, ?)"
                     " ON CONFLICT DO UPDATE SET bytes = bytes + excluded.bytes",
-                    [(push.appkey, key, push.ByteSize()) for push in task.pushes],
+                    [(push.appkey, task.due_ms, key, push.ByteSize()) for push in task.pushes],
                 )
             self._rows.executemany(
                 "INSERT OR IGNORE INTO task_apps VALUES (?, ?, ?)",
@@ -108,7 +128,7 @@ class TaskTable:
             (after, cancelled_by, after == Status.PAUSED, task_key, *before),
         )
         if changed.rowcount and after not in UNSENT:
-            self._rows.execute("DELETE FROM waiting_bytes WHERE task_key = ?", (task_key,))
+            self._rows.execute("DELETE FROM waiting_apps WHERE task_key = ?", (task_key,))
         if after == Status.SENT:
             self._rows.execute(
                 "DELETE FROM tasks WHERE task_key = ? AND status = ? AND at_once = 1", (task_key, Status.SENT)
@@ -232,13 +252,28 @@ class TaskTable:
         page = f"{_pages(appkeys)} ORDER BY created_ms {order}, task_key {order} LIMIT ? OFFSET ?"
         return self._rows.execute(page, (*appkeys, limit, offset)).fetchall()
 
+    def waiting_first(self, appkeys: Sequence[str], *, offset: int, limit: int) -> WaitingFirst:
+        """Return one page of the apps' tasks, those that wait before all others."""
+        marks = ", ".join("?" * len(appkeys))
+        waiting = self._rows.execute(_WAITING.format(marks), (*appkeys, limit, offset)).fetchall()
+        if len(waiting) == limit:
+            return WaitingFirst(waiting, [])
+        skip = 0 if waiting else offset - self._count_waiting(appkeys)
+        ended = self._rows.execute(_ENDED.format(marks), (*appkeys, *appkeys, limit - len(waiting), skip))
+        return WaitingFirst(waiting, ended.fetchall())
+
     def count_of_apps(self, appkeys: Sequence[str]) -> int:
         row = self._rows.execute(f"SELECT count(*) FROM ({_pages(appkeys)})", tuple(appkeys)).fetchone()  # noqa: S608
         return int(row[0])
 
+    def _count_waiting(self, appkeys: Sequence[str]) -> int:
+        marks = ", ".join("?" * len(appkeys))
+        query = f"SELECT count(DISTINCT task_key) FROM waiting_apps WHERE appkey IN ({marks})"  # noqa: S608
+        return int(self._rows.execute(query, tuple(appkeys)).fetchone()[0])
+
     def waiting_bytes(self, appkeys: Sequence[str]) -> list[int]:
         """Return the bytes of each app's pushes in waiting tasks with a set time."""
-        query = "SELECT coalesce(sum(bytes), 0) FROM waiting_bytes WHERE appkey = ?"
+        query = "SELECT coalesce(sum(bytes), 0) FROM waiting_apps WHERE appkey = ?"
         return [int(self._rows.execute(query, (appkey,)).fetchone()[0]) for appkey in appkeys]
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ def task() -> None:
 @click.option("--cursor", default="", help="The `next` of the page before.")
 @as_json
 def list_tasks(appkey: str | None, limit: int, cursor: str, as_json: bool) -> None:
-    """List the timed pushes of the team's apps, the newest first."""
+    """List the timed pushes of the team's apps: those that wait, the next one due first, then the others."""
     answer = console_client().get(TaskList, "tasks", appkey=appkey, limit=limit, cursor=cursor)
     if as_json:
         print_json(answer)

@@ -30,13 +30,13 @@ class TasksPageBase(Page):
     """The base of the list of tasks and of the form that cancels one."""
 
     async def show_tasks(self, request: Request, response: Response, problem: str = "") -> None:
-        """Answer with a page of the tasks of the user's apps, the newest first."""
+        """Answer with a page of the tasks of the user's apps: those that wait by due time, then the others."""
         visit = visit_of(request)
         apps = self.visible_apps(visit)
         chosen = [app for app in apps if app.appkey == request.get_param("appkey")] or apps
         number = request.get_param_as_int("page", min_value=1, max_value=10_000) or 1
         appkeys = [app.appkey for app in chosen]
-        page = await self.site.tasks.list(appkeys, descending=True, page_num=number, page_size=PAGE_TASKS)
+        page = await self.site.tasks.waiting_first(appkeys, page_num=number, page_size=PAGE_TASKS)
         self.show(
             request,
             response,

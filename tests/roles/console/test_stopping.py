@@ -38,16 +38,29 @@ async def test_a_broadcast_is_cancelled_once_by_those_who_may_send(console: Cons
     assert "Cancel this push" not in text_of(await sender.get(path))
 
 
-async def timed(console: ConsoleInstallation, key: str, *appkeys: str) -> None:
-    """Write a task that sends to these apps in an hour."""
+async def timed(console: ConsoleInstallation, key: str, *appkeys: str, in_s: int = 3600) -> None:
+    """Write a task that sends to these apps after this while, an hour unless it is given."""
     everyone = Audience(everyone=Everyone())
     pushes = [
         SendPush(msgid=index + 1, appkey=appkey, request_json=REQUEST, audience=everyone)
         for index, appkey in enumerate(appkeys)
     ]
-    command = TaskCommand(task_key=key, create=CreateTask(pushes=pushes, due_ms=START_MS + 3_600_000))
+    command = TaskCommand(task_key=key, create=CreateTask(pushes=pushes, due_ms=START_MS + in_s * 1000))
     writer = CommandWriter("test", console.log, console.peers, console.clock, PARTITIONS)
     await writer.append_and_wait([task_command(command)])
+
+
+async def test_the_task_that_is_due_next_is_on_top(console: ConsoleInstallation) -> None:
+    team_id = await console.team("News", sender="sender")
+    appkey = await console.app("News", team_id)
+    for key, in_s in {"second": 7200, "first": 3600, "third": 9000, "cancelled": 60}.items():
+        await timed(console, key, appkey, in_s=in_s)
+    sender = await console.logged_in("sender")
+    await sender.get("/tasks")
+    await sender.post(f"/apps/{appkey}/tasks/cancelled/cancel")
+    page = await sender.get("/tasks")
+    assert re.findall(r'tasks/([^"/]+)/cancel"', page.text) == ["first", "second", "third"]
+    assert re.findall(r'class="badge [^"]+">([^<]+)<', page.text) == ["waits", "waits", "waits", "cancelled"]
 
 
 async def test_tasks_are_listed_and_cancelled_by_those_who_may_send_all_of_it(console: ConsoleInstallation) -> None:

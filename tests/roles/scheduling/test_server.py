@@ -62,6 +62,31 @@ async def test_tasks_are_listed_by_creation_time_in_pages(installation: Installa
         assert (await page(installation, OTHER_APP, offset=0, limit=1)).total == 2
 
 
+async def test_waiting_tasks_are_listed_before_the_others_by_due_time(installation: Installation) -> None:
+    async with installation.running():
+        for key, in_s in {"sent": 10, "late": 900, "soon": 60, "also-soon": 60, "cancelled": 100}.items():
+            await installation.create(key, push(1), *([push(2, OTHER_APP)] if key == "soon" else []), in_s=in_s)
+            installation.clock.move(0.001)
+        await installation.create("foreign", push(3, OTHER_APP), in_s=30)
+        await installation.cancel("cancelled")
+        installation.clock.move(10)
+        await installation.until_sent(1)
+
+        wanted = ["soon", "also-soon", "late", "cancelled", "sent"]
+        assert await waiting_first(installation, APP) == wanted
+        for limit in range(1, 6):
+            pages = [await waiting_first(installation, APP, offset=offset, limit=limit) for offset in range(6)]
+            assert pages == [wanted[offset : offset + limit] for offset in range(6)]
+        assert await waiting_first(installation, OTHER_APP) == ["foreign", "soon"]
+        assert await waiting_first(installation, APP, OTHER_APP, limit=3) == ["foreign", "soon", "also-soon"]
+        assert await waiting_first(installation) == []
+
+
+async def waiting_first(installation: Installation, *appkeys: str, offset: int = 0, limit: int = 50) -> list[str]:
+    request = ListTasksRequest(appkeys=appkeys, waiting_first=True, offset=offset, limit=limit)
+    return [task.task_key for task in (await installation.stub.ListTasks(request)).tasks]
+
+
 async def test_a_cancelled_task_is_never_sent(installation: Installation) -> None:
     async with installation.running():
         await installation.create("t", push(1))

@@ -172,7 +172,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class TaskList(msgspec.Struct, frozen=True):
-    """A page of tasks, the newest first."""
+    """A page of tasks: those that wait, the next one due first, then the others, the newest first."""
 
     tasks: Annotated[list[Task], described("The tasks.")]
     next: _Next

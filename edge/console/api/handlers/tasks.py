@@ -13,12 +13,15 @@ from protos.scheduling.v1.scheduling_pb2 import TaskStatus
 
 
 async def list_tasks(backend: Backend, requester: Requester, params: TaskPage) -> TaskList:
-    """List the timed tasks of the team's apps, the newest first. A new task moves the others to later pages."""
+    """List the timed tasks of the team's apps: those that wait, the next one due first, then the others, newest first.
+
+    A task that is added or ends between two pages moves others.
+    """
     visible = [app.appkey for app in visible_apps(backend, requester) if params.appkey in ("", app.appkey)]
     if not visible:
         return TaskList([], "")
     number = after(params.cursor) or 1
-    page = await backend.tasks.list(visible, descending=True, page_num=number, page_size=params.limit)
+    page = await backend.tasks.waiting_first(visible, page_num=number, page_size=params.limit)
     following = str(number + 1) if page.total > number * params.limit else ""
     return TaskList([_task(requester, task, set(visible)) for task in page.tasks], following)
 

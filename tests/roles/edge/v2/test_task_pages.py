@@ -1,6 +1,6 @@
 """A page of tasks over several scheduling instances equals the page of one instance, at any depth."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import cast
@@ -11,7 +11,7 @@ import edge.core.tasks
 from edge.core.tasks import Tasks
 from protos.push.v1.push_pb2 import Audience, Everyone, SendPush
 from protos.runtime.v1.log_pb2 import Meta, Position
-from protos.scheduling.v1.scheduling_pb2 import CreateTask, TaskCommand
+from protos.scheduling.v1.scheduling_pb2 import CancelTask, CreateTask, TaskCommand
 from services.domain.apps import AppDirectory
 from services.domain.command_writer import CommandWriter
 from services.domain.ids import event_id
@@ -54,25 +54,38 @@ async def context(tmp_path: Path) -> AsyncIterator[RoleContext]:
 
 async def create(context: RoleContext, count: int) -> list[str]:
     """Create tasks, many with the same time, and return their keys in the order of lists."""
-    new_records = []
+    commands = []
     for number in range(count):
         key = f"{number * 7919 % count:05}"
         push = SendPush(msgid=number + 1, id_count=1, appkey=APP, audience=Audience(everyone=Everyone()))
         command = TaskCommand(
             meta=Meta(event_id=event_id(), time_ms=NOW_MS + number // 5),
             task_key=key,
-            create=CreateTask(pushes=[push], due_ms=NOW_MS + 10**9),
+            create=CreateTask(pushes=[push], due_ms=due_ms(number)),
         )
-        partition = partition_of(key.encode(), PARTITIONS)
-        new_records.append(NewRecord(TASK_COMMANDS.name, partition, key.encode(), command.SerializeToString()))
+        commands.append(command)
+    await append(context, commands)
+    places = [(NOW_MS + number // 5, f"{number * 7919 % count:05}") for number in range(count)]
+    return [key for _, key in sorted(places)]
+
+
+def due_ms(number: int) -> int:
+    return NOW_MS + 10**9 + number * 31 % 17
+
+
+async def append(context: RoleContext, commands: Sequence[TaskCommand]) -> None:
+    """Append the commands, and wait until they are applied."""
+    new_records = []
+    for command in commands:
+        key = command.task_key.encode()
+        partition = partition_of(key, PARTITIONS)
+        new_records.append(NewRecord(TASK_COMMANDS.name, partition, key, command.SerializeToString()))
     offsets = await context.log.append(new_records)
     positions = [
         Position(topic=new_record.topic, partition=new_record.partition, offset=offset)
         for new_record, offset in zip(new_records, offsets, strict=True)
     ]
     await context.peers.wait_applied(positions)
-    places = [(NOW_MS + number // 5, f"{number * 7919 % count:05}") for number in range(count)]
-    return [key for _, key in sorted(places)]
 
 
 @pytest.mark.parametrize("read_through", [0, 20, 500])
@@ -83,12 +96,42 @@ async def test_every_page(
     monkeypatch.setattr(edge.core.tasks, "_READ_THROUGH", read_through)
     keys = await create(context, 211)
     wanted = keys[::-1] if descending else keys
-    tasks = Tasks(
-        CommandWriter("edge", context.log, context.peers, context.clock, PARTITIONS), context.peers, PARTITIONS
-    )
+    tasks = tasks_of(context)
     for page_size in (1, 10, 50):
         for page_num in (1, 2, 4, 10, 20, 21, 22, 211, 212):
             page = await tasks.list([APP], descending=descending, page_num=page_num, page_size=page_size)
             start = (page_num - 1) * page_size
             assert [task.task_key for task in page.tasks] == wanted[start : start + page_size]
             assert page.total == 211
+
+
+@pytest.mark.parametrize("read_through", [0, 500])
+async def test_every_page_with_the_waiting_tasks_first(
+    context: RoleContext, monkeypatch: pytest.MonkeyPatch, read_through: int
+) -> None:
+    monkeypatch.setattr(edge.core.tasks, "_READ_THROUGH", read_through)
+    count = 97
+    await create(context, count)
+    numbers = {f"{number * 7919 % count:05}": number for number in range(count)}
+    ended = {key for key, number in numbers.items() if number % 3 == 0}
+    await append(
+        context,
+        [
+            TaskCommand(meta=Meta(event_id=event_id(), time_ms=NOW_MS), task_key=key, cancel=CancelTask(appkeys=[APP]))
+            for key in ended
+        ],
+    )
+    waiting = sorted(numbers.keys() - ended, key=lambda key: (due_ms(numbers[key]), key))
+    wanted = waiting + sorted(ended, key=lambda key: (-(numbers[key] // 5), key))
+    tasks = tasks_of(context)
+    for page_size in (1, 10, 50):
+        for page_num in (1, 2, 7, 8, 64, 65, 66, 97, 98):
+            page = await tasks.waiting_first([APP], page_num=page_num, page_size=page_size)
+            start = (page_num - 1) * page_size
+            assert [task.task_key for task in page.tasks] == wanted[start : start + page_size]
+            assert page.total == count
+
+
+def tasks_of(context: RoleContext) -> Tasks:
+    writer = CommandWriter("edge", context.log, context.peers, context.clock, PARTITIONS)
+    return Tasks(writer, context.peers, PARTITIONS)
