@@ -29,7 +29,6 @@ PROXIED = {
 CLOCKS = ("edge-2", "gateway-2", "delivery")
 """Processes whose clocks can be set."""
 
-_READY_S = 120
 _PORTS = ("V2_PORT", "ANDROID_PORT", "IOS_PORT", "GATEWAY_PORT")
 _OWNS = re.compile(r"^carillon_owner\{.*\} 1\.0$", re.MULTILINE)
 
@@ -90,11 +89,6 @@ class ClusterInstallation(Installation):
     def state_directory(self, role: str) -> Path:
         """Return where the first process of a role keeps its state."""
         return self.data / role
-
-    def wait_ready(self) -> None:
-        """Return once every process is ready."""
-        for name in self.names:
-            self._wait_ready(name, _READY_S)
 
     def close(self) -> None:
         self._balancer.close()

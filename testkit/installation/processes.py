@@ -157,13 +157,21 @@ class Installation:
         if not self.embedded:
             create_master(self.data / "master.key")
         for name in names or self.names:
-            arguments = [CARILLON, *self._instances[name].arguments]
-            with self.output(name).open("ab") as output:
-                self._processes[name] = subprocess.Popen(
-                    arguments, env=self.env_of(name), stdout=output, stderr=subprocess.STDOUT, cwd=self.data
-                )
+            self._processes[name] = self._launch(name)
+        self.wait_ready(*names, seconds=seconds)
+
+    def wait_ready(self, *names: str, seconds: float = _START_S) -> None:
+        """Return once these processes, or all, are ready, each after at most so many seconds."""
         for name in names or self.names:
             self._wait_ready(name, seconds)
+
+    def restart_ended(self, *names: str) -> dict[str, int]:
+        """Start those of these processes again that ended by themselves; return their exit codes."""
+        running = {name: self._processes[name] for name in names if name in self._processes}
+        codes = {name: code for name, process in running.items() if (code := process.poll()) is not None}
+        for name in codes:
+            self._processes[name] = self._launch(name)
+        return codes
 
     def process_id(self, name: str = "up") -> int:
         """Return the id of a process that was started."""
@@ -181,12 +189,16 @@ class Installation:
     def stop(self, *names: str, number: signal.Signals = signal.SIGTERM) -> None:
         """Send the signal to these processes, or all, frontends first; each must end in time with exit code 0."""
         for name in reversed([name for name in self.names if name in (names or self._processes)]):
-            self._processes[name].send_signal(number)
-            self.wait_stopped(name)
+            process = self._processes.pop(name)
+            process.send_signal(number)
+            self._wait_stopped(name, process)
 
     def wait_stopped(self, name: str = "up") -> None:
         """Wait for a process that was asked to stop; it must end in time with exit code 0."""
-        code = self._processes.pop(name).wait(timeout=40)
+        self._wait_stopped(name, self._processes.pop(name))
+
+    def _wait_stopped(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        code = process.wait(timeout=40)
         assert code == 0, f"{name} ended with {code}: {self._recent(name)}"
 
     def kill(self, name: str = "up") -> None:
@@ -223,20 +235,17 @@ class Installation:
     def console_url(self, name: str = "up") -> str:
         return f"http://127.0.0.1:{self._instances[name].console_port}"
 
-    def ended(self, *names: str) -> dict[str, int]:
-        """Return the exit codes of those processes that ended by themselves; from now on they count as stopped."""
-        running = {name: self._processes[name] for name in names if name in self._processes}
-        codes = {name: code for name, process in running.items() if (code := process.poll()) is not None}
-        for name in codes:
-            del self._processes[name]
-        return codes
-
     def close(self) -> None:
         """Kill all processes that still run."""
         for name in list(self._processes):
+            tree: Sequence[psutil.Process] = ()
             with contextlib.suppress(psutil.NoSuchProcess):
-                self.signal(name, signal.SIGKILL)
-            self._processes.pop(name).wait(timeout=20)
+                tree = self._tree(name)
+            process = self._processes.pop(name)
+            for each in tree:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+            process.wait(timeout=20)
         shutil.rmtree(self._certificates, ignore_errors=True)
 
     def carillon(
@@ -278,6 +287,13 @@ class Installation:
         """Return the process and its children."""
         process = psutil.Process(self._processes[name].pid)
         return [process, *process.children(recursive=True)]
+
+    def _launch(self, name: str) -> subprocess.Popen[bytes]:
+        arguments = [CARILLON, *self._instances[name].arguments]
+        with self.output(name).open("ab") as output:
+            return subprocess.Popen(
+                arguments, env=self.env_of(name), stdout=output, stderr=subprocess.STDOUT, cwd=self.data
+            )
 
     def _wait_ready(self, name: str, seconds: float) -> None:
         def is_ready() -> bool:

@@ -92,10 +92,10 @@ class FaultInjector:
 
     async def _restart_ended(self, targets: Sequence[str]) -> None:
         """Start processes that ended by themselves, as an operator would."""
-        for name, code in self._installation.ended(*targets).items():
+        for name, code in self._installation.restart_ended(*targets).items():
             self.ended[f"{name} with {code}"] += 1
             self._ledger.write("ended by itself", target=name, code=code)
-            await self._start(name)
+            await asyncio.to_thread(self._installation.wait_ready, name)
 
     async def _start(self, target: str) -> None:
         start = self._broker.start if target == _BROKER and self._broker else lambda: self._installation.start(target)

@@ -68,7 +68,7 @@ class InstanceDirectory:
                     except DecodeError as error:
                         logger.error("a record of instances cannot be read", offset=record.offset, error=str(error))
                         continue
-                    self.instances.apply(fact)
+                    self.instances.apply(fact, record.offset)
                     self._on_record(fact, record.offset)
                 self.note_change()
                 await _wait(self._urgent, self._pause_s)

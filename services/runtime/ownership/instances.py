@@ -38,10 +38,14 @@ MAX_ENDED = 1000
 
 @dataclass(slots=True)
 class Instance:
-    """An instance and its latest announcement; `missed` counts the observer's own records since then."""
+    """An instance and its latest announcement; `missed` counts the observer's own records since then.
+
+    `caught_up_offset`: of the record that first said that it has caught up, as far as the observer knows.
+    """
 
     id: str
     alive: InstanceAlive
+    caught_up_offset: int
     missed: int = 0
 
     @property
@@ -59,14 +63,15 @@ class Instances:
         self._ended: dict[str, None] = {}
         self._is_superseded = False
 
-    def apply(self, fact: InstanceFact) -> None:
+    def apply(self, fact: InstanceFact, offset: int = 0) -> None:
+        """Apply the record with this offset. The order of the standbys needs the offset, nothing else does."""
         match fact.WhichOneof("fact"):
             case "alive" if fact.instance == self._own:
                 if fact.meta.event_id not in self._own_records:
                     self._own_records.append(fact.meta.event_id)
-                    self._apply_own(fact.alive)
+                    self._apply_own(fact.alive, offset)
             case "alive" if fact.instance not in self._ended:
-                self._apply_alive(fact.instance, fact.alive)
+                self._apply_alive(fact.instance, fact.alive, offset)
             case "left":
                 self._end(fact.instance)
             case _:
@@ -85,19 +90,20 @@ class Instances:
         return latest if latest and latest.is_present else None
 
     def standbys(self, role: str, shard: int) -> list[Instance]:
-        """Return the instances that are present, have caught up and do not own the shard, by their ids."""
+        """Return the instances that are present, have caught up and do not own the shard, in the order of taking over.
+
+        The first is the one that caught up first. So one that starts cannot take over from another one that has
+        been elected, but has not said so yet.
+        """
         standbys = [e for e in self._of(role, shard) if e.is_present and e.alive.caught_up and not e.alive.epoch]
-        return sorted(standbys, key=lambda each: each.id)
+        return sorted(standbys, key=lambda each: (each.caught_up_offset, each.id))
 
     def all(self) -> list[Instance]:
         """Return all instances that have not ended as far as is known."""
         return list(self._instances.values())
 
     def is_elected(self) -> bool:
-        """Return whether the observer owns its shard, or has to take over: no owner and no earlier standby is present.
-
-        The earliest standby is the one with the lowest id among those that are present and have caught up.
-        """
+        """Return whether the observer owns its shard, or is first in turn while no owner is present."""
         own = self._instances.get(self._own)
         if own is None or self._is_superseded:
             return False
@@ -124,9 +130,11 @@ class Instances:
         others = (each for each in self._of(own.alive.role, own.alive.shard) if each is not own)
         return not any(each.alive.epoch and each.is_present for each in others)
 
-    def _apply_alive(self, instance: str, alive: InstanceAlive) -> None:
+    def _apply_alive(self, instance: str, alive: InstanceAlive, offset: int) -> None:
         former = self._instances.pop(instance, None)
-        self._instances[instance] = Instance(instance, alive)
+        if not alive.caught_up_offset and former and former.alive.caught_up:
+            offset = former.caught_up_offset
+        self._instances[instance] = Instance(instance, alive, alive.caught_up_offset or offset)
         if len(self._instances) > MAX_INSTANCES:
             del self._instances[next(each for each in self._instances if each != self._own)]
         own = self._instances.get(self._own)
@@ -137,9 +145,9 @@ class Instances:
                 if each.id != instance and each.alive.place == alive.place:
                     self._end(each.id)
 
-    def _apply_own(self, alive: InstanceAlive) -> None:
+    def _apply_own(self, alive: InstanceAlive, offset: int) -> None:
         former = self._instances.get(self._own)
-        self._apply_alive(self._own, alive)
+        self._apply_alive(self._own, alive, offset)
         others = [each for each in self._of(alive.role, alive.shard) if each.id != self._own and each.is_present]
         later = any(each.alive.epoch > alive.epoch for each in others)
         self._is_superseded = alive.epoch > 0 and (self._is_superseded or later)

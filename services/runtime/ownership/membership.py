@@ -120,6 +120,8 @@ class Membership:
 
     def _tell(self, *, caught_up: bool, epoch: int) -> None:
         self._alive.caught_up, self._alive.epoch = caught_up, epoch
+        if not caught_up:
+            self._alive.caught_up_offset = 0
         self._news.set()
 
     def _standbys(self) -> Sequence[Instance]:
@@ -143,6 +145,8 @@ class Membership:
         """Extend the lease by each record of this process, from the moment at which its append began."""
         if fact.instance == self._id:
             self._own_offset = offset
+            if fact.alive.caught_up and self._alive.caught_up and not self._alive.caught_up_offset:
+                self._alive.caught_up_offset = offset
             begun_s = self._begun_s.pop(fact.meta.event_id, None)
             if begun_s is not None:
                 self._lease_s = max(self._lease_s, begun_s + LEASE_INTERVALS * self._interval_s)

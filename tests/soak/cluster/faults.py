@@ -62,10 +62,7 @@ def is_wanted(name: str, wanted: Sequence[str]) -> bool:
 
 
 class ClusterFaults:
-    """Injects the faults whose names begin with one of `wanted`; `phases` tells when each was.
-
-    Meanwhile it starts processes again that end by themselves.
-    """
+    """Injects the faults whose names begin with one of `wanted`; `phases` tells when each was."""
 
     def __init__(
         self,
@@ -86,9 +83,27 @@ class ClusterFaults:
 
     async def inject(self, seconds: float) -> None:
         """Inject each fault; its phase takes its part of the time, and longer where it is not over by then."""
-        async with self._supervised():
-            for fault in self._faults:
-                await self._phase(fault, seconds / len(self._faults))
+        for fault in self._faults:
+            await self._phase(fault, seconds / len(self._faults))
+
+    @asynccontextmanager
+    async def supervised(self) -> AsyncIterator[None]:
+        """Until the end of the block, start processes again that end by themselves, as an orchestrator does."""
+        supervising = asyncio.create_task(self._supervise())
+        self._installation.supervised = True
+        try:
+            yield
+        finally:
+            self._installation.supervised = False
+            supervising.cancel()
+            await asyncio.wait([supervising])
+
+    async def _supervise(self) -> None:
+        while True:
+            await asyncio.sleep(_SUPERVISED_S)
+            for name, code in self._installation.restart_ended(*self._installation.names).items():
+                self.ended[f"{name} with {code}"] += 1
+                self._ledger.write("ended by itself", target=name, code=code)
 
     async def _phase(self, fault: Fault, seconds: float) -> None:
         begun_ms, end = now_ms(), asyncio.get_running_loop().time() + seconds
@@ -100,26 +115,6 @@ class ClusterFaults:
         await asyncio.sleep(max(_AFTER_S, end - asyncio.get_running_loop().time()))
         self.done[fault.name] += 1
         self.phases.append(Phase(fault.name, begun_ms, now_ms()))
-
-    @asynccontextmanager
-    async def _supervised(self) -> AsyncIterator[None]:
-        supervising = asyncio.create_task(self._supervise())
-        self._installation.supervised = True
-        try:
-            yield
-        finally:
-            self._installation.supervised = False
-            supervising.cancel()
-            await asyncio.wait([supervising])
-
-    async def _supervise(self) -> None:
-        """Start processes again that have ended by themselves, as an orchestrator does."""
-        while True:
-            await asyncio.sleep(_SUPERVISED_S)
-            for name, code in self._installation.ended(*self._installation.names).items():
-                self.ended[f"{name} with {code}"] += 1
-                self._ledger.write("ended by itself", target=name, code=code)
-                await asyncio.to_thread(self._installation.start, name)
 
     def _all(self) -> Iterator[Fault]:
         yield Fault("none", self._nothing)

@@ -67,7 +67,7 @@ async def run(
             return injectors[0]
 
         soak = Soak(plan, directory, installation, faults, lambda url: MeasuredInterface(url, attempts))
-        async with cluster.proxies():
+        async with cluster.proxies(), injectors[0].supervised():
             verdict = await soak.run()
         met = list(errors(attempts, directory / "data"))
     return ClusterVerdict(verdict, rows(verdict.observed, injectors[0].phases, attempts), met)

@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from hypothesis import settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
@@ -29,8 +29,8 @@ def left(instance: str) -> InstanceFact:
 
 def seen_by(own: str, *facts: InstanceFact) -> Instances:
     instances = Instances(own)
-    for fact in facts:
-        instances.apply(fact)
+    for offset, fact in enumerate(facts):
+        instances.apply(fact, offset)
     return instances
 
 
@@ -102,12 +102,42 @@ def test_an_owner_is_superseded_also_by_one_that_has_ended_since() -> None:
     assert not seen_by("a", own, alive("z", epoch=9, shard=1)).is_superseded
 
 
-def test_the_first_of_the_standbys_that_have_caught_up_takes_over() -> None:
+def test_the_standby_that_caught_up_first_takes_over() -> None:
     a, b = alive("a"), alive("b")
     assert [seen_by(own, a, b).is_elected() for own in "abc"] == [True, False, False]
+    assert [seen_by(own, b, a, b).is_elected() for own in "abc"] == [False, True, False]
+    assert [seen_by(own, b, a, b, alive("b", caught_up=False), b).is_elected() for own in "ab"] == [True, False]
     assert seen_by("b", alive("a", caught_up=False), b).is_elected()
     assert not seen_by("b", alive("a"), alive("b", caught_up=False)).is_elected()
     assert seen_by("b", b, a, *again("b", ABSENT_AFTER)).is_elected()
+
+
+def test_who_caught_up_first_is_known_also_where_the_log_has_lost_the_record_that_said_so() -> None:
+    former = alive("a")
+    former.alive.caught_up_offset = 7
+    instances = Instances("b")
+    for offset, fact in ((9, alive("b")), (12, former)):
+        instances.apply(fact, offset)
+    assert not instances.is_elected()
+
+
+@example([("b", True), ("b", False), ("a", True), ("a", False)])
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=40))
+def test_of_instances_that_start_together_only_one_is_ever_elected(steps: list[tuple[str, bool]]) -> None:
+    """Each says that it has caught up, and reads the log, at any time: nobody may be elected beside another one."""
+    log: list[InstanceFact] = []
+    views = {each: Instances(each) for each in "abc"}
+    read = dict.fromkeys(views, 0)
+    elected = set()
+    for instance, speaks in steps:
+        if speaks and sum(fact.instance == instance for fact in log) <= ABSENT_AFTER:
+            log.append(alive(instance))
+        elif not speaks:
+            for offset in range(read[instance], len(log)):
+                views[instance].apply(log[offset], offset)
+            read[instance] = len(log)
+            elected |= {instance} if views[instance].is_elected() else set()
+    assert len(elected) <= 1
 
 
 def test_a_start_in_the_place_of_an_owner_does_not_wait_for_it() -> None:
