@@ -28,7 +28,8 @@ from rich.table import Table
 from bench.programs import note
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
-from testkit.installation.processes import STANDBYS, Installation
+from testkit.installation.definitions import STANDBYS
+from testkit.installation.processes import Installation
 from testkit.kafka.broker import kafka
 
 _QUIET_S = 5.0

@@ -10,7 +10,8 @@ from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from testkit import plain_http
 from testkit.faults.set_clock import SettableClock
 from testkit.installation.balancer import CHECK_INTERVAL_S, CHECKS_FAILED, Balancer, Listener, Server
-from testkit.installation.processes import FRONTENDS, Installation
+from testkit.installation.definitions import FRONTENDS
+from testkit.installation.processes import Installation
 from testkit.kafka.cluster import KafkaCluster
 from testkit.ports import free_ports
 
@@ -103,8 +104,8 @@ class ClusterInstallation(Installation):
         console, *ports = free_ports(1 + len(_PORTS))
         own = {f"CARILLON_{setting}": str(port) for setting, port in zip(_PORTS, ports, strict=True)}
         own["CARILLON_DATA_DIR"] = str(self.data / name)
-        first = self._instances[role]
-        self._instances[name] = replace(first, console_port=console, env={**first.env, **own})
+        first = self._definitions[role]
+        self._definitions[name] = replace(first, console_port=console, env={**first.env, **own})
 
 
 def _listener(mode: str, envs: Mapping[str, Mapping[str, str]], setting: str) -> Listener:

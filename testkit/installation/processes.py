@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -18,30 +17,25 @@ import psutil
 
 from carillon.commands.certs.files import CertificateTerms, WantedCertificate, operator, update
 from services.domain.master_key import create_master
-from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from services.runtime.rpc.caller import OPERATOR
 from testkit import plain_http
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
 from testkit.installation.app_server import AppCredentials
-from testkit.installation.slim import without_embedded
+from testkit.installation.definitions import (
+    BACKENDS,
+    CONSOLE,
+    FRONTENDS,
+    STANDBYS,
+    ProcessDefinition,
+    role_processes,
+    standby_process,
+    tls_settings,
+)
 from testkit.ports import free_ports
 from testkit.waiting import blocking_until
 
 CARILLON = str(Path(sys.executable).parent / "carillon")
-BACKENDS = ("registry", "targeting", "scheduling", "delivery", "analytics")
-FRONTENDS = ("gateway", "edge")
-CONSOLE = ("accounts", "console")
-STANDBYS = tuple(f"{role}-standby" for role in BACKENDS if role in ROLES_WITH_STANDBYS)
 _START_S = 240
-
-
-@dataclass(frozen=True)
-class _Instance:
-    """One process: its arguments, and its settings beside those of the whole installation."""
-
-    arguments: tuple[str, ...]
-    console_port: int
-    env: Mapping[str, str]
 
 
 class Installation:
@@ -98,58 +92,19 @@ class Installation:
             roles = [WantedCertificate(role, role, role, frozenset(["127.0.0.1"])) for role in (*BACKENDS, *single)]
             now = datetime.datetime.now(datetime.UTC)
             update(self._certificates, [*roles, operator(OPERATOR)], now, CertificateTerms(days=365, renew_days=30))
-            self.env |= self._tls(f"{OPERATOR}-{OPERATOR}")
-            slim = without_embedded(self._certificates / "slim")
-            self._instances = self._served(shards, single, ports, slim)
+            self.env |= tls_settings(self._certificates, f"{OPERATOR}-{OPERATOR}")
+            self._definitions = role_processes(shards, single, ports, self._certificates)
             for name in STANDBYS if standbys else ():
-                self._instances[name] = self._standby(name, shards, ports)
+                self._definitions[name] = standby_process(name, shards, ports, self.env, self._definitions)
         else:
-            self._instances = {"up": _Instance(("up",), next(ports), {})}
+            self._definitions = {"up": ProcessDefinition(("up",), next(ports), {})}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self.supervised = False
-
-    def _standby(self, name: str, shards: int, ports: Iterator[int]) -> _Instance:
-        role = name.removesuffix("-standby")
-        setting = f"CARILLON_{role.upper()}_ADDR"
-        own = {
-            setting: ",".join([f"127.0.0.1:{next(ports)}", *self.env[setting].split(",")[1:]]),
-            "CARILLON_DATA_DIR": str(self.data / name),
-            "CARILLON_MASTER_KEY_FILE": str(self.data / "master.key"),
-        }
-        first = self._instances[role if shards == 1 else f"{role}-0"]
-        return _Instance(("serve", role), next(ports), {**first.env, **own})
-
-    def _served(
-        self, shards: int, single: Sequence[str], console_ports: Iterator[int], slim: Mapping[str, str]
-    ) -> dict[str, _Instance]:
-        """Return one process for each role, or for each shard of it, by name and in the order of starting.
-
-        The `single` roles have one process each.
-        """
-        extra = {role: {} if role == "analytics" else slim for role in (*BACKENDS, *single)}
-        instances = {
-            role if shards == 1 else f"{role}-{shard}": _Instance(
-                ("serve", role),
-                next(console_ports),
-                {"CARILLON_SHARD": str(shard), "CARILLON_SHARDS": str(shards), **self._tls(role), **extra[role]},
-            )
-            for role in BACKENDS
-            for shard in range(shards)
-        }
-        return instances | {
-            role: _Instance(("serve", role), next(console_ports), {**self._tls(role), **extra[role]}) for role in single
-        }
-
-    def _tls(self, name: str) -> dict[str, str]:
-        """Return the settings of a process with a certificate that `carillon certs` has made."""
-        folder = self._certificates / name
-        files = {"CERT": "tls.crt", "KEY": "tls.key", "AUTHORITY": "ca.crt"}
-        return {f"CARILLON_TLS_{setting}": str(folder / file) for setting, file in files.items()}
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all processes, in the order of starting."""
-        return tuple(self._instances)
+        return tuple(self._definitions)
 
     def start(self, *names: str, seconds: float = _START_S) -> None:
         """Start these processes, or all, and return once they are ready, each after at most so many seconds."""
@@ -179,8 +134,8 @@ class Installation:
 
     def env_of(self, name: str) -> dict[str, str]:
         """Return the environment of a process."""
-        instance = self._instances[name]
-        return {**self.env, "CARILLON_CONSOLE_PORT": str(instance.console_port), **instance.env}
+        definition = self._definitions[name]
+        return {**self.env, "CARILLON_CONSOLE_PORT": str(definition.console_port), **definition.env}
 
     def output(self, name: str = "up") -> Path:
         """Return the file with everything that a process has printed."""
@@ -233,7 +188,7 @@ class Installation:
         return next(each for each in children if f"up-{role}" in each.cmdline())
 
     def console_url(self, name: str = "up") -> str:
-        return f"http://127.0.0.1:{self._instances[name].console_port}"
+        return f"http://127.0.0.1:{self._definitions[name].console_port}"
 
     def close(self) -> None:
         """Kill all processes that still run."""
@@ -289,7 +244,7 @@ class Installation:
         return [process, *process.children(recursive=True)]
 
     def _launch(self, name: str) -> subprocess.Popen[bytes]:
-        arguments = [CARILLON, *self._instances[name].arguments]
+        arguments = [CARILLON, *self._definitions[name].arguments]
         with self.output(name).open("ab") as output:
             return subprocess.Popen(
                 arguments, env=self.env_of(name), stdout=output, stderr=subprocess.STDOUT, cwd=self.data

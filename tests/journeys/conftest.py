@@ -9,8 +9,9 @@ import pytest
 
 from testkit.clickhouse.server import ClickHouseServer
 from testkit.installation.app_server import AppCredentials, AppServer
+from testkit.installation.definitions import STANDBYS
 from testkit.installation.otlp_receiver import OtlpReceiver, otlp_receiver
-from testkit.installation.processes import STANDBYS, Installation
+from testkit.installation.processes import Installation
 from testkit.kafka.broker import kafka
 
 KINDS = ["embedded", pytest.param("shards", marks=[pytest.mark.kafka, pytest.mark.long])]

@@ -18,7 +18,8 @@ from services.runtime.log.identity import noted_log_identity
 from services.runtime.log.topics import partition_of
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
-from testkit.installation.processes import BACKENDS, Installation
+from testkit.installation.definitions import BACKENDS
+from testkit.installation.processes import Installation
 from testkit.waiting import until, until_holds
 from tests.journeys.test_push import audited, message, shown
 
