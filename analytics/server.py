@@ -17,6 +17,7 @@ from analytics.audit.find_push import AppsOfPushes, find_push, no_such_push
 from analytics.audit.push import audit_push, audit_push_on_device
 from analytics.audit.push_speed import push_speed
 from analytics.audit.states.devices import devices_in_state
+from analytics.audit.states.values import states_by_value
 from analytics.ingestion.ingestion import Ingestion
 from analytics.ingestion.tables.actions import ACTIONS_TABLE
 from analytics.ingestion.translation import ACTIONS, SOURCES
@@ -49,6 +50,8 @@ from protos.analytics.v1.analytics_pb2 import (
     ListPushDevicesResponse,
     PushSpeedRequest,
     PushSpeedResponse,
+    PushStatesRequest,
+    PushStatesResponse,
     StatisticsKind,
     StatisticsRequest,
     StatisticsResponse,
@@ -65,6 +68,8 @@ if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
 
 A = TypeVar("A", bound=Message)
+QuestionOfPush = AuditPushRequest | PushSpeedRequest | PushStatesRequest | ListPushDevicesRequest
+P = TypeVar("P", AuditPushResponse, PushSpeedResponse, PushStatesResponse, ListPushDevicesResponse)
 _MAX_SPAN_MS = 366 * 86_400_000
 _MAX_ACKS = 1000
 _MAX_APPS = 1000
@@ -113,19 +118,10 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         check_msgid(request.msgid)
         if request.device_only and not request.token:
             raise InputError("device_only needs a token")
-        behind = allowed(request, await self._catch_up_with_push(request.msgid, request.max_age_ms))
-        try:
-            async with self._turns.turn(OPERATORS):
-                audit_of = audit_push_on_device if request.device_only else audit_push
-                audit = await self._answer(
-                    request,
-                    lambda: audit_of(self._clickhouse, request.msgid, self._zone, request.token),
-                    lambda made: [made.appkey],
-                )
-        except NotFoundError as error:
-            raise not_found(error, behind) from None
-        audit.records_behind = behind
-        return audit
+        audit_of = audit_push_on_device if request.device_only else audit_push
+        return await self._of_push(
+            request, lambda: audit_of(self._clickhouse, request.msgid, self._zone, request.token)
+        )
 
     async def AuditDevice(self, request: AuditDeviceRequest, context: Context) -> AuditDeviceResponse:
         check_texts(request)
@@ -232,39 +228,34 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         check_msgid(request.msgid)
         if request.within_ms > _MAX_SPAN_MS:
             raise InputError("within_ms must be at most a year")
-        behind = allowed(request, await self._catch_up_with_push(request.msgid, request.max_age_ms))
-        try:
-            async with self._turns.turn(OPERATORS):
-                speed = await self._answer(
-                    request,
-                    lambda: push_speed(self._clickhouse, request.msgid, request.within_ms),
-                    lambda made: [made.appkey],
-                )
-        except NotFoundError as error:
-            raise not_found(error, behind) from None
-        speed.records_behind = behind
-        return speed
+        return await self._of_push(request, lambda: push_speed(self._clickhouse, request.msgid, request.within_ms))
+
+    async def PushStates(self, request: PushStatesRequest, context: Context) -> PushStatesResponse:
+        check_msgid(request.msgid)
+        return await self._of_push(request, lambda: states_by_value(self._clickhouse, request))
 
     async def ListPushDevices(self, request: ListPushDevicesRequest, context: Context) -> ListPushDevicesResponse:
         check_texts(request)
         check_msgid(request.msgid)
         check_limit(request.limit)
-        behind = allowed(request, await self._catch_up_with_push(request.msgid, request.max_age_ms))
-        try:
-            async with self._turns.turn(OPERATORS):
-                page = await self._answer(
-                    request, lambda: devices_in_state(self._clickhouse, request), lambda made: [made.appkey]
-                )
-        except NotFoundError as error:
-            raise not_found(error, behind) from None
-        page.records_behind = behind
-        return page
+        return await self._of_push(request, lambda: devices_in_state(self._clickhouse, request))
 
     async def CatchUp(self, request: CatchUpRequest, context: Context) -> CatchUpResponse:
         topics = [topic for topic in SOURCES if topic.name in request.topics or not request.topics]
         return CatchUpResponse(
             records_behind=await self._ingestion.catch_up(topics, request.appkey, request.max_age_ms)
         )
+
+    async def _of_push(self, request: QuestionOfPush, make: Callable[[], Awaitable[P]]) -> P:
+        """Catch up with the push, and make the answer about it. NotFoundError: there is no such push."""
+        behind = allowed(request, await self._catch_up_with_push(request.msgid, request.max_age_ms))
+        try:
+            async with self._turns.turn(OPERATORS):
+                made = await self._answer(request, make, lambda made: [made.appkey])
+        except NotFoundError as error:
+            raise not_found(error, behind) from None
+        made.records_behind = behind
+        return made
 
     async def _catch_up_with_push(self, msgid: int, max_age_ms: int = 0) -> int:
         """Catch up with all that an audit of the push is made of; its app is known once its command is ingested."""

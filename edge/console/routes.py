@@ -47,7 +47,7 @@ from edge.console.pages.people.tokens import RevokeTokenPage, TokensPage
 from edge.console.pages.people.users import NewUserPage, UserPage, UsersPage
 from edge.console.pages.phone import PhonePage
 from edge.console.pages.provider import RETURN_PATH, BackChannelPage, ProviderLogInPage, ProviderReturnPage
-from edge.console.pages.pushes import CancelPushPage, PushesPage, PushPage, SpeedPage
+from edge.console.pages.pushes import CancelPushPage, FailuresPage, PushesPage, PushPage, SpeedPage
 from edge.console.pages.send.compose import ChooseAppPage, ComposePage
 from edge.console.pages.send.drafts import ApprovePage, DraftPage, DraftsPage, RejectPage, WithdrawPage
 from edge.console.pages.send.sending import SendPage, SentPage
@@ -114,6 +114,7 @@ ROUTES: Mapping[str, Route] = {
     "/apps/{appkey}/pushes/{msgid}": Route(PushPage, of_app(Action.VIEW)),
     "/apps/{appkey}/pushes/{msgid}/live": Route(LivePush, of_app(Action.VIEW)),
     "/apps/{appkey}/pushes/{msgid}/speed": Route(SpeedPage, of_app(Action.VIEW)),
+    "/apps/{appkey}/pushes/{msgid}/failures": Route(FailuresPage, of_app(Action.VIEW)),
     "/apps/{appkey}/pushes/{msgid}/devices": Route(PushDevicesPage, of_app(Action.VIEW_DEVICES)),
     "/apps/{appkey}/pushes/{msgid}/cancel": Route(CancelPushPage, post=of_app(Action.SEND)),
     "/tasks": Route(TasksPage, LOGGED_IN),

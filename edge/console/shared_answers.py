@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 MAX_AGE_MS = 2_000
 """How long ago an answer may have been asked for, and how many milliseconds before that its records may end."""
 
-_METHODS = ("AuditPush", "AuditDevice", "AuditActions", "Statistics", "LatestPushes", "PushSpeed", "ListPushDevices")
+_METHODS = (
+    *("AuditPush", "AuditDevice", "AuditActions", "Statistics", "LatestPushes"),
+    *("PushSpeed", "PushStates", "ListPushDevices"),
+)
 _Call = Callable[..., Awaitable[Any]]
 
 

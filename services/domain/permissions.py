@@ -89,6 +89,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "Statistics": ("edge", "console"),
         "LatestPushes": (OPERATOR, "console"),
         "PushSpeed": (OPERATOR, "console"),
+        "PushStates": ("console",),
         "ListPushDevices": ("console",),
         "CatchUp": ("analytics",),
     },

@@ -10,7 +10,7 @@ If the push's outcomes have outlived their retention, every device is unknown.
 In a list of devices each message id has an audience of its own: a device counts once for each of its message ids.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.retention import expired_outcome_days
@@ -37,8 +37,13 @@ async def state_counts(
     query = sql(__package__, "state_counts", sets=state_sets(platform), reasons=sql(__package__, "state_reasons"))
     rows = await clickhouse.rows(query, parameters)
     counts = [StateCount(state=state, reason=reason, devices=devices) for state, reason, devices in rows]
-    if counts and (days := await expired_outcome_days(clickhouse, appkey, push)):
-        reason = f"outcomes are kept for {days} days"
+    return sorted_counts(counts, await expired_outcome_days(clickhouse, appkey, push) if counts else 0)
+
+
+def sorted_counts(counts: Sequence[StateCount], expired_days: int) -> list[StateCount]:
+    """Return the counts in the order of STATES; one for all devices if the outcomes have outlived `expired_days`."""
+    if counts and expired_days:
+        reason = f"outcomes are kept for {expired_days} days"
         return [StateCount(state=UNKNOWN, reason=reason, devices=sum(count.devices for count in counts))]
     return sorted(counts, key=lambda count: STATES.index(count.state))
 

@@ -1,9 +1,10 @@
-"""The devices of a push that are in one state, for one reason, in pages."""
+"""The devices of a push that are in one state, for one reason, in pages: all of them, or those with one attribute."""
 
 from collections.abc import Sequence
 
 from analytics.audit.find_push import find_planned, no_such_push
 from analytics.audit.states.counts import ENDED, state_sets
+from analytics.audit.states.values import category_column
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.device_tokens import device_tokens
 from analytics.store.retention import expired_outcome_days
@@ -30,7 +31,17 @@ async def devices_in_state(clickhouse: ClickHouse, request: ListPushDevicesReque
         **{"state": request.state, "reason": request.reason, "limit": request.limit + 1},
         **dict(zip(("after_msgid", "after_partition", "after_number"), after or (0, 0, 0), strict=True)),
     }
-    query = sql(__package__, "state_devices", sets=state_sets(push.platform), reasons=sql(__package__, "state_reasons"))
+    of_states = "states"
+    if request.category:
+        parameters |= {"category": category_column(request.category), "info": request.info}
+        of_states = f"({sql(__package__, 'states_of_value', values=sql(__package__, 'value_sets'))})"
+    query = sql(
+        __package__,
+        "state_devices",
+        sets=state_sets(push.platform),
+        of_states=of_states,
+        reasons=sql(__package__, "state_reasons"),
+    )
     rows = await clickhouse.rows(query, parameters)
     page = rows[: request.limit]
     tokens = await device_tokens(clickhouse, push.appkey, {(partition, number) for _, partition, number in page})

@@ -8,8 +8,9 @@ import click
 from carillon.commands.installation.console import console_client
 from carillon.commands.installation.output import as_json as _as_json
 from carillon.commands.installation.output import print_json, print_table, time_text
+from edge.console.actions.statistics import CATEGORIES
 from edge.console.api.answers.devices import PushDevices, WhyAnswer
-from edge.console.api.answers.pushes import Estimate, Push, PushCancelled, PushList, PushSent, PushSpeed
+from edge.console.api.answers.pushes import Estimate, Push, PushCancelled, PushList, PushSent, PushSpeed, PushStates
 from edge.console.api.questions import STATES
 
 _file = click.argument("file", type=click.File("rb"))
@@ -83,6 +84,25 @@ def speed(appkey: str, msgid: int, as_json: bool) -> None:
     print_table(rows, "Nothing is sent yet.", names[1:])
     if answer.one_in > 1:
         click.echo(f"Estimated from one device in {answer.one_in}.")
+
+
+@push.command()
+@click.argument("appkey")
+@click.argument("msgid", type=click.IntRange(min=1))
+@click.option("--by", "category", type=click.Choice(CATEGORIES), required=True, help="The attribute of devices.")
+@_as_json
+def states(appkey: str, msgid: int, category: str, as_json: bool) -> None:
+    """Count the devices of a broadcast or multicast by state and reason, divided by an attribute of the devices."""
+    answer = console_client().get(PushStates, "apps", appkey, "pushes", str(msgid), "states", category=category)
+    if as_json:
+        print_json(answer)
+        return
+    rows = [
+        {category: value.info, "state": each.state, "devices": each.devices, "reason": each.reason}
+        for value in answer.values
+        for each in value.states
+    ]
+    print_table(rows, "The push is to a list of devices, or has not started yet.", ["devices"])
 
 
 @push.command()

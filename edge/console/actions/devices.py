@@ -7,6 +7,7 @@ from typing import NamedTuple
 import falcon
 
 from edge.console.access_control.requester import Requester
+from edge.console.actions.statistics import category_of
 from edge.console.backend import Backend
 from edge.console.numbers import MAX_MSGID, whole_number
 from edge.console.roles import ANALYTICS_S
@@ -70,17 +71,22 @@ async def devices_in_state(
     *,
     pos: str,
     limit: int,
+    category: str = "",
+    info: str = "",
     allow_behind: bool = True,
 ) -> ListPushDevicesResponse:
     """Return a page of the devices that are in a state for a reason, once the reading of them is noted.
 
-    HTTP 404: the app has no push with this id. InputError: no page has named the position.
+    With a category, only those that had the value `info` of it when the push started. HTTP 404: the app has no
+    push with this id. InputError: no page has named the position, or there is no such category.
     """
     if not (number := whole_number(msgid, MAX_MSGID)):
         raise falcon.HTTPNotFound
     asked = ListPushDevicesRequest(
-        msgid=number, state=state, reason=reason, pos=pos, limit=limit, allow_behind=allow_behind
+        msgid=number, state=state, reason=reason, pos=pos, limit=limit, info=info, allow_behind=allow_behind
     )
+    if category:
+        asked.category = category_of(category)
     page = await backend.roles.analytics.ListPushDevices(asked, timeout=ANALYTICS_S)
     if page.appkey != appkey:
         raise falcon.HTTPNotFound

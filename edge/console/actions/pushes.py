@@ -7,6 +7,7 @@ from typing import NamedTuple
 import falcon
 
 from edge.console.access_control.requester import Requester
+from edge.console.actions.statistics import category_of
 from edge.console.backend import Backend
 from edge.console.numbers import MAX_MSGID, MAX_TIME_MS, whole_number
 from edge.console.roles import ANALYTICS_S
@@ -18,6 +19,8 @@ from protos.analytics.v1.analytics_pb2 import (
     LatestPushesRequest,
     PushSpeedRequest,
     PushSpeedResponse,
+    PushStatesRequest,
+    PushStatesResponse,
     StatisticsKind,
     StatisticsRequest,
 )
@@ -137,6 +140,19 @@ async def speed_of(
         raise InputError("within must be a number of milliseconds")
     asked = PushSpeedRequest(msgid=number, within_ms=within_ms, allow_behind=allow_behind)
     answer = await backend.roles.analytics.PushSpeed(asked, timeout=ANALYTICS_S)
+    if answer.appkey != appkey:
+        raise falcon.HTTPNotFound
+    return answer
+
+
+async def states_of(
+    backend: Backend, appkey: str, msgid: str, category: str, *, allow_behind: bool = True
+) -> PushStatesResponse:
+    """Return the states of a push's devices, divided by a category. HTTP 404: the app has no push with this id."""
+    if not (number := whole_number(msgid, MAX_MSGID)):
+        raise falcon.HTTPNotFound
+    asked = PushStatesRequest(msgid=number, category=category_of(category), allow_behind=allow_behind)
+    answer = await backend.roles.analytics.PushStates(asked, timeout=ANALYTICS_S)
     if answer.appkey != appkey:
         raise falcon.HTTPNotFound
     return answer

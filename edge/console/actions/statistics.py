@@ -65,9 +65,16 @@ async def statistics(backend: Backend, question: Question) -> StatisticsResponse
     return await backend.roles.analytics.Statistics(_asked(question), timeout=ANALYTICS_S)
 
 
+def category_of(name: str) -> "Category.ValueType":
+    """Return the category with this name. InputError: there is none."""
+    if name not in CATEGORIES:
+        raise InputError("choose one of the types and categories")
+    return Category.Value(f"CATEGORY_{name.upper()}")
+
+
 def _asked(question: Question) -> StatisticsRequest:
     """Return the call. InputError: a text of the form means nothing."""
-    if question.kind not in KINDS or question.category not in ("", *CATEGORIES):
+    if question.kind not in KINDS:
         raise InputError("choose one of the types and categories")
     asked = StatisticsRequest(
         appkey=question.appkey,
@@ -76,7 +83,7 @@ def _asked(question: Question) -> StatisticsRequest:
         user_kind=USER_KIND_CUMULATIVE if question.users == "cumulative" else USER_KIND_NEW,
     )
     if question.category:
-        asked.category = Category.Value(f"CATEGORY_{question.category.upper()}")
+        asked.category = category_of(question.category)
         asked.info = question.info or _ALL
     if question.kind == "broadcasts" and question.push:
         if not (number := whole_number(question.push, MAX_MSGID)):

@@ -56,6 +56,14 @@ class SpeedQuestion(PushParams, frozen=True, kw_only=True):
     allow_behind: Behind = True
 
 
+Category = Annotated[Literal[CATEGORIES], described("The attribute of devices.")]  # type: ignore[valid-type]
+
+
+class StatesQuestion(PushParams, frozen=True, kw_only=True):
+    category: Category
+    allow_behind: Behind = True
+
+
 class PushDevicesPage(PushParams, frozen=True, kw_only=True):
     state: Annotated[
         Literal[STATES],  # type: ignore[valid-type]
@@ -66,6 +74,11 @@ class PushDevicesPage(PushParams, frozen=True, kw_only=True):
         msgspec.Meta(max_length=1000),
         described("As in `states` of the push; empty: the devices without a reason."),
     ] = ""
+    category: Annotated[
+        Literal[("", *CATEGORIES)],  # type: ignore[valid-type]
+        described("Only the devices that had the value `info` of this attribute when the push started."),
+    ] = ""
+    info: Annotated[str, msgspec.Meta(max_length=400), described("With `category`; empty: reported none.")] = ""
     cursor: Cursor = ""
     limit: Limit = 100
     allow_behind: Behind = True

@@ -35,6 +35,7 @@ CALLS: Sequence[Call] = (
     Call("POST", f"{_APP}/pushes", _SEND, sending.send_push),
     Call("GET", _PUSH, _VIEW, pushes.push),
     Call("GET", f"{_PUSH}/speed", _VIEW, pushes.speed),
+    Call("GET", f"{_PUSH}/states", _VIEW, pushes.states),
     Call("GET", f"{_PUSH}/devices", _DEVICES, devices.list_push_devices),
     Call("POST", f"{_PUSH}/cancel", _SEND, pushes.cancel_push),
     Call("GET", f"{API_PREFIX}/drafts", LOGGED_IN, sending.list_drafts),

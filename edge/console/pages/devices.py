@@ -65,12 +65,22 @@ class DevicePage(Page):
 
 
 class PushDevicesPage(Page):
-    """GET lists the devices of a push that are in `state` for `reason`; `after` is where a further page starts."""
+    """GET lists the devices of a push that are in `state` for `reason`; `after` is where a further page starts.
+
+    With `category`, only those that had the value `info` of it.
+    """
 
     async def on_get(self, request: Request, response: Response, appkey: str, msgid: str) -> None:
         app, visit = self.app(appkey), visit_of(request)
-        state, reason, after = (request.get_param(name) or "" for name in ("state", "reason", "after"))
-        page = await devices_in_state(self.site, visit, appkey, msgid, state, reason, pos=after, limit=MAX_ROWS)
+        names = ("state", "reason", "category", "info", "after")
+        state, reason, category, info, after = (request.get_param(name) or "" for name in names)
+        page = await devices_in_state(
+            *(self.site, visit, appkey, msgid, state, reason),
+            pos=after,
+            limit=MAX_ROWS,
+            category=category,
+            info=info,
+        )
         self.show(
             request,
             response,
@@ -79,6 +89,9 @@ class PushDevicesPage(Page):
             msgid=int(msgid),
             state=state,
             reason=reason,
+            category=category,
+            info=info,
+            asked={"state": state, "reason": reason, "category": category, "info": info},
             devices=page.devices,
             has_several_msgids=len({device.msgid for device in page.devices} | {int(msgid)}) > 1,
             after=after,

@@ -2,10 +2,20 @@
 
 from falcon.asgi import Request, Response
 
-from edge.console.actions.pushes import Before, cancel_push, find_push, latest_pushes, push_of, speed_of, statistics_of
+from edge.console.actions.pushes import (
+    Before,
+    cancel_push,
+    find_push,
+    latest_pushes,
+    push_of,
+    speed_of,
+    states_of,
+    statistics_of,
+)
 from edge.console.actions.statistics import CATEGORIES
 from edge.console.pages.page import Page, go_to, problem_of, sought_words, visit_of
 from edge.console.view.push_speed import speed_chart
+from edge.console.view.push_states import failures
 from edge.console.view.push_view import content, funnel, is_moving, may_be_cancelled
 from services.domain.accounts.permissions import Action
 from services.runtime.errors import CarillonError
@@ -92,6 +102,25 @@ class SpeedPage(Page):
         speed = await speed_of(self.site, appkey, msgid, request.get_param("within") or "")
         template = "pushes/speed.html" if visit_of(request).is_fragment else "pushes/speed_page.html"
         self.show(request, response, template, app=app, msgid=int(msgid), speed=speed, chart=speed_chart(speed))
+
+
+class FailuresPage(Page):
+    """GET shows why devices did not receive a push, divided by `category`, the first one unless it is given."""
+
+    async def on_get(self, request: Request, response: Response, appkey: str, msgid: str) -> None:
+        app, category = self.app(appkey), request.get_param("category") or CATEGORIES[0]
+        answer = await states_of(self.site, appkey, msgid, category)
+        self.show(
+            request,
+            response,
+            "pushes/failures.html",
+            app=app,
+            msgid=int(msgid),
+            category=category,
+            categories=CATEGORIES,
+            failures=failures(answer),
+            records_behind=answer.records_behind,
+        )
 
 
 class CancelPushPage(PushPageBase):

@@ -62,6 +62,9 @@ def test_a_push_is_sent_explained_and_audited_from_elsewhere(service: Service, r
     listed = _answered(run, "push", "devices", appkey, str(msgid), *state, "--json")
     assert (listed["devices"], listed["next"]) == ([{"msgid": msgid, "token": service.device["token"]}], "")
     assert service.device["token"] in run("push", "devices", appkey, str(msgid), *state).output
+    divided = _answered(run, "push", "states", appkey, str(msgid), "--by", "region", "--json")
+    assert [value["states"][0]["devices"] for value in divided["values"]] == [1]
+    assert count["state"] in run("push", "states", appkey, str(msgid), "--by", "region").output
     assert "cancelled" in run("push", "cancel", appkey, str(msgid)).output
 
 

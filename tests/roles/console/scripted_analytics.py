@@ -20,6 +20,8 @@ from protos.analytics.v1.analytics_pb2 import (
     ListPushDevicesResponse,
     PushSpeedRequest,
     PushSpeedResponse,
+    PushStatesRequest,
+    PushStatesResponse,
     StatisticsRequest,
     StatisticsResponse,
 )
@@ -29,9 +31,9 @@ from services.runtime.rpc.server import Context
 
 
 class ScriptedAnalytics(AnalyticsServiceServicer):
-    """Answers `pushes` and `speeds` by message id, `timelines` and `statistics` by appkey, and `devices` by token.
+    """Answers `pushes`, `speeds` and `states` by message id, `timelines` and `statistics` by appkey.
 
-    `devices_in_state` are tokens by message id, state and reason.
+    `devices` are by token, and `devices_in_state` tokens by message id, state and reason.
 
     The latest pushes are those in `statistics`, with the title and text in `words`. Without `may_answer` statistics and
     they wait.
@@ -41,6 +43,7 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
         self.is_away = False
         self.pushes: dict[int, AuditPushResponse] = {}
         self.speeds: dict[int, PushSpeedResponse] = {}
+        self.states: dict[int, PushStatesResponse] = {}
         self.timelines: dict[str, AuditAppResponse] = {}
         self.devices: dict[str, AuditDeviceResponse] = {}
         self.devices_in_state: dict[tuple[int, str, str], list[str]] = {}
@@ -97,6 +100,12 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
         if request.msgid not in self.speeds:
             raise NotFoundError(f"no push has the message id {request.msgid}")
         return self.speeds[request.msgid]
+
+    async def PushStates(self, request: PushStatesRequest, context: Context) -> PushStatesResponse:
+        self._note(request)
+        if request.msgid not in self.states:
+            raise NotFoundError(f"no push has the message id {request.msgid}")
+        return self.states[request.msgid]
 
     async def ListPushDevices(self, request: ListPushDevicesRequest, context: Context) -> ListPushDevicesResponse:
         """Answer in pages of two at most; a position is the number of the devices before it."""

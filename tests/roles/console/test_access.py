@@ -60,6 +60,7 @@ ALLOWED = {
     ("GET", "/apps/{appkey}/pushes/{msgid}"): MEMBERS,
     ("GET", "/apps/{appkey}/pushes/{msgid}/live"): MEMBERS,
     ("GET", "/apps/{appkey}/pushes/{msgid}/speed"): MEMBERS,
+    ("GET", "/apps/{appkey}/pushes/{msgid}/failures"): MEMBERS,
     ("GET", "/apps/{appkey}/pushes/{msgid}/devices"): MEMBERS,
     ("POST", "/apps/{appkey}/pushes/{msgid}/cancel"): SENDERS,
     ("GET", "/tasks"): LOGGED_IN,

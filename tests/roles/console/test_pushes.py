@@ -9,16 +9,21 @@ from protos.analytics.v1.analytics_pb2 import (
     AuditPushRequest,
     AuditPushResponse,
     BroadcastRow,
+    Category,
     Clause,
     LatestPushesRequest,
+    ListPushDevicesRequest,
     PushOnDevice,
     PushSpeedRequest,
     PushSpeedResponse,
+    PushStatesRequest,
+    PushStatesResponse,
     SpeedLine,
     StateCount,
     StatisticsRequest,
     StatisticsResponse,
     TimelineEntry,
+    ValueStates,
 )
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, Platform
 from protos.registry.v1.devices_pb2 import AddStags, Attributes, DeviceCommand, RegisterDevice, SetAlias
@@ -72,6 +77,41 @@ async def device(console: ConsoleInstallation, appkey: str, token: str, alias: s
 
 async def viewer_of(console: ConsoleInstallation, name: str = "News") -> Browser:
     return await console.logged_in(f"viewer-{name}")
+
+
+async def test_reasons_are_divided_by_a_category_and_lead_to_the_devices(console: ConsoleInstallation) -> None:
+    appkey = await push_of_app(console)
+    viewer = await viewer_of(console)
+    path = f"/apps/{appkey}/pushes/{MSGID}"
+    assert f'href="{path}/failures?category=carrier"' in (await viewer.get(path)).text
+    full = StateCount(state="dropped", reason="mailbox full", devices=3)
+    values = [
+        ValueStates(info="", states=[StateCount(state="pending", devices=4)]),
+        ValueStates(info="北京市", states=[StateCount(state="received", devices=9), full]),
+        ValueStates(info="<上海市>", states=[StateCount(state="expired", devices=5), full]),
+    ]
+    console.analytics.states[MSGID] = PushStatesResponse(appkey=appkey, values=values)
+    page = await viewer.get(f"{path}/failures")
+    words = text_of(page)
+    assert "dropped more than 100 messages were waiting expired" in words
+    assert "<上海市> 8 3 37.5% 5 62.5% 北京市 12 3 25% 0 not reported 4 0 0 Devices" in words
+    link = "devices?state=dropped&amp;reason=mailbox+full&amp;category=region&amp;info=%E5%8C%97%E4%BA%AC%E5%B8%82"
+    assert link in page.text
+    console.analytics.devices_in_state[MSGID, "dropped", "mailbox full"] = ["token-1", "token-2", "token-3"]
+    devices = await viewer.get(f"{path}/{link.replace('&amp;', '&')}")
+    assert "Region 北京市" in text_of(devices)
+    assert f"{link.partition('?')[2]}&amp;after=2" in devices.text
+    asked = console.analytics.asked[-1]
+    assert isinstance(asked, ListPushDevicesRequest)
+    assert (asked.category, asked.info) == (Category.CATEGORY_REGION, "北京市")
+    console.analytics.states[MSGID] = PushStatesResponse(appkey=appkey, values=values[:1])
+    assert "may still receive it" in text_of(await viewer.get(f"{path}/failures?category=brand"))
+    assert console.analytics.asked[-1] == PushStatesRequest(
+        msgid=MSGID, category=Category.CATEGORY_BRAND, allow_behind=True
+    )
+    assert (await viewer.get(f"{path}/failures?category=model")).status_code == 400
+    console.analytics.states[MSGID].appkey = "another"
+    assert (await viewer.get(f"{path}/failures")).status_code == 404
 
 
 async def test_the_speed_of_a_push_is_a_part_of_its_page_and_a_page(console: ConsoleInstallation) -> None:

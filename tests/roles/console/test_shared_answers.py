@@ -35,7 +35,8 @@ class CountingAnalytics:
             raise UnavailableError("away")
         return answer
 
-    AuditPush = AuditDevice = AuditActions = Statistics = LatestPushes = PushSpeed = ListPushDevices = _answer
+    AuditPush = AuditDevice = AuditActions = Statistics = LatestPushes = _answer
+    PushSpeed = PushStates = ListPushDevices = _answer
 
 
 async def test_the_same_question_is_asked_once_in_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

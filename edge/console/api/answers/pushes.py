@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from edge.console.api.answers.apps import TimeMs
-from edge.console.api.answers.audits import PushAudit
+from edge.console.api.answers.audits import PushAudit, StateCount
 from edge.core.parsing.fields import Count, described
 from protos.analytics.v1.analytics_pb2 import PushSpeedResponse
 
@@ -77,6 +77,20 @@ class PushSpeed(msgspec.Struct, frozen=True, kw_only=True):
     step_ms: Annotated[Count, described("The length of a step.")]
     lines: Annotated[list[SpeedLine], described("From sent to clicked, those that happened.")]
     one_in: Annotated[int, described("Above 1, the numbers are estimates from one device in so many.")]
+    records_behind: _Behind
+
+
+class ValueStates(msgspec.Struct, frozen=True):
+    """The devices of an audience that had one value of the category when the push started."""
+
+    info: Annotated[str, described("The value; empty for the devices that reported none.")]
+    states: Annotated[list[StateCount], described("Each of these devices has one state.")]
+
+
+class PushStates(msgspec.Struct, frozen=True):
+    """The devices of a broadcast or multicast by a category, each by state and reason."""
+
+    values: Annotated[list[ValueStates], described("By value; none for a push to a list of devices.")]
     records_behind: _Behind
 
 

@@ -55,6 +55,8 @@ async def list_push_devices(backend: Backend, requester: Requester, params: Push
         *(backend, requester, app.appkey, str(params.msgid), params.state, params.reason),
         pos=params.cursor,
         limit=params.limit,
+        category=params.category,
+        info=params.info,
         allow_behind=params.allow_behind,
     )
     found = [PushDevice(device.msgid, device.token) for device in page.devices]

@@ -7,9 +7,26 @@ from edge.console.access_control.requester import Requester
 from edge.console.actions import pushes
 from edge.console.actions.devices import note_data_read
 from edge.console.actions.visible import app_of, visible_apps
-from edge.console.api.answers.audits import push_answer
-from edge.console.api.answers.pushes import Push, PushCancelled, PushList, PushSpeed, PushSummary, Step, speed_answer
-from edge.console.api.questions import PushByIdParams, PushDetailParams, PushPage, PushParams, SpeedQuestion
+from edge.console.api.answers.audits import StateCount, push_answer
+from edge.console.api.answers.pushes import (
+    Push,
+    PushCancelled,
+    PushList,
+    PushSpeed,
+    PushStates,
+    PushSummary,
+    Step,
+    ValueStates,
+    speed_answer,
+)
+from edge.console.api.questions import (
+    PushByIdParams,
+    PushDetailParams,
+    PushPage,
+    PushParams,
+    SpeedQuestion,
+    StatesQuestion,
+)
 from edge.console.backend import Backend
 from edge.console.view.push_view import content, funnel, may_be_cancelled
 from protos.analytics.v1.analytics_pb2 import AuditPushResponse
@@ -65,6 +82,17 @@ async def speed(backend: Backend, requester: Requester, params: SpeedQuestion) -
     found = app_of(backend, params.appkey)
     within, behind = str(params.within_ms), params.allow_behind
     return speed_answer(await pushes.speed_of(backend, found.appkey, str(params.msgid), within, allow_behind=behind))
+
+
+async def states(backend: Backend, requester: Requester, params: StatesQuestion) -> PushStates:
+    """Count the devices of a broadcast or multicast by state and reason, divided by an attribute of the devices."""
+    found, behind = app_of(backend, params.appkey), params.allow_behind
+    answer = await pushes.states_of(backend, found.appkey, str(params.msgid), params.category, allow_behind=behind)
+    values = [
+        ValueStates(value.info, [StateCount(each.state, each.reason, each.devices) for each in value.states])
+        for value in answer.values
+    ]
+    return PushStates(values, answer.records_behind)
 
 
 async def cancel_push(backend: Backend, requester: Requester, params: PushParams) -> PushCancelled:

@@ -14,6 +14,7 @@ from analytics.acks.positions import decode, encode
 from analytics.acks.reader import AckPage, AckReader
 from analytics.audit.push import audit_push
 from analytics.audit.states.devices import devices_in_state
+from analytics.audit.states.values import states_by_value
 from analytics.ingestion.ingestion import Ingestion
 from analytics.statistics.answers import answer
 from analytics.statistics.logins import count_days
@@ -25,6 +26,8 @@ from protos.analytics.v1.analytics_pb2 import (
     Dates,
     ListPushDevicesRequest,
     ListPushDevicesResponse,
+    PushStatesRequest,
+    PushStatesResponse,
     StatisticsRequest,
     StatisticsResponse,
 )
@@ -98,6 +101,9 @@ class SyncStore:
 
     def devices_in_state(self, request: ListPushDevicesRequest) -> ListPushDevicesResponse:
         return self._runner.run(devices_in_state(self.clickhouse, request))
+
+    def states_by_value(self, request: PushStatesRequest) -> PushStatesResponse:
+        return self._runner.run(states_by_value(self.clickhouse, request))
 
     def page(self, appkey: str, pos: str, limit: int, now_ms: int) -> tuple[AckPage, str]:
         """Return a page of receipts received until now, and the position after it."""

@@ -27,6 +27,7 @@ ALLOWED = {
     ("POST", "/apps/{appkey}/pushes"): SENDERS,
     ("GET", "/apps/{appkey}/pushes/{msgid}"): MEMBERS,
     ("GET", "/apps/{appkey}/pushes/{msgid}/speed"): MEMBERS,
+    ("GET", "/apps/{appkey}/pushes/{msgid}/states"): MEMBERS,
     ("GET", "/apps/{appkey}/pushes/{msgid}/devices"): MEMBERS,
     ("POST", "/apps/{appkey}/pushes/{msgid}/cancel"): SENDERS,
     ("GET", "/drafts"): VALID,

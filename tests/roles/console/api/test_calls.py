@@ -10,8 +10,11 @@ from protos.analytics.v1.analytics_pb2 import (
     AuditPushResponse,
     ConnectionsRow,
     PushSpeedResponse,
+    PushStatesResponse,
+    StateCount,
     StatisticsResponse,
     TimelineEntry,
+    ValueStates,
 )
 from protos.analytics.v1.analytics_pb2 import SpeedLine as StoredSpeedLine
 from services.domain.topics import LOG_INS, decode
@@ -76,6 +79,14 @@ async def test_the_speed_of_a_push_is_told(console: ConsoleInstallation, program
     assert page["devices"] == [{"msgid": MSGID, "token": token} for token in ("token-1", "token-2")]
     assert (await viewer.get(path, state="failed", cursor=page["next"])).json()["devices"][0]["token"] == "token-3"
     assert (await viewer.get(path, state="elsewhere")).status_code == 400
+    states = [StateCount(state="failed", reason="no disk", devices=3)]
+    values = [ValueStates(info="北京市", states=states)]
+    console.analytics.states[MSGID] = PushStatesResponse(appkey=appkey, values=values, records_behind=2)
+    assert (await viewer.get(f"/apps/{appkey}/pushes/{MSGID}/states", category="region")).json() == {
+        "values": [{"info": "北京市", "states": [{"state": "failed", "reason": "no disk", "devices": 3}]}],
+        "records_behind": 2,
+    }
+    assert (await viewer.get(f"/apps/{appkey}/pushes/{MSGID}/states")).status_code == 400
 
 
 async def test_a_push_is_sent_once_for_a_key(console: ConsoleInstallation, programs: Programs) -> None:

@@ -10,7 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyroaring import BitMap
 
-from protos.analytics.v1.analytics_pb2 import ListPushDevicesRequest, StateCount, StatisticsKind, StatisticsRequest
+from protos.analytics.v1.analytics_pb2 import (
+    Category,
+    ListPushDevicesRequest,
+    PushStatesRequest,
+    StateCount,
+    StatisticsKind,
+    StatisticsRequest,
+)
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, OutcomeKind, Outcomes, PushFact
 from protos.push.v1.push_pb2 import Audience, Devices, Everyone, Kind
 from protos.registry.v1.apps_pb2 import Platform
@@ -115,6 +122,10 @@ def test_every_device_has_one_state(store: SyncStore, history: tuple[Push, list[
         assert _listed(store, first_id, state, reason) == [
             (first_id + target.offset, f"{target.device[0]}-{target.device[1]}") for target in targets
         ]
+    asked = PushStatesRequest(msgid=first_id, category=Category.CATEGORY_REGION)
+    by_value = {value.info: _counted(value.states) for value in store.states_by_value(asked).values}
+    # No device was known when the push started, so none has a value.
+    assert by_value == ({"": _recount(push, audience, facts)} if audience and not push.is_listed else {})
     ended = {fact.fact for fact in facts if isinstance(fact, Ending)}
     if not push.is_listed and "failed" not in ended:
         _agrees_with_statistics(store, appkey, first_id)
