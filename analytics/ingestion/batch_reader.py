@@ -13,6 +13,14 @@ from services.runtime.process.logs import logger
 _RETRY_S = 1.0
 _LARGE_BYTES = 1024 * 1024
 
+_PAUSE_S = 0.25
+"""Pause before the next read of a log from which few records come. It ends early when a flush is asked for."""
+
+_FEW_RECORDS = 500
+
+_READ_S = 0.01
+"""How long a flush waits for the records that came in the pause that it ended, so that they are in the same batch."""
+
 
 @dataclass(frozen=True, slots=True)
 class IngestionLimits:
@@ -35,6 +43,7 @@ class BatchReader:
     """Makes batches of what a log reader returns, one read ahead. While `flush` is set no batch waits for more records.
 
     One read may return more than a batch takes. The rest goes into the next batches before anything else is read.
+    Where reads return few records, the next one waits a little, so that it returns those of many appends together.
     """
 
     def __init__(self, reader: Reader, limits: IngestionLimits, flush: asyncio.Event) -> None:
@@ -51,12 +60,15 @@ class BatchReader:
         loop = asyncio.get_running_loop()
         records = self._rest or await self._read()
         size = sum(len(record.value) for record in records)
-        deadline = loop.time() + self._limits.flush_s
+        deadline, reads = loop.time() + self._limits.flush_s, 1
         while len(records) < self._limits.max_records and size < self._limits.max_bytes:
+            if len(records) < _FEW_RECORDS * reads and not self._flush.is_set():
+                await self._pause(min(_PAUSE_S, deadline - loop.time()))
+                await asyncio.wait([self._read_task()], timeout=_READ_S)
             more = await self._read_before(deadline - loop.time())
             if not more:
                 break
-            records += more
+            records, reads = records + more, reads + 1
             size += sum(len(record.value) for record in more)
         self.is_behind = len(records) >= self._limits.max_records or size >= _LARGE_BYTES
         count = self._limits.batch_length(records)
@@ -69,6 +81,11 @@ class BatchReader:
             with contextlib.suppress(asyncio.CancelledError, UnavailableError):
                 await self._reading
         await self._reader.close()
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(seconds, 0)):
+                await self._flush.wait()
 
     async def _read_before(self, seconds: float) -> list[Record]:
         """Return the next records, or none when the time is over or a flush is asked for."""

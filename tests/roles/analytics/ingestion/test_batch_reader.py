@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from analytics.ingestion import batch_reader
 from analytics.ingestion.batch_reader import BatchReader, IngestionLimits
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS
 from services.runtime.log.port import NewRecord, Partition, Reader, Record
@@ -19,10 +20,12 @@ class Counting:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self.given = 0
+        self.reads = 0
 
     async def read(self, max_records: int = 5000) -> list[Record]:
         records = await self._reader.read(max_records)
         self.given += len(records)
+        self.reads += 1
         return records
 
     async def close(self) -> None:
@@ -108,4 +111,25 @@ async def test_a_flush_returns_buffered_records_at_once(log: SqliteLog, reader: 
     hurry.set()
     async with asyncio.timeout(60):
         assert len(await gathering.batch()) == 2
+    await gathering.close()
+
+
+async def test_records_that_trickle_in_are_read_together(
+    log: SqliteLog, reader: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_reader, "_PAUSE_S", 3600)
+    monkeypatch.setattr(batch_reader, "_READ_S", 60)
+    flush = asyncio.Event()
+    gathering = BatchReader(reader, IngestionLimits(flush_s=3600), flush)
+    await log.append(records(1, 8))
+    first = asyncio.create_task(gathering.batch())
+    async with asyncio.timeout(60):
+        while not reader.reads:
+            await asyncio.sleep(0)
+        for _ in range(5):
+            await log.append([NewRecord(*PARTITIONS[0], b"key", b"more")])
+            await asyncio.sleep(0)
+        flush.set()
+        assert len(await first) == 6
+    assert reader.reads == 2
     await gathering.close()
