@@ -1,4 +1,7 @@
-"""How fast a push was: when its devices were sent it, received it, showed it and clicked it."""
+"""How fast a push was: when its devices were sent it, received it, showed it and clicked it.
+
+A device that came to a later step came to the earlier ones by then too, as in the push's counts.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,6 +15,7 @@ from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import PushSpeedResponse, SpeedLine
 
 _KINDS = ("sent", "received", "shown", "clicked")
+_OUTCOMES = (*_KINDS, "dismissed")
 _DELIVERED = ("sent", "received")
 _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
@@ -35,7 +39,7 @@ LOOKED_AT = 500_000
 
 
 class _Times(NamedTuple):
-    """Milliseconds after which devices had their first outcome of a kind, ascending: of one device in `one_in`."""
+    """Milliseconds after which devices came to a step first, ascending: of one device in `one_in`."""
 
     one_in: int
     after_ms: npt.NDArray[np.int64]
@@ -56,7 +60,13 @@ async def push_speed(
     if push is None:
         raise no_such_push(msgid)
     first, last = (push.msgid, push.last_msgid) if msgid == push.msgid else (msgid, msgid)
-    parameters = {"appkey": push.appkey, "first": first, "last": last, "begins_ms": push.time_ms, "kinds": list(_KINDS)}
+    parameters = {
+        "appkey": push.appkey,
+        "first": first,
+        "last": last,
+        "begins_ms": push.time_ms,
+        "kinds": list(_OUTCOMES),
+    }
     rows = await clickhouse.arrow(sql(__package__, "first_outcomes_after"), {**parameters, "looked_at": looked_at})
     found = {
         event: _Times(one_in, times.values.to_numpy())

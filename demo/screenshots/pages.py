@@ -109,6 +109,7 @@ SHOTS = (
     Shot("pushes", "/pushes", _at("/pushes")),
     Shot("push", "/apps/{appkey}/pushes/{msgid}", _push),
     Shot("speed", "/apps/{appkey}/pushes/{msgid}/speed", _at("{push}/speed")),
+    Shot("failures", "/apps/{appkey}/pushes/{msgid}/failures", _at("{push}/failures")),
     Shot("push-devices", "/apps/{appkey}/pushes/{msgid}/devices", _push_devices),
     Shot("tasks", "/tasks", _at("/tasks")),
     Shot("devices", "/devices", _at("/devices")),

@@ -58,10 +58,10 @@ class Push(PushAudit, frozen=True, kw_only=True):
 
 
 class SpeedLine(msgspec.Struct, frozen=True, kw_only=True):
-    """When devices had one kind of outcome; of each device the first counts. Times are since the acceptance."""
+    """When devices came to a step; a later step implies the earlier ones. Times are since the acceptance."""
 
     event: Annotated[str, described("sent, received, shown or clicked.")]
-    devices: Annotated[Count, described("Devices with this outcome, whenever it was.")]
+    devices: Annotated[Count, described("Devices that came so far, whenever it was.")]
     half_ms: Annotated[Count, described("Within this time half of these devices had it.")]
     p90_ms: Annotated[Count, described("Within this time nine in ten of them had it.")]
     p99_ms: Annotated[Count, described("Within this time 99 in a hundred of them had it.")]

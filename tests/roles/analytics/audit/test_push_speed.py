@@ -45,14 +45,35 @@ async def test_the_first_outcome_of_each_device_counts(log: SqliteLog, clickhous
         speed = await analytics.PushSpeed(PushSpeedRequest(msgid=1000))
         assert (speed.begins_ms, speed.within_ms, speed.step_ms) == (T0, 6000, 100)
         sent, received, shown = speed.lines
-        assert list(sent.steps)[:12] == [0, 1, 1, 1, 2, 1, 1, 1, 1, 1, 1, 0]
+        assert list(sent.steps)[:12] == [1, 0, 1, 1, 2, 1, 1, 1, 1, 1, 1, 0]
         assert (sent.event, sent.devices, sent.half_ms, sent.all_ms) == ("sent", 11, 500, 1000)
         assert (received.devices, received.half_ms, received.all_ms) == (11, 2500, HOUR_MS)
-        assert (sum(received.steps), received.steps[25]) == (10, 10)
+        assert (sum(received.steps), received.steps[0], received.steps[25]) == (10, 1, 9)
         assert shown == SpeedLine(event="shown", devices=1, steps=[1] + [0] * 59)
         longer = await analytics.PushSpeed(PushSpeedRequest(msgid=1000, within_ms=6 * HOUR_MS))
         assert (longer.step_ms, list(longer.ranges_ms)) == (360_000, [6000, 60_000, 600_000, HOUR_MS, 6 * HOUR_MS])
         assert [line.steps[10] for line in longer.lines] == [0, 1, 0]
+
+
+async def test_a_later_step_implies_the_earlier_ones(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    """An app may report a push before the device acknowledges it, and the acknowledgement may be lost."""
+    clicked, dismissed = Outcome.OUTCOME_KIND_CLICKED, Outcome.OUTCOME_KIND_DISMISSED
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        reports = [
+            app_outcomes(1000, [1], SHOWN, T0 + 100),
+            app_outcomes(1000, [1], RECEIVED, T0 + 200),
+            app_outcomes(1000, [2], clicked, T0 + 300),
+            app_outcomes(1000, [3], dismissed, T0 + 400),
+            app_outcomes(1000, [4], SENT, T0 + 500),
+        ]
+        await log.append([send(1000, time_ms=T0), started(1000, 1, range(1, 6)), outcomes(1, *reports)])
+        lines = (await analytics.PushSpeed(PushSpeedRequest(msgid=1000))).lines
+    assert [(line.event, line.devices, line.half_ms, line.all_ms) for line in lines] == [
+        ("sent", 4, 400, 500),
+        ("received", 3, 300, 400),
+        ("shown", 3, 300, 400),
+        ("clicked", 1, 300, 300),
+    ]
 
 
 async def test_a_message_of_a_list_and_what_cannot_be_asked(
