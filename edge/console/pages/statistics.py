@@ -7,6 +7,7 @@ from edge.console.access_control.visit import Visit
 from edge.console.actions.statistics import CATEGORIES, KINDS, Question, question_of, statistics
 from edge.console.pages.page import Page, Site, problem_of, visit_of
 from edge.console.view.csv_file import answer_csv
+from edge.console.view.statistics_links import links_of
 from edge.console.view.statistics_table import StatisticsTable, statistics_table
 from protos.registry.v1.apps_pb2 import App
 from services.runtime.errors import InputError, NotFoundError
@@ -34,6 +35,7 @@ class StatisticsPage(Page):
             question=question,
             table=table,
             series=[list(values) for values in zip(*(row.values for row in table.rows), strict=True)],
+            links_of=links_of,
             zone=self.site.zone.key,
             kinds=tuple(KINDS),
             categories=CATEGORIES,

@@ -13,6 +13,8 @@ from protos.analytics.v1.analytics_pb2 import (
 
 LOGIN_DAYS = (1, 2, 3, 4, 5, 6, 7, 30)
 _BROADCAST_COUNTS = ("target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled")
+NOT_RECEIVED = range(5, 8)
+"""The places of those numbers of a broadcast that count devices which did not receive it."""
 
 
 class StatisticsRow(NamedTuple):

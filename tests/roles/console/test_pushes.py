@@ -84,6 +84,10 @@ async def test_reasons_are_divided_by_a_category_and_lead_to_the_devices(console
     viewer = await viewer_of(console)
     path = f"/apps/{appkey}/pushes/{MSGID}"
     assert f'href="{path}/failures?category=carrier"' in (await viewer.get(path)).text
+    assert f'href="{path}/failures"' not in (await viewer.get("/pushes")).text
+    row = console.analytics.statistics[appkey].broadcasts[0]
+    row.failed, row.expired = 1000, 234
+    assert f'href="{path}/failures">1,234</a>' in (await viewer.get("/pushes", **{"Accept-Language": "en"})).text
     full = StateCount(state="dropped", reason="mailbox full", devices=3)
     values = [
         ValueStates(info="", states=[StateCount(state="pending", devices=4)]),

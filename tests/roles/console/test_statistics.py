@@ -7,6 +7,7 @@ import re
 from html import unescape
 
 from protos.analytics.v1.analytics_pb2 import (
+    CATEGORY_CHANNEL,
     CATEGORY_REGION,
     BroadcastRow,
     ConnectionsRow,
@@ -84,6 +85,36 @@ async def test_categories_and_all_types_are_asked_for_as_the_interface_does(cons
     ):
         for path in ("/statistics", "/statistics.csv"):
             assert (await viewer.get(f"{path}?{wrong}")).status_code == 400, wrong
+
+
+async def test_each_number_leads_to_the_question_behind_it(console: ConsoleInstallation) -> None:
+    appkey, viewer = await viewer_of_app(console)
+    answers = console.analytics.statistics
+
+    async def links(query: str) -> list[str]:
+        """Return the paths of the numbers on the page; "" for a number without one."""
+        page = await viewer.get(f"/statistics?appkey={appkey}&{query}")
+        cells = re.findall(r'<td class="count"[^>]*>(?:<a href="([^"]+)">)?[0-9.,]+', page.text)
+        return [unescape(path) for path in cells]
+
+    answers[appkey] = StatisticsResponse(connections=[ConnectionsRow(date="2026-09-20", maximum=8)])
+    by_day = await links("kind=connections&first=2026-09-14&last=2026-09-21")
+    assert (len(by_day), len(set(by_day))) == (3, 1)
+    (of_day, *_) = await links(by_day[0].partition("?")[2])
+    assert "first=2026-09-20&last=2026-09-20" in of_day
+    answers[appkey] = StatisticsResponse(connections=[ConnectionsRow(info=info, maximum=8) for info in ("a&b", "")])
+    of_values = await links(of_day.partition("?")[2])
+    assert (last_asked(console).category, last_asked(console).info) == (CATEGORY_CHANNEL, "all")
+    assert of_values[3:] == [""] * 3
+    await links(of_values[0].partition("?")[2])
+    assert last_asked(console).info == "a&b"
+    answers[appkey] = StatisticsResponse(connections=[ConnectionsRow(info="a&b", maximum=8)])
+    assert await links(of_values[0].partition("?")[2]) == [""] * 3
+    row = BroadcastRow(msgid=9, info="x", target=9, sent=3, failed=2, cancelled=4)
+    answers[appkey] = StatisticsResponse(broadcasts=[row])
+    reasons = f"/apps/{appkey}/pushes/9/failures"
+    assert await links("kind=broadcasts") == ["", "", "", "", "", reasons, "", reasons]
+    assert (await links("kind=broadcasts&push=9&category=brand"))[5] == f"{reasons}?category=brand"
 
 
 async def test_the_file_has_the_numbers_of_the_page_and_no_foreign_app(console: ConsoleInstallation) -> None:
