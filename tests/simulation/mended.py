@@ -89,6 +89,18 @@ MENDED: Mapping[str, MendedWorld] = {
         278,
         [Fault(4.239, "pause", "scheduling-0", 1.97), Fault(7.574, "pause", "scheduling-0", 6.964)],
     ),
+    "standbys-that-start-together": MendedWorld(
+        "of two processes of a shard that started together the second overtook the first, which had just been elected",
+        Backends(
+            plan=replace(
+                _roles(partitions=2, load_s=3.0, rate=4.0, snapshot_s=2),
+                has_owners=True,
+                standbys=["delivery-0b", "targeting-0b"],
+            )
+        ),
+        310006,
+        [Fault(2.9, "archive", amount=4.0)],
+    ),
     "late-hello": MendedWorld(
         "a late hello of a connection that the device had given up replaced the present one",
         InstallationWorld(

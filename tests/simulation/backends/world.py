@@ -27,6 +27,7 @@ from tests.simulation.kernel.log.losses import is_explained
 from tests.simulation.kernel.network.channels import Network
 from tests.simulation.kernel.world import THREAD_S, LoggedError, World
 from tests.simulation.model.outages import Outages
+from tests.simulation.model.rival_owners import RivalOwners
 
 ROLES = (REGISTRY, TARGETING, SCHEDULING, DELIVERY)
 SETTLE_S = 180.0
@@ -65,7 +66,8 @@ class Backends:
         plan = self._plan or plan_of(world.seed)
         behaviour = Behaviour(world.random("log"), plan.slowness * _LOG_S)
         stored = StoredFacts(world.note_stored)
-        broker = Broker(TOPICS, plan.partitions, behaviour, stored.note)
+        rivals = RivalOwners(stored.note, world.loop.time, lambda: broker)
+        broker = Broker(TOPICS, plan.partitions, behaviour, rivals.note)
         if plan.begins_with:
             earlier_logs.fill(broker, plan.begins_with)
         network = Network(world, Latency(world.random("network delays"), plan.slowness * _NETWORK_S))
@@ -107,6 +109,7 @@ class Backends:
             installation, driver.ledger, stored, faults, Outages(hosts, dated, _TAIL_S), plan.slowness * BOUND_MS
         )
         findings += left_out(broker, driver.ledger)
+        findings += [f"owners: {each}" for each in rivals.found(dated, plan.slowness)]
         findings += await replays_unequal(installation, hosts)
         self._on_end(broker)
         return findings + [

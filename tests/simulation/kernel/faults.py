@@ -41,9 +41,11 @@ class Faults:
         self._archiving_too = Archiving(installation, f"{ARCHIVER}-2", 500)
         self._losses = Losses(installation.archive_path, installation.broker, installation.world.random("losses"))
         self._is_over = False
+        self.injected: Sequence[Fault] = ()
 
     def inject(self, faults: Sequence[Fault]) -> None:
         """Let each fault happen at its time."""
+        self.injected = faults
         for fault in faults:
             self._world.loop.call_at(fault.at_s, self._inject, fault, context=Context())
 

@@ -32,6 +32,16 @@ OWNER_BUGS: Sequence[PlantedBug] = (
         ("services.runtime.ownership.instances:Instance.is_present", "self.missed < ABSENT_AFTER", "True"),
     ),
     planted_bug(
+        "standbys-by-their-ids",
+        "the standby with the lowest id takes over, so of two that start together the second may overtake the first",
+        "backends",
+        (
+            "services.runtime.ownership.instances:Instances.standbys",
+            "key=lambda each: (each.caught_up_offset, each.id)",
+            "key=lambda each: each.id",
+        ),
+    ),
+    planted_bug(
         "epoch-kept",
         "a new owner of targeting takes over under the epoch of the former one, which answers again later",
         "backends",

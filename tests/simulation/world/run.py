@@ -30,6 +30,7 @@ from tests.simulation.model.acknowledgements import acknowledged_and_sent
 from tests.simulation.model.deliveries import concluded_twice, expired_and_sent
 from tests.simulation.model.lateness import late
 from tests.simulation.model.owner_changes import OwnerChanges
+from tests.simulation.model.rival_owners import RivalOwners
 from tests.simulation.world.analytics.role import SimulatedAnalytics
 from tests.simulation.world.apple import IosApp, SimulatedApple, apns_settings
 from tests.simulation.world.clients import SimulatedGateways, SimulatedInterface
@@ -52,8 +53,7 @@ from tests.soak.senders import Senders
 from tests.soak.settled_checks import LIVE_REPLAYS, SETTLE_S, SettledChecks
 
 _LOG_S, _NETWORK_S, _INTERNET_S = 0.001, 0.001, 0.02
-_RETRY_S, _END_S = 0.5, 1800.0
-_NEVER_MS = 2**62
+_RETRY_S, _END_S, _NEVER_MS = 0.5, 1800.0, 2**62
 _READERS_DEVICE = 1_000_000
 
 _APP = CreateAppRequest(platform=PLATFORM_ANDROID, name="Simulated", package="org.example.simulated")
@@ -89,7 +89,8 @@ class Simulation:
         self._world = world
         self._plan = plan
         self._faults = faults
-        self._delivery_owners = OwnerChanges("delivery", world.note_stored, self._now_ms)
+        self._rivals = RivalOwners(world.note_stored, world.loop.time, lambda: self._broker)
+        self._delivery_owners = OwnerChanges("delivery", self._rivals.note, self._now_ms)
         behaviour = Behaviour(world.random("log"), plan.log_slowness * _LOG_S)
         self._broker = Broker(TOPICS, plan.partitions, behaviour, self._delivery_owners.note, self._now_ms)
         self._network = Network(world, Latency(world.random("network delays"), plan.network_slowness * _NETWORK_S))
@@ -144,6 +145,7 @@ class Simulation:
         await asyncio.gather(*self._running)
         for task in following:
             task.cancel()
+        found += [Violation("owners", each) for each in self._rivals.found(faults.injected, self._plan.log_slowness)]
         errors = unexpected(self._world.errors, self._faults, self._plan.is_slow)
         return found + [Violation("error", f"{each.process}: {each.text} {each.details}") for each in errors]
 
