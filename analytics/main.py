@@ -14,8 +14,8 @@ from services.domain.role import BuiltRole, ReplaySupport, RoleContext, RoleDefi
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
 
-_PATIENCE = StoreStartTimeouts(after_failure_s=5.0, at_most_s=5.0)
-_PATIENCE_WITH_CHDB = StoreStartTimeouts(after_failure_s=10.0, at_most_s=60.0)
+_START_TIMEOUTS = StoreStartTimeouts(after_failure_s=5.0, at_most_s=5.0)
+_START_TIMEOUTS_WITH_CHDB = StoreStartTimeouts(after_failure_s=10.0, at_most_s=60.0)
 _PREWARM_S = 300
 _FLUSH_S = 5.0
 """How long a batch gathers records while nobody asks: few inserts cost less, and leave fewer parts to merge."""
@@ -33,14 +33,14 @@ def build(settings: AnalyticsSettings, context: RoleContext) -> BuiltRole:
         limits=settings.query_limits(),
         others=_others(settings, context),
     )
-    patience = _PATIENCE if settings.clickhouse_url else _PATIENCE_WITH_CHDB
+    timeouts = _START_TIMEOUTS if settings.clickhouse_url else _START_TIMEOUTS_WITH_CHDB
     is_first = settings.shard == 0
-    store = AnalyticsStore(clickhouse, settings.history_days, settings.zone(), is_first=is_first, patience=patience)
+    store = AnalyticsStore(clickhouse, settings.history_days, settings.zone(), is_first=is_first, timeouts=timeouts)
     ahead = clickhouse.limited(settings.query_limits()._replace(seconds=_PREWARM_S))
     prewarm = [Prewarm(ahead, context.clock, settings.zone())] if is_first else []
     return BuiltRole(
         ROLE_NAME,
-        services=[store, DeferredIngestion(store, ingestion, patience.at_most_s), *prewarm],
+        services=[store, DeferredIngestion(store, ingestion, timeouts.at_most_s), *prewarm],
         servicers=[lambda server: add_AnalyticsServiceServicer_to_server(servicer, server)],
     )
 

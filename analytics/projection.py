@@ -32,7 +32,7 @@ class StoreStartTimeouts(NamedTuple):
 class AnalyticsStore:
     """A service that opens the analytics store, migrates it, and sets how long rows are kept.
 
-    Only the first of several instances migrates; the others wait for its migrations. When its patience is over the
+    Only the first of several instances migrates; the others wait for its migrations. After `timeouts` the
     service is ready even if the store is not open, so that the roles that deliver pushes start without it.
     """
 
@@ -45,14 +45,14 @@ class AnalyticsStore:
         zone: ZoneInfo,
         *,
         is_first: bool = True,
-        patience: StoreStartTimeouts,
+        timeouts: StoreStartTimeouts,
     ) -> None:
         self.opened = asyncio.Event()
         self._clickhouse = clickhouse
         self._is_first = is_first
         self._history_days = history_days
         self._zone = zone
-        self._patience = patience
+        self._timeouts = timeouts
         self._failed = asyncio.Event()
         self._problem = "opening it takes long"
 
@@ -69,7 +69,7 @@ class AnalyticsStore:
             await self._clickhouse.close()
 
     async def _start_without(self, ready: asyncio.Event) -> None:
-        after_failure_s, at_most_s = self._patience
+        after_failure_s, at_most_s = self._timeouts
         await asyncio.sleep(after_failure_s)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(at_most_s - after_failure_s):

@@ -29,7 +29,7 @@ class OwnerChannel:
     A call of one of the `hazardous` methods is repeated only where it cannot have been carried out. It is begun on a
     connection that is there, so nothing was sent before, and after that only NotOwnerError says so: any other error may
     come after the owner has received the call. What it asks may have made the owner crash, and would take the standbys
-    with it, one after the other.
+    with it, one after the other. Where the log tells of another owner, it ends with UnavailableError.
 
     Until the log tells of an owner the calls go to `default`, the address in the settings. They go on if that is the
     owner's address too.
@@ -73,7 +73,7 @@ class OwnerChannel:
                 try:
                     if is_hazardous:
                         await _connect(channel)
-                    async with contextlib.nullcontext() if is_hazardous else self._given_up_with_the_owner():
+                    async with self._given_up_with_the_owner(is_hazardous):
                         return await attempt(request, timeout=deadline_s - loop.time(), **call_options)
                 except UnavailableError as error:
                     may_be_done = is_hazardous and not isinstance(error, NotOwnerError)
@@ -99,8 +99,10 @@ class OwnerChannel:
         await asyncio.gather(*(channel.close(grace) for channel in self._channels.values()))
 
     @asynccontextmanager
-    async def _given_up_with_the_owner(self) -> AsyncIterator[None]:
-        """End the block with NotOwnerError once the log names another owner."""
+    async def _given_up_with_the_owner(self, is_hazardous: bool) -> AsyncIterator[None]:
+        """End the block once the log names another owner: with NotOwnerError, or where the call is hazardous with
+        UnavailableError.
+        """
         unanswered = asyncio.timeout(None)
         self._unanswered.add(unanswered)
         try:
@@ -109,6 +111,8 @@ class OwnerChannel:
         except TimeoutError:
             if not unanswered.expired():
                 raise
+            if is_hazardous:
+                raise UnavailableError("the owner did not answer, and another process owns the shard by now") from None
             raise NotOwnerError("another process owns the shard by now") from None
         finally:
             self._unanswered.discard(unanswered)

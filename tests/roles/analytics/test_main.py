@@ -107,7 +107,7 @@ async def test_the_service_starts_without_an_embedded_store_that_cannot_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It opens the store, and fills it, as soon as the cause has gone."""
-    monkeypatch.setattr("analytics.main._PATIENCE_WITH_CHDB", StoreStartTimeouts(0.01, 60))
+    monkeypatch.setattr("analytics.main._START_TIMEOUTS_WITH_CHDB", StoreStartTimeouts(0.01, 60))
     settings = settings_in(tmp_path)
     in_the_way = settings.state_dir("analytics") / "chdb"
     in_the_way.parent.mkdir(parents=True)

@@ -64,17 +64,20 @@ async def test_a_call_whose_owner_ended_is_repeated_unless_it_may_have_been_the_
     await channel.close()
 
 
-async def test_a_call_that_is_not_answered_goes_to_the_owner_that_the_log_tells_of(tmp_path: Path) -> None:
-    """As where the former owner is paused."""
+@pytest.mark.parametrize("hazardous", [(), (AWAIT,)])
+async def test_a_call_that_is_not_answered_goes_to_the_owner_that_the_log_tells_of_unless_it_may_have_been_the_cause(
+    tmp_path: Path, hazardous: Sequence[str]
+) -> None:
+    """As where the former owner is paused. A call that is not repeated ends at that moment."""
     directory = InstanceDirectory()
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
     first, second = (f"unix:{tmp_path}/{name}/s" for name in ("first", "second"))
-    channel: Any = OwnerChannel(directory, "r", 0, first, connect)
+    channel: Any = OwnerChannel(directory, "r", 0, first, connect, hazardous)
     request = AwaitRequest(positions=[Position(topic="t")])
     async with (
         OverASocket(ServicersOnChannel(), tmp_path / "first") as former,
-        OverASocket(ServicersOnChannel(), tmp_path / "second"),
+        OverASocket(ServicersOnChannel(), tmp_path / "second") as successor,
     ):
         owned_by(directory, first, 1)
         directory.note_change()
@@ -84,7 +87,12 @@ async def test_a_call_that_is_not_answered_goes_to_the_owner_that_the_log_tells_
         directory.note_change()
         owned_by(directory, second, 2)
         directory.note_change()
-        assert await asyncio.wait_for(call, BOUND_S) == AwaitResponse(produced=request.positions)
+        if hazardous:
+            with pytest.raises(UnavailableError, match="another process owns the shard"):
+                await asyncio.wait_for(call, BOUND_S)
+            assert not successor.positions.began.is_set()
+        else:
+            assert await asyncio.wait_for(call, BOUND_S) == AwaitResponse(produced=request.positions)
     await channel.close()
 
 

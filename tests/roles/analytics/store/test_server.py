@@ -54,7 +54,7 @@ async def test_a_server_that_starts_late(
     server: ClickHouseServer, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Services behind it start without it after a while; it is filled once it answers."""
-    monkeypatch.setattr("analytics.main._PATIENCE", StoreStartTimeouts(0.01, 0.01))
+    monkeypatch.setattr("analytics.main._START_TIMEOUTS", StoreStartTimeouts(0.01, 0.01))
     server.kill()
     await log.append(new_records(0))
     store, ingestion, *_ = build(settings_of(server, tmp_path), context(log)).services
@@ -145,7 +145,7 @@ async def test_one_of_several_instances_fills_the_whole_past_and_refuses_to_veri
 async def test_the_first_instance_migrates_the_store_and_others_wait(
     server: ClickHouseServer, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analytics.main._PATIENCE", StoreStartTimeouts(60, 60))
+    monkeypatch.setattr("analytics.main._START_TIMEOUTS", StoreStartTimeouts(60, 60))
     peers = Peers({"analytics": [LocalServer().channel()] * 2}, TOPICS)
     role_context = dataclasses.replace(context(log), peers=peers)
     first, second = (
