@@ -83,7 +83,7 @@ async def test_reasons_are_divided_by_a_category_and_lead_to_the_devices(console
     appkey = await push_of_app(console)
     viewer = await viewer_of(console)
     path = f"/apps/{appkey}/pushes/{MSGID}"
-    assert f'href="{path}/failures?category=carrier"' in (await viewer.get(path)).text
+    assert f'href="{path}/failures"' in (await viewer.get(path)).text
     assert f'href="{path}/failures"' not in (await viewer.get("/pushes")).text
     row = console.analytics.statistics[appkey].broadcasts[0]
     row.failed, row.expired = 1000, 234
@@ -96,6 +96,7 @@ async def test_reasons_are_divided_by_a_category_and_lead_to_the_devices(console
     ]
     console.analytics.states[MSGID] = PushStatesResponse(appkey=appkey, values=values)
     page = await viewer.get(f"{path}/failures")
+    assert 'data-name="dropped: more than 100 messages were waiting"' in page.text
     words = text_of(page)
     assert "dropped more than 100 messages were waiting expired" in words
     assert "<上海市> 8 3 37.5% 5 62.5% 北京市 12 3 25% 0 not reported 4 0 0 Devices" in words
