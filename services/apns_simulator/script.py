@@ -48,15 +48,6 @@ def scripted_answer(token: str) -> ScriptedAnswer | None:
     return BY_PREFIX.get(token[:6]) or BY_PREFIX.get(token[:4])
 
 
-def prefix_of(status: int, reason: str = "", fault: Fault | None = None, once: bool = False) -> str:
-    """Return the token prefix that selects an answer. KeyError: no prefix selects it."""
-    wanted = ScriptedAnswer(status, reason, fault, once)
-    for prefix, answer in BY_PREFIX.items():
-        if answer == wanted:
-            return prefix
-    raise KeyError(wanted)
-
-
 def script_table() -> str:
     """The prefixes and their answers as text for `--help`."""
     return "\n".join(f"  {prefix:8}{_described(answer)}" for prefix, answer in BY_PREFIX.items() if not answer.once)

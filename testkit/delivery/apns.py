@@ -48,11 +48,6 @@ def make_pushes(tokens: Iterable[str]) -> list[ApnsPush]:
     return [make_push(token, msgid=number) for number, token in enumerate(tokens)]
 
 
-def token_with(prefix: str, number: int = 0) -> str:
-    """A device token with a prefix that selects one of the simulator's scripted answers."""
-    return f"{prefix}{number:0{64 - len(prefix)}x}"
-
-
 def submit(sender: ApnsSender, *pushes: ApnsPush) -> list[SubmittedPush]:
     submitted = [SubmittedPush(push) for push in pushes]
     for push in submitted:

@@ -15,8 +15,9 @@ from protos.registry.v1.registry_pb2 import ApnsKeyChange, CreateAppRequest, Upd
 from services.apns_simulator.certificate import public_key
 from services.apns_simulator.connection import Reply, ServerConnection
 from services.apns_simulator.requests import Request
-from services.apns_simulator.script import Fault, prefix_of
+from services.apns_simulator.script import Fault
 from testkit.apns_keys import KEY_ID, TEAM_ID, pem
+from testkit.delivery.scripted_tokens import prefix_of
 from testkit.installation.app_server import AppCredentials
 from tests.simulation.kernel.network.ends import ByteTransport
 from tests.simulation.kernel.process import CURRENT

@@ -5,7 +5,7 @@ import socket
 
 from services.apns_simulator.behaviour import Behaviour
 from services.apns_simulator.certificate import SelfSigned
-from services.apns_simulator.script import Fault, prefix_of
+from services.apns_simulator.script import Fault
 from services.apns_simulator.server import ApnsSimulator
 from services.delivery.apns.in_flight import Timeouts
 from services.delivery.apns.push import ApnsResult
@@ -20,8 +20,8 @@ from testkit.delivery.apns import (
     send,
     send_for_statuses,
     submit,
-    token_with,
 )
+from testkit.delivery.scripted_tokens import prefix_of, token_with
 from testkit.waiting import until_holds
 
 NOW_MS = 1_800_000_000_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.apns_simulator.script import BY_PREFIX, Fault, ScriptedAnswer, prefix_of
+from services.apns_simulator.script import BY_PREFIX, Fault, ScriptedAnswer
 from services.apns_simulator.server import ApnsSimulator
 from services.delivery.apns.push import ApnsResult
 from services.delivery.apns.sender import ApnsSender
@@ -18,9 +18,9 @@ from testkit.delivery.apns import (
     running_simulator,
     send,
     send_for_statuses,
-    token_with,
 )
 from testkit.delivery.ios import UNREGISTERED_TOKEN
+from testkit.delivery.scripted_tokens import prefix_of, token_with
 
 NOW_MS = 1_800_000_000_000
 

@@ -4,9 +4,10 @@ import itertools
 
 import pytest
 
-from services.apns_simulator.script import Fault, prefix_of
+from services.apns_simulator.script import Fault
 from testkit.delivery.ios import VALID_TOKENS, IosHarness
 from testkit.delivery.records import FAILED, SENT, OutcomeRow
+from testkit.delivery.scripted_tokens import prefix_of
 from testkit.waiting import run_ready_tasks
 
 

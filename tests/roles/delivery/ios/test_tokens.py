@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
-from services.apns_simulator.script import prefix_of
 from services.apns_simulator.server import ApnsSimulator
 from services.delivery import main as delivery_main
 from services.delivery.apns.sender_pool import ApnsEndpoint, CredentialsSource
@@ -15,6 +14,7 @@ from services.domain.topics import DEVICE_COMMANDS
 from services.runtime.log.port import Partition
 from testkit.delivery.ios import MALFORMED_TOKEN, UNREGISTERED_TOKEN, VALID_TOKENS, IosHarness
 from testkit.delivery.records import FAILED, SENT, OutcomeRow
+from testkit.delivery.scripted_tokens import prefix_of
 from testkit.services import running_services
 
 
