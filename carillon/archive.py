@@ -27,8 +27,8 @@ def archive(as_json: bool) -> None:
     """Move records older than CARILLON_LOG_DAYS from Kafka into its archive. Run it every day.
 
     The archive is the directory CARILLON_KAFKA_ARCHIVE_DIR, or CARILLON_KAFKA_ARCHIVE_URL, s3://BUCKET/PREFIX in an
-    S3-compatible store. Every role must have the setting, and read the archive: all records are read on from there. A
-    command that was killed is repeated. `carillon up` does the same by itself.
+    S3-compatible store. Every role needs the same setting and read access, because old records are read from
+    there. After a crash, run the command again. `carillon up` archives by itself.
     """
     restrict_permissions()
     with plain_errors():

@@ -33,8 +33,8 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON 
 def audit() -> None:
     """Explain a push, a device or an app from the event log.
 
-    The answers contain all that is in the event log when they are asked for. While analytics is behind the log there is
-    none, unless --allow-behind is given.
+    An answer covers every record that is in the event log when the command starts. While analytics is behind the log,
+    the command fails unless --allow-behind is given.
     """
 
 

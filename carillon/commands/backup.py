@@ -78,12 +78,12 @@ def restore(directory: Path | None, lost_devices: int, as_json: bool) -> None:
     """Put the event log of a backup in place, before the service is started on it.
 
     The data directory (CARILLON_DATA_DIR) must hold nothing but the master key; the service rebuilds its states when it
-    starts. A restore that was killed is repeated by the same command. With Kafka, restore the brokers first and give no
+    starts. If a restore is killed, run the same command again. With Kafka, restore the brokers first and give no
     DIRECTORY.
 
-    Devices that registered after the backup are unknown to the restored log, but hold valid keys. The keys of so many
-    are revoked, so that these devices register anew. Without that, a new device might share a number with one of
-    them and get its pushes.
+    Devices that registered after the backup are unknown to the restored log, but hold valid keys. In each app the
+    keys of the next --lost-devices device numbers are revoked, so that these devices register anew. Otherwise one of
+    them might share a number with a new device, and get its pushes.
     """
     restrict_permissions()
     with plain_errors():

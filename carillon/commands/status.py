@@ -57,7 +57,9 @@ def status(as_json: bool) -> None:
     with plain_errors():
         settings = load(Settings, environment())
         if settings.kafka_bootstrap is None:
-            raise InputError("set CARILLON_KAFKA_BOOTSTRAP: `carillon up` is one process, which owns everything")
+            raise InputError(
+                "set CARILLON_KAFKA_BOOTSTRAP; an installation of `carillon up` is one process, which owns every shard"
+            )
         found = instance_statuses(uvloop.run(recent_facts(settings)), SystemClock().now_ms())
     if as_json:
         click.echo(json.dumps({"instances": [each._asdict() for each in found]}))

@@ -135,7 +135,7 @@ def give_app(team_name: str, appkey: str, json_output: bool) -> None:
 @click.option("--name", help="A new name.")
 @click.option("--approve-broadcasts", type=click.Choice(["on", "off"]), help="Whether broadcasts need an approval.")
 @click.option(
-    "--approve-above", metavar="N", help="Pushes to more than N devices need an approval; off: however many there are."
+    "--approve-above", metavar="N", help="Pushes to more than N devices need an approval; off: no such limit."
 )
 @as_json
 def set_team(

@@ -136,7 +136,7 @@ def set_app(
 )
 @as_json
 def rotate_secret(appkey: str, keep_old: int, json_output: bool) -> None:
-    """Give an app a new secret key. The old one ends at once or after --keep-old, one from before it in any case."""
+    """Give an app a new secret key. The present one ends at once, or after --keep-old; an older one ends at once."""
     _print_secret(chosen_installation().rotate_secret(appkey, keep_old), json_output)
 
 

@@ -24,8 +24,8 @@ _json = click.option("--json", "json_output", is_flag=True, help="Print one JSON
 def pause(appkey: str | None, all_apps: bool, reason: str, json_output: bool) -> None:
     """Pause one app, or all apps at once with --all, until `carillon app resume`.
 
-    New pushes and timed messages are refused with HTTP 403. What is being sent stops within two seconds, and timed
-    messages that fall due wait. After the resume both go on as far as their times to live allow. Cancels, queries,
+    New pushes and timed messages are refused with HTTP 403. Pushes in progress stop within two seconds, and timed
+    messages that fall due wait. After the resume both continue unless their time to live has ended. Cancels, queries,
     tags and devices are not affected.
 
     The pause of all apps is independent of the pauses of single apps. It is safe to repeat the command.

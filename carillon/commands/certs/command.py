@@ -47,7 +47,7 @@ def certs(
     too, named operator-NAME.
     A certificate names the hosts in CARILLON_<ROLE>_ADDR. Only what is missing is made, and private keys are never
     replaced, so run this daily, and copy what it renewed; running processes notice new files. Keep ca.key away from
-    the roles: who has it can be any of them.
+    the roles: whoever holds it can act as any of them.
     """
     restrict_permissions()
     if renew_days >= days:

@@ -55,7 +55,7 @@ def list_pushes(appkey: str | None, limit: int, words: str | None, cursor: str, 
 @click.argument("msgid", type=click.IntRange(min=1))
 @_as_json
 def show(msgid: int, as_json: bool) -> None:
-    """Show a push: its words, its funnel, and how many devices are in which state; `audit push` shows its records."""
+    """Show a push: its text, its funnel, and how many devices are in which state; `audit push` shows its records."""
     answer = console_client().get(Push, "pushes", str(msgid))
     if as_json:
         print_json(answer)
@@ -74,7 +74,7 @@ def show(msgid: int, as_json: bool) -> None:
 @click.argument("msgid", type=click.IntRange(min=1))
 @_as_json
 def speed(appkey: str, msgid: int, as_json: bool) -> None:
-    """Tell how fast a push was: within which time half of its devices had it, 90 %, 99 % and all, in milliseconds."""
+    """Show how many milliseconds it took until 50 %, 90 %, 99 % and all of a push's devices had it."""
     answer = console_client().get(PushSpeed, "apps", appkey, "pushes", str(msgid), "speed")
     if as_json:
         print_json(answer)

@@ -27,7 +27,7 @@ class Installation(Protocol):
         ...
 
     def rotate_secret(self, appkey: str, keep_old_s: int) -> NewSecret:
-        """Give an app another secret key; the present one goes on signing for some time."""
+        """Give an app another secret key; the present one stays valid for some time."""
         ...
 
     def pause(self, appkey: str, reason: str) -> PauseChanged:

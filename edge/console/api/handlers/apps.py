@@ -60,7 +60,7 @@ def _apns_change(key: ApnsKeyBody) -> ApnsKeyChange:
 async def rotate_secret(backend: Backend, requester: Requester, params: AppParams, body: RotationBody) -> NewSecret:
     """Give an app another secret key.
 
-    The present one goes on signing for `keep_old_s`, while app servers change over; one from before it ends at once.
+    The present one stays valid for `keep_old_s`, while app servers change over; an older one ends at once.
     """
     found = app_of(backend, params.appkey)
     rotated = await apps.rotate_secret(backend, requester, found.appkey, body.keep_old_s)
