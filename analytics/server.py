@@ -22,7 +22,7 @@ from analytics.ingestion.ingestion import Ingestion
 from analytics.ingestion.tables.actions import ACTIONS_TABLE
 from analytics.ingestion.translation import ACTIONS, SOURCES
 from analytics.kept_answers import KeptAnswers, Question
-from analytics.query_turns import OPERATORS, QueryTurns
+from analytics.query_limiter import OPERATORS, QueryLimiter
 from analytics.questions import allowed, check_limit, check_msgid, missing, not_found, time_range
 from analytics.statistics.answers import TOPICS, answer
 from analytics.statistics.latest_pushes import latest_pushes
@@ -108,7 +108,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         self._partitions = partitions
         self._ack_delay_ms = ack_delay_ms
         self._others = others
-        self._turns = QueryTurns(clock)
+        self._limiter = QueryLimiter(clock)
         # What other instances insert is not noticed here.
         self._kept = None if others else KeptAnswers(ingestion.changes, clock)
         self._apps_of_pushes = AppsOfPushes(self._clickhouse)
@@ -129,7 +129,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
             raise InputError("appkey and token are needed")
         behind = allowed(request, await self._catch_up(_AUDITED, request.appkey, request.max_age_ms))
         try:
-            async with self._turns.turn(OPERATORS):
+            async with self._limiter.slot(OPERATORS):
                 audit = await self._answer(
                     request,
                     lambda: audit_device(self._clickhouse, request.appkey, request.token),
@@ -147,7 +147,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         span = time_range(request)
         behind = allowed(request, await self._catch_up(_BUT_OUTCOMES))
         try:
-            async with self._turns.turn(OPERATORS):
+            async with self._limiter.slot(OPERATORS):
                 audit = await audit_app(self._clickhouse, request.appkey, span, request.pos, request.limit)
         except NotFoundError as error:
             raise not_found(error, behind) from None
@@ -158,7 +158,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         check_texts(request)
         span = time_range(request)
         behind = allowed(request, await self._catch_up(ACTIONS, max_age_ms=request.max_age_ms))
-        async with self._turns.turn(OPERATORS):
+        async with self._limiter.slot(OPERATORS):
             audit = await self._answer(
                 request, lambda: audit_actions(self._clickhouse, request, span), lambda made: [ACTIONS_TABLE.name]
             )
@@ -197,14 +197,14 @@ class AnalyticsServicer(AnalyticsServiceServicer):
             now_ms=now_ms,
             visible_ms=visible_ms,
         )
-        async with self._turns.turn(request.appkey):
+        async with self._limiter.slot(request.appkey):
             page = await reader.page(start, request.limit)
         return ListAcksResponse(acks=page.acks, pos=encode(request.appkey, page.positions), has_more=page.has_more)
 
     async def Statistics(self, request: StatisticsRequest, context: Context) -> StatisticsResponse:
         check_texts(request)
         query = StatisticsQuery.of(request, self._clock.now_ms(), self._zone)
-        async with self._turns.turn(request.appkey):
+        async with self._limiter.slot(request.appkey):
             if behind := await self._catch_up(TOPICS[query.kind], request.appkey, request.max_age_ms):
                 raise missing(behind)
             return await self._answer(request, lambda: answer(self._clickhouse, query), lambda made: [query.appkey])
@@ -217,7 +217,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         topics = TOPICS[StatisticsKind.STATISTICS_KIND_BROADCASTS]
         only_app = request.appkeys[0] if len(request.appkeys) == 1 else ""
         behind = allowed(request, await self._catch_up(topics, only_app, request.max_age_ms))
-        async with self._turns.turn(OPERATORS):
+        async with self._limiter.slot(OPERATORS):
             latest = await self._answer(
                 request, lambda: latest_pushes(self._clickhouse, request), lambda made: request.appkeys
             )
@@ -250,7 +250,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         """Catch up with the push, and make the answer about it. NotFoundError: there is no such push."""
         behind = allowed(request, await self._catch_up_with_push(request.msgid, request.max_age_ms))
         try:
-            async with self._turns.turn(OPERATORS):
+            async with self._limiter.slot(OPERATORS):
                 made = await self._answer(request, make, lambda made: [made.appkey])
         except NotFoundError as error:
             raise not_found(error, behind) from None

@@ -4,7 +4,7 @@ from edge.android.app import android_app
 from edge.core.answers import JsonApi
 from edge.core.message_ids import MessageIds
 from edge.core.parsing.body import Application, BodyTimeout
-from edge.core.turns import RequestTurns
+from edge.core.request_limiter import RequestLimiter
 from edge.core.unverified import BodyBudget
 from edge.ios.app import ios_app
 from edge.settings import ROLE_NAME, EdgeSettings
@@ -14,22 +14,22 @@ from services.runtime.process.clock import Clock, SteadyClock
 
 
 class Interfaces:
-    """The applications of the three interfaces, which share turns, a byte budget and message ids."""
+    """The applications of the three interfaces, which share a limiter, a byte budget and message ids."""
 
-    def __init__(self, settings: EdgeSettings, context: RoleContext, turns_clock: Clock | None = None) -> None:
-        """`turns_clock` measures how long work takes: by default real time, whatever the clock of the context is."""
+    def __init__(self, settings: EdgeSettings, context: RoleContext, limiter_clock: Clock | None = None) -> None:
+        """`limiter_clock` measures how long work takes: by default real time, whatever the clock of the context is."""
         self.message_ids = ids = MessageIds(ROLE_NAME, context.log, context.clock)
-        turns = RequestTurns(turns_clock or SteadyClock(), context.peers)
+        limiter = RequestLimiter(limiter_clock or SteadyClock(), context.peers)
         budget = BodyBudget(settings.edge_unverified_mib * 1024 * 1024)
-        android = android_app(settings, settings.timed_min_lead_s, context, ids, turns, budget)
-        self.android = _application(android, turns)
-        self.ios = _application(ios_app(settings, context, ids, turns, budget), turns)
-        v2 = v2_app(settings, settings.v2_max_period_s, context, ids, turns, budget)
-        self.v2 = _application(v2, turns)
+        android = android_app(settings, settings.timed_min_lead_s, context, ids, limiter, budget)
+        self.android = _application(android, limiter)
+        self.ios = _application(ios_app(settings, context, ids, limiter, budget), limiter)
+        v2 = v2_app(settings, settings.v2_max_period_s, context, ids, limiter, budget)
+        self.v2 = _application(v2, limiter)
 
     def by_port(self, settings: EdgeSettings) -> dict[int, Application]:
         return dict(zip(settings.interface_ports, (self.android, self.ios, self.v2), strict=True))
 
 
-def _application(api: JsonApi, turns: RequestTurns) -> Application:
-    return BodyTimeout(turns.application(api))
+def _application(api: JsonApi, limiter: RequestLimiter) -> Application:
+    return BodyTimeout(limiter.application(api))

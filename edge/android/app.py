@@ -12,9 +12,9 @@ from edge.core.origins import Origins
 from edge.core.push import Pushes
 from edge.core.quotas.pushes import PushQuotas
 from edge.core.quotas.rates import rate_quotas
+from edge.core.request_limiter import RequestLimiter
 from edge.core.signature import SignatureVerifier
 from edge.core.tasks import Tasks
-from edge.core.turns import RequestTurns
 from edge.core.unverified import BodyBudget
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
 from edge.settings import ROLE_NAME
@@ -30,7 +30,7 @@ def android_app(
     min_lead_s: int,
     context: RoleContext,
     ids: MessageIds,
-    turns: RequestTurns,
+    limiter: RequestLimiter,
     budget: BodyBudget,
 ) -> JsonApi:
     """Return the ASGI application. `min_lead_s`: minimum lead of a timed message, seconds."""
@@ -39,14 +39,14 @@ def android_app(
     rates = rate_quotas(settings, context)
     quotas = PushQuotas(context.apps, rates, context.peers, context.clock)
     pushes = Pushes(context.apps, quotas, writer, targets, ids, context.clock)
-    idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, turns)
+    idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, limiter)
     broadcasts = Broadcasts(context.log, writer, context.peers)
     tasks = Tasks(writer, context.peers, settings.partitions)
     origins = Origins("android", settings.client_addresses())
     signatures = SignatureVerifier(context.apps, context.keys, context.clock)
     admission = Admission(context.apps, rates, context.clock)
     authenticator = AppAuthenticator(
-        PLATFORM_ANDROID, context.apps, Authenticator(signatures, admission, origins, turns, budget)
+        PLATFORM_ANDROID, context.apps, Authenticator(signatures, admission, origins, limiter, budget)
     )
     app = json_api("android")
     app.add_route("/push", PushEndpoint(authenticator, idempotency, broadcasts))

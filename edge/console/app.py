@@ -8,8 +8,8 @@ import falcon.asgi
 
 from edge.console.access_control.bearer import BearerAuthenticator
 from edge.console.access_control.middleware import AccessControl
+from edge.console.access_control.page_limiter import PageLimiter, releasing_slots
 from edge.console.access_control.sessions import Sessions
-from edge.console.access_control.turns import PageTurns, ending_turns
 from edge.console.api.document import DocumentEndpoint
 from edge.console.api.endpoint import CallEndpoint
 from edge.console.api.problems import ErrorAnswers
@@ -92,7 +92,7 @@ def console_app(
         only_administrators_have_passwords=settings.only_administrators_have_passwords,
     )
     errors = ErrorPages(ErrorAnswers())
-    app: Any = falcon.asgi.App(middleware=[access_control, PageTurns(), Rendering(renderer, errors.of_fault), shared])
+    app: Any = falcon.asgi.App(middleware=[access_control, PageLimiter(), Rendering(renderer, errors.of_fault), shared])
     errors.add_to(app)
     app.add_route(STATIC_PATH, StaticFileEndpoint(files))
     for path, route in ROUTES.items():
@@ -102,7 +102,7 @@ def console_app(
     unshared = replace(site, roles=roles)
     for path, calls in by_path().items():
         app.add_route(path, CallEndpoint(unshared, calls))
-    return BodyTimeout(ending_turns(app))
+    return BodyTimeout(releasing_slots(app))
 
 
 def _provider(settings: ConsoleSettings, context: RoleContext) -> ProviderLogIns | None:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from falcon.asgi import Request
 
-from edge.core.turns import RECEIVE, busy_as_too_many
+from edge.core.request_limiter import RECEIVE, busy_as_too_many
 from services.runtime.errors import CarillonError, DeadlineError, TryLaterError, UnavailableError
 from services.runtime.process.logs import logger
 

@@ -10,8 +10,8 @@ from edge.core.origins import Origins
 from edge.core.parsing import canonical
 from edge.core.parsing.body import read_body
 from edge.core.parsing.canonical import SignedRequest
+from edge.core.request_limiter import RequestLimiter
 from edge.core.signature import AppRef, SignatureVerifier, Signers
-from edge.core.turns import RequestTurns
 from edge.core.unverified import BodyBudget
 from protos.registry.v1.apps_pb2 import App, Platform
 from protos.runtime.v1.log_pb2 import Origin
@@ -41,19 +41,19 @@ class Authenticator:
         signatures: SignatureVerifier,
         admission: Admission,
         origins: Origins,
-        turns: RequestTurns,
+        limiter: RequestLimiter,
         budget: BodyBudget,
     ) -> None:
         self._signatures = signatures
         self._admission = admission
         self._origins = origins
-        self._turns = turns
+        self._limiter = limiter
         self._budget = budget
 
     async def authenticate(
         self, request: Request, apps_of: Callable[[Mapping[str, Any]], Named]
     ) -> tuple[SignedRequest[Named], Named, Origin]:
-        """Read and verify a request, and wait for its turn; `apps_of` finds the apps in its fields.
+        """Read and verify a request, and wait for a slot of the limiter; `apps_of` finds the apps in its fields.
 
         InputError: the body or the apps are wrong, or a text has NUL. SignError: the sign is wrong. Other errors as for
         read_body and Admission.admit.
@@ -62,13 +62,13 @@ class Authenticator:
         with self._budget.body(origin.address) as unverified:
             raw = await read_body(request, counted=unverified)
             stages.note("read", origin.request_id)
-            signed = await self._turns.parse(origin.address, raw, apps_of)
+            signed = await self._limiter.parse(origin.address, raw, apps_of)
             signed_by_old = await self._signatures.verify(signed.text, signed.sign, signed.apps.accepted)
         stages.note("signed", origin.request_id)
         canonical.check_texts(signed)
         appkeys = signed.apps.appkeys
         self._admission.admit(appkeys, origin, signed_by_old)
-        await self._turns.enter(request, appkeys[0], len(raw))
+        await self._limiter.enter(request, appkeys[0], len(raw))
         return signed, signed.apps, origin
 
 
@@ -108,7 +108,7 @@ class AppAuthenticator:
         self._authenticator = authenticator
 
     async def authenticate(self, request: Request) -> AuthenticatedRequest:
-        """Read and verify a request, and wait for its turn. Errors as for Authenticator.authenticate."""
+        """Read and verify a request, and wait for a slot of the limiter. Errors as for Authenticator.authenticate."""
         signed, named, origin = await self._authenticator.authenticate(request, self._app_of)
         app = self._apps.get(named.ref.appkey)
         if app is None:

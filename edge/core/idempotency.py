@@ -29,7 +29,7 @@ from falcon.asgi import Request
 
 from edge.core.answers import Content, Reply
 from edge.core.push import AppPush, PreparedPushes, Pushes, PushResult, new_task_key
-from edge.core.turns import RequestTurns
+from edge.core.request_limiter import RequestLimiter
 from protos.push.v1.push_pb2 import SendPush
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, GetClaimRequest, GetClaimResponse
@@ -126,9 +126,9 @@ class PushClaims:
 class Idempotency:
     """Executes push requests, at most once for each idempotency key."""
 
-    def __init__(self, pushes: Pushes, peers: Peers, clock: Clock, partitions: int, turns: RequestTurns) -> None:
+    def __init__(self, pushes: Pushes, peers: Peers, clock: Clock, partitions: int, limiter: RequestLimiter) -> None:
         self._claims = PushClaims(pushes, peers, clock, partitions)
-        self._turns = turns
+        self._limiter = limiter
 
     async def execute(
         self, request: Request, appkey: str, origin: Origin, text: str, read: Callable[[], RequestedPushes]
@@ -154,15 +154,15 @@ class Idempotency:
         return answer
 
     async def _entered(self, request: Request, appkey: str, read: Callable[[], RequestedPushes]) -> RequestedPushes:
-        """Return the parsed request once it is its turn."""
+        """Return the parsed request once the limiter admits it."""
         requested = read()
         if requested.is_wide:
-            await self._turns.enter_wide(request, appkey)
+            await self._limiter.enter_wide(request, appkey)
         return requested
 
     def _note_started(self, request: Request, appkey: str, requested: RequestedPushes, last: SendPush | None) -> None:
         if requested.is_wide and last is not None:
-            self._turns.started_by(request, appkey, last)
+            self._limiter.started_by(request, appkey, last)
 
 
 def push_claim(appkey: str, key: str, path: str, text: str) -> Claim:

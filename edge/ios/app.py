@@ -9,8 +9,8 @@ from edge.core.origins import Origins
 from edge.core.push import Pushes
 from edge.core.quotas.pushes import PushQuotas
 from edge.core.quotas.rates import rate_quotas
+from edge.core.request_limiter import RequestLimiter
 from edge.core.signature import SignatureVerifier
-from edge.core.turns import RequestTurns
 from edge.core.unverified import BodyBudget
 from edge.ios.handlers import PushEndpoint, RegisterEndpoint
 from edge.ios.registrations import Registrations
@@ -25,7 +25,7 @@ from services.runtime.process.settings import Settings
 
 
 def ios_app(
-    settings: Settings, context: RoleContext, ids: MessageIds, turns: RequestTurns, budget: BodyBudget
+    settings: Settings, context: RoleContext, ids: MessageIds, limiter: RequestLimiter, budget: BodyBudget
 ) -> JsonApi:
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     targets = AudienceResolver(context.peers, settings.partitions)
@@ -36,10 +36,10 @@ def ios_app(
     signatures = SignatureVerifier(context.apps, context.keys, context.clock)
     admission = Admission(context.apps, rates, context.clock)
     authenticator = AppAuthenticator(
-        PLATFORM_IOS, context.apps, Authenticator(signatures, admission, origins, turns, budget)
+        PLATFORM_IOS, context.apps, Authenticator(signatures, admission, origins, limiter, budget)
     )
     app = json_api("ios")
-    idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, turns)
+    idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, limiter)
     app.add_route("/push", PushEndpoint(authenticator, idempotency))
     registrations = Registrations(writer, targets, DeviceQuota(context.apps, context.peers, settings.partitions))
     app.add_route("/register", RegisterEndpoint(authenticator, registrations))

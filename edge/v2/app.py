@@ -9,9 +9,9 @@ from edge.core.origins import Origins
 from edge.core.push import Pushes
 from edge.core.quotas.pushes import PushQuotas
 from edge.core.quotas.rates import rate_quotas
+from edge.core.request_limiter import RequestLimiter
 from edge.core.signature import SignatureVerifier
 from edge.core.tasks import Tasks
-from edge.core.turns import RequestTurns
 from edge.core.unverified import BodyBudget
 from edge.openapi.documents import ASYNCAPI_PATH, OPENAPI_PATH, DocumentEndpoint
 from edge.settings import ROLE_NAME
@@ -35,7 +35,7 @@ def v2_app(
     max_period_s: int,
     context: RoleContext,
     ids: MessageIds,
-    turns: RequestTurns,
+    limiter: RequestLimiter,
     budget: BodyBudget,
 ) -> JsonApi:
     """Return the ASGI application. `max_period_s`: longest time to live of a message, seconds."""
@@ -46,7 +46,7 @@ def v2_app(
     rates = rate_quotas(settings, context)
     quotas = PushQuotas(context.apps, rates, peers, clock)
     pushes = Pushes(context.apps, quotas, writer, targets, ids, clock)
-    idempotency = Idempotency(pushes, peers, clock, partitions, turns)
+    idempotency = Idempotency(pushes, peers, clock, partitions, limiter)
     tasks = Tasks(writer, peers, partitions)
     tags = StringTags(writer, peers, partitions)
     origins = Origins("v2", settings.client_addresses())
@@ -54,7 +54,7 @@ def v2_app(
         SignatureVerifier(context.apps, context.keys, clock),
         Admission(context.apps, rates, clock),
         origins,
-        turns,
+        limiter,
         budget,
     )
     registrations = RegistrationLimiter(settings.gateway_registrations_per_s)
@@ -67,7 +67,7 @@ def v2_app(
     app.add_route("/v2/device", TagEndpoint(authenticator, tags, context.apps))
     app.add_route("/v2/deviceinfo", TagInfoEndpoint(authenticator, tags, context.apps))
     app.add_route("/v2/errortoken", InvalidTokensEndpoint(authenticator, InvalidTokens(peers)))
-    app.add_route("/v2/statistics", StatisticsEndpoint(authenticator, peers.all("analytics")[0], zone, turns))
+    app.add_route("/v2/statistics", StatisticsEndpoint(authenticator, peers.all("analytics")[0], zone, limiter))
     app.add_route("/device/v1", DeviceEndpoint(frames, origins))
     app.add_route(OPENAPI_PATH, DocumentEndpoint("v2"))
     app.add_route(ASYNCAPI_PATH, DocumentEndpoint("device"))

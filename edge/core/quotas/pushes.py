@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from edge.core.quotas.rates import RateQuotas
-from edge.core.turns import busy_as_too_many
+from edge.core.request_limiter import busy_as_too_many
 from protos.push.v1.push_pb2 import Audience, SendPush
 from protos.registry.v1.registry_pb2 import TakeBroadcastsRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub

@@ -7,7 +7,7 @@ from falcon.asgi import Request, Response
 from edge.core.analytics_calls import call_analytics
 from edge.core.answers import answer
 from edge.core.authentication import Authenticator
-from edge.core.turns import RequestTurns
+from edge.core.request_limiter import RequestLimiter
 from edge.v2.apps import one_app
 from edge.v2.statistics.replies import statistics_reply
 from edge.v2.statistics.requests import statistics_request
@@ -20,15 +20,17 @@ _ANALYTICS_S = 20.0
 class StatisticsEndpoint:
     """POST /v2/statistics"""
 
-    def __init__(self, authenticator: Authenticator, analytics: Channel, zone: ZoneInfo, turns: RequestTurns) -> None:
+    def __init__(
+        self, authenticator: Authenticator, analytics: Channel, zone: ZoneInfo, limiter: RequestLimiter
+    ) -> None:
         self._authenticator = authenticator
         self._analytics = AnalyticsServiceStub(analytics)
         self._zone = zone
-        self._turns = turns
+        self._limiter = limiter
 
     async def on_post(self, request: Request, response: Response) -> None:
         signed, apps, _ = await self._authenticator.authenticate(request, one_app)
         query = statistics_request(signed.raw, apps.appkeys[0])
-        await self._turns.enter_query(request, apps.appkeys[0])
+        await self._limiter.enter_query(request, apps.appkeys[0])
         found = await call_analytics(request, self._analytics.Statistics(query, timeout=_ANALYTICS_S))
         answer(response, statistics_reply(found, self._zone))

@@ -1,4 +1,4 @@
-"""Pages are light, made in turns, and rendered without holding up what else the process does."""
+"""Pages are light, limited in number, and rendered without holding up what else the process does."""
 
 import asyncio
 import re
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from edge.console.access_control.csrf import is_token, padded
-from edge.console.access_control.turns import AT_ONCE, MAX_WAITING
+from edge.console.access_control.page_limiter import AT_ONCE, MAX_WAITING
 from edge.console.live.stream import LivePage
 from edge.console.routes import ROUTES
 from protos.analytics.v1.analytics_pb2 import ActionEntry, BroadcastRow, StatisticsResponse

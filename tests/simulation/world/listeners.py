@@ -31,7 +31,7 @@ class EdgeListener:
     name = "edge"
 
     def __init__(self, settings: EdgeSettings, context: RoleContext) -> None:
-        interfaces = Interfaces(settings, context, turns_clock=context.clock)
+        interfaces = Interfaces(settings, context, limiter_clock=context.clock)
         self._applications = {"v2": interfaces.v2, "android": interfaces.android, "ios": interfaces.ios}
         self._requests: dict[asyncio.Task[None], OnAnswer] = {}
         self._is_open = False

@@ -12,7 +12,7 @@ import pytest
 import edge.main
 import edge.settings
 from edge.core.idempotency import HEADER
-from edge.core.turns import RequestTurns
+from edge.core.request_limiter import RequestLimiter
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from services.domain.topics import TASK_COMMANDS
 from services.runtime.errors import UnavailableError
@@ -60,7 +60,7 @@ async def test_a_broadcast_keeps_its_turn_until_it_has_started_under_a_key_too(
     installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[int] = []
-    monkeypatch.setattr(RequestTurns, "started_by", lambda turns, request, appkey, push: kept.append(push.msgid))
+    monkeypatch.setattr(RequestLimiter, "started_by", lambda self, request, appkey, push: kept.append(push.msgid))
     app = await installation.app()
     first = await push(installation, broadcast(app), app.appkey)
     assert await push(installation, broadcast(app), app.appkey) == first

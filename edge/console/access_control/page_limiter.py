@@ -19,39 +19,39 @@ _SLOT = "carillon.slot"
 _FILES = "/static/"
 
 
-class PageTurns:
-    """Falcon middleware that gives each request a turn, those of different accounts alternately.
+class PageLimiter:
+    """Falcon middleware that limits how many requests are answered at once, those of different accounts alternately.
 
-    A turn ends when the answer is made, or with its request if the browser leaves before.
+    A request holds a slot until its answer is made, or until the browser closes the connection.
     """
 
     def __init__(self, at_once: int = AT_ONCE, max_waiting: int = MAX_WAITING) -> None:
         self._semaphore = FairSemaphore("pages", at_once, max_waiting=max_waiting)
 
     async def process_resource(self, request: Request, response: Response, resource: Any, params: Any) -> None:
-        """Wait for a turn. BusyError: too many requests of the account wait."""
+        """Wait for a slot. BusyError: too many requests of the account wait."""
         if request.path.startswith(_FILES):
             return
         who: Requester = request.context.requester if is_call(request.path) else request.context.visit
         request.scope[_SLOT] = await self._semaphore.acquire(who.actor.name or who.origin.address)
 
     async def process_response(self, request: Request, response: Response, resource: Any, succeeded: bool) -> None:
-        _leave(request.scope)
+        _release(request.scope)
 
 
-def ending_turns(application: Application) -> Application:
-    """Return the application with an end to each turn whose request was cancelled."""
+def releasing_slots(application: Application) -> Application:
+    """Return the application that also releases the slot of a request that was cancelled."""
 
-    async def ended(scope: Any, receive: Receive, send: Send) -> None:
+    async def releasing(scope: Any, receive: Receive, send: Send) -> None:
         try:
             await application(scope, receive, send)
         finally:
-            _leave(scope)
+            _release(scope)
 
-    return ended
+    return releasing
 
 
-def _leave(scope: Any) -> None:
+def _release(scope: Any) -> None:
     slot: Slot | None = scope.get(_SLOT)
     if slot is not None:
         slot.release()

@@ -1,10 +1,10 @@
-"""QueryTurns: which app's call queries next."""
+"""QueryLimiter: which app's call gets the next slot."""
 
 import asyncio
 
 import pytest
 
-from analytics.query_turns import MAX_WAITING, QUERIES, QueryTurns
+from analytics.query_limiter import MAX_WAITING, QUERIES, QueryLimiter
 from services.runtime.errors import BusyError
 from services.runtime.process.clock import ManualClock
 
@@ -14,7 +14,7 @@ class Readers:
 
     def __init__(self) -> None:
         self.querying: list[str] = []
-        self._turns = QueryTurns(ManualClock(0))
+        self._limiter = QueryLimiter(ManualClock(0))
         self._ended: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -30,7 +30,7 @@ class Readers:
         await self._steps()
 
     async def _ask(self, name: str) -> None:
-        async with self._turns.turn(name[0]):
+        async with self._limiter.slot(name[0]):
             self.querying.append(name)
             await self._ended[name].wait()
 

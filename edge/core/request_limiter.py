@@ -1,4 +1,4 @@
-"""Fair concurrency of requests: one app's many or expensive requests delay those of other apps only a little.
+"""Limits concurrent requests fairly: one app's many or expensive requests delay those of other apps only a little.
 
 Four semaphores (`services.runtime.fairness.semaphore`) hold back work that is cheap to ask for. An app that is alone
 passes them without waiting; beside other apps of the last 10 s:
@@ -55,8 +55,8 @@ _REST = 3
 """Rest after a broadcast or multicast beside other apps, as a multiple of the time until delivery had started it."""
 
 
-class RequestTurns:
-    """The turns of all requests of this process. A request holds one slot, which `application` gives back."""
+class RequestLimiter:
+    """Limits the process's concurrent requests. A request holds one slot, which `application` releases at its end."""
 
     def __init__(self, clock: Clock, peers: Peers) -> None:
         self._clock = clock
@@ -86,17 +86,17 @@ class RequestTurns:
         self._starting: set[asyncio.Task[None]] = set()
 
     def application(self, application: Application) -> Application:
-        """Return the ASGI application with a slot for each request given back at its end."""
+        """Return the ASGI application that releases the slot of each request at its end."""
 
-        async def in_turn(scope: Any, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
+        async def limited(scope: Any, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
             scope[RECEIVE] = receive
             try:
                 await application(scope, receive, send)
             finally:
-                _leave(scope)
+                _release(scope)
                 del scope[RECEIVE]  # a cycle of references in each request would be garbage for the collector alone
 
-        return in_turn
+        return limited
 
     async def parse(
         self, address: str, raw: bytes, apps_of: Callable[[Mapping[str, Any]], Apps]
@@ -112,20 +112,20 @@ class RequestTurns:
             slot.release()
 
     async def enter(self, request: Request, appkey: str, size: int) -> None:
-        """Wait for the turn of an authenticated request of `size` bytes. TooManyRequestsError: too many wait."""
+        """Wait for a slot for an authenticated request of `size` bytes. TooManyRequestsError: too many wait."""
         self._activity.seen(appkey)
         with busy_as_too_many():
             request.scope[_SLOT] = await self._requests.acquire(appkey, 1 + size // _UNIT_BYTES)
 
     async def enter_wide(self, request: Request, appkey: str) -> None:
-        """Wait for the turn of a request that is a broadcast or multicast, in place of its turn as a request."""
-        _leave(request.scope)
+        """Exchange the request's slot for one of broadcasts and multicasts, and wait for it. Errors as for `enter`."""
+        _release(request.scope)
         with busy_as_too_many():
             request.scope[_SLOT] = await self._wide_pushes.acquire(appkey)
 
     async def enter_query(self, request: Request, appkey: str) -> None:
-        """Wait for the turn of a request that queries analytics, in place of its turn as a request."""
-        _leave(request.scope)
+        """Exchange the request's slot for one of queries of analytics, and wait for it. Errors as for `enter`."""
+        _release(request.scope)
         with busy_as_too_many():
             request.scope[_SLOT] = await self._queries.acquire(appkey)
 
@@ -140,11 +140,11 @@ class RequestTurns:
         if self._activity.is_alone(appkey):
             slot.release()
             return
-        task = background.start("slot of a broadcast", self._leave_when_started(slot, push))
+        task = background.start("slot of a broadcast", self._release_when_started(slot, push))
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
 
-    async def _leave_when_started(self, slot: Slot, push: SendPush) -> None:
+    async def _release_when_started(self, slot: Slot, push: SendPush) -> None:
         end_ms = self._clock.now_ms() + _MAX_HELD_MS
         request = GetBroadcastRequest(appkey=push.appkey, msgid=push.msgid)
         try:
@@ -181,7 +181,7 @@ def busy_as_too_many() -> Iterator[None]:
         raise TryLaterError("the service is stopping; repeat the request", _RETRY_AFTER_S) from None
 
 
-def _leave(scope: Any) -> None:
+def _release(scope: Any) -> None:
     slot: Slot | None = scope.pop(_SLOT, None)
     if slot is not None:
         slot.release()

@@ -1,4 +1,4 @@
-"""RequestTurns: which requests wait for others, beside which apps, and until when."""
+"""RequestLimiter: which requests wait for others, beside which apps, and until when."""
 
 import asyncio
 import inspect
@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 from falcon.asgi import Request
 
-from edge.core.turns import LARGE_BODY_BYTES, MAX_WAITING_PUSHES, REQUESTS_BESIDE_OTHERS, RequestTurns
+from edge.core.request_limiter import LARGE_BODY_BYTES, MAX_WAITING_PUSHES, REQUESTS_BESIDE_OTHERS, RequestLimiter
 from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, GetBroadcastRequest, GetBroadcastResponse
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer, add_DeliveryServiceServicer_to_server
 from protos.push.v1.push_pb2 import SendPush
@@ -53,7 +53,7 @@ class Edge:
         self.delivery = Delivery()
         server = LocalServer()
         add_DeliveryServiceServicer_to_server(self.delivery, cast(Server, server))
-        self.turns = RequestTurns(self.clock, Peers({"delivery": [server.channel()]}, TOPICS))
+        self.limiter = RequestLimiter(self.clock, Peers({"delivery": [server.channel()]}, TOPICS))
         self.active = active
         self.entered: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -88,18 +88,18 @@ class Edge:
 
         async def handle(scope: Any, receive: Any, send: Any) -> None:
             request = cast(Request, SimpleNamespace(scope=scope))
-            await self.turns.enter(request, appkey, size)
+            await self.limiter.enter(request, appkey, size)
             if wide:
-                await self.turns.enter_wide(request, appkey)
+                await self.limiter.enter_wide(request, appkey)
             self.entered.append(name)
             await self._answered[name].wait()
             if wide:
-                self.turns.started_by(request, appkey, PUSH)
+                self.limiter.started_by(request, appkey, PUSH)
 
         async def unused(*_: Any) -> Any:
             raise AssertionError
 
-        await self.turns.application(handle)({}, unused, unused)
+        await self.limiter.application(handle)({}, unused, unused)
 
 
 async def test_an_app_has_a_bounded_number_of_requests_in_work_and_another_enters_at_once() -> None:
@@ -157,9 +157,9 @@ async def test_beside_others_an_apps_queries_run_half_of_the_time_and_anothers_a
     edge = Edge("noisy", "quiet")
     await edge.begin()
     first, second, other = (cast(Request, SimpleNamespace(scope={})) for _ in range(3))
-    await edge.turns.enter_query(first, "noisy")
-    waiting = asyncio.create_task(edge.turns.enter_query(second, "noisy"))
-    await edge.turns.enter_query(other, "quiet")
+    await edge.limiter.enter_query(first, "noisy")
+    waiting = asyncio.create_task(edge.limiter.enter_query(second, "noisy"))
+    await edge.limiter.enter_query(other, "quiet")
     await edge.move(0.2)
     first.scope.pop("carillon.slot").release()
     await edge.move(0.19)
@@ -175,7 +175,7 @@ async def test_waiting_broadcasts_are_bounded() -> None:
         await edge.call(f"noisy{number}", wide=True)
     refused = cast(Request, SimpleNamespace(scope={}))
     with pytest.raises(TooManyRequestsError, match="too many broadcasts and multicasts wait already") as error:
-        await edge.turns.enter_wide(refused, "noisy")
+        await edge.limiter.enter_wide(refused, "noisy")
     assert error.value.retry_after_s == 1
     await edge.call("quiet", wide=True)
     assert edge.entered == ["noisy0", "quiet"]
@@ -188,7 +188,7 @@ async def test_a_request_that_waits_when_the_server_stops_is_told_to_come_again(
     request = cast(Request, SimpleNamespace(scope={}))
     reason = "Task cancelled, timeout graceful shutdown exceeded"
     assert reason in inspect.getsource(uvicorn.Server.shutdown)
-    waiting = asyncio.create_task(edge.turns.enter_wide(request, "noisy"))
+    waiting = asyncio.create_task(edge.limiter.enter_wide(request, "noisy"))
     await steps()
     waiting.cancel(reason)
     with pytest.raises(TryLaterError, match="the service is stopping") as error:
@@ -203,10 +203,10 @@ async def test_large_bodies_are_parsed_address_by_address_and_small_ones_at_once
     parsed: list[str] = []
 
     async def parse(address: str, raw: bytes) -> None:
-        await edge.turns.parse(address, raw, len)
+        await edge.limiter.parse(address, raw, len)
         parsed.append(address)
 
-    slot = await edge.turns._bodies.acquire("elsewhere")
+    slot = await edge.limiter._bodies.acquire("elsewhere")
     tasks = [asyncio.create_task(parse(address, large)) for address in ("a", "a", "a", "b")]
     await steps()
     await parse("c", b'{"sign":"x"}')
@@ -219,9 +219,9 @@ async def test_large_bodies_are_parsed_address_by_address_and_small_ones_at_once
 async def test_beside_an_app_large_bodies_of_all_addresses_together_are_parsed_half_of_the_time() -> None:
     edge = Edge("quiet")
     await edge.begin()
-    slot = await edge.turns._bodies.acquire("a")
+    slot = await edge.limiter._bodies.acquire("a")
     large = b'{"sign":"x","fill":"' + b"x" * LARGE_BODY_BYTES + b'"}'
-    waiting = [asyncio.create_task(edge.turns.parse(address, large, len)) for address in ("a", "b", "c")]
+    waiting = [asyncio.create_task(edge.limiter.parse(address, large, len)) for address in ("a", "b", "c")]
     await edge.move(0.2)
     slot.release()
     await edge.move(0.19)

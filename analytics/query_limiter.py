@@ -1,4 +1,4 @@
-"""Fair concurrency of queries at the store: one app's readers delay those of another app by one query."""
+"""Limits the concurrent queries of the store fairly: an app's queries delay another app by one query at most."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,8 +17,8 @@ QUERIES = 3
 MAX_WAITING = 200
 
 
-class QueryTurns:
-    """Admits at most QUERIES calls at once, of one app beside others a single one."""
+class QueryLimiter:
+    """Concurrency limiter: at most QUERIES calls at once, and one call of each app while several apps query."""
 
     def __init__(self, clock: Clock) -> None:
         self._activity = Activity(clock.now_ms)
@@ -26,8 +26,8 @@ class QueryTurns:
         self._semaphore = FairSemaphore("queries", QUERIES, max_waiting=MAX_WAITING, throttle=throttle)
 
     @asynccontextmanager
-    async def turn(self, key: str) -> AsyncIterator[None]:
-        """Hold a turn for one call; a caller that leaves while it waits takes none. BusyError: too many wait."""
+    async def slot(self, key: str) -> AsyncIterator[None]:
+        """Hold a slot during one call; a caller cancelled while it waits takes none. BusyError: too many wait."""
         self._activity.seen(key)
         async with self._semaphore.slot(key):
             yield
