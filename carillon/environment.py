@@ -17,10 +17,10 @@ _OF_TESTS = (f"{PREFIX}TEST_", f"{PREFIX}CRASH_AT")
 
 TOKEN = f"{PREFIX}API_TOKEN"
 TOKEN_FILE = f"{PREFIX}API_TOKEN_FILE"
-"""What commands from elsewhere read: an API token, or the path of a file with one."""
+"""Variables of commands that call a console elsewhere: an API token, or the path of a file with one."""
 
 _OF_COMMANDS = {f"{PREFIX}APP_SECRET", TOKEN, TOKEN_FILE}
-"""What commands read that is no setting; `carillon sign` and `carillon send` the first one."""
+"""Variables of commands that are no settings of a role; `carillon sign` and `carillon send` read the first one."""
 
 _SERVICE_LINK = re.compile(r".*(_SERVICE_HOST|_SERVICE_PORT(_\w+)?|_PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 """Names that Kubernetes gives to the containers of a namespace with a service whose name begins with `carillon`."""

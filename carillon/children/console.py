@@ -45,7 +45,7 @@ PARENT = "up"
 
 _FOLLOWED = (APPS_PARTITION, Partition(ACCOUNTS.name, 0))
 _POLL_S = 30.0
-"""How often readers look for new records of themselves. LogWatch tells them of growth at once."""
+"""Interval at which readers check for new records without a notice of LogWatch, which comes at once."""
 
 
 @click.command(name=COMMAND, hidden=True)

@@ -69,7 +69,7 @@ first push to the token gets that answer. Pushes to all other tokens are accepte
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Send GOAWAY after so many pushes of a connection; 0: never.",
+    help="Send GOAWAY after this number of pushes of a connection; 0: never.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print each push as a line of JSON.")
 def apns_simulator(

@@ -214,7 +214,7 @@ def _reservation(appkey: str, count: int) -> DeviceCommand:
 
 
 def _share(devices: int, partitions: int) -> int:
-    """Return more devices than one partition has of so many, which are spread by a hash: six standard deviations."""
+    """Return an upper bound of the devices in one partition, six standard deviations above the mean of the hash."""
     mean = devices / partitions
     return math.ceil(mean + 6 * math.sqrt(mean)) if devices else 0
 

@@ -51,7 +51,7 @@ class _UnavailableRoleError(CarillonError):
 async def _call(
     role: str, targets: Sequence[str], settings: Settings, call: Callable[[Sequence[Channel]], Awaitable[Answer]]
 ) -> Answer:
-    """Call the instances at the targets; where one stands by, the owners that the log tells of."""
+    """Call the instances at the targets; where one stands by, the owners that the log names."""
     try:
         return await _call_at(targets, settings, call)
     except NotOwnerError as error:

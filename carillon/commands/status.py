@@ -31,7 +31,7 @@ _PARTITION = Partition(INSTANCES.name, 0)
 
 
 class InstanceStatus(NamedTuple):
-    """A process as the log tells of it. `state`: owner, standby, starting, or silent for a few seconds.
+    """The status of a process, read from the log. `state`: owner, standby, starting, or silent for a few seconds.
 
     `epoch` and `owner_since` are those of an owner; `heard_s_ago` goes by the clocks of both machines.
     """

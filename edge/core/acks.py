@@ -29,7 +29,7 @@ class Acks:
     async def check_enabled(self, app: App) -> None:
         """InputError: not enabled for the app. The app directory is refreshed once before the refusal.
 
-        UnavailableError: that failed, so nobody is refused.
+        UnavailableError: the refresh failed, so the app is not refused.
         """
         if not app.ack_info_enabled:
             is_current = await self._apps.refresh()

@@ -27,13 +27,13 @@ SLOT_IDS = 2048
 """The ids of one slot in one second."""
 
 HOLD_S = 600
-"""How many seconds a claim is for. The next one is appended when half of them are left."""
+"""Seconds that a claim covers. The next one is appended when half of them are left."""
 
 AHEAD_S = 2
-"""How far ahead of the clock ids are given out before more slots are claimed."""
+"""Seconds ahead of the clock for which ids are given out before more slots are claimed."""
 
 MAX_AHEAD_S = 30
-"""How far ahead of the clock, or of the latest claim, ids are given out until more slots are claimed."""
+"""Upper bound of the seconds ahead of the clock, or of the latest claim, for which ids are given out."""
 
 _EPOCH_S = 1_767_225_600  # 2026-01-01 UTC
 _ID_BITS = 23

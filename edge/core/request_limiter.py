@@ -46,10 +46,10 @@ _MAX_HELD_MS = 2_000
 _CALL_S = 2.0
 _RETRY_AFTER_S = 1
 _STOPS = "timeout graceful shutdown exceeded"
-"""How uvicorn ends its reason for cancelling the requests that a stopping server still has."""
+"""The end of the message with which a stopping uvicorn cancels the requests in progress."""
 _SLOT = "carillon.slot"
 RECEIVE = "carillon.receive"
-"""Where the scope of a request has the `receive` of its ASGI application."""
+"""Key of the ASGI `receive` function in the scope of a request."""
 
 _REST = 3
 """Rest after a broadcast or multicast beside other apps, as a multiple of the time until delivery had started it."""

@@ -32,7 +32,7 @@ def sign_text(text: str, secrets: Sequence[str]) -> str:
 
 
 MAX_MIXED = 4
-"""Of so many apps whose secret is being changed, one request may mix old and new secrets; of more, it may not."""
+"""Upper bound of the apps with two valid secrets for which one request may mix old and new secrets."""
 
 
 class Secrets(NamedTuple):
@@ -62,7 +62,7 @@ class SignatureVerifier:
         """Return the appkeys that signed with their old secret, when the text was signed by one of `accepted`.
 
         Before a SignError the app directory is refreshed once: an app or a secret may be newer than its copy here.
-        UnavailableError: that failed, so nobody is refused.
+        UnavailableError: the refresh failed, so the sign is not refused.
         """
         signed_by_old = self._verify(text, sign, accepted)
         if signed_by_old is None:

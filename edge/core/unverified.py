@@ -80,7 +80,7 @@ class UnverifiedBody:
             raise _busy() from None
 
     def add(self, size: int) -> None:
-        """Count so many more bytes. HTTP 503: the budget is exceeded, and this body is refused."""
+        """Count `size` more bytes. HTTP 503: the budget is exceeded, and this body is refused."""
         self.size += size
         self._budget.grow(self, size)
         if self._is_refused:

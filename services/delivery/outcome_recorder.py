@@ -35,7 +35,7 @@ MessageOnDevice = tuple[int, int, int]
 
 @dataclass(slots=True)
 class _Unwritten:
-    """What is recorded and not in the state yet: final outcomes, sent messages, and devices' reports by kind."""
+    """Records that the state does not contain yet: final outcomes, sent messages, and devices' reports by kind."""
 
     finals: set[MessageOnDevice] = field(default_factory=set)
     sent: set[MessageOnDevice] = field(default_factory=set)

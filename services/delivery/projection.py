@@ -59,7 +59,7 @@ class PushProjection:
 
     @property
     def followed(self) -> Followed:
-        """What the process's health checks of this follower."""
+        """The positions and partitions by which the process's health check judges this follower."""
         return Followed(self.name, self.applied, [_COMMANDS])
 
     async def run(self, ready: asyncio.Event) -> None:

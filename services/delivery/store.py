@@ -19,7 +19,7 @@ _EARLIER = (6, 7, 8)
 """Versions that are read too: without packed pushes, with one dedupe window for all pushes, and without epochs."""
 
 _LEAD_MS = {PUSH_COMMANDS.name: 10_000, PUSHES.name: 5_000}
-"""How much earlier than outcomes records of these topics are merged, for outcomes that name no cause."""
+"""Time by which records of these topics are merged before outcomes that name no cause."""
 
 
 class DeliveryStore:

@@ -172,7 +172,7 @@ class Acceptor:
 
 
 class _Place:
-    """What one socket takes of the acceptor's capacity, and of its address's shares of it."""
+    """The slot of one socket: its part of the acceptor's capacity and of its address's shares."""
 
     __slots__ = ("_acceptor", "_peer", "_pending")
 

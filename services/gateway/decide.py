@@ -78,7 +78,7 @@ class ConnectionTimes(Protocol):
 
 
 def process_capacity(open_files: int, connections: int | None, http: int | None = None) -> Capacity:
-    """Return the capacity of a process that may open so many files; `connections` lowers it when set.
+    """Return the capacity of a process that may open `open_files` files; `connections` lowers it when set.
 
     The files of other uses are subtracted, also those of app servers' HTTP connections (`http`, by default a share).
     """
@@ -87,7 +87,7 @@ def process_capacity(open_files: int, connections: int | None, http: int | None 
 
 
 def over_capacity(sockets: int, welcomed: int, capacity: Capacity) -> bool:
-    """Return whether a new socket must be closed at once, with so many sockets open and devices welcomed.
+    """Return whether a new socket must be closed at once, with the numbers of open sockets and welcomed devices.
 
     A full gateway refuses devices with a goodbye, but only a bounded number of them at a time.
     """

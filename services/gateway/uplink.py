@@ -1,7 +1,7 @@
 """The streams to delivery: they carry connections and devices' reports to it, and pushes back.
 
 Each shard of delivery has one stream, to its owner. A stream that breaks is opened again, to the next owner as soon as
-the log tells of it; the gateway then repeats the reports that the log may not have, and announces all connections anew.
+the log names it; the gateway then repeats the reports that the log may not have, and announces all connections anew.
 """
 
 import asyncio

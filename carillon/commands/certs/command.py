@@ -34,7 +34,7 @@ _HOST = re.compile(r"[A-Za-z0-9*:._-]{1,253}")
     type=click.IntRange(0, 999),
     default=30,
     show_default=True,
-    help="Certificates that end within so many days are renewed.",
+    help="Renew certificates that end within this number of days.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 def certs(

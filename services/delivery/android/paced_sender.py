@@ -16,7 +16,7 @@ from services.runtime.process.logs import logger
 
 _SLICE = 1000
 _ROOM_MS = 100
-"""How long a push waits before it looks again for capacity in the streams to gateways."""
+"""Time after which a push without capacity in the streams to gateways checks again."""
 
 SendToNumbers = Callable[[StartedPush, int, Sequence[int]], int]
 """Sends a push to those of the device numbers in a partition that are connected; returns the number of messages."""

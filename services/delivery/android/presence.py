@@ -12,7 +12,7 @@ from services.delivery.state.addresses import AppPartition, DeviceAddress
 from services.domain.device_protocol.answers import GoodbyeReason
 
 TAKEOVER_MS = 2_000
-"""How long a device that changed gateways waits for acknowledgements that its older gateway may still send."""
+"""Time for which a device that changed gateways waits for acknowledgements from its older gateway."""
 
 _CLOCK_SKEW_IDS = 10_000 << 20
 """Connection ids grow by 2^20 a millisecond; within this distance gateways' clocks may have swapped the order."""

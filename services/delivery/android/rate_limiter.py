@@ -6,7 +6,7 @@ import math
 from services.runtime.process.clock import Clock
 
 CATCH_UP_MS = 250
-"""How much lost time is made up for; messages missed before that are not sent in a burst."""
+"""Lost time that is made up for at most; messages missed before that are not sent in a burst."""
 
 _TICK_MS = 20
 

@@ -14,7 +14,7 @@ _CONNECTIONS_PER_UNIT = 3
 
 
 def starting_cost(waiting: WaitingPush, partition: int, connected: int) -> float:
-    """Return the work of starting the push in the partition, where its app has so many connected devices."""
+    """Return the work of starting the push in the partition, where `connected` devices of its app are connected."""
     if waiting.push.is_ios:
         return _PARTITION_COST
     if waiting.push.is_listed:

@@ -1,4 +1,4 @@
-"""Asks one instance of targeting for the audiences of an app's pushes; tells failing pushes from a failing instance.
+"""Asks one instance of targeting for the audiences of an app's pushes; tells whether a push or the instance fails.
 
 - An audience that targeting refuses (InputError) can never be resolved: the push fails at once.
 - While targeting does not answer (it is down, still reading the log, overloaded, or exceeds the deadline) pushes wait,
@@ -32,14 +32,14 @@ RETRY_MS = 500
 MAX_RETRY_MS = 10_000
 
 ORDER_WAIT_MS = 1000
-"""How long a push that is being resolved delays the app's later pushes."""
+"""Time for which a push that is being resolved delays the app's later pushes at most."""
 
 _CONCURRENT = 8
 _MAX_CALLS = 16
 
 
 class Starts(Protocol):
-    """What the pushes' owner does with the results."""
+    """Receives the results of resolving the pushes' audiences."""
 
     def resolved(self, waiting: WaitingPush) -> None:
         """More of the audience is known."""
@@ -55,7 +55,7 @@ class Starts(Protocol):
 
 
 Asked = dict[WaitingPush, set["asyncio.Task[CarillonError | None]"]]
-"""The questions by push that instances have not answered yet."""
+"""The calls of each push that the instance has not answered yet."""
 
 
 class InstanceResolver:

@@ -54,4 +54,4 @@ class SentPushes:
 
 
 NOTHING_SENT = SentPushes()
-"""What all connections share over which nothing was sent or acknowledged."""
+"""Shared by all connections over which nothing was sent or acknowledged."""

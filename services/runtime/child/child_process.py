@@ -22,12 +22,12 @@ from services.runtime.process.metrics import CHILD_RESTARTS, CHILD_UP
 from services.runtime.rpc.channel import Channel
 
 READY = b"ready\n"
-"""What the child writes to its standard output when it is ready."""
+"""The line that the child writes to its standard output when it is ready."""
 
 CHECK_S = 5
 SILENT_CHECKS = 12
-"""So many checks in a row without a good answer, and the child is killed: after a minute. They are counted, not timed:
-on a machine that was suspended nothing has hung."""
+"""Failed checks in a row after which the child is killed: a minute. Checks are counted instead of time, because the
+child has not failed while the machine was suspended."""
 
 STARTING_CHECKS = 36
 """The same before the child is ready or has answered, while it imports its modules: 3 minutes."""

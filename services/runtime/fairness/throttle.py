@@ -27,7 +27,7 @@ class Throttle:
         return self._clock.now_ms()
 
     def may_enter(self, key: str, held: int) -> bool:
-        """Return whether a key that holds so many slots may take another."""
+        """Return whether a key that holds `held` slots may take another."""
         return key not in self._rest_ends_ms and (held < self._slots or self._activity.is_alone(key))
 
     def left(self, key: str, since_ms: int, rested: Callable[[], None]) -> None:

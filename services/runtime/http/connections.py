@@ -31,7 +31,7 @@ class HttpConnections:
     """The open connections of one or several listeners, within the limits. Shared addresses have no limit of their own.
 
     A connection waits while no request of it is in progress. When the group is full, the one that has waited longest is
-    closed for a new one, so that silent and idle clients keep nobody out.
+    closed for a new one, so that silent and idle clients do not exclude others.
     """
 
     def __init__(self, name: str, limits: HttpLimits, clock: Clock, is_shared: IsShared = is_loopback) -> None:

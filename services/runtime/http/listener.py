@@ -18,7 +18,7 @@ from services.runtime.process.clock import SteadyClock
 
 Asgi = Callable[[Any, Any, Any], Any]
 GRACE_S = 10
-"""How long requests in progress may take when the listener stops, seconds."""
+"""Time in seconds that requests in progress have to end when the listener stops."""
 
 _BACKLOG = 4096
 

@@ -28,7 +28,7 @@ class PartitionReader:
 
     @property
     def followed(self) -> Followed:
-        """What the process's health checks of the directory."""
+        """The positions and the partition by which the process's health check judges the directory."""
         return Followed(self.name, self.applied, [self._partition])
 
     async def refresh(self) -> bool:

@@ -15,7 +15,7 @@ class WorkerThread:
     """Runs calls in a thread of its own, in the order in which they were made.
 
     A call takes half the CPU time that one of a ThreadPoolExecutor takes, which makes a second future with a lock for
-    each. The thread starts with the first call. It ends with `shutdown`, or when nobody has this object any more, and
+    each. The thread starts with the first call. It ends with `shutdown`, or when this object is garbage-collected, and
     does not keep the process from ending.
     """
 

@@ -142,7 +142,7 @@ class Follower:
 
     @property
     def followed(self) -> Followed:
-        """What the process's health checks of this follower."""
+        """The positions and partitions by which the process's health check judges this follower."""
         partitions = sorted(self._applies | self._decides)
         return Followed(self.role, self.applied, partitions, lambda: self.tenure.stands_by and bool(self._own))
 

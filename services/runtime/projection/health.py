@@ -20,7 +20,7 @@ ENDED_CHECKS = 2
 """Checks after which a background task that has ended ends the process: until then /healthz says why."""
 
 STALLED_CHECKS = 6
-"""A follower is stalled when records wait and so many checks in a row find it where it was: after 30 s."""
+"""A follower is stalled when this number of checks in a row finds records waiting and no progress: after 30 s."""
 
 
 class Followed(NamedTuple):

@@ -19,7 +19,7 @@ Channel = grpc.aio.Channel
 Metadata = tuple[tuple[str, str], ...] | None
 
 LOOK_S = 1.0
-"""How often at most the certificate files are looked at."""
+"""Minimum time between two checks of the certificate files."""
 
 _OPTIONS = [
     *GRPC_LIMITS,

@@ -16,22 +16,22 @@ RETRY_S = 0.1
 """Upper bound of the wait for news of the owner, before the next attempt of a call."""
 
 TAKEOVER_S = 5.0
-"""How long at most a call is repeated: a standby takes over from an owner that was killed in less."""
+"""Time within which a call is repeated. A standby takes over from a killed owner in less."""
 
 
 class OwnerChannel:
     """A channel for generated stubs. An attempt that is answered with UnavailableError is repeated at the present owner
     for TAKEOVER_S, within the deadline of the call. An attempt that is not answered is given up and repeated as soon
-    as the log tells of another owner: the former one may be paused. So a call may be carried out twice: it must be a
-    query, or do no harm when it is repeated. A stream is not repeated: it ends with NotOwnerError once the log tells of
+    as the log names another owner: the former one may be paused. So a call may be carried out twice: it must be a
+    query, or do no harm when it is repeated. A stream is not repeated: it ends with NotOwnerError once the log names
     another owner.
 
-    A call of one of the `hazardous` methods is repeated only where it cannot have been carried out. It is begun on a
-    connection that is there, so nothing was sent before, and after that only NotOwnerError says so: any other error may
+    A call of one of the `hazardous` methods is repeated only where it cannot have been carried out. It is begun on an
+    open connection, so nothing was sent before, and after that only NotOwnerError says so: any other error may
     come after the owner has received the call. What it asks may have made the owner crash, and would take the standbys
     with it, one after the other. Where the log tells of another owner, it ends with UnavailableError.
 
-    Until the log tells of an owner the calls go to `default`, the address in the settings. They go on if that is the
+    Until the log names an owner the calls go to `default`, the address in the settings. They go on if that is the
     owner's address too.
     """
 

@@ -13,7 +13,7 @@ _MAX_PENDING = 4096
 
 
 class FileShares(msgspec.Struct, frozen=True):
-    """How many open files each use may have.
+    """The number of open files that each use may have.
 
     `reserved`: the log, states, calls between roles and the console. `http`: connections of app servers. `pending`:
     devices' sockets that are not welcomed yet, or closing. `devices`: connections of welcomed devices.
@@ -26,7 +26,7 @@ class FileShares(msgspec.Struct, frozen=True):
 
 
 def file_shares(open_files: int, http: int | None = None) -> FileShares:
-    """Return the shares of a process that may open so many files; `http` replaces that share's default."""
+    """Return the shares of a process that may open `open_files` files; `http` replaces that share's default."""
     reserved = min(_MAX_RESERVED, open_files // 8)
     pending = min(_MAX_PENDING, open_files // 4)
     http = min(_MAX_HTTP, open_files // 8) if http is None else http

@@ -14,7 +14,7 @@ from services.runtime.process.logs import logger
 
 PROCESSES_TOPIC = "processes"
 INTERVAL_S = 5
-"""How often a process announces how it is."""
+"""Interval at which a process announces its status."""
 
 _LAST_RECORD_S = 2.0
 

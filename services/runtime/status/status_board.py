@@ -10,10 +10,10 @@ from services.runtime.process.clock import Clock
 from services.runtime.status.announcer import INTERVAL_S
 
 SILENT_MS = 4 * INTERVAL_S * 1000
-"""A process that has announced nothing for so long is silent: it was killed, hangs, or is cut off from the log."""
+"""A process that has announced nothing for this time is silent: it was killed, hangs, or is cut off from the log."""
 
 KEPT_MS = 10 * 60_000
-"""How long rates are kept, and silent processes named."""
+"""Time for which rates and silent processes are kept."""
 
 STEP_MS = 2 * INTERVAL_S * 1000
 """The time that one point of a rate's history covers: two announcements, so that none of them is left out."""

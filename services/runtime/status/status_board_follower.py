@@ -14,7 +14,7 @@ from services.runtime.status.status_board import StatusBoard
 PROCESSES_PARTITION = Partition(PROCESSES_TOPIC, 0)
 
 RECENT_RECORDS = 5_000
-"""How many of the latest records a start reads: those of ten minutes of forty processes."""
+"""Number of latest records that are read at the start: ten minutes of forty processes."""
 
 
 class StatusBoardFollower:

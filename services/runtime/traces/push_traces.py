@@ -161,7 +161,7 @@ def sent_trace(msgid: int) -> bytes:
 
 
 def handed(trace: bytes, msgid: int, connections: int) -> None:
-    """Begin the span `gateway write` of a message that the gateway has, for so many connections."""
+    """Begin the span `gateway write` of a message that the gateway has received, for `connections` connections."""
     if _active is not None and trace:
         attributes = {"carillon.msgid": msgid, "carillon.connections": connections}
         _keep_span(_active.writing, msgid, _active.child(trace, "gateway write", attributes))

@@ -30,8 +30,8 @@ Offsets = Mapping[Partition, int]
 class Archiver:
     """Service that archives records once they are `retention_ms` old: as soon as they fill a segment, or after a day.
 
-    `needed` tells the offsets from which on readers still need the log itself; nothing behind them is archived. The
-    last record of a partition stays in the log.
+    `needed` returns the offsets from which on readers still need the log itself; records from these on are not
+    archived. The last record of a partition stays in the log.
     """
 
     name = "log archive"

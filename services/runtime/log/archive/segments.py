@@ -1,6 +1,6 @@
 """Segments of the archive: their names, and their content as compressed bytes.
 
-A name tells the offsets and a checksum, so the list of a partition's names is its manifest.
+A name contains the offsets and a checksum, so the list of a partition's names is its manifest.
 """
 
 import hashlib

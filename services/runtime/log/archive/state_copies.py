@@ -41,7 +41,7 @@ class StateCopies:
 
     @property
     def place(self) -> str:
-        """Where the copy is, for messages to people."""
+        """The path or URL of the copy, for logs and errors."""
         return f"{self._archive.place}/{FILES}/{self._name}"
 
     def saved_ms(self) -> int | None:

@@ -18,7 +18,7 @@ class ArchiveStore(Protocol):
 
     @property
     def place(self) -> str:
-        """Where the archive is, for messages to people."""
+        """The path or URL of the archive, for logs and errors."""
         ...
 
     def names(self, partition: Partition, *, anew: bool = False) -> list[SegmentName]:

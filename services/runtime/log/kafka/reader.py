@@ -50,7 +50,7 @@ class KafkaReader:
                 return records
             if not self._closed and _last_polls(consumer) == last_polls:
                 await self._drop_consumer()
-                raise UnavailableError(f"nothing was heard from Kafka for {self._timeout_s:g} s")
+                raise UnavailableError(f"Kafka has not answered for {self._timeout_s:g} s")
         raise UnavailableError("the reader was closed")
 
     async def close(self) -> None:

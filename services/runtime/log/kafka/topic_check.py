@@ -25,7 +25,7 @@ def least_in_sync(replication: int) -> int:
 
 
 def wanted(topic: Topic, replication: int) -> dict[str, str]:
-    """Return the settings of a topic with so many replicas: no record is lost by age, by size or with one broker."""
+    """Return the settings of a topic with these replicas: no record is lost by age, by size or with one broker."""
     if topic.compacted:
         kept = {"cleanup.policy": "compact"}
     else:

@@ -11,7 +11,7 @@ from services.runtime.log.recent_records import RecentRecords
 from services.runtime.log.sqlite.file import Page
 
 POLL_S = 0.1
-"""How often the readers of a log that another process writes look for new records, unless it says otherwise."""
+"""Default interval at which the readers of a log that another process writes look for new records."""
 
 
 class RecordSource(Protocol):

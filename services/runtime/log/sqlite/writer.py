@@ -15,7 +15,7 @@ from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.worker_thread import WorkerThread
 
 _TRIM_PAUSE_S = 0.02
-"""How long the disk is free of trimming after each of its steps."""
+"""Pause after each step of trimming, so that other writes reach the disk."""
 
 
 class SqliteWriter:
