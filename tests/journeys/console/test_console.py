@@ -13,6 +13,7 @@ from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
 from tests.journeys.console.administration import make_a_team
 from tests.journeys.console.approving import decide_as_a_second_person, open_draft
+from tests.journeys.console.keyboard import explain_with_the_keyboard, send_with_the_keyboard
 from tests.journeys.console.sending import review_a_broadcast, send_a_push, submit_a_broadcast
 from tests.journeys.test_push import message
 
@@ -183,6 +184,8 @@ async def test_from_the_first_start_to_why_bob_got_no_push(installation: Install
         {"action": 2, "param": "https://example.org/storm"},
     )
     await review_a_broadcast(page, appkey, sent)
+    await send_with_the_keyboard(page)
+    await explain_with_the_keyboard(page, msgid, words)
     await check_pages(page, [""])
     await alice.close()
     await bob.close()
