@@ -11,7 +11,7 @@ TOKEN_USE_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class LogInAttempt:
     """An attempt to log in, after its texts were compared with those of `user`, which is None for an unknown name.
 
     `totp_step`: the interval whose one-time code was given, or 0. `code_hash`: that of the given recovery code.
@@ -26,7 +26,7 @@ class Attempt:
     only_administrators: bool = False
 
 
-def decide_log_in(accounts: AccountTable, attempt: Attempt) -> tuple["LogInResult.ValueType", list[LogInFact]]:
+def decide_log_in(accounts: AccountTable, attempt: LogInAttempt) -> tuple["LogInResult.ValueType", list[LogInFact]]:
     """Return the answer and the fact. A one-time code or a recovery code is accepted once."""
     if attempt.user is None:
         return failed("", "unknown name")
@@ -53,7 +53,9 @@ def decide_token_use(accounts: AccountTable, token_id: str, now_ms: int) -> list
     return [LogInFact(token_used=TokenUsed(token_id=token_id))]
 
 
-def _with_code(accounts: AccountTable, user: User, attempt: Attempt) -> tuple["LogInResult.ValueType", list[LogInFact]]:
+def _with_code(
+    accounts: AccountTable, user: User, attempt: LogInAttempt
+) -> tuple["LogInResult.ValueType", list[LogInFact]]:
     if attempt.totp_step:
         if attempt.totp_step <= accounts.log_in_state(user.user_id).totp_step:
             return failed(user.user_id, "used code")

@@ -32,7 +32,7 @@ from protos.runtime.v1.log_pb2 import Origin
 from services.accounts import decide
 from services.accounts.fact_writer import FactWriter
 from services.accounts.log_ins import one_time_codes
-from services.accounts.log_ins.decide import Attempt, decide_log_in, decide_token_use
+from services.accounts.log_ins.decide import LogInAttempt, decide_log_in, decide_token_use
 from services.accounts.log_ins.limits import LogInLimits
 from services.accounts.log_ins.passwords import Passwords
 from services.accounts.log_ins.subjects import decide_end_of_sessions, decide_log_in_with_subject
@@ -192,13 +192,13 @@ class LogInServicer(LogInServiceServicer):
         await self._writer.write(lambda accounts, now_ms: (None, [LogInFact(data_read=request.read)]), request.origin)
         return NoteDataReadResponse()
 
-    def _attempt(self, user: User | None, is_right: bool, request: LogInRequest) -> Attempt:
+    def _attempt(self, user: User | None, is_right: bool, request: LogInRequest) -> LogInAttempt:
         """Compare the code, also for an unknown name and a wrong password, where the result is not looked at."""
         step, code = 0, request.code
         if user and user.sealed_totp_secret and code:
             secret = self._keys.open(user.sealed_totp_secret, _totp_context(user))
             step = one_time_codes.matching_step(secret, code, self._clock.now_ms())
-        return Attempt(user, is_right, bool(code), step, recovery_hash(code), request.only_administrators)
+        return LogInAttempt(user, is_right, bool(code), step, recovery_hash(code), request.only_administrators)
 
     async def _acting_user(self, origin: Origin) -> User:
         def find(accounts: AccountTable) -> User:
