@@ -1,6 +1,6 @@
 """Replays of analytics: rebuild the store from the log, to replace the live one, compare it, or keep it beside it."""
 
-from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,10 +13,9 @@ from analytics.settings import ROLE_NAME, AnalyticsSettings
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
 from services.runtime.errors import InputError
-from services.runtime.log.port import Log, Partition
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.settings import PREFIX
-from services.runtime.projection.replay import ReplayComparison, to_fold
+from services.runtime.projection.replay import ReplayComparison, ReplaySource, UnreportedProgress, to_fold
 
 PAST = "_past"
 """Suffix of the database with the state of an earlier moment."""
@@ -24,13 +23,7 @@ PAST = "_past"
 _DAY_MS = 86_400_000
 
 
-async def rebuild(
-    settings: AnalyticsSettings,
-    log: Log,
-    ends: Mapping[Partition, int],
-    on_batch: Callable[[int], None],
-    on_total: Callable[[int], None] = lambda total: None,
-) -> str:
+async def rebuild(settings: AnalyticsSettings, source: ReplaySource) -> str:
     """Empty the store and fill it from the log up to the ends; return its digest. The role must not be running.
 
     Rows of records that were compacted away, such as earlier device states, are lost. With several instances, this one
@@ -40,22 +33,12 @@ async def rebuild(
     await clickhouse.open()
     try:
         await clickhouse.drop()
-        on_total(_record_count(settings, ends))
-        return await _fold(
-            settings, log, clickhouse, settings.offsets_file(), ends, on_batch, _retained_since_ms(settings)
-        )
+        return await _fold(settings, source, clickhouse, settings.offsets_file(), _retained_since_ms(settings))
     finally:
         await clickhouse.close()
 
 
-async def fill(
-    settings: AnalyticsSettings,
-    directory: Path,
-    log: Log,
-    ends: Mapping[Partition, int],
-    on_batch: Callable[[int], None],
-    on_total: Callable[[int], None] = lambda total: None,
-) -> str:
+async def fill(settings: AnalyticsSettings, directory: Path, source: ReplaySource) -> str:
     """Fill a separate store up to the ends with the partitions of all instances; return its digest.
 
     With chdb the store is in the directory; on a server it is the database with the suffix `_past`, emptied before.
@@ -65,20 +48,12 @@ async def fill(
     await clickhouse.open()
     try:
         await clickhouse.drop()
-        on_total(_record_count(settings, ends))
-        offsets = directory / "offsets.db"
-        return await _fold(settings, log, clickhouse, offsets, ends, on_batch, _retained_since_ms(settings))
+        return await _fold(settings, source, clickhouse, directory / "offsets.db", _retained_since_ms(settings))
     finally:
         await clickhouse.close()
 
 
-async def verify(
-    settings: AnalyticsSettings,
-    log: Log,
-    ends: Mapping[Partition, int],
-    on_batch: Callable[[int], None],
-    on_total: Callable[[int], None] = lambda total: None,
-) -> ReplayComparison:
+async def verify(settings: AnalyticsSettings, source: ReplaySource) -> ReplayComparison:
     """Fill the store up to the ends and compare it with a second database, filled from the log's beginning.
 
     InputError: several instances fill the store, so this one alone cannot bring it to the ends.
@@ -89,13 +64,13 @@ async def verify(
     clickhouse = connect(settings)
     await clickhouse.open()
     try:
-        live = await _fold(settings, log, clickhouse, settings.offsets_file(), ends, lambda count: None, since_ms)
+        unreported = replace(source, progress=UnreportedProgress())
+        live = await _fold(settings, unreported, clickhouse, settings.offsets_file(), since_ms)
         beside = clickhouse.beside(f"{clickhouse.database}_verify")
         try:
             await beside.drop()
-            on_total(_record_count(settings, ends))
             with TemporaryDirectory(dir=settings.state_dir(ROLE_NAME)) as work:
-                rebuilt = await _fold(settings, log, beside, Path(work) / "offsets.db", ends, on_batch, since_ms)
+                rebuilt = await _fold(settings, source, beside, Path(work) / "offsets.db", since_ms)
             await beside.drop()
         finally:
             await beside.close()
@@ -105,21 +80,13 @@ async def verify(
 
 
 async def _fold(
-    settings: AnalyticsSettings,
-    log: Log,
-    clickhouse: ClickHouse,
-    offsets_file: Path,
-    ends: Mapping[Partition, int],
-    on_batch: Callable[[int], None],
-    since_ms: int,
+    settings: AnalyticsSettings, source: ReplaySource, clickhouse: ClickHouse, offsets_file: Path, since_ms: int
 ) -> str:
+    source.progress.begin(to_fold(source.ends, sources(settings.partitions, settings.shard, settings.shards), {}))
     await migrate(clickhouse)
-    await open_ingestion(settings, log, clickhouse, offsets_file).apply_until(ends, on_batch)
+    ingestion = open_ingestion(settings, source.log, clickhouse, offsets_file)
+    await ingestion.apply_until(source.ends, source.progress.advance)
     return await digest(clickhouse, since_ms)
-
-
-def _record_count(settings: AnalyticsSettings, ends: Mapping[Partition, int]) -> int:
-    return to_fold(ends, sources(settings.partitions, settings.shard, settings.shards), {})
 
 
 def _retained_since_ms(settings: AnalyticsSettings) -> int:

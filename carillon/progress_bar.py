@@ -3,6 +3,7 @@
 import contextlib
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn, TimeRemainingColumn
@@ -15,6 +16,10 @@ class ProgressBar:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._task: TaskID | None = None
+
+    def step(self, name: str) -> "ProgressStep":
+        """Return a step, whose line appears, and that of the step before it is complete, when it begins."""
+        return ProgressStep(self, name)
 
     def begin(self, step: str, total: int | None) -> None:
         """Start a step over `total` records; None when their number is unknown."""
@@ -30,6 +35,20 @@ class ProgressBar:
         if self._task is not None:
             task = self._progress.tasks[self._task]
             self._progress.update(self._task, total=task.completed, completed=task.completed)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressStep:
+    """One step of a progress bar, in the form in which a replay reports its progress."""
+
+    bar: ProgressBar
+    name: str
+
+    def begin(self, offsets: int) -> None:
+        self.bar.begin(self.name, offsets)
+
+    def advance(self, offsets: int) -> None:
+        self.bar.advance(offsets)
 
 
 @contextlib.contextmanager

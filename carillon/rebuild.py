@@ -1,7 +1,6 @@
 """Rebuilding a role's state from the log: in place of the live state, beside it, or as of an earlier moment."""
 
 import contextlib
-import functools
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +18,7 @@ from services.runtime.log.port import Log, Partition
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process import data_directory
 from services.runtime.process.settings import Settings
-from services.runtime.projection.replay import parent_of
+from services.runtime.projection.replay import ReplaySource, parent_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Answer = dict[str, Any]
@@ -29,18 +28,14 @@ async def rebuild(role: RoleDefinition[Any], settings: Settings, progress: Progr
     """Replace the live state with one rebuilt from the log. ConflictError: the role is running."""
     with _stopped(role, settings):
         async with _readable_log(settings) as log:
-            on_total = functools.partial(progress.begin, f"replaying {role.name}")
-            ends = await _ends(log, settings)
-            digest = await _support(role).rebuild(settings, log, ends, progress.advance, on_total)
+            digest = await _support(role).rebuild(settings, await _source(role, settings, log, progress))
             return {"role": role.name, "digest": digest}
 
 
 async def verify(role: RoleDefinition[Any], settings: Settings, progress: ProgressBar) -> Answer:
     """Compare the live state with one rebuilt from the log; the role may be running."""
     async with _readable_log(settings) as log:
-        on_total = functools.partial(progress.begin, f"replaying {role.name}")
-        ends = await _ends(log, settings)
-        verdict = await _support(role).verify(settings, log, ends, progress.advance, on_total)
+        verdict = await _support(role).verify(settings, await _source(role, settings, log, progress))
         return {"role": role.name, "equal": verdict.equal, **verdict._asdict()}
 
 
@@ -52,9 +47,7 @@ async def rebuild_past(
     async with _readable_log(settings) as log:
         with TemporaryDirectory(dir=parent_of(into)) as work:
             async with _past_log(_support(role), settings, log, until, Path(work), progress) as past:
-                on_total = functools.partial(progress.begin, f"replaying {role.name}")
-                ends = await _ends(past, settings)
-                digest = await _support(role).fill(settings, into, past, ends, progress.advance, on_total)
+                digest = await _support(role).fill(settings, into, await _source(role, settings, past, progress))
     return {"role": role.name, "until": until.isoformat(), "digest": digest, "directory": str(into)}
 
 
@@ -103,6 +96,10 @@ async def _readable_log(settings: Settings) -> AsyncIterator[Log]:
         yield log
     finally:
         await log.close()
+
+
+async def _source(role: RoleDefinition[Any], settings: Settings, log: Log, progress: ProgressBar) -> ReplaySource:
+    return ReplaySource(log, await _ends(log, settings), progress.step(f"replaying {role.name}"))
 
 
 async def _ends(log: Log, settings: Settings) -> dict[Partition, int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from demo.person import Person
 from demo.population import Interests
 from demo.service import Service
-from testkit.apns_keys import KEY_ID, TEAM_ID, pem
+from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 
 _LINK = re.compile(r"/link\?token=\S+")
 

@@ -10,22 +10,20 @@ from services.domain.apps import AppDirectory
 from services.domain.master_key import KeyPurpose, Keys
 from services.runtime.http.listener import Asgi
 from services.runtime.log.archive.log import ArchivedLog
-from services.runtime.log.port import Log, Partition
+from services.runtime.log.port import Log
 from services.runtime.ownership.membership import Membership
 from services.runtime.process.clock import Clock
 from services.runtime.process.runner import Service
 from services.runtime.process.settings import Settings
 from services.runtime.projection import replay
 from services.runtime.projection.health import Followed
-from services.runtime.projection.replay import ReplayComparison, State
+from services.runtime.projection.replay import ReplayComparison, ReplaySource, State
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
 from services.runtime.status.own_status import ReportedRole
 from services.runtime.status.status_board import StatusBoard
 
 S = TypeVar("S", bound=Settings)
-Ends = Mapping[Partition, int]
-OnCount = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +70,6 @@ class BuiltRole:
 class ReplaySupport(Generic[S]):
     """Functions that rebuild a role's state from the log up to given ends. They decide nothing and send nothing.
 
-    Each reports the number of offsets ahead first, then the number of offsets passed with every batch.
-
     `rebuild` replaces the live state and returns the digest; the role must not be running.
     `verify` compares the live state with one rebuilt beside it.
     `fill` builds a state in another directory and returns the digest.
@@ -84,9 +80,9 @@ class ReplaySupport(Generic[S]):
     earlier moment reads `apps` up to that moment; for the other roles the apps are those of today.
     """
 
-    rebuild: Callable[[S, Log, Ends, OnCount, OnCount], Awaitable[str]]
-    verify: Callable[[S, Log, Ends, OnCount, OnCount], Awaitable[ReplayComparison]]
-    fill: Callable[[S, Path, Log, Ends, OnCount, OnCount], Awaitable[str]]
+    rebuild: Callable[[S, ReplaySource], Awaitable[str]]
+    verify: Callable[[S, ReplaySource], Awaitable[ReplayComparison]]
+    fill: Callable[[S, Path, ReplaySource], Awaitable[str]]
     is_one_directory: bool = False
     reads_device_records: bool = False
     reads_app_changes: bool = False
@@ -117,15 +113,13 @@ def state_replay(
 ) -> ReplaySupport[S]:
     """Return the replay support of a role whose state is one directory that `open_state` opens."""
 
-    async def rebuild(settings: S, log: Log, ends: Ends, on_batch: OnCount, on_total: OnCount) -> str:
-        directory = settings.state_dir(role)
-        return await replay.rebuild(functools.partial(open_state, settings), directory, log, ends, on_batch, on_total)
+    async def rebuild(settings: S, source: ReplaySource) -> str:
+        return await fill(settings, settings.state_dir(role), source)
 
-    async def verify(settings: S, log: Log, ends: Ends, on_batch: OnCount, on_total: OnCount) -> ReplayComparison:
-        directory = settings.state_dir(role)
-        return await replay.verify(functools.partial(open_state, settings), directory, log, ends, on_batch, on_total)
+    async def verify(settings: S, source: ReplaySource) -> ReplayComparison:
+        return await replay.verify(functools.partial(open_state, settings), settings.state_dir(role), source)
 
-    async def fill(settings: S, directory: Path, log: Log, ends: Ends, on_batch: OnCount, on_total: OnCount) -> str:
-        return await replay.rebuild(functools.partial(open_state, settings), directory, log, ends, on_batch, on_total)
+    async def fill(settings: S, directory: Path, source: ReplaySource) -> str:
+        return await replay.rebuild(functools.partial(open_state, settings), directory, source)
 
     return ReplaySupport(rebuild, verify, fill, is_one_directory=True, reads_device_records=reads_device_records)

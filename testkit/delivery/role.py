@@ -287,7 +287,5 @@ class DeliveryHarness:
         return await replay.verify(
             lambda directory, log: open_state(self.settings, directory, log),
             self.directory / "delivery",
-            self.log,
-            ends,
-            lambda count: None,
+            replay.ReplaySource(self.log, ends),
         )

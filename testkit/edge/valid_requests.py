@@ -7,8 +7,8 @@ import httpx
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from testkit.apns.tokens import ios_token
 from testkit.edge.role import EdgeInstallation
-from testkit.ios_tokens import ios_token
 
 
 class Valid(NamedTuple):

@@ -19,7 +19,7 @@ from carillon.commands.certs.files import CertificateTerms, WantedCertificate, o
 from services.domain.master_key import create_master
 from services.runtime.rpc.caller import OPERATOR
 from testkit import plain_http
-from testkit.apns_keys import KEY_ID, TEAM_ID, pem
+from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 from testkit.installation.app_server import AppCredentials
 from testkit.installation.definitions import (
     BACKENDS,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from services.apns_simulator.certificate import public_key
-from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
+from testkit.apns.keys import KEY_ID, TEAM_ID, canaries, holding, pem
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import CARILLON, Installation
 

@@ -5,6 +5,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -49,6 +50,37 @@ OpenState = Callable[[Path, Log], State]
 """Opens the state in a directory; an empty directory gives an empty state."""
 
 
+class ReplayProgress(Protocol):
+    """Is told how many offsets a replay passes."""
+
+    def begin(self, offsets: int) -> None:
+        """Is called once, before the first batch, with the number of offsets ahead."""
+        ...
+
+    def advance(self, offsets: int) -> None:
+        """Is called after each batch with the number of offsets passed, those of compacted records included."""
+        ...
+
+
+class UnreportedProgress:
+    """The progress of a replay that nobody watches."""
+
+    def begin(self, offsets: int) -> None:
+        """Do nothing."""
+
+    def advance(self, offsets: int) -> None:
+        """Do nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySource:
+    """What a state is rebuilt from: a log, up to an offset of each partition; the replay reports to `progress`."""
+
+    log: Log
+    ends: Mapping[Partition, int]
+    progress: ReplayProgress = field(default_factory=UnreportedProgress)
+
+
 class ReplayComparison(NamedTuple):
     """Digests of the live state and of the rebuilt one, both up to the same ends of the log."""
 
@@ -60,34 +92,17 @@ class ReplayComparison(NamedTuple):
         return self.live == self.rebuilt
 
 
-async def rebuild(
-    open_state: OpenState,
-    directory: Path,
-    log: Log,
-    ends: Mapping[Partition, int],
-    on_batch: Callable[[int], None],
-    on_total: Callable[[int], None] = lambda total: None,
-) -> str:
-    """Rebuild the state and replace the directory by it; return its digest. The role must not be running.
-
-    Calls `on_total` with the number of offsets to read, then `on_batch` with the number of each batch.
-    """
+async def rebuild(open_state: OpenState, directory: Path, source: ReplaySource) -> str:
+    """Rebuild the state and replace the directory by it; return its digest. The role must not be running."""
     with tempfile.TemporaryDirectory(dir=parent_of(directory)) as work:
         fresh = Path(work) / "state"
-        digest = await _folded(open_state, fresh, log, ends, on_batch, on_total)
+        digest = await _folded(open_state, fresh, source)
         shutil.rmtree(directory, ignore_errors=True)
         fresh.rename(directory)
     return digest
 
 
-async def verify(
-    open_state: OpenState,
-    directory: Path,
-    log: Log,
-    ends: Mapping[Partition, int],
-    on_batch: Callable[[int], None],
-    on_total: Callable[[int], None] = lambda total: None,
-) -> ReplayComparison:
+async def verify(open_state: OpenState, directory: Path, source: ReplaySource) -> ReplayComparison:
     """Compare a copy of the live state, brought up to the ends, with a state rebuilt from the log.
 
     The role may be running: where it is past the ends, both are brought to its offsets. A compacted topic that
@@ -96,9 +111,9 @@ async def verify(
     with tempfile.TemporaryDirectory(dir=parent_of(directory)) as work:
         copy, fresh = Path(work) / "copy", Path(work) / "fresh"
         copy_state(directory, copy)
-        ends = await _furthest(open_state, copy, log, ends)
-        live = await _folded(open_state, copy, log, ends, lambda count: None)
-        return ReplayComparison(live, await _folded(open_state, fresh, log, ends, on_batch, on_total))
+        source = replace(source, ends=await _furthest(open_state, copy, source))
+        live = await _folded(open_state, copy, replace(source, progress=UnreportedProgress()))
+        return ReplayComparison(live, await _folded(open_state, fresh, source))
 
 
 def to_fold(ends: Mapping[Partition, int], sources: Iterable[Partition], offsets: Mapping[Partition, int]) -> int:
@@ -126,29 +141,21 @@ def _copy_file(path: Path, target: Path) -> None:
         live.backup(copy)
 
 
-async def _furthest(
-    open_state: OpenState, directory: Path, log: Log, ends: Mapping[Partition, int]
-) -> dict[Partition, int]:
-    furthest = dict(ends)
-    with _opened(open_state, directory, log) as state:
+async def _furthest(open_state: OpenState, directory: Path, source: ReplaySource) -> dict[Partition, int]:
+    furthest = dict(source.ends)
+    with _opened(open_state, directory, source.log) as state:
         for follower in state.followers:
             for partition, next_offset in (await follower.offsets()).items():
                 furthest[partition] = max(furthest.get(partition, 0), next_offset)
     return furthest
 
 
-async def _folded(
-    open_state: OpenState,
-    directory: Path,
-    log: Log,
-    ends: Mapping[Partition, int],
-    on_batch: Callable[[int], None],
-    on_total: Callable[[int], None] = lambda total: None,
-) -> str:
-    with _opened(open_state, directory, log) as state:
-        on_total(sum([to_fold(ends, follower.sources, await follower.offsets()) for follower in state.followers]))
+async def _folded(open_state: OpenState, directory: Path, source: ReplaySource) -> str:
+    with _opened(open_state, directory, source.log) as state:
+        ahead = [to_fold(source.ends, follower.sources, await follower.offsets()) for follower in state.followers]
+        source.progress.begin(sum(ahead))
         for follower in state.followers:
-            await follower.apply_until(ends, on_batch)
+            await follower.apply_until(source.ends, source.progress.advance)
         return state.digest()
 
 

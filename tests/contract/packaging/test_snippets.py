@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from testkit.apns_keys import pem
+from testkit.apns.keys import pem
 from testkit.installation.processes import Installation
 from testkit.installation.sample import Service
 from testkit.repository import ROOT

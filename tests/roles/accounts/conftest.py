@@ -39,7 +39,7 @@ from services.domain.topics import APPS, TOPICS, decode
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
-from services.runtime.projection.replay import rebuild
+from services.runtime.projection.replay import ReplaySource, rebuild
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from testkit.faults.crashing_log import KillingLog, records_of
@@ -159,9 +159,8 @@ class Installation:
         """Return the digest of the state that a replay of the whole log builds."""
         ends = await self.log.ends([Partition(name, 0) for name in ("accounts", "log-ins", "drafts")])
         directory = self.directory / "rebuilt"
-        return await rebuild(
-            lambda d, log: open_state(self.settings, d, log), directory, self.log, ends, lambda n: None, lambda n: None
-        )
+        source = ReplaySource(self.log, ends)
+        return await rebuild(lambda path, log: open_state(self.settings, path, log), directory, source)
 
     def digest(self) -> str:
         """Return the digest of the stored state; the role must not be running."""

@@ -33,9 +33,11 @@ from services.runtime.log.port import Log
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import SystemClock
 from services.runtime.process.settings import SettingsError, load
+from services.runtime.projection.replay import ReplaySource
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server, serve
+from testkit.replay_progress import CountedProgress
 from tests.roles.analytics.records import T0, app_outcomes, device, outcomes, send, started
 
 
@@ -153,7 +155,7 @@ async def test_only_one_process_opens_the_store(tmp_path: Path) -> None:
     log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
     try:
         with pytest.raises(ConflictError, match="stop the running service"):
-            await rebuild(settings, log, {}, lambda count: None)
+            await rebuild(settings, ReplaySource(log, {}))
         code = (
             "import asyncio, sys; from pathlib import Path; from analytics.store.clickhouse import ClickHouse\n"
             "asyncio.run(ClickHouse(None, Path(sys.argv[1])).open())"
@@ -183,20 +185,20 @@ async def test_rebuild_and_verify(tmp_path: Path) -> None:
         ]
     )
     ends = await log.ends(sources(4))
-    batches: list[int] = []
+    progress = CountedProgress()
     try:
-        verdict = await verify(settings, log, ends, batches.append)
+        verdict = await verify(settings, ReplaySource(log, ends, progress))
         assert verdict.equal
-        assert sum(batches) == 5, "the device's first state was compacted away, and is passed by"
+        assert progress.ahead == progress.passed == 5, "the device's first state was compacted away, and is passed by"
 
         clickhouse = connect(settings)
         await clickhouse.open()
         await clickhouse.command("ALTER TABLE deliveries DELETE WHERE number = 4 SETTINGS mutations_sync = 2")
         await clickhouse.close()
-        assert not (await verify(settings, log, ends, batches.append)).equal
+        assert not (await verify(settings, ReplaySource(log, ends))).equal
 
-        assert await rebuild(settings, log, ends, batches.append) == verdict.rebuilt
-        assert (await verify(settings, log, ends, batches.append)).equal
+        assert await rebuild(settings, ReplaySource(log, ends)) == verdict.rebuilt
+        assert (await verify(settings, ReplaySource(log, ends))).equal
     finally:
         await log.close()
 
@@ -208,10 +210,10 @@ async def test_a_device_that_registered_again_is_verified(tmp_path: Path) -> Non
     log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
     try:
         await log.append([device(3)])
-        await verify(settings, log, await log.ends(sources(4)), lambda count: None)
+        await verify(settings, ReplaySource(log, await log.ends(sources(4))))
         await log.append([device(3, time_ms=T0 + 9, registered_ms=T0 + 9)])
         ends = await log.ends(sources(4))
-        assert (await verify(settings, log, ends, lambda count: None)).equal
+        assert (await verify(settings, ReplaySource(log, ends))).equal
 
         clickhouse = connect(settings)
         await clickhouse.open()
@@ -219,7 +221,7 @@ async def test_a_device_that_registered_again_is_verified(tmp_path: Path) -> Non
         assert [tuple(row) for row in await clickhouse.rows(registered)] == [(T0,)]
         await clickhouse.command("TRUNCATE TABLE registrations")
         await clickhouse.close()
-        assert not (await verify(settings, log, ends, lambda count: None)).equal
+        assert not (await verify(settings, ReplaySource(log, ends))).equal
     finally:
         await log.close()
 

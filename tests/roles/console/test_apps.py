@@ -3,7 +3,7 @@
 import re
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
-from testkit.apns_keys import KEY_ID, TEAM_ID, pem
+from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 from tests.roles.console.conftest import ConsoleInstallation, text_of
 
 

@@ -129,9 +129,7 @@ class RunningRegistry:
         return await replay.verify(
             lambda directory, log: open_state(self.settings, directory, log),
             self.settings.state_dir("registry"),
-            self.log,
-            await self.log.ends(every_partition()),
-            lambda count: None,
+            replay.ReplaySource(self.log, await self.log.ends(every_partition())),
         )
 
 

@@ -11,6 +11,7 @@ from services.registry.main import open_state
 from services.registry.store import DEVICES_FILE
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.projection import replay
+from testkit.replay_progress import CountedProgress
 from tests.roles.registry.conftest import (
     NOON_MS,
     RunningRegistry,
@@ -100,10 +101,10 @@ async def test_a_rebuilt_state_replaces_a_broken_one(start: Start, log: SqliteLo
         settings = registry.settings
     directory = settings.state_dir("registry")
     (directory / DEVICES_FILE).write_bytes(b"this is no database")
-    counted: list[int] = []
-    ends = await log.ends(every_partition())
-    await replay.rebuild(lambda path, log: open_state(settings, path, log), directory, log, ends, counted.append)
-    assert sum(counted) > 40
+    progress = CountedProgress()
+    source = replay.ReplaySource(log, await log.ends(every_partition()), progress)
+    await replay.rebuild(lambda path, log: open_state(settings, path, log), directory, source)
+    assert progress.ahead == progress.passed > 40
     async with start() as registry:
         assert await registry.device(app.appkey, "t2") == device
         assert [await registry.alias(app.appkey, f"user{index}") for index in range(3)] == aliases

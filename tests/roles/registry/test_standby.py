@@ -239,9 +239,7 @@ async def test_what_a_former_owner_writes_late_changes_nothing(registries: Regis
         compared = await replay.verify(
             functools.partial(open_state, settings),
             settings.state_dir("registry"),
-            registries.log,
-            await registries.log.ends(every_partition()),
-            lambda count: None,
+            replay.ReplaySource(registries.log, await registries.log.ends(every_partition())),
         )
         assert compared.equal
 

@@ -36,9 +36,7 @@ async def assert_replays(installation: Installation) -> None:
     verdict = await replay.verify(
         lambda directory, log: open_state(installation.settings, directory, log),
         installation.settings.state_dir("scheduling"),
-        installation.log,
-        ends,
-        lambda count: None,
+        replay.ReplaySource(installation.log, ends),
     )
     assert verdict.equal
 

@@ -11,7 +11,7 @@ from protos.push.v1.push_pb2 import Filter
 from protos.registry.v1.devices_pb2 import Device
 from services.runtime.log.port import Partition
 from services.runtime.process.clock import ManualClock
-from services.runtime.projection.replay import rebuild, verify
+from services.runtime.projection.replay import ReplaySource, rebuild, verify
 from services.targeting import store
 from services.targeting.main import open_state
 from services.targeting.settings import TargetingSettings
@@ -45,9 +45,7 @@ async def _digest_of_a_rebuild(installation: Installation) -> str:
     return await rebuild(
         lambda directory, log: open_state(installation.settings, directory, log),
         installation.directory / "rebuilt",
-        installation.log,
-        ends,
-        lambda count: None,
+        ReplaySource(installation.log, ends),
     )
 
 
@@ -101,9 +99,7 @@ async def test_a_restart_reads_the_snapshot_and_only_newer_records(installation:
     verdict = await verify(
         lambda directory, log: open_state(installation.settings, directory, log),
         installation.settings.state_dir("targeting"),
-        installation.log,
-        await _ends(installation),
-        lambda count: None,
+        ReplaySource(installation.log, await _ends(installation)),
     )
     assert verdict.equal
     assert verdict.live == await _digest_of_a_rebuild(installation)

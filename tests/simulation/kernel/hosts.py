@@ -16,7 +16,7 @@ from services.runtime.ownership.membership import Membership, place_of
 from services.runtime.process.runner import run
 from services.runtime.process.settings import Settings
 from services.runtime.projection.health import Health
-from services.runtime.projection.replay import ReplayComparison, copy_state
+from services.runtime.projection.replay import ReplayComparison, ReplaySource, copy_state
 from services.runtime.rpc.server import Server as GrpcServer
 from tests.simulation.kernel.disk import FULL, Disk
 from tests.simulation.kernel.installation import Installation, process_name
@@ -206,7 +206,7 @@ class RoleHost:
         assert self.role.replay is not None
         ends, now = await log.ends(self._installation.partitions()), self._installation.shards[self.role.name]
         return [
-            await self.role.replay.verify(self.settings(data), log, ends, lambda count: None, lambda count: None)
+            await self.role.replay.verify(self.settings(data), ReplaySource(log, ends))
             for data, shards in (*self._left, (self._disk.path, now))
             if shards == now
         ]

@@ -16,7 +16,7 @@ from services.apns_simulator.certificate import public_key
 from services.apns_simulator.connection import Reply, ServerConnection
 from services.apns_simulator.requests import Request
 from services.apns_simulator.script import Fault
-from testkit.apns_keys import KEY_ID, TEAM_ID, pem
+from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 from testkit.delivery.scripted_tokens import prefix_of
 from testkit.installation.app_server import AppCredentials
 from tests.simulation.kernel.network.ends import ByteTransport

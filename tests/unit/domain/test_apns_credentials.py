@@ -5,7 +5,7 @@ from structlog.testing import capture_logs
 from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_SANDBOX, PLATFORM_IOS, ApnsKey, App
 from services.domain.apns.credentials import ApnsCredentials, CredentialsCache, Environment, seal_key
 from services.domain.master_key import MasterKey
-from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, pem
+from testkit.apns.keys import KEY_ID, TEAM_ID, canaries, pem
 
 KEYS = MasterKey(bytes(32))
 

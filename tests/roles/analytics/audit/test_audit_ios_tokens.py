@@ -10,7 +10,7 @@ from protos.registry.v1.apps_pb2 import Platform
 from protos.registry.v1.devices_pb2 import SetAlias
 from services.runtime.errors import NotFoundError
 from services.runtime.log.sqlite.log import SqliteLog
-from testkit.ios_tokens import ios_token
+from testkit.apns.tokens import ios_token
 from tests.roles.analytics.records import APP, device, device_command, send, started
 from tests.roles.analytics.service import running_service
 

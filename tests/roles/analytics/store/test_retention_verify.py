@@ -11,6 +11,7 @@ from analytics.ingestion.ingestion import sources
 from analytics.projection import connect
 from analytics.replay import verify
 from services.runtime.log.sqlite.log import SqliteLog
+from services.runtime.projection.replay import ReplaySource
 from tests.roles.analytics.records import PARTITIONS
 from tests.roles.analytics.service import value
 from tests.roles.analytics.store.test_retention import HISTORY_DAYS, drop_old_rows, history
@@ -23,11 +24,11 @@ async def test_a_store_that_dropped_old_rows_is_verified(log: SqliteLog, tmp_pat
     settings = settings_in(tmp_path, history_days=str(HISTORY_DAYS))
     await log.append(history())
     ends = await log.ends(sources(PARTITIONS))
-    assert (await verify(settings, log, ends, lambda count: None)).equal
+    assert (await verify(settings, ReplaySource(log, ends))).equal
     clickhouse = connect(settings)
     await clickhouse.open()
     await drop_old_rows(clickhouse)
     assert await value(clickhouse, "SELECT count() FROM deliveries") == 2
     await clickhouse.close()
 
-    assert (await verify(settings, log, ends, lambda count: None)).equal
+    assert (await verify(settings, ReplaySource(log, ends))).equal

@@ -20,6 +20,7 @@ from services.domain.topics import TOPICS
 from services.runtime.errors import InputError, UnavailableError
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.settings import load
+from services.runtime.projection.replay import ReplaySource
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from testkit.clickhouse.server import ClickHouseServer, LossyNetwork
@@ -120,11 +121,11 @@ async def test_a_store_on_a_server_is_rebuilt(server: ClickHouseServer, log: Sql
     settings = settings_of(server, tmp_path)
     await log.append(new_records(0))
     ends = await log.ends(sources(4))
-    verdict = await verify(settings, log, ends, lambda count: None)
+    verdict = await verify(settings, ReplaySource(log, ends))
     assert verdict.equal
-    assert await rebuild(settings, log, ends, lambda count: None) == verdict.rebuilt
+    assert await rebuild(settings, ReplaySource(log, ends)) == verdict.rebuilt
     (tmp_path / "past").mkdir()
-    assert await fill(settings, tmp_path / "past", log, ends, lambda count: None) == verdict.rebuilt
+    assert await fill(settings, tmp_path / "past", ReplaySource(log, ends)) == verdict.rebuilt
 
 
 async def test_one_of_several_instances_fills_the_whole_past_and_refuses_to_verify(
@@ -136,10 +137,10 @@ async def test_one_of_several_instances_fills_the_whole_past_and_refuses_to_veri
     second = msgspec.structs.replace(settings, shard=1, shards=2)
     for name in ("alone", "second"):
         (tmp_path / name).mkdir()
-    whole = await fill(settings, tmp_path / "alone", log, ends, lambda count: None)
-    assert await fill(second, tmp_path / "second", log, ends, lambda count: None) == whole
+    whole = await fill(settings, tmp_path / "alone", ReplaySource(log, ends))
+    assert await fill(second, tmp_path / "second", ReplaySource(log, ends)) == whole
     with pytest.raises(InputError, match="CARILLON_SHARDS is more than 1"):
-        await verify(second, log, ends, lambda count: None)
+        await verify(second, ReplaySource(log, ends))
 
 
 async def test_the_first_instance_migrates_the_store_and_others_wait(

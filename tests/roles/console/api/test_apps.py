@@ -16,7 +16,7 @@ from protos.registry.v1.registry_pb2 import (
     UpdateAppRequest,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from testkit.apns_keys import KEY_ID, TEAM_ID, pem
+from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 from tests.roles.console.api.conftest import Programs
 from tests.roles.console.api.test_calls import SENT_TO_ALIAS, app_of_team, push
 from tests.roles.console.conftest import START_MS, ConsoleInstallation

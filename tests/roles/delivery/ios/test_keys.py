@@ -8,7 +8,7 @@ import msgspec
 from protos.registry.v1.registry_pb2 import ApnsKeyChange, UpdateAppRequest
 from services.apns_simulator.certificate import public_key
 from services.apns_simulator.server import ApnsSimulator
-from testkit.apns_keys import KEY_ID, TEAM_ID, pem
+from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 from testkit.delivery.ios import VALID_TOKENS, IosHarness
 from testkit.delivery.records import SENT, OutcomeRow
 from testkit.delivery.role import DeliveryHarness

@@ -168,9 +168,8 @@ class Processes:
         settings, log = self._settings(address), self.harness.log
         ends = await log.ends(self.by_address[address].store.partitions)
         directory = settings.state_dir("delivery")
-        return await replay.verify(
-            lambda directory, log: open_state(settings, directory, log), directory, log, ends, lambda count: None
-        )
+        source = replay.ReplaySource(log, ends)
+        return await replay.verify(lambda path, log: open_state(settings, path, log), directory, source)
 
     def _settings(self, address: str) -> DeliverySettings:
         return msgspec.structs.replace(self.harness.settings, data_dir=str(self.harness.directory / address))

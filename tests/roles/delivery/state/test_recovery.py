@@ -144,9 +144,7 @@ async def test_a_rebuilt_state_still_has_the_cancel_that_was_not_written(deliver
     await replay.rebuild(
         lambda directory, log: open_state(delivery.settings, directory, log),
         delivery.directory / "delivery",
-        delivery.log,
-        await delivery.log.ends(store.partitions),
-        lambda count: None,
+        replay.ReplaySource(delivery.log, await delivery.log.ends(store.partitions)),
     )
     async with delivery.running():
         assert ("cancelled", 0) in await delivery.facts(msgid)

@@ -19,9 +19,9 @@ from services.runtime.errors import UnavailableError
 from services.runtime.http.listener import HttpListener
 from services.runtime.log.port import NewRecord
 from testkit import plain_http
+from testkit.apns.tokens import ios_token
 from testkit.edge.role import PARTITIONS, ZONE, EdgeInstallation
 from testkit.edge.v2_bodies import broadcast, push_to
-from testkit.ios_tokens import ios_token
 from testkit.services import running_services
 from testkit.signing import signed
 

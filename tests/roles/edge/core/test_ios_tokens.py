@@ -8,10 +8,10 @@ import pytest
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import FindDevicesRequest, RevokeDeviceKeyRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from testkit.apns.tokens import ios_token
 from testkit.edge.legacy_client import LegacyClient
 from testkit.edge.role import EdgeInstallation
 from testkit.edge.v2_bodies import push_to
-from testkit.ios_tokens import ios_token
 
 LOWER = ios_token("a device")
 UPPER = LOWER.upper()

@@ -17,10 +17,10 @@ from services.registry.revocation_worker import RevocationWorker
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import partition_of
+from testkit.apns.tokens import ios_token
 from testkit.edge.role import BACKENDS, NOW_MS, PARTITIONS, EdgeInstallation, edge_installation
 from testkit.edge.sent_pushes import targets
 from testkit.edge.v2_bodies import push_to
-from testkit.ios_tokens import ios_token
 
 UNAUTHORIZED = {"type": "error", "code": 401, "desc": "unauthorized"}
 

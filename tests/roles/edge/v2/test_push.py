@@ -20,10 +20,10 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
 )
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
+from testkit.apns.tokens import ios_token
 from testkit.edge.role import EdgeInstallation
 from testkit.edge.sent_pushes import device_places, only_push, targets
 from testkit.edge.v2_bodies import broadcast, push_to
-from testkit.ios_tokens import ios_token
 from testkit.signing import reference_text
 
 

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.domain.apns.credentials import ApnsCredentials, Environment, open_credentials
-from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, holding, pem
+from testkit.apns.keys import KEY_ID, TEAM_ID, canaries, holding, pem
 from tests.roles.registry.apps.command import Carillon
 from tests.roles.registry.conftest import RunningRegistry
 

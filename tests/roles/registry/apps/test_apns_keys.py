@@ -18,7 +18,7 @@ from services.domain.master_key import MasterKey
 from services.domain.topics import APPS
 from services.runtime.errors import CarillonError, InputError
 from services.runtime.log.port import Partition
-from testkit.apns_keys import KEY_ID, TEAM_ID, canaries, pem
+from testkit.apns.keys import KEY_ID, TEAM_ID, canaries, pem
 from tests.roles.registry.conftest import RunningRegistry
 
 

@@ -32,7 +32,7 @@ from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite.file import Page
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.projection.sqlite_store import SqliteStore
-from testkit.apns_keys import KEY_ID, TEAM_ID, pem
+from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 from tests.roles.registry.conftest import BOUND_S, NOON_MS, RunningRegistry, Start, records
 
 REQUEST = CreateAppRequest(platform=PLATFORM_IOS, name="天气", package="com.example.weather", account="ACME")

@@ -1,0 +1,1 @@
+"""What Apple issues: keys of teams and tokens of devices."""
