@@ -1,4 +1,7 @@
-"""Operators of the console who each open a page, look at it and open the next, in a process of low priority.
+"""Operators of the console who each open a page, look at it and open the next.
+
+Their browsers would be on other machines, so their process is given the priority and the short scheduler slices of the
+service's own children, and delays the pushes little.
 
 Reads commands as lines: `start` and `stop`, which is answered by the pages that were opened and the answers 503.
 """
@@ -6,7 +9,6 @@ Reads commands as lines: `start` and `stop`, which is answered by the pages that
 import asyncio
 import contextlib
 import json
-import os
 import random
 import sys
 from collections import Counter
@@ -14,8 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.console.reader import Reader
-
-_NICENESS = 10
+from services.runtime.child.lifecycle import lower_priority
 
 
 async def read(about: dict[str, Any], number: int, opened: Counter[int]) -> None:
@@ -49,5 +50,5 @@ async def operate(about: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    os.nice(_NICENESS)
+    lower_priority()
     asyncio.run(operate(json.loads(sys.argv[1])))
