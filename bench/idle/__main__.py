@@ -3,10 +3,10 @@
     python -m bench.idle --devices 100 --seconds 60
 
 Starts `carillon up` on a directory of its own, connects devices over the real gateway, and measures while nothing is
-sent. The floor is a Python process that has opened a chdb store and does nothing else. `of files` is the part of the
-resident memory that the system can take back at any time, as it can read the pages again: libraries, nearly all of it.
-`own` is the memory that would be free without the process; `shared fairly` counts pages that several processes map by
-their share.
+sent. In its first minute chdb looks for work more often than later; `--after 60` leaves that minute out. The floor is a
+Python process that has opened a chdb store and does nothing else. `of files` is the part of the resident memory that
+the system can take back at any time, as it can read the pages again: libraries, nearly all of it. `own` is the memory
+that would be free without the process; `shared fairly` counts pages that several processes map by their share.
 """
 
 import argparse
@@ -27,7 +27,6 @@ from rich.table import Table
 from testkit.device import VirtualDevice
 from testkit.installation.processes import Installation
 
-_SETTLED_S = 10
 _FLOOR = """
 import sys
 from chdb.session import Session
@@ -79,7 +78,7 @@ def carillon(options: argparse.Namespace, data: Path) -> dict[str, Row]:
         ) as devices:
             assert devices.stdout is not None
             devices.stdout.readline()
-            time.sleep(_SETTLED_S)
+            time.sleep(options.after)
             main_process = psutil.Process(installation.process_id())
             children = {role: installation.child_process(role) for role in ("analytics", "console")}
             processes = {"carillon up": main_process, **children}
@@ -122,6 +121,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, default=100, help="connected devices")
     parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument(
+        "--after", type=float, default=10, help="seconds from the devices' connections to the measurement"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--connect", nargs=3, metavar=("URL", "APPKEY", "COUNT"), help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -135,7 +137,7 @@ def main() -> None:
     if options.json:
         print(json.dumps(rows))
         return
-    table = Table(title=f"{options.devices} connected devices, nothing to do")
+    table = Table(title=f"{options.devices} connected devices, nothing to do for {options.after:.0f} s before")
     table.add_column("")
     for column in rows["all"]:
         table.add_column(column.replace("_", " ").replace(" mib", ", MiB"), justify="right")
