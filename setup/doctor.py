@@ -4,6 +4,8 @@
 because an old Python is one of the things it finds.
 """
 
+import contextlib
+import glob
 import json
 import os
 import re
@@ -14,7 +16,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from setup.python_version import problem
 
@@ -34,6 +36,10 @@ _PACKAGES = {
     "dnf": {"java": "java-17-openjdk-headless", "maven": "maven", "npm": "npm", "chromium": "chromium"},
     "brew": {"java": "openjdk@17", "maven": "maven", "npm": "node", "chromium": "--cask chromium"},
 }
+_SHOWN_CHARS = 200
+_LISTENING = "0A"
+"""The state of a listening socket in Linux' tables of sockets."""
+
 _FOLDERS_OF_PROGRAMS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
 
 
@@ -123,13 +129,38 @@ def _free_disk() -> Check:
 
 
 def _port(name: str, env: Dict[str, str]) -> Check:
+    """Check that Carillon can listen at the port of this setting, or does so already."""
     text = env.get(name, str(PORTS[name]))
     host = env.get("CARILLON_HOST", "127.0.0.1")
     mend = "ss -ltnp 'sport = :{0}' shows the process that uses it; to use another port: {1}={2} make run".format(
         text, name, PORTS[name] + 10000
     )
     error = _bind_error(host, int(text)) if text.isdigit() else "not a number"
+    user, command = _listening_process(int(text)) if text.isdigit() and error else (0, [])
+    if any(os.path.basename(word) == "carillon" for word in command):
+        return Check("port {}".format(text), True, "Carillon runs here, process {}".format(user), RUN, "")
+    if command:
+        error += ", by process {}: {}".format(user, " ".join(command)[:_SHOWN_CHARS])
     return Check("port {}".format(text), not error, error or "free", RUN + " (" + name + ")", mend)
+
+
+def _listening_process(port: int) -> Tuple[int, List[str]]:
+    """Return the id and the command line of a process that listens at the port; (0, []) if the system shows none.
+
+    Linux shows the processes of other users to root alone.
+    """
+    inodes = set()
+    for table in glob.glob("/proc/net/tcp*"):
+        with open(table) as sockets:
+            rows = [row.split() for row in sockets.readlines()[1:]]
+        inodes |= {row[9] for row in rows if row[3] == _LISTENING and int(row[1].split(":")[1], 16) == port}
+    for file in glob.glob("/proc/[0-9]*/fd/*") if inodes else []:
+        with contextlib.suppress(OSError):
+            if os.readlink(file)[len("socket:[") : -1] in inodes:
+                process = file.split("/")[2]
+                words = Path("/proc", process, "cmdline").read_bytes().decode(errors="replace").split("\0")
+                return int(process), [word for word in words if word]
+    return 0, []
 
 
 def _bind_error(host: str, port: int) -> str:

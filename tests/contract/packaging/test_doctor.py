@@ -89,6 +89,28 @@ def test_a_used_port_is_named_with_the_setting_that_moves_it(programs: Path) -> 
     assert lines[-2:] == ["make run: 1 missing", "make test: ready"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows which process listens")
+@pytest.mark.parametrize(("name", "is_ok"), [("carillon", True), ("nginx", False)])
+def test_a_port_of_a_running_carillon_is_not_missing(programs: Path, tmp_path: Path, name: str, is_ok: bool) -> None:
+    script = tmp_path / name
+    script.write_text(
+        "import socket, sys\n"
+        "listener = socket.create_server(('127.0.0.1', 0))\n"
+        "print(listener.getsockname()[1], flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    command = [sys.executable, str(script), "up"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = process.stdout.readline().strip()
+        code, text = examine(programs, "--json", CARILLON_V2_PORT=port)
+        process.kill()
+    found = {one["name"]: one for one in json.loads(text)["checks"]}[f"port {port}"]
+    assert (code, found["is_ok"]) == (0 if is_ok else 1, is_ok)
+    assert f"process {process.pid}" in found["found"]
+    assert is_ok or f"{script} up" in found["found"]
+
+
 def test_the_ports_are_those_of_the_settings() -> None:
     fields = [field for role in ("edge", "gateway") for field in msgspec.structs.fields(role_definition(role).settings)]
     ports = {PREFIX + field.name.upper(): field.default for field in fields if field.name.endswith("_port")}
