@@ -13,7 +13,6 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from services.domain.limits.registrations import RegistrationLimiter
 from services.domain.topics import DEVICE_COMMANDS, SESSIONS, decode, device_key
-from services.registry.revocation_worker import RevocationWorker
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import partition_of
@@ -21,6 +20,7 @@ from testkit.apns.tokens import ios_token
 from testkit.edge.role import BACKENDS, NOW_MS, PARTITIONS, EdgeInstallation, edge_installation
 from testkit.edge.sent_pushes import targets
 from testkit.edge.v2_bodies import push_to
+from testkit.faults.held_removals import hold_removals
 
 UNAUTHORIZED = {"type": "error", "code": 401, "desc": "unauthorized"}
 
@@ -210,7 +210,7 @@ async def test_an_ios_device_registers_anew_under_its_token(installation: EdgeIn
 async def test_between_the_revocation_of_all_keys_and_its_removal_a_device_registers_anew(
     installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RevocationWorker, "wake", lambda self: None)
+    hold_removals(monkeypatch)
     app = await installation.app(PLATFORM_IOS)
     phone = Phone(installation, app, TOKEN)
     old = await phone.hello()

@@ -1,0 +1,18 @@
+"""A registry that removes no devices whose keys were revoked, as if it was always killed before the first removal."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from services.registry.revocation_worker import RevocationWorker
+from services.runtime.projection.decider import Fact
+
+
+def hold_removals(patch: pytest.MonkeyPatch) -> None:
+    """Let revocations be stored and published, but remove no device, until the patch is undone."""
+    patch.setattr(RevocationWorker, "_next_removals", _remove_none)
+
+
+def _remove_none(worker: RevocationWorker) -> Sequence[Fact]:
+    worker._is_idle = True
+    return ()
