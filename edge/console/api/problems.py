@@ -22,6 +22,9 @@ from services.runtime.errors import (
 from services.runtime.process.logs import logger
 
 MEDIA_TYPE = "application/problem+json"
+RETRY_AFTER_S = 2
+"""Delay after which a request that was answered with HTTP 503 should be repeated."""
+
 _STATUS = (
     (NotFoundError, 404),
     ((PermissionDeniedError, ForbiddenError), 403),
@@ -61,6 +64,8 @@ class ErrorAnswers:
             _answer(response, error.result, str(error))
             return
         status = next((status for kinds, status in _STATUS if isinstance(error, kinds)), 500)
+        if status == 503:
+            response.set_header("Retry-After", str(RETRY_AFTER_S))
         if status >= 500:
             logger.error("a call failed", path=request.uri_template, error=f"{type(error).__name__}: {error}")
         _answer(response, status, str(error) if status < 500 else _WORDS[status])

@@ -8,7 +8,7 @@ from falcon.asgi import Request, Response
 
 from edge.console.access_control.bearer import is_call
 from edge.console.access_control.visit import Visit
-from edge.console.api.problems import ErrorAnswers
+from edge.console.api.problems import RETRY_AFTER_S, ErrorAnswers
 from edge.console.view.rendering import Template
 from services.runtime.errors import (
     BusyError,
@@ -29,7 +29,8 @@ _STATUS = (
     ((UnavailableError, DeadlineError, BusyError), 503),
 )
 
-RETRY_AFTER_S = "2"
+_RELOAD_S = 5
+"""Interval at which a page that was answered with HTTP 503 is loaded anew in a browser."""
 
 Words = tuple[str, str]
 
@@ -65,7 +66,7 @@ class ErrorPages:
         if status >= 500:
             logger.error("a page failed", path=request.uri_template, error=f"{type(error).__name__}: {error}")
         if status == 503:
-            response.set_header("Retry-After", RETRY_AFTER_S)
+            response.set_header("Retry-After", str(RETRY_AFTER_S))
         title, text = _words(status, request.context.visit.gettext)
         said = str(error)
         self._show(request, response, status, title, said[:1].upper() + said[1:] if status < 500 and said else text)
@@ -82,7 +83,8 @@ class ErrorPages:
         response.status = falcon.code_to_http_status(status)
         response.content_type = falcon.MEDIA_HTML
         template = "base/error_fragment.html" if visit.is_fragment else "base/error.html"
-        values = {"status": status, "title": title, "text": text}
+        reload_s = _RELOAD_S if status == 503 and request.method == "GET" else 0
+        values = {"status": status, "title": title, "text": text, "reload_s": reload_s}
         response.context.page = Template.shown_now(template, visit, values)
 
 

@@ -9,6 +9,13 @@ document.addEventListener("click", async (event) => {
   setTimeout(() => { button.textContent = name; }, 2000);
 });
 
+// A page that could not be answered loads itself anew, once its reader looks at it.
+document.addEventListener("DOMContentLoaded", () => {
+  const waiting = document.querySelector("[data-reload-s]");
+  if (!waiting) return;
+  setInterval(() => { if (!document.hidden) location.reload(); }, waiting.dataset.reloadS * 1000);
+});
+
 // Nobody sees the live parts of a hidden page.
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (document.hidden) event.preventDefault();

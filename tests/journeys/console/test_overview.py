@@ -79,5 +79,14 @@ async def test_the_overview_moves_and_names_a_role_that_is_stopped(installation:
     assert loads == []
     await page.get_by_text("Processes").last.click()
     await check_pages(page, ["", "/"])
+    await a_page_comes_by_itself_once_analytics_is_back(installation, page)
     await page.goto("/")
     installation.stop()
+
+
+async def a_page_comes_by_itself_once_analytics_is_back(installation: Installation, page: Page) -> None:
+    installation.stop("analytics")
+    await page.goto("/pushes")
+    await expect(page.get_by_role("status")).to_contain_text("This page tries again by itself.")
+    installation.start("analytics")
+    await expect(page.get_by_role("row").filter(has_text="Storm")).to_be_visible(timeout=BOUND_MS)

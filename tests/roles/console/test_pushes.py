@@ -263,6 +263,8 @@ async def test_while_analytics_is_away_pages_say_so(console: ConsoleInstallation
     console.analytics.is_away = True
     page = await viewer.get("/pushes")
     assert (page.status_code, "does not answer at present" in text_of(page)) == (503, True)
+    assert "tries again by itself" in text_of(page)
+    assert "tries again by itself" not in text_of(await viewer.get("/nothing"))
     fragment = await viewer.get("/pushes?latest=5", **{"HX-Request": "true"})
     assert (fragment.status_code, fragment.text.startswith('<div class="alert bad"')) == (503, True)
     assert (await viewer.get("/")).status_code == 200

@@ -232,6 +232,7 @@ async def test_no_device_is_shown_while_the_audit_cannot_be_written(
     with console.servers["accounts"].away():
         answer = await viewer.get(f"/apps/{appkey}/devices", name="user-0")
     assert (answer.status_code, "token-0" in answer.text) == (503, False)
+    assert answer.headers["retry-after"] == "2"
 
 
 async def test_statistics_timeline_audit_and_team(console: ConsoleInstallation, programs: Programs) -> None:
