@@ -35,7 +35,7 @@ def audience_text(audience: Audience) -> str:
         case "everyone":
             return "everyone"
         case "filter":
-            return _filter(audience.filter)
+            return filter_text(audience.filter)
         case "devices":
             return _count(len(audience.devices.numbers) // _NUMBER_BYTES, "device", "devices")
         case "tokens":
@@ -49,50 +49,51 @@ def audience_text(audience: Audience) -> str:
             assert_never(never)
 
 
-def _filter(rule: Filter) -> str:
+def filter_text(rule: Filter) -> str:
+    """Return the clauses of a filter as one line, `everyone` if it has none."""
     clauses = [
-        groups(tag_names(rule.tags)),
-        negated(tag_names(rule.not_tags)),
-        groups(stag_names(rule.stags)),
-        negated(stag_names(rule.not_stags)),
-        *(attribute(clause) for clause in rule.attributes),
-        *(activity(clause) for clause in rule.activity),
-        *(model(clause) for clause in rule.models),
+        _groups(_tag_names(rule.tags)),
+        _negated(_tag_names(rule.not_tags)),
+        _groups(_stag_names(rule.stags)),
+        _negated(_stag_names(rule.not_stags)),
+        *(_attribute(clause) for clause in rule.attributes),
+        *(_activity(clause) for clause in rule.activity),
+        *(_model(clause) for clause in rule.models),
     ]
     return ", ".join(filter(None, clauses)) or "everyone"
 
 
-def tag_names(tag_groups: Iterable[TagGroup]) -> list[list[str]]:
+def _tag_names(tag_groups: Iterable[TagGroup]) -> list[list[str]]:
     return [[f"tag {tag}" for tag in group.tags] for group in tag_groups]
 
 
-def stag_names(stag_groups: Iterable[StagGroup]) -> list[list[str]]:
+def _stag_names(stag_groups: Iterable[StagGroup]) -> list[list[str]]:
     return [[f'stag "{stag}"' for stag in group.stags] for group in stag_groups]
 
 
-def groups(names: Sequence[Sequence[str]]) -> str:
+def _groups(names: Sequence[Sequence[str]]) -> str:
     texts = [" AND ".join(members) for members in names]
     return texts[0] if len(texts) == 1 else " OR ".join(f"({text})" for text in texts)
 
 
-def negated(names: Sequence[Sequence[str]]) -> str:
-    text = groups(names)
+def _negated(names: Sequence[Sequence[str]]) -> str:
+    text = _groups(names)
     if len(names) == 1 and len(names[0]) == 1:
         return f"NOT {text}"
     return f"NOT ({text})" if text else ""
 
 
-def attribute(clause: AttributeClause) -> str:
+def _attribute(clause: AttributeClause) -> str:
     name = enum_name(Attribute.DESCRIPTOR, clause.attribute, "ATTRIBUTE_")
     return f"{name} {_within(clause.negated)} {_one_of(list(clause.values))}"
 
 
-def model(clause: ModelClause) -> str:
+def _model(clause: ModelClause) -> str:
     models = [*(f"{pair.brand} {pair.model}" for pair in clause.pairs), *(f"any {brand}" for brand in clause.brands)]
     return f"model {_within(clause.negated)} {_one_of(models)}"
 
 
-def activity(clause: ActivityClause) -> str:
+def _activity(clause: ActivityClause) -> str:
     days = _count(clause.days, "day", "days")
     return f"opens in {days} {_COMPARISONS.get(clause.comparison, '?')} {clause.opens}"
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from analytics.audit import audience_text
+from analytics.audit.audience_text import filter_text
 from analytics.audit.device_states import DeviceState
 from analytics.audit.timeline import comma_joined
 from analytics.store.enum_names import enum_name
-from protos.analytics.v1.analytics_pb2 import Clause
+from protos.analytics.v1.analytics_pb2 import Clause, FoundValues
 from protos.push.v1.push_pb2 import (
     ActivityClause,
     Attribute,
@@ -39,24 +39,31 @@ def clauses(rule: Filter, device: DeviceState, opens: Mapping[int, int]) -> list
     ]
 
 
+def _clause(condition: Filter, holds: bool, found: str, found_values: FoundValues) -> Clause:
+    text = filter_text(condition)
+    return Clause(text=text, holds=holds, found=found, filter=condition, found_values=found_values)
+
+
 def _tag_clauses(rule: Filter, device: DeviceState) -> Iterator[Clause]:
-    found = comma_joined(*(f"tag {tag}" for tag in sorted(device.tags))) or "no tags"
+    tags = sorted(device.tags)
+    found = comma_joined(*(f"tag {tag}" for tag in tags)) or "no tags", FoundValues(tags=tags)
     if rule.tags:
         holds = _any_group((group.tags for group in rule.tags), device.tags)
-        yield Clause(text=audience_text.groups(audience_text.tag_names(rule.tags)), holds=holds, found=found)
+        yield _clause(Filter(tags=rule.tags), holds, *found)
     if rule.not_tags:
         holds = not _any_group((group.tags for group in rule.not_tags), device.tags)
-        yield Clause(text=audience_text.negated(audience_text.tag_names(rule.not_tags)), holds=holds, found=found)
+        yield _clause(Filter(not_tags=rule.not_tags), holds, *found)
 
 
 def _stag_clauses(rule: Filter, device: DeviceState) -> Iterator[Clause]:
-    found = comma_joined(*(f'stag "{stag}"' for stag in sorted(device.stags))) or "no stags"
+    stags = sorted(device.stags)
+    found = comma_joined(*(f'stag "{stag}"' for stag in stags)) or "no stags", FoundValues(stags=stags)
     if rule.stags:
         holds = _any_group((group.stags for group in rule.stags), device.stags)
-        yield Clause(text=audience_text.groups(audience_text.stag_names(rule.stags)), holds=holds, found=found)
+        yield _clause(Filter(stags=rule.stags), holds, *found)
     if rule.not_stags:
         holds = not _any_group((group.stags for group in rule.not_stags), device.stags)
-        yield Clause(text=audience_text.negated(audience_text.stag_names(rule.not_stags)), holds=holds, found=found)
+        yield _clause(Filter(not_stags=rule.not_stags), holds, *found)
 
 
 def _any_group(groups: Iterable[Sequence[int] | Sequence[str]], have: Collection[int | str]) -> bool:
@@ -67,15 +74,14 @@ def _attribute(clause: AttributeClause, device: DeviceState) -> Clause:
     name = enum_name(Attribute.DESCRIPTOR, clause.attribute, "ATTRIBUTE_")
     value = device.attribute(name)
     within = value != "" and value in clause.values
-    return Clause(
-        text=audience_text.attribute(clause), holds=within != clause.negated, found=f"{name} {value or 'unknown'}"
-    )
+    found = f"{name} {value or 'unknown'}"
+    return _clause(Filter(attributes=[clause]), within != clause.negated, found, FoundValues(attribute=value))
 
 
 def _activity(clause: ActivityClause, opens: int) -> Clause:
     holds = _HOLDS.get(clause.comparison)
     known = holds is not None and holds(opens, clause.opens)
-    return Clause(text=audience_text.activity(clause), holds=known, found=f"{opens} app opens")
+    return _clause(Filter(activity=[clause]), known, f"{opens} app opens", FoundValues(opens=opens))
 
 
 def _model(clause: ModelClause, device: DeviceState) -> Clause:
@@ -83,4 +89,4 @@ def _model(clause: ModelClause, device: DeviceState) -> Clause:
     is_one_of_pairs = model != "" and (brand, model) in [(pair.brand, pair.model) for pair in clause.pairs]
     within = is_one_of_pairs or (brand != "" and brand in clause.brands)
     found = f"model {brand or 'unknown'} {model or 'unknown'}"
-    return Clause(text=audience_text.model(clause), holds=within != clause.negated, found=found)
+    return _clause(Filter(models=[clause]), within != clause.negated, found, FoundValues(brand=brand, model=model))

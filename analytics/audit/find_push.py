@@ -6,6 +6,7 @@ from typing import NamedTuple
 from analytics.audit.timeline import origin_text
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
+from protos.push.v1.push_pb2 import Filter
 from services.runtime.errors import NotFoundError
 
 _MAX_IDS = 2**20
@@ -15,7 +16,7 @@ _MAX_KNOWN = 1000
 
 
 class PushRecord(NamedTuple):
-    """A row of `pushes`, or of `task_pushes` while the task is not sent. `filter` is a serialised Filter."""
+    """A row of `pushes`, or of `task_pushes` while the task is not sent. `filter` is a serialised Filter, or empty."""
 
     msgid: int
     last_msgid: int
@@ -31,6 +32,11 @@ class PushRecord(NamedTuple):
     address: str
     request_id: str
     platform: str
+
+    @property
+    def rule(self) -> Filter | None:
+        """The filter of the audience; None for a list, and for all devices."""
+        return Filter.FromString(self.filter) if self.filter else None
 
     @property
     def origin(self) -> str:

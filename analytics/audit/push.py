@@ -80,6 +80,7 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: 
         appkey=push.appkey,
         kind=push.kind,
         audience=push.audience,
+        filter=push.rule,
         audience_count=sum(count.devices for count in whole),
         request_json=await _request(clickhouse, push),
         timeline=by_time(entries),
@@ -99,6 +100,7 @@ async def audit_push_on_device(clickhouse: ClickHouse, msgid: int, zone: ZoneInf
         appkey=push.appkey,
         kind=push.kind,
         audience=push.audience,
+        filter=push.rule,
         request_json=await _request(clickhouse, push),
         device=await push_on_device(clickhouse, push, token, zone),
     )

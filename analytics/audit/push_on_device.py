@@ -138,7 +138,7 @@ async def _clauses(
     before = _before(states, start)
     if start.targets or before is None or before.removed_ms:
         return []
-    rule = Filter.FromString(push.filter)
+    rule = push.rule or Filter()
     return clauses(rule, before, await _opens(clickhouse, push.appkey, before, rule, start.time_ms, zone))
 
 

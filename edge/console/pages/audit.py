@@ -7,8 +7,8 @@ from falcon.asgi import Request, Response
 
 from edge.console.actions.audit import SUBJECTS, Filters, Line, actions, filters_of, lines
 from edge.console.pages.page import Page, visit_of
-from edge.console.view.action_words import action_words
 from edge.console.view.csv_file import answer_csv
+from edge.console.view.words.actions import action_words
 from protos.analytics.v1.analytics_pb2 import ActionEntry, AuditActionsResponse
 from services.runtime.errors import InputError
 

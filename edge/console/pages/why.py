@@ -44,7 +44,7 @@ class WhyPage(Page):
             return
         visit = visit_of(request)
         language = visit.language
-        words = Words(visit.gettext, lambda ms: language.moment(ms, visit.zone), language.detail)
+        words = Words(language, lambda ms: language.moment(ms, visit.zone))
         answers = await why(self.site, appkey, msgid, devices, words)
         self.show(
             request,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from edge.console.view.languages import Language
 from protos.analytics.v1.analytics_pb2 import Exclusion, PushOnDevice, TimelineEntry
 from protos.analytics.v1.analytics_pb2 import ExclusionReason as Reason
 from protos.registry.v1.apps_pb2 import Pause
@@ -20,11 +21,17 @@ class Explanation(NamedTuple):
 
 
 class Words(NamedTuple):
-    """How the sentence is written for the reader: its language, a time, and a recorded reason or condition."""
+    """How the sentence is written for the reader: its language, and a time in the reader's zone."""
 
-    gettext: Callable[[str], str]
+    language: Language
     moment: Callable[[int], str]
-    detail: Callable[[str], str]
+
+    def gettext(self, text: str) -> str:
+        return self.language.gettext(text)
+
+    def detail(self, recorded: str) -> str:
+        """Return a recorded reason in the reader's language."""
+        return self.language.detail(recorded)
 
 
 def explain(device: PushOnDevice, words: Words, *, is_ios: bool = False, pause: Pause | None = None) -> Explanation:
@@ -63,12 +70,14 @@ def _waits(device: PushOnDevice, events: Mapping[str, TimelineEntry], words: Wor
 
 
 def _excluded(device: PushOnDevice, words: Words) -> str:
-    _, detail = words.gettext, words.detail
+    _, conditions = words.gettext, words.language.conditions
     failed = [clause for clause in device.clauses if not clause.holds]
     if not failed:
         return _("Not in the audience: %(reason)s.") % {"reason": _reason(device.exclusion, words)}
     sentence = _("Not in the audience: the push was for %(clause)s, and the device had %(found)s.")
-    return " ".join(sentence % {"clause": detail(clause.text), "found": detail(clause.found)} for clause in failed)
+    return " ".join(
+        sentence % {"clause": conditions.condition(clause), "found": conditions.found(clause)} for clause in failed
+    )
 
 
 def _reason(exclusion: Exclusion, words: Words) -> str:

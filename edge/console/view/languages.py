@@ -12,7 +12,8 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 from babel.support import NullTranslations, Translations
 
-from edge.console.view.detail_words import DetailWords
+from edge.console.view.words.conditions import ConditionWords
+from edge.console.view.words.details import DetailWords
 
 LOCALE_DIRECTORY = Path(__file__).resolve().parent.parent / "locale"
 DEFAULT = "en"
@@ -39,6 +40,7 @@ class Language:
         self._unit_length: Literal["short", "long"] = "short" if tag == "zh" else "long"
         self._translations = translations
         self.detail = DetailWords(self.gettext)
+        self.conditions = ConditionWords(self.gettext, self.ngettext)
 
     def gettext(self, text: str) -> str:
         return str(self._translations.gettext(text))
@@ -81,7 +83,7 @@ class Languages:
     """All languages there are, read once."""
 
     def __init__(self, directory: Path = LOCALE_DIRECTORY) -> None:
-        self._by_tag = {DEFAULT: Language(DEFAULT, NullTranslations())}
+        self._by_tag = {DEFAULT: english()}
         for file in sorted(directory.glob("*/LC_MESSAGES/messages.po")):
             tag = file.parent.parent.name
             self._by_tag[tag] = Language(tag, _translations(file))
@@ -94,6 +96,11 @@ class Languages:
         wishes = [locale, *_accepted(accepted)]
         found = negotiate_locale([wish.replace("-", "_") for wish in wishes if wish], list(self._by_tag), sep="_")
         return self._by_tag[found or DEFAULT]
+
+
+def english() -> Language:
+    """Return the language of the texts in the code, in which programs are answered."""
+    return Language(DEFAULT, NullTranslations())
 
 
 def _translations(file: Path) -> NullTranslations:

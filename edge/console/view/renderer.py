@@ -42,6 +42,9 @@ class Renderer:
             "duration": _in_language(lambda visit, seconds: visit.language.duration(seconds)),
             "span": _in_language(lambda visit, ms: visit.language.span(ms)),
             "detail": _in_language(lambda visit, text: visit.language.detail(text)),
+            "audience_filter": _in_language(lambda visit, rule: visit.language.conditions.filter(rule)),
+            "condition": _in_language(lambda visit, clause: visit.language.conditions.condition(clause)),
+            "device_had": _in_language(lambda visit, clause: visit.language.conditions.found(clause)),
             "number": _in_language(lambda visit, value: visit.language.number(value)),
             "share_of": _in_language(lambda visit, part, whole: visit.language.percent(part, whole)),
         }

@@ -174,7 +174,7 @@ async def test_from_the_first_start_to_why_bob_got_no_push(installation: Install
     await page.get_by_label("Alias or token").fill("bob")
     await page.get_by_role("button", name="Explain").click()
     await page.get_by_role("link", name=str(msgid)).click()
-    words = 'Not in the audience: the push was for stag "news", and the device had no stags.'
+    words = 'Not in the audience: the push was for string tag "news", and the device had no string tags.'
     await expect(page.get_by_text(words)).to_be_visible()
     sent = await send_a_push(page, appkey)
     while (event := await alice.events.get()).get("msgid") != sent:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from analytics.ingestion.tables import actions
 from edge.console.actions.audit import SUBJECTS
-from edge.console.view.action_words import action_words
+from edge.console.view.words.actions import action_words
 from protos.accounts.v1.accounts_pb2 import DataRead, LogInFact
 from protos.analytics.v1.analytics_pb2 import ActionEntry, ActionScope, AuditActionsRequest
 from services.domain.topics import LOG_INS, decode

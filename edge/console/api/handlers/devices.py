@@ -23,8 +23,8 @@ from edge.console.api.answers.devices import (
 )
 from edge.console.api.questions import DeviceSearch, DeviceToken, PushDevicesPage, WhyQuestion
 from edge.console.backend import Backend
-from edge.console.view.detail_words import DetailWords
 from edge.console.view.explanation import Words
+from edge.console.view.languages import english
 from edge.console.view.push_view import content
 
 
@@ -80,7 +80,7 @@ async def why_not(backend: Backend, requester: Requester, params: WhyQuestion) -
     def moment(time_ms: int) -> str:
         return datetime.fromtimestamp(time_ms / 1000, backend.zone).isoformat(" ", "seconds")
 
-    answers = await why(backend, app.appkey, str(msgid), found, Words(str, moment, DetailWords(str)))
+    answers = await why(backend, app.appkey, str(msgid), found, Words(english(), moment))
     words = content(answers.request_json)
     of_devices = [
         DeviceAnswer(

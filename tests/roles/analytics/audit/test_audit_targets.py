@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analytics.store.clickhouse import ClickHouse
-from protos.analytics.v1.analytics_pb2 import AuditPushRequest, Exclusion, ExclusionReason
+from protos.analytics.v1.analytics_pb2 import AuditPushRequest, Exclusion, ExclusionReason, FoundValues
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from protos.push.v1.push_pb2 import (
@@ -117,6 +117,14 @@ CLAUSES = [
         "2 app opens",
     ),
 ]
+FOUND_VALUES = {
+    "tag 1, tag 2": FoundValues(tags=[1, 2]),
+    'stag "news"': FoundValues(stags=["news"]),
+    "region 上海市": FoundValues(attribute="上海市"),
+    "carrier unknown": FoundValues(),
+    "model Xiaomi Mi 9": FoundValues(brand="Xiaomi", model="Mi 9"),
+    "2 app opens": FoundValues(opens=2),
+}
 
 
 async def test_the_clause_that_excludes_a_device(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
@@ -138,8 +146,12 @@ async def test_the_clause_that_excludes_a_device(log: SqliteLog, clickhouse: Cli
             await analytics.AuditPush(AuditPushRequest(msgid=1000))  # reads the records before one is compacted away
         answers = [await analytics.AuditPush(AuditPushRequest(msgid=msgid, token="token-1-3")) for msgid in pushes]
 
-    for answer, (_, text, found) in zip(answers, CLAUSES, strict=True):
+    for answer, push, (rule, text, found) in zip(answers, pushes.values(), CLAUSES, strict=True):
         explained = answer.device
+        assert answer.filter == push
+        assert [(clause.filter, clause.found_values) for clause in explained.clauses if not clause.holds] == [
+            (rule, FOUND_VALUES[found])
+        ]
         assert not explained.in_audience, text
         assert explained.verdict == f"excluded by {text} (it had {found})"
         assert sorted((clause.text, clause.holds) for clause in explained.clauses) == sorted(

@@ -1,4 +1,4 @@
-"""Details of timelines, reasons and conditions in the reader's language."""
+"""Details of timelines and reasons in the reader's language."""
 
 import pytest
 
@@ -13,7 +13,6 @@ from edge.console.view.languages import Languages
         ("in 3 of 32 partitions", "在 32 个分区中的 3 个"),
         ("in 1 partition, until 2026-11-23 10:00:00 CST", "在 1 个分区, 至 2026-11-23 10:00:00 CST"),
         ("through v2 from 10.0.0.1, request 4f2a", "通过 v2，来自 10.0.0.1, 请求 4f2a"),
-        ("region not in [北京市, 上海市]", "地区 不属于 [北京市, 上海市]"),
         ("4 attempts failed, the last one with: no answer", "尝试 4 次均失败, 最后一次：no answer"),
         ("accepted through v2 from 10.0.0.1", "通过 v2 接收，来自 10.0.0.1"),
         ("set attributes: brand Xiaomi, region 北京市", "设置属性: 品牌 Xiaomi, 地区 北京市"),

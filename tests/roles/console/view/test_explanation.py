@@ -2,9 +2,8 @@
 
 import pytest
 
-from edge.console.view.detail_words import DetailWords
 from edge.console.view.explanation import Words, explain
-from edge.console.view.languages import Language, Languages
+from edge.console.view.languages import Language, Languages, english
 from edge.console.view.push_view import Content, content, funnel
 from protos.analytics.v1.analytics_pb2 import (
     AuditPushResponse,
@@ -12,14 +11,20 @@ from protos.analytics.v1.analytics_pb2 import (
     Clause,
     Exclusion,
     ExclusionReason,
+    FoundValues,
     PushOnDevice,
     StateCount,
     TimelineEntry,
 )
+from protos.push.v1.push_pb2 import Attribute, AttributeClause, Filter
 from protos.registry.v1.apps_pb2 import Pause
 
-WORDS = Words(str, str, DetailWords(str))
-REGION = Clause(text="region 北京市", holds=False, found="region 上海市")
+WORDS = Words(english(), str)
+REGION = Clause(
+    holds=False,
+    filter=Filter(attributes=[AttributeClause(attribute=Attribute.ATTRIBUTE_REGION, values=["北京市"])]),
+    found_values=FoundValues(attribute="上海市"),
+)
 
 
 def entry(event: str, ms: int, reason: str = "") -> TimelineEntry:
@@ -40,7 +45,7 @@ def not_in(reason: ExclusionReason.ValueType, *clauses: Clause) -> PushOnDevice:
     [
         (
             not_in(ExclusionReason.EXCLUSION_REASON_CLAUSES, Clause(text='stag "a"', holds=True), REGION),
-            "Not in the audience: the push was for region 北京市, and the device had region 上海市.",
+            "Not in the audience: the push was for region in 北京市, and the device had region 上海市.",
             "bad",
         ),
         (
@@ -84,7 +89,7 @@ def test_one_sentence_names_the_clause_or_the_reason(device: PushOnDevice, sente
 
 @pytest.mark.parametrize("language", Languages().all(), ids=lambda language: language.tag)
 def test_each_reason_of_an_exclusion_has_a_text_with_its_numbers(language: Language) -> None:
-    words = Words(language.gettext, lambda ms: f"T{ms}", language.detail)
+    words = Words(language, lambda ms: f"T{ms}")
     unspecified, *reasons = ExclusionReason.values()
     texts = {
         reason: explain(not_in(reason), words).sentence

@@ -1,4 +1,4 @@
-"""The details of timelines, reasons and conditions in the reader's language.
+"""The details of timelines and reasons in the reader's language.
 
 Facts and the answers to programs keep the words with which they were recorded.
 """
@@ -22,18 +22,13 @@ class DetailWords:
     """Translates texts that analytics makes of facts. What matches no expression stays as it is."""
 
     def __init__(self, gettext: Gettext) -> None:
-        self._whole = _others(_whole_texts(gettext), _whole_texts(str))
         self._of_parts = [*_compiled(_reworded(gettext)), *_others(_part_texts(gettext), _part_texts(str))]
         self._names = _other_names(_attribute_names(gettext), _attribute_names(str))
         self._commands = _other_names(_command_names(gettext), _command_names(str))
         self._part = lru_cache(_CACHED)(self._translated_part)
 
     def __call__(self, text: str) -> str:
-        """Return the text in the reader's language: as a whole, or else each of its parts, which commas separate."""
-        for expression, words in self._whole:
-            if found := expression.fullmatch(text):
-                inner = found.groupdict()
-                return words % (inner | {"name": self._names.get(inner.get("name", ""), "")})
+        """Return the text with each of its parts, which commas separate, in the reader's language."""
         return ", ".join(self._part(part) for part in text.split(", "))
 
     def _translated_part(self, part: str) -> str:
@@ -105,21 +100,6 @@ def _reworded(gettext: Gettext) -> Words:
     ]
 
 
-def _whole_texts(gettext: Gettext) -> Words:
-    """The audience of a push, its conditions, and what a device had."""
-    _ = gettext
-    return [
-        (rf"(?P<name>{_ATTRIBUTES}) not in (?P<values>.+)", _("%(name)s not in %(values)s")),
-        (rf"(?P<name>{_ATTRIBUTES}) in (?P<values>.+)", _("%(name)s in %(values)s")),
-        (rf"(?P<name>{_ATTRIBUTES}) unknown", _("%(name)s unknown")),
-        (r"opens in (?P<days>\d+) days? (?P<count>[<>=]+ \d+)", _("opens in %(days)s days %(count)s")),
-        (r"(?P<count>\d+) app opens", _("%(count)s app opens")),
-        (r"no tags", _("no tags")),
-        (r"no stags", _("no string tags")),
-        (r"outcomes are kept for (?P<days>\d+) days", _("outcomes are kept for %(days)s days")),
-    ]
-
-
 def _part_texts(gettext: Gettext) -> Words:
     """Parts of the details of timelines, and reasons."""
     _ = gettext
@@ -162,6 +142,7 @@ def _part_texts(gettext: Gettext) -> Words:
             r"its time to live was over before targeting resolved its audience(?P<cause>.*)",
             _("its time to live was over before targeting resolved its audience%(cause)s"),
         ),
+        (r"outcomes are kept for (?P<days>\d+) days", _("outcomes are kept for %(days)s days")),
         (r"no alias", _("no alias")),
         (r"alias (?P<alias>.+)", _("alias %(alias)s")),
         (r"unregistered", _("unregistered")),
