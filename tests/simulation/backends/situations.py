@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
+from services.domain.topics import DEVICE_COMMANDS, DEVICES
 from services.runtime.log.port import Partition
 from services.runtime.ownership.directory import INSTANCES_TOPIC
 from services.runtime.process.crashpoint import Point
@@ -22,8 +23,8 @@ _TASK_POINTS = ("task-due", "task-fell-due", "task-sending", "task-sent")
 class Situation:
     """What is particular in the world. `tasks_due_s`: when after the start of the load all tasks fall due, if set.
 
-    `has_few_devices`: each client registers one device, and changes it all the more often. `has_owners`: scheduling and
-    targeting have owners, and each of their shards a standby.
+    `has_few_devices`: each client registers one device, and changes it all the more often. `has_owners`: all roles have
+    owners, and each of their shards a standby.
     """
 
     shards: dict[str, int]
@@ -39,7 +40,7 @@ def situation_of(seed: int) -> Situation | None:
     """Return the situation of a seed; None for ordinary worlds."""
     if seed % _SUCCESSION_EVERY == _SUCCESSION_REST:
         random = Random(f"{seed}/situation")
-        return random.choice((_succession, _split, _split))(random)
+        return random.choice((_succession, _split, _split, _late_facts))(random)
     if seed % _EVERY != _REST:
         return None
     random = Random(f"{seed}/situation")
@@ -93,6 +94,22 @@ def _split(random: Random) -> Situation:
     faults += [Fault(4.0, "log_half_cut_off", each, _SPLIT_S, half) for each in callers if random.random() < 0.7]
     leaving = Fault(random.uniform(4, 12), random.choice(("restart", "kill")), both[1], 60.0)
     return Situation({role: 1}, 22.0, 6.0, [*faults, *random.choice(((), (leaving,)))], has_owners=True)
+
+
+def _late_facts(random: Random) -> Situation:
+    """An owner of the registry reads commands and cannot append its facts until the other process has taken over.
+
+    So it appends them after those of its successor, which are of later commands to the same devices. It is the owner
+    because the other process is started again before; no command comes after its facts, which would hide them.
+    """
+    both = [process_name("registry", 0), standby_name("registry", 0)]
+    random.shuffle(both)
+    while is_in_half(half := _half_with_instances(random), Partition(DEVICE_COMMANDS.name, 0)) or not is_in_half(
+        half, Partition(DEVICES.name, 0)
+    ):
+        pass
+    faults = [Fault(1.0, "restart", both[1], 60.0), Fault(5.0, "log_half_cut_off", both[0], 10.0, half)]
+    return Situation({"registry": 1}, 12.0, 8.0, faults, has_few_devices=True, has_owners=True)
 
 
 def _half_with_instances(random: Random) -> str:

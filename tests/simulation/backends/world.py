@@ -100,6 +100,8 @@ class Backends:
         findings = await until_settled(installation, hosts, driver.ledger, SETTLE_S)
         findings += [] if findings else await final_states(installation)
         findings += [] if findings else await not_taken_over(installation, hosts)
+        if plan.has_owners and not findings:
+            findings += await final_states(installation)  # of those that have taken over
         await asyncio.gather(*(host.stop() for host in reversed(hosts)))
         await asyncio.gather(*running)
         if following:

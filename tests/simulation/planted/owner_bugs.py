@@ -4,6 +4,19 @@ from collections.abc import Sequence
 
 from tests.simulation.planted.bug import PlantedBug, planted_bug
 
+_NOT_WRITTEN_AGAIN = (
+    (
+        "services.runtime.projection.fencing:Fencing.check",
+        "self._refused.add((partition, record.key))",
+        "pass",
+    ),
+    (
+        "services.runtime.projection.catch_up:CatchUp._apply",
+        "self._refused.note(partition, record.key, refused=not admitted)",
+        "pass",
+    ),
+)
+
 OWNER_BUGS: Sequence[PlantedBug] = (
     planted_bug(
         "successor-behind",
@@ -49,13 +62,18 @@ OWNER_BUGS: Sequence[PlantedBug] = (
     ),
     planted_bug(
         "former-owner-heard",
-        "a standby applies what a former owner wrote after another process had taken over",
+        "a process that catches up applies what a former owner of the registry wrote after another one had taken over,"
+        " and the owner does not write the valid facts again behind it",
         "backends",
-        (
-            "services.runtime.projection.catch_up:CatchUp._apply",
-            "if not admitted:",
-            "if False:",
-        ),
+        ("services.runtime.projection.catch_up:CatchUp._apply", "if not admitted:", "if False:"),
+        *_NOT_WRITTEN_AGAIN,
+    ),
+    planted_bug(
+        "valid-facts-not-restored",
+        "an owner does not write the valid facts again behind those of a former one, because of which compaction may"
+        " have removed them",
+        "backends",
+        *_NOT_WRITTEN_AGAIN,
     ),
     planted_bug(
         "rivals-unseen",
