@@ -7,7 +7,8 @@ Starts `carillon up` on a directory of its own. New devices connect to its gatew
 bench/native/clients.c), `--at-once` of them at a time, each until it is welcome; then they disconnect, and the same
 devices connect once more with their tokens and keys. The floors:
 
-  WebSocket server   the gateway's library, answering each hello with the same frame
+  WebSocket          servers without a service that answer each hello with the same frame: the gateway's own protocol,
+                     and picows, the library that does the same
   event log          the embedded log alone: a command, and then a record, of each device
   gateway alone      known devices at a gateway process without the other roles (bench.gateway)
 
@@ -28,7 +29,7 @@ from rich.table import Table
 from bench.gateway.peers import Gateway
 from bench.gateway.protocols import masked, upgraded
 from bench.programs import Built, check_open_files, note
-from bench.registrations.floors import PARTITIONS, Cost, log_floor, websocket_floor
+from bench.registrations.floors import PARTITIONS, SERVERS, Cost, log_floor, websocket_server
 from services.domain.master_key import MasterKey
 from services.registry.store import DEVICES_DDL, DEVICES_FILE
 from services.runtime.projection.sqlite_store import SqliteStore
@@ -48,8 +49,11 @@ class Bench:
         self._at_once = at_once
 
     def floors(self, directory: Path) -> dict[str, Cost]:
-        with websocket_floor() as (program, port):
-            websocket = self._connect(port, [_hello(appkey="1000000001")] * self._devices, program.cpu_s)
+        websockets: dict[str, Cost] = {}
+        for name in SERVERS:
+            with websocket_server(name) as (program, port):
+                hellos = [_hello(appkey="1000000001")] * self._devices
+                websockets[f"{name} WebSocket"] = self._connect(port, hellos, program.cpu_s)
         gateway = Gateway(directory, "script")
         try:
             hellos = [gateway.hello(number) for number in range(self._devices)]
@@ -57,7 +61,7 @@ class Bench:
         finally:
             gateway.close()
         return {
-            "WebSocket server": websocket,
+            **websockets,
             "event log": log_floor(directory, self._devices, self._at_once),
             "gateway alone, known devices": alone,
         }

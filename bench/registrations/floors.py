@@ -1,4 +1,4 @@
-"""The floors of bench.registrations: a WebSocket server that answers every hello alike, and the event log alone."""
+"""The floors of bench.registrations: WebSocket servers that answer every hello alike, and the event log alone."""
 
 import asyncio
 import contextlib
@@ -12,15 +12,18 @@ import uvloop
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_create_server
 
 from bench.programs import Program
+from services.domain.device_protocol.frames import MAX_FRAME_BYTES, SUBPROTOCOL
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, TOPICS, device_key
+from services.gateway.acceptor import BACKLOG, PATH
+from services.gateway.websocket.protocol import Endpoint, WebSocketProtocol
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.topics import partition_of
+from testkit.gateway.answering_listener import AnsweringListener
 
 PARTITIONS = 32
 _WELCOME = b'{"type":"welcome","token":"%s","key":"%s","heartbeat":240,"new":true}' % (b"0" * 32, b"0" * 27)
 _RECORD_BYTES = 110
-_BACKLOG = 4096
 
 
 class Cost(NamedTuple):
@@ -34,9 +37,9 @@ class Cost(NamedTuple):
 
 
 @contextlib.contextmanager
-def websocket_floor() -> Iterator[tuple[Program, int]]:
-    """Run the server; yield it and its port."""
-    program = Program([sys.executable, "-m", "bench.registrations.floors"], core=None)
+def websocket_server(name: str) -> Iterator[tuple[Program, int]]:
+    """Run the server of SERVERS; yield it and its port."""
+    program = Program([sys.executable, "-m", "bench.registrations.floors", name], core=None)
     try:
         yield program, program.receive()[0]
     finally:
@@ -71,23 +74,40 @@ async def _append_all(directory: Path, devices: int, at_once: int, took_s: list[
     await log.close()
 
 
-class _Connection(WSListener):
+class _PicowsListener(WSListener):
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         if frame.msg_type == WSMsgType.TEXT:
             transport.send(WSMsgType.TEXT, _WELCOME)
 
 
-def _connection(request: WSUpgradeRequest) -> _Connection:
-    return _Connection()
+def _picows_listener(request: WSUpgradeRequest) -> _PicowsListener:
+    return _PicowsListener()
 
 
-async def _serve() -> None:
-    server = await ws_create_server(
-        _connection, "127.0.0.1", 0, backlog=_BACKLOG, use_aiofastnet=False, read_buffer_init_size=2048
+async def _picows() -> asyncio.Server:
+    return await ws_create_server(
+        _picows_listener, "127.0.0.1", 0, backlog=BACKLOG, use_aiofastnet=False, read_buffer_init_size=2048
     )
+
+
+async def _own() -> asyncio.Server:
+    endpoint = Endpoint(PATH, SUBPROTOCOL, MAX_FRAME_BYTES, upgrade_s=10)
+
+    def protocol() -> WebSocketProtocol:
+        return WebSocketProtocol(endpoint, "127.0.0.1", lambda: AnsweringListener(_WELCOME), lambda: None)
+
+    return await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0, backlog=BACKLOG)
+
+
+SERVERS = {"gateway's": _own, "picows": _picows}
+"""WebSocket servers by name: the gateway's protocol, and the library that does the same."""
+
+
+async def _serve(name: str) -> None:
+    server = await SERVERS[name]()
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    uvloop.run(_serve())
+    uvloop.run(_serve(sys.argv[1]))

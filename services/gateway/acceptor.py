@@ -1,21 +1,17 @@
 """Accepts the devices' sockets up to the capacity, and speaks TLS and the HTTP upgrade to WebSocket with them."""
 
 import asyncio
-import logging
 import os
 import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
-from http import HTTPStatus
 from typing import Any
-
-from picows import WSAutoPingStrategy, WSListener, WSUpgradeRequest, WSUpgradeResponse, WSUpgradeResponseWithListener
-from picows.picows import WSProtocol  # type: ignore[attr-defined]
 
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES, SUBPROTOCOL
 from services.gateway.connections import ConnectionTable
 from services.gateway.decide import Capacity, Limits, over_capacity
+from services.gateway.websocket.protocol import Endpoint, Listener, WebSocketProtocol
 from services.runtime.process import background
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REFUSED
@@ -26,7 +22,6 @@ PATH = b"/device/v1"
 BACKLOG = 4096
 
 _SEND_BUFFER_BYTES = 64 * 1024
-_READ_BUFFER_BYTES = 2048
 _USER_TIMEOUT_MS = 60_000
 _SHARE_OF_ONE_ADDRESS = 4
 _SETTING = "CARILLON_GATEWAY_CONNECTIONS_PER_ADDRESS"
@@ -58,17 +53,16 @@ class Certificate:
 
 
 class Acceptor:
-    """Accepts sockets and gives each WebSocket a new connection.
+    """Accepts sockets and gives each WebSocket a new listener.
 
-    It replaces picows' own server, which accepts every socket: here sockets that never send a request are bounded too.
     `sockets` counts all open sockets, whether pending, welcomed or closing; `peers` counts them by address, and
-    `pending_peers` those that are not welcomed. `new_connection` gets a function to call at the welcome. Shared
+    `pending_peers` those that are not welcomed. `new_listener` gets a function to call at the welcome. Shared
     addresses have no limit of their own.
     """
 
     def __init__(
         self,
-        new_connection: Callable[[Callable[[], None]], WSListener],
+        new_listener: Callable[[Callable[[], None]], Listener],
         welcomed: ConnectionTable[Any],
         capacity: Capacity,
         limits: Limits,
@@ -76,15 +70,15 @@ class Acceptor:
         is_shared: IsShared = is_loopback,
     ) -> None:
         per_address = capacity.per_address or max(1, capacity.connections // _SHARE_OF_ONE_ADDRESS)
-        self._new_connection = new_connection
+        self._new_listener = new_listener
         self._welcomed = welcomed
         self._capacity = capacity
         self._limits = limits
+        self._endpoint = Endpoint(PATH, SUBPROTOCOL, MAX_FRAME_BYTES, limits.hello_ms / 1000)
         self._certificate = certificate
         self.peers = PeerCounts(per_address, is_shared, _SETTING)
         self.pending_peers = PeerCounts(max(1, capacity.pending // _SHARE_OF_ONE_ADDRESS), is_shared, _SETTING)
         self._accepting = AcceptLoop("gateway", self._accepted)
-        self._logger = _DebugLogger(logging.getLogger("picows.server"), {})
         self._handshakes: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop
         self._listener: socket.socket
@@ -113,7 +107,7 @@ class Acceptor:
             self._refuse(accepted, "address")
             return
         self.sockets += 1
-        task = background.start("new connection", self._open_protocol(accepted, _Place(self, peer, pending)))
+        task = background.start("new connection", self._open(accepted, address, _Place(self, peer, pending)))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
@@ -121,7 +115,7 @@ class Acceptor:
         accepted.close()
         REFUSED.labels(why).inc()
 
-    async def _open_protocol(self, accepted: socket.socket, place: "_Place") -> None:
+    async def _open(self, accepted: socket.socket, address: str, place: "_Place") -> None:
         options: dict[str, Any] = {}
         if self._certificate is not None:
             options = {
@@ -129,46 +123,15 @@ class Acceptor:
                 "ssl_handshake_timeout": self._limits.hello_ms / 1000,
                 "ssl_shutdown_timeout": self._limits.goodbye_ms / 1000,
             }
-        protocol = self._protocol(place)
+        new_listener = partial(self._new_listener, place.set_welcomed)
+        protocol = WebSocketProtocol(self._endpoint, address, new_listener, place.leave)
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, accepted, **options)
         except OSError as error:
-            self._logger.debug("a TLS handshake failed: %s", error)
+            logger.debug("a TLS handshake failed", error=str(error))
         finally:
-            if not protocol.was_made:
+            if not protocol.is_made:
                 place.leave()
-
-    def _protocol(self, place: "_Place") -> "_CountedProtocol":
-        return _CountedProtocol(
-            place.leave,
-            None,  # host and port
-            None,  # path
-            False,  # is_client_side
-            partial(self._upgrade, place),
-            self._logger,
-            True,  # disconnect_on_exception
-            self._limits.hello_ms / 1000,  # websocket_handshake_timeout
-            False,  # enable_auto_ping
-            0,  # auto_ping_idle_timeout
-            0,  # auto_ping_reply_timeout
-            WSAutoPingStrategy.PING_WHEN_IDLE,
-            False,  # enable_auto_pong
-            4 * MAX_FRAME_BYTES,
-            None,  # extra_headers
-            _READ_BUFFER_BYTES,
-        )
-
-    def _upgrade(self, place: "_Place", request: WSUpgradeRequest) -> WSUpgradeResponseWithListener | None:
-        if request.path.split(b"?", 1)[0] != PATH:
-            return None
-        if (problem := _normalize(request)) is not None:
-            return WSUpgradeResponseWithListener(
-                WSUpgradeResponse.create_error_response(HTTPStatus.BAD_REQUEST, problem), None
-            )
-        requested = [name.strip() for name in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
-        extra = {"Sec-WebSocket-Protocol": SUBPROTOCOL} if SUBPROTOCOL in requested else None
-        response = WSUpgradeResponse.create_101_response(extra)
-        return WSUpgradeResponseWithListener(response, self._new_connection(place.set_welcomed))
 
 
 class _Place:
@@ -191,50 +154,6 @@ class _Place:
         self.set_welcomed()
         self._acceptor.peers.release(self._peer)
         self._acceptor.sockets -= 1
-
-
-class _CountedProtocol(WSProtocol):  # type: ignore[misc]
-    """picows' protocol, which also calls `closed` when its socket has closed."""
-
-    __slots__ = ("_closed", "was_made")
-
-    def __init__(self, closed: Callable[[], None], *arguments: object) -> None:
-        super().__init__(*arguments)
-        self._closed = closed
-        self.was_made = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.was_made = True
-        super().connection_made(transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._closed()
-        super().connection_lost(exc)
-
-
-class _DebugLogger(logging.LoggerAdapter[logging.Logger]):
-    """Logs a device's faults at debug level, for they are no errors of the service; `exception` stays an error."""
-
-    def error(self, msg: object, *args: object, **kwargs: Any) -> None:
-        self.debug(msg, *args, **kwargs)
-
-    def info(self, msg: object, *args: object, **kwargs: Any) -> None:
-        self.debug(msg, *args, **kwargs)
-
-
-def _normalize(request: WSUpgradeRequest) -> bytes | None:
-    """Prepare the headers of an upgrade for picows, which checks them next; return what is wrong, or None.
-
-    picows expects Connection to be "upgrade" alone, where browsers send "keep-alive, Upgrade", and cannot answer a
-    version that is not ASCII.
-    """
-    headers = request.headers
-    if not headers.get("Sec-WebSocket-Version", "").isascii():
-        return b"Sec-WebSocket-Version is not ASCII"
-    options = ",".join(headers.getall("Connection", ())).lower().split(",")
-    if "upgrade" in map(str.strip, options):
-        headers["Connection"] = "Upgrade"
-    return None
 
 
 def listen(host: str, port: int, share_port: bool) -> socket.socket:

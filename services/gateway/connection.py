@@ -4,22 +4,19 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
-
 from services.domain.device_protocol.answers import Answer, Goodbye, GoodbyeReason, encode
-from services.domain.device_protocol.close_codes import CLOSE_CODES, may_be_sent
+from services.domain.device_protocol.close_codes import CLOSE_CODES
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from services.gateway.connections import OpenConnections, Session
 from services.gateway.decide import Limits
 from services.gateway.handler import Handler
 from services.gateway.pushes.sent_pushes import NOTHING_SENT, SentPushes
-from services.runtime.http.client_address import HEADER, ClientAddresses
+from services.gateway.websocket.frames import CLOSE, PING, POLICY_VIOLATION, PONG, Frame, Violation
+from services.gateway.websocket.messages import MessageAssembler, close_code, close_violation
+from services.gateway.websocket.protocol import WebSocket
+from services.runtime.http.client_address import ClientAddresses
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import GOODBYES
-from services.runtime.sockets.peers import transport_peer
-
-HEADROOM = 14
-"""Bytes before the text in the buffer of a shared frame, into which picows writes the WebSocket header."""
 
 MAX_QUEUED_REQUESTS = 64
 """Requests of one device that may wait for the earlier ones to be answered."""
@@ -31,26 +28,27 @@ _RETRY_AFTER_MS = 60_000
 Request = Callable[[], Coroutine[Any, Any, None]]
 
 
-class DeviceConnection(WSListener):
+class DeviceConnection:
     """The connection of one device; `session` is set by the welcome, which also replaces the handler.
 
-    `unsent_reports` counts, in each window of the frame limit, what the device reports on pushes it was not sent here.
-    `has_unapplied_activity`: an app open or a login of the device may not count for the pushes that follow yet.
+    `address` is the device's, without a port. `unsent_reports` counts, in each window of the frame limit, what the
+    device reports on pushes it was not sent here. `has_unapplied_activity`: an app open or a login of the device may
+    not count for the pushes that follow yet.
     """
 
     __slots__ = (
         "_addresses",
-        "_forwarded_address",
         "_frames_in_window",
         "_handler",
         "_limits",
+        "_messages",
         "_now_ms",
         "_on_welcome",
         "_open_connections",
-        "_partial_message",
         "_requests",
-        "_transport",
+        "_socket",
         "_window",
+        "address",
         "closing_ms",
         "has_unapplied_activity",
         "hello_received",
@@ -74,14 +72,14 @@ class DeviceConnection(WSListener):
     ) -> None:
         """`on_welcome` is called when the session starts."""
         self._addresses = addresses
-        self._forwarded_address: str | None = None
+        self.address = ""
         self._on_welcome = on_welcome
         self._handler = handler
         self._open_connections = open_connections
         self._limits = limits
         self._now_ms = now_ms
-        self._transport: WSTransport | None = None
-        self._partial_message: bytearray | None = None
+        self._socket: WebSocket | None = None
+        self._messages = MessageAssembler(MAX_FRAME_BYTES)
         self._requests: deque[Request] | None = None
         self._window = self._frames_in_window = self.unsent_reports = self.id = 0
         self.has_unapplied_activity = False
@@ -92,13 +90,6 @@ class DeviceConnection(WSListener):
         self.hello_received = False
         self.session: Session | None = None
         self.sent = NOTHING_SENT
-
-    @property
-    def address(self) -> str:
-        """The device's address without a port; may be "" when the connection has closed."""
-        if self._forwarded_address is None and self._transport is not None:
-            return self._addresses.of(transport_peer(self._transport.underlying_transport))
-        return self._forwarded_address or ""
 
     @property
     def oldest_unacknowledged_ms(self) -> int | None:
@@ -116,26 +107,26 @@ class DeviceConnection(WSListener):
             self._on_welcome = None
 
     def send(self, answer: Answer) -> None:
-        if self._transport is not None and self.closing_ms is None:
-            self._transport.send(WSMsgType.TEXT, encode(answer))
+        if self._socket is not None and self.closing_ms is None:
+            self._socket.send_text(encode(answer))
 
-    def send_push(self, frame: bytearray, msgid: int, now_ms: int) -> None:
-        """Send a frame unless the device has the push. Connections share it; picows overwrites its HEADROOM bytes."""
-        if self._transport is not None and not self.sent.has(msgid):
-            self._transport.send_reuse_external_bytearray(WSMsgType.TEXT, frame, HEADROOM)
+    def send_push(self, frame: bytes, msgid: int, now_ms: int) -> None:
+        """Send a complete WebSocket frame, which connections share, unless the device has the push."""
+        if self._socket is not None and self.closing_ms is None and not self.sent.has(msgid):
+            self._socket.transport.write(frame)
             self._note_sent(msgid, now_ms)
 
     def send_pushes(self, frames: bytes, msgids: Sequence[int], now_ms: int) -> None:
         """Send several push frames in one write: complete WebSocket frames, none of which the device has."""
-        if self._transport is not None and self.closing_ms is None:
-            self._transport.underlying_transport.write(frames)
+        if self._socket is not None and self.closing_ms is None:
+            self._socket.transport.write(frames)
             for msgid in msgids:
                 self._note_sent(msgid, now_ms)
 
     def send_ping(self, payload: bytes) -> None:
         """Send a ping, which counts as the message 0: the device must answer it as it must acknowledge a push."""
-        if self._transport is not None:
-            self._transport.send_ping(payload)
+        if self._socket is not None:
+            self._socket.send_ping(payload)
             self._note_sent(0, self._now_ms())
 
     def _note_sent(self, msgid: int, now_ms: int) -> None:
@@ -143,8 +134,8 @@ class DeviceConnection(WSListener):
         if self.sent is NOTHING_SENT:
             self.sent = SentPushes()
         self.sent.note(msgid, now_ms)
-        if self.paused_ms is not None and self.closing_ms is None and self._transport is not None:
-            unsent_bytes = self._transport.underlying_transport.get_write_buffer_size()
+        if self.paused_ms is not None and self.closing_ms is None and self._socket is not None:
+            unsent_bytes = self._socket.transport.get_write_buffer_size()
             if unsent_bytes > self._limits.buffer_bytes:
                 self.abort("slow")
 
@@ -161,7 +152,7 @@ class DeviceConnection(WSListener):
         self,
         reason: GoodbyeReason,
         desc: str = "",
-        code: WSCloseCode | None = None,
+        code: int | None = None,
         retry_after_ms: int | None = None,
         recorded_reason: str = "",
     ) -> None:
@@ -169,21 +160,21 @@ class DeviceConnection(WSListener):
 
         The session's closing fact carries `recorded_reason`, or else `reason`.
         """
-        if self._transport is None or self.closing_ms is not None:
+        if self._socket is None or self.closing_ms is not None:
             return
         if retry_after_ms is None:
             retry_after_ms = 0 if reason == "idle" else _RETRY_AFTER_MS
         self.send(Goodbye(reason=reason, retry_after_ms=retry_after_ms))
         cut = (desc or reason).encode()[:_MAX_CLOSE_REASON_BYTES].decode(errors="ignore")
-        self._transport.send_close(code or WSCloseCode(CLOSE_CODES[reason]), cut.encode())
+        self._socket.send_close(code or CLOSE_CODES[reason], cut.encode())
         self._start_closing(recorded_reason or reason)
         GOODBYES.labels(reason).inc()
 
     def abort(self, reason: str) -> None:
         """Close the connection at once, without a goodbye, which the peer would not read."""
-        if self._transport is not None:
+        if self._socket is not None:
             self._start_closing(reason)
-            self._transport.disconnect(graceful=False)
+            self._socket.abort()
 
     def submit(self, request: Request) -> None:
         """Run this after the device's earlier requests; end the connection when too many are queued."""
@@ -205,40 +196,43 @@ class DeviceConnection(WSListener):
             self.abort("failed")
         self._requests = None
 
-    def on_ws_connected(self, transport: WSTransport) -> None:
-        self._transport = transport
-        if forwarded := transport.request.headers.getall(HEADER, ()):
-            self._forwarded_address = self._addresses.of(transport_peer(transport.underlying_transport), forwarded)
-        transport.request.headers.clear()
-        transport.response.headers.clear()
-        transport.underlying_transport.set_write_buffer_limits(high=_WATERMARK_BYTES)
+    # --- what the WebSocket tells
+
+    def opened(self, socket: WebSocket, peer: str, forwarded: Sequence[str]) -> None:
+        self._socket = socket
+        self.address = self._addresses.of(peer, forwarded)
+        socket.transport.set_write_buffer_limits(high=_WATERMARK_BYTES)
         self.id = self._open_connections.add(self)
         self._handler.opened(self)
 
-    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+    def received(self, frame: Frame) -> None:
+        socket = self._socket
+        if socket is None:
+            return
         now_ms = self._now_ms()
         if self.session is not None:
             self.last_frame_ms = now_ms
-        if self.closing_ms is not None or transport.is_close_frame_sent:
-            self._start_closing("protocol")
-            if frame.msg_type == WSMsgType.CLOSE:
-                transport.disconnect()
-        elif frame.rsv1 or frame.rsv2 or frame.rsv3:
-            self.goodbye("protocol", "reserved bits are set")
-        elif frame.msg_type == WSMsgType.CLOSE:
-            self._answer_close(transport, frame)
+        if frame.opcode == CLOSE:
+            self._answer_close(socket, frame.payload)
+        elif self.closing_ms is not None:
+            return
         elif self._over_frame_limit(now_ms):
-            self.goodbye("protocol", "too many frames", WSCloseCode.POLICY_VIOLATION)
-        elif frame.msg_type == WSMsgType.PING:
-            transport.send_pong(frame.get_payload_as_bytes())
-        elif frame.msg_type == WSMsgType.PONG:
-            self._handler.answered_ping(self, frame.get_payload_as_bytes())
-        elif (payload := self._complete_message(frame)) is not None:
-            self._handler.received(self, payload)
+            self.goodbye("protocol", "too many frames", POLICY_VIOLATION)
+        elif frame.opcode == PING:
+            socket.send_pong(frame.payload)
+        elif frame.opcode == PONG:
+            self._handler.answered_ping(self, frame.payload)
+        elif isinstance(message := self._messages.add(frame), bytes):
+            self._handler.received(self, message)
+        elif message is not None:
+            self.violated(message)
 
-    def on_ws_disconnected(self, transport: WSTransport) -> None:
-        self._start_closing("protocol" if transport.is_close_frame_sent else "lost")
-        self._transport = None
+    def violated(self, violation: Violation) -> None:
+        self.goodbye("protocol", violation.reason, violation.code)
+
+    def closed(self) -> None:
+        self._start_closing("lost")
+        self._socket = None
         self._open_connections.discard(self)
 
     def pause_writing(self) -> None:
@@ -252,15 +246,16 @@ class DeviceConnection(WSListener):
             self.closing_ms = self._now_ms()
             self._handler.closing(self, reason)
 
-    def _answer_close(self, transport: WSTransport, frame: WSFrame) -> None:
-        """Answer the device's close with its own code, unless that code must not be sent (RFC 6455, 7.4)."""
-        is_valid = frame.payload_size == 0 or may_be_sent(frame.get_close_code().value)
-        if frame.payload_size == 0:
-            transport.send(WSMsgType.CLOSE, b"")
-        else:
-            transport.send_close(frame.get_close_code() if is_valid else WSCloseCode.PROTOCOL_ERROR)
-        self._start_closing("" if is_valid else "protocol")
-        transport.disconnect()
+    def _answer_close(self, socket: WebSocket, payload: bytes) -> None:
+        """Answer the device's close frame with its own code, unless that must not be sent. After a goodbye, close."""
+        if self.closing_ms is None:
+            violation = close_violation(payload)
+            if violation is not None:
+                self.violated(violation)
+            else:
+                socket.send_close(close_code(payload))
+                self._start_closing("")
+        socket.close()
 
     def _over_frame_limit(self, now_ms: int) -> bool:
         window = now_ms // self._limits.window_ms
@@ -270,28 +265,3 @@ class DeviceConnection(WSListener):
             self.unsent_reports = 0
         self._frames_in_window += 1
         return self._frames_in_window > self._limits.frames
-
-    def _complete_message(self, frame: WSFrame) -> bytes | None:
-        """Return the text message that this frame completes; None when fragments are missing, or after a goodbye."""
-        if (frame.msg_type == WSMsgType.CONTINUATION) != (self._partial_message is not None):
-            self.goodbye("protocol", "fragments out of order")
-            return None
-        if frame.msg_type == WSMsgType.BINARY:
-            self.goodbye("protocol", "text frames only", WSCloseCode.UNSUPPORTED_DATA)
-            return None
-        payload: bytes = frame.get_payload_as_bytes()
-        if len(payload) + len(self._partial_message or b"") > MAX_FRAME_BYTES:
-            text = f"a frame has {MAX_FRAME_BYTES} bytes at most"
-            self.goodbye("protocol", text, WSCloseCode.MESSAGE_TOO_BIG)
-            return None
-        if self._partial_message is not None or not frame.fin:
-            self._partial_message = (self._partial_message or bytearray()) + payload
-            if not frame.fin:
-                return None
-            payload, self._partial_message = bytes(self._partial_message), None
-        try:
-            payload.decode()
-        except UnicodeDecodeError:
-            self.goodbye("protocol", "text must be UTF-8", WSCloseCode.INVALID_TEXT)
-            return None
-        return payload

@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from services.gateway.pushes.frames import with_header
-
 SLICE = 100
 """Connections that are written to in one step of the event loop."""
 
@@ -22,15 +20,14 @@ MAX_BYTES = 32 * 1024
 class SharedMessage:
     """A message that waits to be written to the connections of a burst, for another `slices_left` slices of them."""
 
-    __slots__ = ("expires_ms", "frame", "msgid", "slices_left", "websocket_frame")
+    __slots__ = ("expires_ms", "frame", "msgid", "slices_left")
 
-    def __init__(self, frame: bytearray, msgid: int, expires_ms: int, slices: int) -> None:
+    def __init__(self, frame: bytes, msgid: int, expires_ms: int, slices: int) -> None:
         """`frame` is that of `PushFrames.frame`."""
         self.frame = frame
         self.msgid = msgid
         self.expires_ms = expires_ms
         self.slices_left = slices
-        self.websocket_frame = with_header(frame) if len(frame) <= MAX_BYTES else b""
 
 
 class BurstPart(NamedTuple):
@@ -62,11 +59,11 @@ class Burst:
         """The number of frames that wait: each message is one for each connection."""
         return sum(map(self._frames_left, self._messages))
 
-    def may_add(self, frame: bytearray) -> bool:
+    def may_add(self, frame: bytes) -> bool:
         waiting_bytes = sum(len(message.frame) for message in self._messages)
         return not self._messages or (len(self._messages) < MAX_MESSAGES and waiting_bytes + len(frame) <= MAX_BYTES)
 
-    def add(self, frame: bytearray, msgid: int, expires_ms: int) -> int:
+    def add(self, frame: bytes, msgid: int, expires_ms: int) -> int:
         """Add a message. Return how many more calls of `take` it needs than the messages before it."""
         self._messages.append(SharedMessage(frame, msgid, expires_ms, len(self._slices)))
         added, self._steps = len(self._slices) - self._steps, len(self._slices)
@@ -105,7 +102,7 @@ class OpenBursts:
         self._by_connections: dict[bytes, Burst] = {}
         self._connections: set[int] = set()
 
-    def burst(self, packed: bytes, connections: Sequence[int], frame: bytearray) -> Burst:
+    def burst(self, packed: bytes, connections: Sequence[int], frame: bytes) -> Burst:
         """Return the burst to which a frame for these connections is to be added; `packed` are their bytes."""
         burst = self._by_connections.get(packed)
         if burst is None or not burst.may_add(frame):

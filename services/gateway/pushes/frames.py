@@ -1,16 +1,13 @@
 """Push frames: the JSON of a message, encoded once for all connections that get it."""
 
-from struct import pack
-
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from protos.push.v1.push_pb2 import AndroidStyle, Message
-from services.gateway.connection import HEADROOM
+from services.gateway.websocket.frames import TEXT, encode
 from services.runtime.process.logs import logger
 
-_START = bytes(HEADROOM) + b'{"type":"push","msgid":'
-_FINAL_TEXT = 0x81
+_START = b'{"type":"push","msgid":'
 
 
 class Click(msgspec.Struct, frozen=True):
@@ -42,16 +39,12 @@ class PushFrames:
     def __init__(self, message: Message, expires_ms: int) -> None:
         self._end = b"," + _encoder.encode(_push_frame(message, expires_ms))[1:]
 
-    def frame(self, msgid: int) -> bytearray:
-        """Return HEADROOM bytes, then the frame's text."""
-        return bytearray(_START + str(msgid).encode() + self._end)
+    def text(self, msgid: int) -> bytes:
+        return _START + str(msgid).encode() + self._end
 
-
-def with_header(frame: bytearray) -> bytes:
-    """Return the WebSocket frame (RFC 6455, 5.2) of a frame with HEADROOM; its text has less than 64 KiB."""
-    size = len(frame) - HEADROOM
-    header = pack("!BB", _FINAL_TEXT, size) if size < 126 else pack("!BBH", _FINAL_TEXT, 126, size)
-    return header + frame[HEADROOM:]
+    def frame(self, msgid: int) -> bytes:
+        """Return the complete WebSocket frame of the text."""
+        return encode(TEXT, self.text(msgid))
 
 
 def _push_frame(message: Message, expires_ms: int) -> PushFrame:

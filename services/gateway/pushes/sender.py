@@ -32,7 +32,7 @@ class _Slice(NamedTuple):
 
     frames: PushFrames
     expires_ms: int
-    shared: bytearray | None
+    shared: bytes | None
     connections: Sequence[int]
     msgids: Sequence[int]
 
@@ -154,7 +154,7 @@ class PushSender:
             end = start + SLICE
             self._put(appkey, _Slice(frames, send.expires_ms, shared, connections[start:end], msgids[start:end]))
 
-    def _add_to_burst(self, appkey: str, send: Send, connections: Sequence[int], frame: bytearray, msgid: int) -> None:
+    def _add_to_burst(self, appkey: str, send: Send, connections: Sequence[int], frame: bytes, msgid: int) -> None:
         burst = self._open_bursts[appkey].burst(send.connections, connections, frame)
         for _ in range(burst.add(frame, msgid, send.expires_ms)):
             self._queue.put(appkey, burst, min(SLICE, len(connections)))
@@ -244,7 +244,7 @@ class PushSender:
     def _write_burst(self, part: BurstPart) -> None:
         now_ms, sent = self._now_ms(), 0
         msgids = [message.msgid for message in part.messages]
-        joined = b"".join(message.websocket_frame for message in part.messages)
+        joined = b"".join(message.frame for message in part.messages)
         for connection in map(self._connections.find, part.connections):
             if connection is not None and len(msgids) == 1:
                 connection.send_push(part.messages[0].frame, msgids[0], now_ms)

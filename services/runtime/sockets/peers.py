@@ -1,6 +1,5 @@
 """Counts open sockets by the network of their peer, so that no address takes more than its share."""
 
-from asyncio import BaseTransport
 from collections.abc import Callable
 from functools import lru_cache
 from ipaddress import IPv4Address
@@ -25,12 +24,6 @@ def is_loopback(address: str) -> bool:
 def shared_addresses(addresses: ClientAddresses) -> IsShared:
     """Return what says whether an address is that of a trusted proxy or of this host."""
     return lambda address: is_loopback(address) or addresses.is_proxy(address)
-
-
-def transport_peer(transport: BaseTransport) -> str:
-    """Return the address of a transport's peer; "" where there is none."""
-    peer = transport.get_extra_info("peername")
-    return str(peer[0]) if peer else ""
 
 
 @lru_cache(_ADDRESSES_KEPT)

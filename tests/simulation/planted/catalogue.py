@@ -199,9 +199,8 @@ BUGS: Sequence[PlantedBug] = (
         "installation",
         (
             "services.gateway.connection:DeviceConnection.send_push",
-            "        self._transport.send_reuse_external_bytearray(WSMsgType.TEXT, frame, HEADROOM)",
-            "        for _ in range(2):\n"
-            "            self._transport.send_reuse_external_bytearray(WSMsgType.TEXT, frame, HEADROOM)",
+            "        self._socket.transport.write(frame)",
+            "        for _ in range(2):\n            self._socket.transport.write(frame)",
         ),
     ),
     # --- timed tasks

@@ -19,7 +19,7 @@ from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.process import Process
 from tests.simulation.model.acknowledgements import GatewayFrame
 from tests.simulation.world.listeners import EdgeListener, GatewayListener, Listeners
-from tests.simulation.world.websocket import TransportEnd
+from tests.simulation.world.websocket import DeviceEnd, GatewayEnd
 from tests.soak.android_device import Gateway
 
 _ANSWER_S = 30.0
@@ -118,7 +118,7 @@ class SimulatedGateways(Gateway):
         self._listeners = listeners
         self._delay_s = delay_s
         self._random = random
-        self._ends: list[TransportEnd] = []
+        self._ends: list[DeviceEnd] = []
         self._connections = 0
         self._processes: dict[Process, int] = {}
         self.frames: list[GatewayFrame] = []
@@ -144,10 +144,10 @@ class SimulatedGateways(Gateway):
             raise UnavailableError(f"{gateway.name} does not run")
         connection = GatewayConnection()
         opened: asyncio.Future[None] = loop.create_future()
-        device_end = TransportEnd(loop, Context, gateway.name, self._delay_s, answers_pings=True)
+        device_end = DeviceEnd(loop, Context, self._delay_s)
         self._connections += 1
         note = partial(self._note, self._connections, self._processes.setdefault(process, len(self._processes)))
-        gateway_end = TransportEnd(loop, process.context, _ADDRESS, self._delay_s, on_text=note)
+        gateway_end = GatewayEnd(loop, process.context, _ADDRESS, self._delay_s, on_text=note)
         device_end.join(gateway_end)
 
         def arrive() -> None:

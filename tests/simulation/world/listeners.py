@@ -17,7 +17,7 @@ from services.gateway.settings import GatewaySettings
 from services.runtime.process.runner import Service
 from testkit.edge.asgi import AsgiAnswer, AsgiRequest
 from tests.simulation.kernel.process import CURRENT, Process
-from tests.simulation.world.websocket import TransportEnd
+from tests.simulation.world.websocket import GatewayEnd
 
 _CAPACITY = Capacity(connections=10_000, pending=10_000)
 _STOP_S = 10.0
@@ -95,12 +95,12 @@ class GatewayListener:
             self._is_open = False
             sweeping.cancel()
 
-    def accept(self, end: TransportEnd) -> None:
+    def accept(self, end: GatewayEnd) -> None:
         """Open the WebSocket connection of this end."""
         if self._is_open:
             end.open(self._gateway.new_connection(lambda: None))
         else:
-            end.disconnect(graceful=False)
+            end.abort()
 
 
 Listener = TypeVar("Listener", EdgeListener, GatewayListener)

@@ -1,27 +1,28 @@
 """Simulated WebSocket connections: what arrives, in which order, and who is told of the end."""
 
 import asyncio
+from collections.abc import Sequence
 from contextvars import Context
 from pathlib import Path
 
 import pytest
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
-from services.gateway.connection import HEADROOM
-from services.gateway.pushes.frames import with_header
+from services.gateway.websocket.frames import CLOSE, TEXT, Frame, Violation, encode
+from services.gateway.websocket.messages import close_code
+from services.gateway.websocket.protocol import WebSocket
 from tests.simulation.kernel.latency import Latency
 from tests.simulation.kernel.world import World
-from tests.simulation.world.websocket import TransportEnd, text_frames
+from tests.simulation.world.websocket import DeviceEnd, GatewayEnd, text_frames
 
 
-class Recorder(WSListener):
-    """A listener that records what it is told."""
+class DeviceRecorder(WSListener):
+    """A listener at the device's end that records what it is told."""
 
     def __init__(self) -> None:
         self.heard: list[object] = []
 
-    def on_ws_connected(self, transport: WSTransport) -> None:
-        self.heard.append("connected")
+    def on_ws_connected(self, transport: WSTransport) -> None: ...
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         closes = frame.msg_type == WSMsgType.CLOSE
@@ -31,56 +32,80 @@ class Recorder(WSListener):
         self.heard.append("disconnected")
 
 
+class GatewayRecorder:
+    """A listener at the gateway's end that records what it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[object] = []
+
+    def opened(self, socket: WebSocket, peer: str, forwarded: Sequence[str]) -> None: ...
+
+    def received(self, frame: Frame) -> None:
+        self.heard.append(close_code(frame.payload) if frame.opcode == CLOSE else frame.payload)
+
+    def violated(self, violation: Violation) -> None: ...
+
+    def closed(self) -> None:
+        self.heard.append("disconnected")
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+
 class Pair:
     """Two connected ends, and what their listeners heard."""
 
     def __init__(self, world: World) -> None:
         delay_s = Latency(world.random("delays"), 0.01)
-        self.ends = [TransportEnd(world.loop, Context, name, delay_s) for name in ("left", "right")]
-        self.ends[0].join(self.ends[1])
-        self.listeners = [Recorder(), Recorder()]
-        for end, listener in zip(self.ends, self.listeners, strict=True):
-            end.open(listener)
+        self.device, self.gateway = (
+            DeviceEnd(world.loop, Context, delay_s),
+            GatewayEnd(world.loop, Context, "192.0.2.1", delay_s),
+        )
+        self.device.join(self.gateway)
+        self.at_device, self.at_gateway = DeviceRecorder(), GatewayRecorder()
+        self.device.open(self.at_device)
+        self.gateway.open(self.at_gateway)
 
     @property
     def heard(self) -> list[list[object]]:
-        return [listener.heard[1:] for listener in self.listeners]
+        return [self.at_device.heard, self.at_gateway.heard]
 
 
 def test_frames_arrive_in_order_and_both_ends_are_told_of_the_end(tmp_path: Path) -> None:
     async def scenario(world: World) -> list[list[object]]:
         pair = Pair(world)
-        left, right = pair.ends
         for number in range(50):
-            left.send(WSMsgType.TEXT, b"%d" % number)
-        right.send_reuse_external_bytearray(WSMsgType.TEXT, bytearray(HEADROOM) + b"shared", HEADROOM)
-        left.send_close(WSCloseCode.GOING_AWAY, b"why")
-        left.send(WSMsgType.TEXT, b"after the close frame")
-        left.disconnect()
-        left.disconnect()
-        await asyncio.gather(left.wait_disconnected(), right.wait_disconnected())
+            pair.device.send(WSMsgType.TEXT, b"%d" % number)
+        pair.gateway.write(encode(TEXT, b"shared") + encode(TEXT, b"in one write"))
+        pair.device.send_close(WSCloseCode.GOING_AWAY, b"why")
+        pair.device.send(WSMsgType.TEXT, b"after the close frame")
+        await asyncio.sleep(1)
+        pair.gateway.close()
+        pair.gateway.close()
+        await pair.device.wait_disconnected()
         return pair.heard
 
-    left, right = World(3, tmp_path).run(scenario)
-    assert right == [*(b"%d" % number for number in range(50)), WSCloseCode.GOING_AWAY, "disconnected"]
-    assert left in (["disconnected"], [b"shared", "disconnected"])
+    at_device, at_gateway = World(3, tmp_path).run(scenario)
+    assert at_gateway == [*(b"%d" % number for number in range(50)), WSCloseCode.GOING_AWAY.value, "disconnected"]
+    assert at_device == [b"shared", b"in one write", "disconnected"]
 
 
 def test_the_process_of_a_killed_end_hears_nothing_and_an_end_that_is_cut_off_tells_nobody(tmp_path: Path) -> None:
     async def scenario(world: World) -> list[list[list[object]]]:
         killed, cut = Pair(world), Pair(world)
-        killed.ends[0].die()
-        cut.ends[0].cut()
-        cut.ends[0].send(WSMsgType.TEXT, b"lost")
-        cut.ends[0].disconnect(graceful=False)
+        killed.gateway.die()
+        cut.gateway.cut()
+        cut.gateway.send_text(b"lost")
+        cut.gateway.abort()
         await asyncio.sleep(10)
         return [killed.heard, cut.heard]
 
-    assert World(3, tmp_path).run(scenario) == [[[], ["disconnected"]], [["disconnected"], []]]
+    assert World(3, tmp_path).run(scenario) == [[["disconnected"], []], [[], ["disconnected"]]]
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 32 * 1024])
 def test_complete_frames_are_split(size: int) -> None:
     payloads = [b"x" * size, b"next"]
-    frames = b"".join(with_header(bytearray(HEADROOM) + payload) for payload in payloads)
+    frames = b"".join(encode(TEXT, payload) for payload in payloads)
     assert list(text_frames(frames)) == payloads

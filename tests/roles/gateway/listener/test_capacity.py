@@ -8,7 +8,6 @@ import ssl
 from pathlib import Path
 
 import pytest
-from picows import WSListener
 
 from protos.registry.v1.apps_pb2 import Platform
 from services.gateway import decide, main
@@ -17,6 +16,7 @@ from services.gateway.connections import ConnectionTable
 from services.gateway.decide import Capacity
 from services.gateway.settings import GatewaySettings
 from testkit.certificates import Authority
+from testkit.gateway.answering_listener import AnsweringListener
 from testkit.gateway.role import ANDROID, RunningGateway
 from testkit.gateway.websocket import BOUND_S, PING, UPGRADE, RawClient, frame
 from tests.roles.gateway.conftest import StartGateway
@@ -160,7 +160,8 @@ async def test_a_process_without_free_files_accepts_again_later() -> None:
             return super().accept()
 
     listener = Exhausted(fileno=listen("127.0.0.1", 0, share_port=False).detach())
-    acceptor = Acceptor(lambda _: WSListener(), ConnectionTable(), Capacity(10, 10), GatewaySettings().limits(), None)
+    limits = GatewaySettings().limits()
+    acceptor = Acceptor(lambda _: AnsweringListener(b""), ConnectionTable(), Capacity(10, 10), limits, None)
     acceptor.open(listener)
     try:
         (await RawClient.connect(listener.getsockname()[1])).abort()
