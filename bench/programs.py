@@ -98,9 +98,19 @@ class Built:
 
     @contextmanager
     def clients(
-        self, port: int, records: Sequence[bytes], marker: bytes, at_once: int, tls: bool = False
+        self,
+        port: int,
+        records: Sequence[bytes],
+        marker: bytes,
+        at_once: int,
+        *,
+        tls: bool = False,
+        polls: bool = False,
     ) -> Iterator[tuple[Program, list[int]]]:
         """Start the clients on core 1: one connection for each record, which it sends first.
+
+        `polls`: they never sleep while they connect, for a server that is one process on another core. Devices are on
+        other machines, and here the server would pay for each time that the clients wake up.
 
         With the program come four times in ns: the first connection began, the last was open, and the median and the
         99th percentile of the time that one took to open.
@@ -108,7 +118,8 @@ class Built:
         with tempfile.NamedTemporaryFile(dir=self._directory) as file:
             file.write(b"".join(struct.pack("=I", len(record)) + record for record in records))
             file.flush()
-            arguments = [str(port), str(len(records)), file.name, marker.hex(), str(at_once), *(["tls"] if tls else [])]
+            options = [*(["poll"] if polls else []), *(["tls"] if tls else [])]
+            arguments = [str(port), str(len(records)), file.name, marker.hex(), str(at_once), *options]
             program = Program([self.path("clients"), *arguments], core=1)
             try:
                 yield program, program.receive()

@@ -127,7 +127,8 @@ class Bench:
         hellos = [peer.hello(number) for number in range(self._connections)]
         try:
             empty_bytes, idle_s = peer.resident_bytes(), peer.program.cpu_s()
-            with self._built.clients(peer.port, hellos, peer.marker, self._at_once, tls) as (clients, times):
+            opened = self._built.clients(peer.port, hellos, peer.marker, self._at_once, tls=tls, polls=True)
+            with opened as (clients, times):
                 peer.await_connections(self._connections)
                 busy_s = peer.program.cpu_s() - idle_s
                 clients.request(f"quiet {peer.settle_ms}")

@@ -12,6 +12,7 @@ acknowledgements, because the clients of a fan-out never acknowledge.
 
 import asyncio
 import gc
+import itertools
 import sys
 import time
 from array import array
@@ -61,6 +62,9 @@ from testkit.services import add_servicers, started, stop
 APPKEY = "1000000001"
 MASTER = bytes(32)
 FIRST_MSGID = 2**52
+_FIRST_BROADCAST = FIRST_MSGID + 2**32
+"""A gateway sends a message once over each connection, so each broadcast has an id of its own."""
+
 EXPIRES_MS = 1_900_000_000_000
 MESSAGE = Message(is_notif=True, content="x" * 48, android=AndroidStyle(title="A title", sound=True))
 _BATCH = 500
@@ -104,6 +108,7 @@ class Script(Front):
     def __init__(self) -> None:
         super().__init__()
         self._acknowledged = 0
+        self._broadcast_ids = itertools.count(_FIRST_BROADCAST)
         self._unicasts: list[AttachResponse] = []
         self._news = asyncio.Event()
         self._out: asyncio.Queue[AttachResponse] = asyncio.Queue()
@@ -123,7 +128,7 @@ class Script(Front):
             self._news.set()
 
     def broadcast(self, count: int) -> int:
-        sends = [_send(self.connections, FIRST_MSGID + index) for index in range(count)]
+        sends = [_send(self.connections, next(self._broadcast_ids)) for _ in range(count)]
         began = time.monotonic_ns()
         for send in sends:
             self._out.put_nowait(AttachResponse(sends=[send]))

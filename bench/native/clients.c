@@ -1,9 +1,10 @@
 /* The clients of every server that is measured: they open connections, count bytes and answer frames.
  *
- *   clients PORT N FILE MARKER AT_ONCE [tls]
+ *   clients PORT N FILE MARKER AT_ONCE [poll] [tls]
  *     N connections to the port, AT_ONCE of them being opened at a time. Each sends its record of FILE (32-bit length,
  *     bytes) and is open once MARKER (hex) came. Prints when the first began, when the last was open, and the half and
- *     the 99th hundredth of how long one took. Then on standard input
+ *     the 99th hundredth of how long one took. With `poll` it never sleeps meanwhile, as for `count`. Then on standard
+ *     input
  *     quiet MS                 reads until nothing came for so long; prints how many bytes came
  *     count BYTES              reads until so many bytes came; prints when. It never sleeps meanwhile: devices are on
  *                              other machines, and here the sender would pay for each time that this program wakes up
@@ -108,12 +109,12 @@ static int compare(const void *left, const void *right) {
   return (a > b) - (a < b);
 }
 
-static void open_all(int port, int wanted, int at_once) {
+static void open_all(int port, int wanted, int at_once, int wait_ms) {
   long long began = now();
   take_in = welcomed;
   while (opened < wanted) {
     while (count < wanted && count - opened < at_once) open_one(port);
-    poll_once(-1, NULL);
+    poll_once(wait_ms, NULL);
   }
   long long ended = now();
   qsort(took, (size_t)wanted, sizeof *took, compare);
@@ -148,13 +149,14 @@ int main(int argc, char **argv) {
   if (argc < 6 || !(records = fopen(argv[3], "rb"))) return 2;
   setvbuf(stdout, NULL, _IOLBF, 0);
   poller = epoll_create1(0);
+  int polls = argc > 6 && !strcmp(argv[6], "poll");
 #ifdef TLS
-  if (argc == 7) {
+  if (!strcmp(argv[argc - 1], "tls")) {
     tls = SSL_CTX_new(TLS_client_method());
     SSL_CTX_set_mode(tls, SSL_MODE_RELEASE_BUFFERS);
   }
 #endif
   marker_bytes = unhex(argv[4], marker);
-  open_all(atoi(argv[1]), atoi(argv[2]), atoi(argv[5]));
+  open_all(atoi(argv[1]), atoi(argv[2]), atoi(argv[5]), polls ? 0 : -1);
   for (char line[LINE]; fgets(line, sizeof line, stdin);) obey(line);
 }

@@ -12,6 +12,9 @@ devices connect once more with their tokens and keys. The floors:
   event log          the embedded log alone: a command, and then a record, of each device
   gateway alone      known devices at a gateway process without the other roles (bench.gateway)
 
+The clients of the WebSocket servers and of the gateway alone never sleep while they connect, because devices are on
+other machines, and here the server would pay for each time that they wake up; those of `carillon up` share its cores.
+
 CPU is that of all processes of the service, the kernel's for them included, until nothing is left to do; the clients'
 is beside it, because they share the machine's cores.
 """
@@ -53,11 +56,11 @@ class Bench:
         for name in SERVERS:
             with websocket_server(name) as (program, port):
                 hellos = [_hello(appkey="1000000001")] * self._devices
-                websockets[f"{name} WebSocket"] = self._connect(port, hellos, program.cpu_s)
+                websockets[f"{name} WebSocket"] = self._connect(port, hellos, program.cpu_s, polls=True)
         gateway = Gateway(directory, "script")
         try:
             hellos = [gateway.hello(number) for number in range(self._devices)]
-            alone = self._connect(gateway.port, hellos, gateway.program.cpu_s)
+            alone = self._connect(gateway.port, hellos, gateway.program.cpu_s, polls=True)
         finally:
             gateway.close()
         return {
@@ -86,9 +89,10 @@ class Bench:
             installation.close()
         return {"carillon up, new devices": new, "carillon up, known devices": known}
 
-    def _connect(self, port: int, hellos: Sequence[bytes], cpu_s: Callable[[], float]) -> Cost:
+    def _connect(self, port: int, hellos: Sequence[bytes], cpu_s: Callable[[], float], polls: bool = False) -> Cost:
         idle_s = cpu_s()
-        with self._built.clients(port, hellos, _MARKER, self._at_once) as (clients, (began, ended, p50, p99)):
+        opened = self._built.clients(port, hellos, _MARKER, self._at_once, polls=polls)
+        with opened as (clients, (began, ended, p50, p99)):
             clients_s = clients.cpu_s()
             clients.request(f"quiet {_SETTLE_MS}")
             busy_s = cpu_s() - idle_s

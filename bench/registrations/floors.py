@@ -22,6 +22,7 @@ from services.runtime.log.topics import partition_of
 from testkit.gateway.answering_listener import AnsweringListener
 
 PARTITIONS = 32
+_CORE = 0
 _WELCOME = b'{"type":"welcome","token":"%s","key":"%s","heartbeat":240,"new":true}' % (b"0" * 32, b"0" * 27)
 _RECORD_BYTES = 110
 
@@ -39,7 +40,7 @@ class Cost(NamedTuple):
 @contextlib.contextmanager
 def websocket_server(name: str) -> Iterator[tuple[Program, int]]:
     """Run the server of SERVERS; yield it and its port."""
-    program = Program([sys.executable, "-m", "bench.registrations.floors", name], core=None)
+    program = Program([sys.executable, "-m", "bench.registrations.floors", name], _CORE)
     try:
         yield program, program.receive()[0]
     finally:

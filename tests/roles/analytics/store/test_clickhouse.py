@@ -12,6 +12,9 @@ import pytest
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.read_ahead import read_ahead
 
+DISK_READ_AHEAD_BYTES = 128 * 1024
+"""What Linux reads of a file for one piece of advice, with the usual read_ahead_kb of a disk."""
+
 _NICENESS_OF_THREADS = """
 import asyncio, json, os, sys
 from pathlib import Path
@@ -51,20 +54,22 @@ async def test_the_engine_has_normal_priority_on_request(tmp_path: Path) -> None
 
 
 @pytest.fixture
-def advised(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that the system was asked to read from the disk."""
-    names: list[str] = []
+def advised(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """The files that the system was asked to read from the disk, and how many of their bytes from the first on."""
+    until: dict[str, int] = {}
 
-    def note(descriptor: int, *advice: int) -> None:
-        assert advice == (0, 0, os.POSIX_FADV_WILLNEED)
-        names.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+    def note(descriptor: int, start: int, size: int, advice: int) -> None:
+        name = Path(f"/proc/self/fd/{descriptor}").readlink().name
+        assert (start, advice) == (until.get(name, 0), os.POSIX_FADV_WILLNEED)
+        assert size <= DISK_READ_AHEAD_BYTES, "the system would read this much alone"
+        until[name] = start + size
 
     monkeypatch.setattr(os, "posix_fadvise", note)
-    return names
+    return until
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs posix_fadvise and /proc")
-async def test_the_columns_of_a_table_are_read_ahead(clickhouse: ClickHouse, advised: list[str]) -> None:
+async def test_the_columns_of_a_table_are_read_ahead(clickhouse: ClickHouse, advised: dict[str, int]) -> None:
     await clickhouse.command("INSERT INTO device_tokens (appkey, device, token) SELECT 'a', 1, repeat('t', 100000)")
     await clickhouse.read_ahead("device_tokens")
     assert "data.bin" in advised or {"appkey.bin", "device.bin", "token.bin"} <= set(advised)
@@ -72,10 +77,18 @@ async def test_the_columns_of_a_table_are_read_ahead(clickhouse: ClickHouse, adv
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs posix_fadvise and /proc")
 def test_reading_ahead_has_a_limit_and_passes_over_merged_parts(
-    tmp_path: Path, advised: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, advised: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("analytics.store.read_ahead.MOST_BYTES", 25)
     for name in ("a.bin", "a.mrk", "b.bin", "c.bin"):
         (tmp_path / name).write_bytes(bytes(10))
     read_ahead([tmp_path / "merged away", tmp_path])
-    assert advised == ["a.bin", "b.bin"]
+    assert list(advised) == ["a.bin", "b.bin"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs posix_fadvise and /proc")
+def test_all_of_a_large_file_is_read_ahead(tmp_path: Path, advised: dict[str, int]) -> None:
+    size = 3 * DISK_READ_AHEAD_BYTES + 1
+    (tmp_path / "a.bin").write_bytes(bytes(size))
+    read_ahead([tmp_path])
+    assert advised["a.bin"] >= size
