@@ -28,9 +28,9 @@ _GROWTH = "docs/performance/growth.md"
 
 EDGE_PUSHES_PER_S = Measured(2_700, _CAPACITY, "2,700 to 5,500 signed single-target pushes a second")
 GATEWAY_FRAMES_PER_S = Measured(100_000, _CAPACITY, "100,000 frames a second to connected devices")
-GATEWAY_UNICASTS_PER_S = Measured(35_000, _CAPACITY, "35,000 unicasts with acknowledgement a second")
-GATEWAY_TLS_BYTES = Measured(31_000, _CAPACITY, "31 KB with TLS")
-REGISTRATIONS_PER_S = Measured(700, _CAPACITY, "700 new devices a second through the whole service")
+GATEWAY_UNICASTS_PER_S = Measured(30_000, _CAPACITY, "30,000 unicasts with acknowledgement a second")
+GATEWAY_TLS_BYTES = Measured(27_000, _CAPACITY, "27 KB with TLS")
+REGISTRATIONS_PER_S = Measured(2_800, _CAPACITY, "2,800 new devices a second through the whole service")
 DELIVERY_ACKS_PER_S = Measured(25_000, _CAPACITY, "10,000 connected devices acknowledge a broadcast within 0.4 s")
 REGISTRY_BYTES = Measured(300, _CAPACITY, "0.3 KB of disk for each device")
 REGISTRY_REBUILD_US = Measured(40, _CAPACITY, "The registry takes 40 s of one core for a million devices")
