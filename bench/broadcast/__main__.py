@@ -15,8 +15,8 @@ times are from the request's first byte until
   outcomes in log  a reader of the log has the last acknowledgement
   rows             the statistics count it
 
-Devices a second are all devices divided by that time. The log is looked at every 2 ms, the statistics every 20 ms, from
-the moment on when the log has all.
+Devices a second are all devices divided by that time. The log is polled every 2 ms; the statistics are polled every
+20 ms once the log has all outcomes.
 """
 
 import argparse

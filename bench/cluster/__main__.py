@@ -1,4 +1,4 @@
-"""What a cluster of many processes costs: the CPU time of each process while nothing happens, and for each push.
+"""Benchmark of a cluster: the CPU time of each process while nothing is sent, and for each push.
 
     python -m bench.cluster --devices 100 --rate 12 --seconds 30
 
@@ -35,7 +35,10 @@ CpuTimes = Mapping[str, float]
 
 
 class ClusterCosts(NamedTuple):
-    """Shares of a core in percent by process; ms from request to shown message; pushes that were measured."""
+    """The share of a core that each process takes, in percent: `idle`, and `loaded` with pushes.
+
+    `shown_ms`: for each push the time from its request until the device shows it.
+    """
 
     idle: CpuTimes
     loaded: CpuTimes
@@ -56,7 +59,7 @@ class Processes:
         self._by_thread = by_thread
 
     async def shares(self, seconds: float) -> CpuTimes:
-        """Return the share of a core that each takes during the seconds, in percent."""
+        """Wait for some seconds; return the share of a core that each process took meanwhile, in percent."""
         before, begun_s = self._cpu_s(), time.monotonic()
         await asyncio.sleep(seconds)
         after, passed_s = self._cpu_s(), time.monotonic() - begun_s
@@ -160,7 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, default=100, help="connected devices")
     parser.add_argument("--rate", type=float, default=12, help="pushes a second")
-    parser.add_argument("--seconds", type=float, default=30, help="how long each of the two is measured")
+    parser.add_argument("--seconds", type=float, default=30, help="of each measurement, idle and loaded")
     parser.add_argument("--threads", action="store_true", help="one row for each name of a thread")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()

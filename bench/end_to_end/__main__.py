@@ -1,11 +1,11 @@
-"""From an app server's request to the frame on the device: latency at a given rate, beside a floor.
+"""Benchmark of latency: from an app server's request to the frame on the device, at a given rate, beside a floor.
 
     python -m bench.end_to_end --rate 300 --seconds 20 --devices 200
 
 Starts `carillon up` on a directory of its own, connects virtual devices, sends signed single-token pushes evenly, and
 takes the time from the first byte of each request to the push frame at the device. The floor is the same client against
 a process that does nothing but pass the frame on: uvicorn for the request, picows for the device, no sign, no log.
-Meanwhile another process writes to the disk alone, as often as the log commits.
+While the floor is measured, another process makes durable writes, as often as the log commits.
 
 The first table also has the 99th percentile of the worst second, the number of seconds in which it exceeds 60 ms, and
 the CPU time of all processes of the service, with what they do after the frame: acknowledgements, outcomes, statistics.
@@ -134,7 +134,7 @@ def carillon(
 
 
 def floor(options: argparse.Namespace) -> tuple[Measured, dict[str, float]]:
-    """Measure the floor, and the disk meanwhile, of which the floor needs nothing."""
+    """Measure the floor, and durable writes to the disk at the same time; the floor itself writes nothing."""
     http, ws = free_ports(2)
     disk = [sys.executable, "-m", "bench.end_to_end.disk", tempfile.gettempdir(), str(options.seconds)]
     writes = subprocess.Popen(disk, stdout=subprocess.PIPE)

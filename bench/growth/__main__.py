@@ -1,4 +1,4 @@
-"""What an installation of `carillon up` costs as it grows.
+"""Benchmark of growth: CPU time, memory, disk and latency of `carillon up` by the number of its devices.
 
     python -m bench.growth --devices 100000 300000 1000000
     python -m bench.growth --devices 1000000 3000000 10000000 --connected 10000

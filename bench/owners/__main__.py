@@ -1,4 +1,4 @@
-"""Benchmark of takeovers: how long callers wait when the owner of a shard is stopped or killed, and otherwise.
+"""Benchmark of takeovers: how long callers wait when the owner of a shard is stopped or killed, beside quiet periods.
 
     python -m bench.owners --changes 5
 
@@ -42,7 +42,7 @@ Use = Callable[[], Awaitable[None]]
 
 
 class Row(NamedTuple):
-    """The requests during the changes of one kind. `longest_s` holds the longest request beside each change."""
+    """The requests of one kind beside changes of one kind. `longest_s`: the longest request beside each change."""
 
     role: str
     request: str
@@ -173,7 +173,7 @@ class Measured:
 
 
 async def measured(installation: Installation, role: str, request: str, use: Use, changes: int) -> list[Row]:
-    """Measure without a change, then beside stops, then beside kills; owner and standby change places each time."""
+    """Measure without a change, then beside stops, then beside kills; owner and standby swap roles each time."""
     names = [role, f"{role}-standby"]
     rows = []
     for change, end in (("none", None), ("stop", installation.stop), ("kill", installation.kill)):

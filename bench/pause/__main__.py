@@ -1,4 +1,4 @@
-"""How soon a broadcast stops when its app is paused, with many devices on one slow gateway.
+"""Benchmark of a pause: how soon a running broadcast of the app stops, with many devices on one slow gateway.
 
     python -m bench.pause --devices 100000 --frames-per-s 20000
 
@@ -147,7 +147,7 @@ async def until_quiet(gateway: Program) -> tuple[int, int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, default=100_000)
-    parser.add_argument("--frames-per-s", type=int, default=20_000, help="what the gateway writes")
+    parser.add_argument("--frames-per-s", type=int, default=20_000, help="the speed of the gateway")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(measure(arguments.devices, arguments.frames_per_s, Path(directory)))
