@@ -44,7 +44,7 @@ _LOGIN = "operator"
 _CHILDREN = ("analytics", "console")
 _PARTITIONS = 32
 _START_S = 3600.0
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _SETTLE_S = 3.0
 
 Row = dict[str, float]
@@ -87,7 +87,7 @@ class Measurement:
         reader = Reader(self.installation.console_url())
         await reader.log_in(_LOGIN)
         while (await reader.get("/pushes")).status_code != 200:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
         self._names["team_id"] = await reader.give_to_team(self._names["appkey"])
         self._names["draft_id"] = await reader.submit(self._names["appkey"])
         listed = json.loads(self.installation.carillon("user", "list", "--json").splitlines()[0])

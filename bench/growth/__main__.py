@@ -47,7 +47,7 @@ _MARKER = b'"type":"welcome"'
 _SETTLE_MS = 2000
 _ROUNDS = 25
 _BROADCASTS = 5
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _START_S = 3600.0
 _PARTITIONS = 32
 _UNITS = {
@@ -153,7 +153,7 @@ class GrowingInstallation:
         """Wait until analytics has ingested the log: it answers with 503 before."""
         async with _app_server(self._installation) as server:
             while (await _statistics(server, app))["result"] != 0:
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
 
     async def _asked(self, app: AppCredentials) -> Result:
         """Return the median of the times of a statistics page, and its CPU time."""

@@ -41,7 +41,7 @@ from services.runtime.rpc.server import serve
 from testkit.ports import free_ports
 from testkit.services import running_services
 
-_LOOK_S = 0.02
+_POLL_S = 0.02
 _QUIET_S = 3.0
 
 
@@ -84,7 +84,7 @@ async def measure(devices: int, frames_per_s: int, directory: Path) -> None:
         gateway = Program(command, core=1)
         try:
             while (await asyncio.to_thread(gateway.request, "announced"))[0] < devices:
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
             await broadcast(log)
             await until_written(gateway, devices // 10)
             began_ns = time.monotonic_ns()
@@ -132,7 +132,7 @@ async def written(gateway: Program) -> int:
 
 async def until_written(gateway: Program, frames: int) -> None:
     while await written(gateway) < frames:
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
 
 
 async def until_quiet(gateway: Program) -> tuple[int, int]:
@@ -141,7 +141,7 @@ async def until_quiet(gateway: Program) -> tuple[int, int]:
         frames, last_ns = await asyncio.to_thread(gateway.request, "written")
         if time.monotonic_ns() - last_ns > _QUIET_S * 1e9:
             return frames, last_ns
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from testkit.installation.processes import Installation
 from testkit.kafka.cluster import KafkaCluster
 from testkit.ports import free_ports
 
-SECONDS = tuple(f"{role}-2" for role in FRONTENDS)
+SECOND_PROCESSES = tuple(f"{role}-2" for role in FRONTENDS)
 """The second process of each frontend."""
 
 PROXIED = {
@@ -55,7 +55,7 @@ class ClusterInstallation(Installation):
             "CARILLON_TRUSTED_PROXIES": "127.0.0.1",
             "CARILLON_DRAIN_S": str(int(CHECK_INTERVAL_S * CHECKS_FAILED) + 1),
         }
-        for name in SECONDS:
+        for name in SECOND_PROCESSES:
             self._add_second(name)
         self.of_former_version = set(self.names if former else ())
         edges = {name: self.env_of(name) for name in ("edge", "edge-2")}

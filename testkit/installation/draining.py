@@ -25,7 +25,7 @@ async def accepted_for(process: int, number: signal.Signals, ask: Callable[[], A
             return time.monotonic() - began
 
 
-async def stop_is_told(console: str) -> None:
+async def until_stopping(console: str) -> None:
     """Return once /healthz of a console answers 503 because the process stops."""
 
     async def is_told() -> bool:

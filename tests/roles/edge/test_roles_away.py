@@ -9,7 +9,7 @@ import pytest
 from services.runtime.errors import UnavailableError
 from services.runtime.rpc import owner_channel
 from testkit.edge.role import BACKENDS, EdgeInstallation, edge_installation
-from testkit.edge.valid_requests import Valid, valid_requests
+from testkit.edge.valid_requests import ValidRequest, valid_requests
 from testkit.repository import ROOT
 from testkit.signing import signed
 from testkit.waiting import until_holds
@@ -38,7 +38,7 @@ def table() -> dict[str, dict[str, str]]:
     return {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in rows}
 
 
-def kind(request: Valid) -> str:
+def kind(request: ValidRequest) -> str:
     """Return the column of the table that a request belongs to."""
     if request.path in PATHS:
         return PATHS[request.path]
@@ -51,7 +51,7 @@ def kind(request: Valid) -> str:
     return "push to tokens or aliases" if to_some else "push to all or by a filter"
 
 
-async def failures(installation: EdgeInstallation, requests: list[Valid]) -> dict[str, set[int]]:
+async def failures(installation: EdgeInstallation, requests: list[ValidRequest]) -> dict[str, set[int]]:
     """Return the results above 499 of each kind of call; 0 stands for every other result."""
     found: dict[str, set[int]] = {}
     for request in requests:

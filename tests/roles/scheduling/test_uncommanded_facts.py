@@ -20,7 +20,7 @@ from testkit.faults.crashing_log import KilledError
 from tests.roles.scheduling.conftest import PARTITIONS, ChosenLog, Installation, started
 
 
-class SlowLog(ChosenLog):
+class HeldAppendsLog(ChosenLog):
     """Blocks appends to `tasks` until `opened` is set."""
 
     def __init__(self, log: Log) -> None:
@@ -38,7 +38,7 @@ class SlowLog(ChosenLog):
 async def test_a_write_whose_caller_was_cancelled_completes_before_the_next_command(installation: Installation) -> None:
     async with installation.running():
         await installation.create("t")
-    state = _state(installation, slow := SlowLog(installation.log))
+    state = _state(installation, slow := HeldAppendsLog(installation.log))
     async with started([state]):
         partition = partition_of(b"t", PARTITIONS)
         fact = Fact(TASKS, partition, b"t", decide.fell_due("t", 5))

@@ -25,7 +25,7 @@ _HEADS = 4
 _STEP_S = 0.05
 """How far the service's clock moves with each case, and each time that a batch is looked at."""
 
-_LOOK_S = 0.005
+_POLL_S = 0.005
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Run:
         sending = [asyncio.create_task(client.problem(case)) for client, case in clients]
         pending = set(sending)
         while pending:
-            _, pending = await asyncio.wait(pending, timeout=_LOOK_S)
+            _, pending = await asyncio.wait(pending, timeout=_POLL_S)
             self._service.clock.move(_STEP_S)
         problems = [sent.result() for sent in sending]
         self._service.clock.move(_STEP_S * len(batch))
