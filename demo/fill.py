@@ -34,7 +34,7 @@ _PUSHES_OF_HISTORY = 3 * HISTORY_DAYS
 
 @dataclass(frozen=True)
 class DemoPlan:
-    """What is to be filled. `is_anew`: an earlier demo in the directory is deleted first."""
+    """The size, seed and directory of a demo. `is_anew`: an earlier demo in the directory is deleted first."""
 
     directory: Path
     devices: int
@@ -102,7 +102,7 @@ async def fill(plan: DemoPlan, service: Service) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _served_again(plan: DemoPlan, service: Service) -> AsyncIterator[None]:
-    """Start the service on what is there; the devices that were online at the end connect again."""
+    """Start the service on the filled directory; the devices that were online at the end connect again."""
     clock = ClockFile.create(service.clock_file, 0)
     service.start()
     users = DeviceUsers(service.gateway_url, service.v2_url, clock.now_ms, random.Random(plan.seed))
@@ -118,7 +118,7 @@ async def _served_again(plan: DemoPlan, service: Service) -> AsyncIterator[None]
 
 
 def _remember(plan: DemoPlan, demo: Demo) -> None:
-    """Write down who is online, in a file of mode 600, since it has the keys of devices."""
+    """Store the devices that are online in a file of mode 600, since it holds their keys."""
     saved = [(demo.installed.appkeys[known.app], known.storage.saved) for known in demo.users.online_devices()]
     path = plan.directory / _IDENTITIES
     path.touch(mode=0o600)

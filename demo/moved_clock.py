@@ -46,13 +46,13 @@ class ClockFile:
         return time.time_ns() // 1_000_000 + self.difference_ms
 
     def move_to(self, moment_ms: int) -> None:
-        """Let it be this moment now, unless that has passed; a moment after the machine's is that of the machine."""
+        """Move the clock forward to this moment, at most to the machine's time; an earlier moment changes nothing."""
         difference_ms = min(moment_ms - time.time_ns() // 1_000_000, 0)
         _DIFFERENCE.pack_into(self._bytes, 0, max(difference_ms, self.difference_ms))
 
 
 class MovedClock(clock.SteadyClock):
-    """The clock of every role. Those who sleep look again after each leap."""
+    """The clock of every role. Sleepers read the file again at intervals, so that they notice each leap."""
 
     def __init__(self) -> None:
         super().__init__()

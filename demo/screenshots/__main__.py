@@ -41,16 +41,16 @@ SHOWN = {
 MAX_BYTES = 60_000
 _PORTS = ("CONSOLE", "V2", "ANDROID", "IOS", "GATEWAY")
 _SETTLE_MS = 400
-"""For charts and for the parts that htmx fetches."""
+"""Time for charts, and for the parts of pages that htmx fetches."""
 
 _PATIENCE_MS = 120_000
-"""For a page on a machine that has other work."""
+"""Longest wait for a page, on a machine that has other work."""
 
 _QUALITIES = (88, 80, 70, 60, 50)
 
 
 class Form(NamedTuple):
-    """How a page is shown."""
+    """One form in which all pages are shown: colour scheme, window size and language."""
 
     name: str
     scheme: Literal["light", "dark"] = "light"
@@ -131,7 +131,7 @@ async def _take_one(page: Page, shot: Shot, form: Form, places: Places, out: Pat
 
 
 async def _webp(page: Page) -> bytes:
-    """Return what is to be seen, in the best quality that is small enough."""
+    """Return the visible part of the page as WebP, in the best quality that is below MAX_BYTES."""
     session = await page.context.new_cdp_session(page)
     for quality in _QUALITIES:
         taken = await session.send("Page.captureScreenshot", {"format": "webp", "quality": quality})

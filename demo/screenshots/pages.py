@@ -9,7 +9,7 @@ Reach = Callable[[Page, "Places"], Awaitable[None]]
 
 
 class Places(NamedTuple):
-    """Paths of the demo that have keys in them, which differ from demo to demo."""
+    """Paths in one demo of the app, push, draft, team and user that are shown; their keys differ from demo to demo."""
 
     app: str
     push: str
@@ -27,7 +27,7 @@ class Places(NamedTuple):
 
 
 class Shot(NamedTuple):
-    """A page as it is shown. `route`: its entry in the console's table of routes; `reach` opens it."""
+    """A page to photograph. `route`: its entry in the console's table of routes. `reach`: opens it in the browser."""
 
     name: str
     route: str
@@ -35,7 +35,7 @@ class Shot(NamedTuple):
 
 
 def _at(path: str) -> Reach:
-    """Return what opens a path, in which the fields of `Places` stand in braces."""
+    """Return a function that opens a path, in which fields of `Places` stand in braces."""
 
     async def reach(page: Page, places: Places) -> None:
         await page.goto(path.format(**places._asdict(), appkey=places.appkey, msgid=places.msgid))

@@ -1,4 +1,4 @@
-"""A valid request of every endpoint of every interface, which tests spoil. New endpoints are added here."""
+"""A valid request for every endpoint of every interface, which tests then make invalid. Add new endpoints here."""
 
 from typing import Any, Literal, NamedTuple
 

@@ -8,9 +8,9 @@ from services.runtime.log.port import Log, Partition, Reader, Record
 
 
 class SlowLog(DelegatingLog):
-    """Passes a log on, but its readers, or those of one topic, return nothing until `shown` is set.
+    """A log whose readers return nothing until `released` is set; with a topic only the readers of that topic.
 
-    `asked` is set once one of these reads.
+    `read_begun` is set once one of these readers waits.
     """
 
     def __init__(self, log: Log, topic: str = "") -> None:

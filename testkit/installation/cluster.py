@@ -37,11 +37,11 @@ _OWNS = re.compile(r"^carillon_owner\{.*\} 1\.0$", re.MULTILINE)
 class ClusterInstallation(Installation):
     """Two edges, two gateways, and a standby of each role that can have one.
 
-    Clients reach the edges and gateways through HAProxy. The
-    processes of one role have directories of their own, as on several machines.
+    Clients reach the edges and gateways through HAProxy. Two processes of one role have different directories, as on
+    several machines.
 
-    With the code of a `former` version there are accounts and the console too, and the processes whose names are in
-    `of_former_version` run that code; in the beginning these are all.
+    `former` is the directory with the code of a former version. Then accounts and the console run too, and the
+    processes named in `of_former_version` run that code: all of them at first.
     """
 
     def __init__(self, data: Path, cluster: KafkaCluster, former: Path | None = None) -> None:

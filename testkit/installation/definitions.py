@@ -1,4 +1,4 @@
-"""Which processes an installation has: their arguments and settings, by name."""
+"""The definitions of an installation's processes: the arguments and settings of each, by name."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
