@@ -47,11 +47,11 @@ async def store_violations(observed: Observations, env: Mapping[str, str]) -> li
 
 
 async def _pushes(history: History, clickhouse: ClickHouse) -> list[Violation]:
-    """The store has each push of the log once."""
+    """Check that the store has each push of the log once."""
     found = {(msgid, appkey): count for msgid, appkey, count in await clickhouse.rows(_PUSHES)}
     logged = {(sent.send.msgid, sent.send.appkey): 1 for sent in history.sent.values()}
     wrong = sorted(key[0] for key in found.keys() | logged.keys() if found.get(key) != logged.get(key))
-    return [Violation("clickhouse", "it is not in `pushes` once", (msgid,)) for msgid in wrong]
+    return [Violation("clickhouse", "the push is not exactly once in the table `pushes`", (msgid,)) for msgid in wrong]
 
 
 async def _same(clickhouse: ClickHouse, what: str, sql: str, logged: Mapping[tuple[Any, ...], int]) -> list[Violation]:
@@ -80,14 +80,14 @@ def _logged_outcomes(history: History) -> dict[tuple[Any, ...], int]:
 
 
 def statistics_violations(observed: Observations, appkey: str, rows: Sequence[Row]) -> Iterator[Violation]:
-    """The statistics of an app's broadcasts and multicasts (at most 1000) agree with the clients and add up."""
+    """Check that the statistics of an app's pushes to many (at most 1000) agree with the clients and add up."""
     many = {
         msgid
         for msgid, sent in observed.history.sent.items()
         if sent.send.appkey == appkey and sent.send.kind != KIND_UNICAST
     }
     for msgid in many - {row["msgid"] for row in rows} if len(rows) < _LISTED else ():
-        yield Violation("statistics", "it is not listed", (msgid,))
+        yield Violation("statistics", "the push is not in the list of broadcasts", (msgid,))
     for row in rows:
         yield from _counted(observed, row["msgid"], row)
 
@@ -109,7 +109,7 @@ def _counted(observed: Observations, msgid: int, row: Row) -> Iterator[Violation
 
 
 def received_violations(observed: Observations) -> Iterator[Violation]:
-    """Receipts in the log are of devices that showed the message, and complete where all devices had to show it."""
+    """Check that receipts in the log are of devices that showed the message, and complete where all had to show it."""
     showing: dict[int, int] = defaultdict(int)
     for client in observed.clients.values():
         for msgid in client.shown:

@@ -19,7 +19,7 @@ _CANCELLED = 0.25
 _TWICE = 0.1
 
 WRONG_SIGN = "sign not correct"
-"""How a request is refused that was signed with a secret key which has been replaced: sign it again."""
+"""The refusal of a request whose secret key has been replaced meanwhile: it is signed and sent again."""
 
 Answer = Mapping[str, Any]
 

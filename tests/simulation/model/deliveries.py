@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from tests.simulation.kernel.faults import Fault
 from tests.soak.checks import Observations, Violation
-from tests.soak.history import Sent
+from tests.soak.history import LoggedPush
 
 _CLOCKS_MS = 10_000
 """How much clocks of processes may differ that were not set."""
@@ -30,7 +30,7 @@ def expired_and_sent(observed: Observations, faults: Sequence[Fault]) -> Iterato
                 yield Violation("expired", f"{client.name} was sent it after its time to live", (frame.msgid,))
 
 
-def _by_msgid(observed: Observations) -> Mapping[int, Sent]:
+def _by_msgid(observed: Observations) -> Mapping[int, LoggedPush]:
     return {
         sent.send.msgid + place: sent
         for sent in observed.history.sent.values()

@@ -1,4 +1,4 @@
-"""Organisations whose app servers and devices the fuzzer plays: the apps of each, and the valid calls to them."""
+"""The organisations that the fuzzer acts for as app server and device: their apps, and valid calls to these."""
 
 import json
 from collections.abc import Sequence
