@@ -30,8 +30,8 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from bench.console.client import ConsoleClient, pages
 from bench.console.fill import fill
-from bench.console.reader import Reader, pages
 from bench.end_to_end.measured import percentile
 from bench.fairness.__main__ import QuietApp, Round, summary
 from bench.growth.fill import Rows
@@ -67,7 +67,7 @@ class Measurement:
         installation.start()
         apps = [installation.create_app() for _ in range(options.apps)]
         made = json.loads(installation.carillon("user", "add", _LOGIN, "--administrator", "--json"))
-        asyncio.run(Reader(installation.console_url()).use_link(made["one_time_token"]))
+        asyncio.run(ConsoleClient(installation.console_url()).use_link(made["one_time_token"]))
         installation.stop()
         filling = fill(installation.env_of("up"), [app.appkey for app in apps], options.devices, options.outcomes)
         msgid = asyncio.run(filling)
@@ -84,37 +84,37 @@ class Measurement:
 
     async def _until_read(self) -> None:
         """Wait until analytics answers; then make a team and a draft, which some pages show."""
-        reader = Reader(self.installation.console_url())
-        await reader.log_in(_LOGIN)
-        while (await reader.get("/pushes")).status_code != 200:
+        client = ConsoleClient(self.installation.console_url())
+        await client.log_in(_LOGIN)
+        while (await client.get("/pushes")).status_code != 200:
             await asyncio.sleep(_POLL_S)
-        self._names["team_id"] = await reader.give_to_team(self._names["appkey"])
-        self._names["draft_id"] = await reader.submit(self._names["appkey"])
+        self._names["team_id"] = await client.give_to_team(self._names["appkey"])
+        self._names["draft_id"] = await client.submit(self._names["appkey"])
         listed = json.loads(self.installation.carillon("user", "list", "--json").splitlines()[0])
         self._names["user_id"] = listed["user_id"]
-        await reader.http.aclose()
+        await client.http.aclose()
 
     async def pages(self) -> dict[str, Row]:
         """Return for each page the time of its first answer, percentiles of further ones, and its size."""
-        reader = Reader(self.installation.console_url())
-        await reader.log_in(_LOGIN)
-        self._cookie = reader.cookie
-        rows: dict[str, Row] = {FLOOR: await self._page(reader, "/log-in")}
+        client = ConsoleClient(self.installation.console_url())
+        await client.log_in(_LOGIN)
+        self._cookie = client.cookie
+        rows: dict[str, Row] = {FLOOR: await self._page(client, "/log-in")}
         for name, path in pages(self._names).items():
-            rows[name] = await self._page(reader, path)
-        rows["a review of a broadcast"] = await self._page(reader, "")
-        await reader.http.aclose()
+            rows[name] = await self._page(client, path)
+        rows["a review of a broadcast"] = await self._page(client, "")
+        await client.http.aclose()
         return rows
 
-    async def _page(self, reader: Reader, path: str) -> Row:
+    async def _page(self, client: ConsoleClient, path: str) -> Row:
         times_ms = []
         for _ in range(1 + self._options.rounds):
             began = time.perf_counter()
-            answer = await (reader.get(path) if path else reader.review(self._names["appkey"]))
+            answer = await (client.get(path) if path else client.review(self._names["appkey"]))
             times_ms.append((time.perf_counter() - began) * 1000)
             assert answer.status_code in (200, 303), (path, answer.status_code, answer.text)
         first, again = times_ms[0], sorted(times_ms[1:])
-        weight_kb = await page_weight(reader.http, answer) / 1000
+        weight_kb = await page_weight(client.http, answer) / 1000
         return {
             "first_ms": first,
             "p50_ms": percentile(again, 0.5),

@@ -16,18 +16,18 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from bench.console.reader import Reader
+from bench.console.client import ConsoleClient
 from services.runtime.child.lifecycle import lower_priority
 
 
 async def open_pages(about: dict[str, Any], number: int, opened: Counter[int]) -> None:
     """Open random pages as operator `number` until cancelled, with a pause after each; count answers by status."""
-    reader = Reader(about["url"], about["cookie"])
+    client = ConsoleClient(about["url"], about["cookie"])
     paths: Sequence[str] = about["paths"]
     chance = random.Random(number)
     await asyncio.sleep(chance.uniform(0, about["pause_s"]))
     while True:
-        answer = await reader.get(chance.choice(paths))
+        answer = await client.get(chance.choice(paths))
         opened[answer.status_code] += 1
         await asyncio.sleep(about["pause_s"])
 

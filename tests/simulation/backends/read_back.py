@@ -1,4 +1,4 @@
-"""Reads what a client has just been told is done: the answer has to show it."""
+"""Reads devices and tasks right after a change of them was answered: the read has to show the change."""
 
 from collections.abc import Collection, Sequence
 
@@ -16,7 +16,7 @@ from tests.simulation.kernel.installation import Installation
 
 
 class ReadBack:
-    """Asks the owners of devices and tasks once; what cannot be so is an error of the ledger.
+    """Asks the owner of a device or task once; a read that does not show the change is an error of the ledger.
 
     Every method raises a CarillonError where there is no answer.
     """
@@ -28,7 +28,7 @@ class ReadBack:
         self._ledger = ledger
 
     async def device(self, appkey: str, token: str, stags: Collection[str]) -> None:
-        """Read a device with these string tags, and who else would get a push to one of them."""
+        """Check that the registry has these string tags of the device, and that targeting selects it by each of them."""
         partition = partition_of(device_key(appkey, token), self._partitions)
         registry = RegistryServiceStub(self._peers.owner("registry", partition))
         found = await registry.GetDevices(GetDevicesRequest(appkey=appkey, tokens=[token]))

@@ -1,4 +1,4 @@
-"""Apple's push service in a world: the simulator behind a transport without sockets, and what can be wrong with it."""
+"""Apple's push service in a world: the simulator behind a transport without sockets, and its faults."""
 
 import asyncio
 import hashlib
@@ -127,7 +127,7 @@ def apns_settings(apple: SimulatedApple | None, directory: Path) -> dict[str, st
 
 
 def is_alarm(error: LoggedError) -> bool:
-    """Return whether an error tells the operator, as it must, that a token does not belong to the app's topic."""
+    """Return whether an error is the expected alarm that a token does not belong to the app's topic."""
     return error.text == "Apple refuses pushes" and "DeviceTokenNotForTopic" in error.details
 
 
@@ -162,7 +162,7 @@ class IosApp:
         }
 
     async def checked(self, observed: Observations, reasons: Reasons, interface: SimulatedInterface) -> list[Violation]:
-        """Check the outcomes, and wait until exactly the tokens that Apple called invalid are listed as such."""
+        """Check the outcomes, and wait until exactly the tokens that Apple has refused as invalid are listed."""
         found = await self._outcomes_checked(observed, reasons)
         listed: set[str] = set()
         for _ in range(_POLLS):

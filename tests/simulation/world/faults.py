@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tests.simulation.kernel.faults import Fault, Faults
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation
-from tests.simulation.model.acknowledgements import GatewayFrame, Heard
+from tests.simulation.model.acknowledgements import GatewayFrame, HeardAcknowledgement
 from tests.simulation.world.analytics.store import ModelStore
 from tests.simulation.world.apple import SimulatedApple
 from tests.simulation.world.clients import SimulatedGateways
@@ -19,7 +19,7 @@ _TAKES_OVER_MS = 10_000
 
 
 class WorldFaults(Faults):
-    """The faults of hosts, log and network, those of the devices' connections, and what an operator does."""
+    """Injects the faults of hosts, log and network, of the devices' connections, and an operator's actions."""
 
     def __init__(
         self,
@@ -108,20 +108,20 @@ class WorldFaults(Faults):
 
 @dataclass(frozen=True)
 class MustKnow:
-    """Whether delivery must know what a gateway heard when it sends over a later connection.
+    """Decides whether delivery must know an acknowledgement when it sends a message over a later connection.
 
-    A gateway tells what it heard before it announces a later connection of its own. Another gateway may announce a
-    connection while the former one is not reached, or has just announced its own; a killed one tells nothing. Without
-    such a fault delivery waits for the former gateway. But a new owner of delivery does not know the former gateway of
-    a device that moves while it takes over, so it cannot wait for it. `calm_ms`: from when until when nothing was
-    broken. `changes_ms`: when owners of delivery changed.
+    A gateway reports the acknowledgements that it has received before it announces a later connection of its own.
+    Another gateway may announce a connection while the former one is not reached, or has just announced its own; a
+    killed gateway reports nothing. Without such a fault delivery waits for the former gateway. But a new owner of
+    delivery does not know the former gateway of a device that moves during the takeover, so it cannot wait for it.
+    `calm_ms`: the intervals in which nothing was broken. `changes_ms`: when owners of delivery changed.
     """
 
     calm_ms: Sequence[tuple[int, int]]
     faults: Sequence[Fault]
     changes_ms: Sequence[int]
 
-    def __call__(self, heard: Heard, sent: GatewayFrame) -> bool:
+    def __call__(self, heard: HeardAcknowledgement, sent: GatewayFrame) -> bool:
         if heard.process == sent.process:
             return True
         changes = any(abs(heard.time_ms - each) < _TAKES_OVER_MS and each < sent.time_ms for each in self.changes_ms)

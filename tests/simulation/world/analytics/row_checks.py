@@ -1,4 +1,4 @@
-"""What the analytics store must hold: each fact of the log once, and what happened to each push.
+"""Checks of the rows in the analytics store: each fact of the log is there once.
 
 Its queries are not run here: the tests of analytics show that the answers follow from these rows.
 """

@@ -17,7 +17,7 @@ _KINDS = ("connections", "broadcasts", "users", "logins")
 _SEND = {"is_notif": "1", "click_action": "1", "audience": "everyone", "when": "now", "content": "To all"}
 
 
-class Reader:
+class ConsoleClient:
     """A client with the session of an administrator of the installation."""
 
     def __init__(self, url: str, cookie: str = "") -> None:
