@@ -1,4 +1,4 @@
-"""The installation of a checkout: which Python it takes, when it makes `.venv` anew, what it announces and shows."""
+"""The installation of a checkout: its choice of Python, when it makes `.venv` anew, and what it prints."""
 
 import ast
 import importlib.metadata

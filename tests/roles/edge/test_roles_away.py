@@ -1,4 +1,4 @@
-"""What every call is answered while a role is away: what the table in docs/operators/running.md says."""
+"""The answer to every call while a role is away is the one in the table of docs/operators/running.md."""
 
 import asyncio
 import re
@@ -63,7 +63,7 @@ async def failures(installation: EdgeInstallation, requests: list[ValidRequest])
 
 
 def expected(*away: str) -> dict[str, set[int]]:
-    """Return what the table says of each kind of call while these roles are away."""
+    """Return by the table the result of each kind of call while these roles are away."""
     rows = [table()[role] for role in away]
     return {column: {max(_result(row[column]) for row in rows)} for column in rows[0]}
 
@@ -72,7 +72,7 @@ def _result(cell: str) -> int:
     return 0 if cell == "works" else int(cell)
 
 
-async def test_without_the_log_what_sends_or_changes_fails_and_what_only_reads_works(
+async def test_without_the_log_calls_that_send_or_change_fail_and_calls_that_read_work(
     installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unavailable(new_records: object) -> list[int]:

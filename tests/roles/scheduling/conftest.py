@@ -69,8 +69,8 @@ def _message(new_record: NewRecord) -> Any:
 
 
 @dataclass
-class Installation:
-    """A data directory, a log and a clock, on which the scheduling role can be started and stopped repeatedly."""
+class SchedulingHarness:
+    """The scheduling role on one data directory, log and clock; it can be started and stopped repeatedly."""
 
     directory: Path
     log: ChosenLog
@@ -188,8 +188,8 @@ async def started(services: Sequence[Any]) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
+async def harness(tmp_path: Path) -> AsyncIterator[SchedulingHarness]:
     log = SqliteLog(tmp_path / "log.sqlite", TOPICS)
     settings = SchedulingSettings(data_dir=str(tmp_path), partitions=PARTITIONS)
-    yield Installation(tmp_path, ChosenLog(log), ManualClock(START_MS), settings)
+    yield SchedulingHarness(tmp_path, ChosenLog(log), ManualClock(START_MS), settings)
     await log.close()

@@ -28,7 +28,7 @@ class ReadBack:
         self._ledger = ledger
 
     async def device(self, appkey: str, token: str, stags: Collection[str]) -> None:
-        """Check that the registry has these string tags of the device, and that targeting selects it by each of them."""
+        """Check that the registry has these string tags of the device, and that targeting selects it by them."""
         partition = partition_of(device_key(appkey, token), self._partitions)
         registry = RegistryServiceStub(self._peers.owner("registry", partition))
         found = await registry.GetDevices(GetDevicesRequest(appkey=appkey, tokens=[token]))

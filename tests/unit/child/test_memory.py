@@ -1,4 +1,4 @@
-"""What a process gives back of its memory when it has started, and when it is idle later."""
+"""Memory that a process releases once it has started, and again when it is idle."""
 
 import asyncio
 import ctypes

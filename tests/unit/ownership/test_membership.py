@@ -1,4 +1,4 @@
-"""Membership: what an instance says of itself in the log."""
+"""Membership: the records that an instance writes about itself in the log."""
 
 import asyncio
 from collections.abc import AsyncIterator

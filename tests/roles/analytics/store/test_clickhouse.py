@@ -1,4 +1,4 @@
-"""The priority of chdb's threads, lower than that of the threads that deliver pushes; and files that are read ahead."""
+"""chdb in the process: its threads have a lower priority than those that deliver pushes; files are read ahead."""
 
 import asyncio
 import json

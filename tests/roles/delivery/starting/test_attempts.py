@@ -1,4 +1,4 @@
-"""Attempts to resolve an audience that fail: which of them are repeated, and which are counted."""
+"""Failed attempts to resolve an audience: some are repeated, and some count towards the limit."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Requests leave nothing that only the cyclic garbage collector frees: its pauses would delay other requests."""
+"""Requests leave no objects that only the cyclic garbage collector frees: its pauses would delay other requests."""
 
 import asyncio
 import json
