@@ -18,7 +18,10 @@ _KEY_CHECK_MS = 5_000
 
 
 class PushSchedule:
-    """`wake_up` is called when there may be something to send; `has_key` says whether the app has a signing key."""
+    """Chooses the messages of one app to send next.
+
+    `wake_up` is called when there may be something to send; `has_key` returns whether the app has a signing key.
+    """
 
     def __init__(self, clock: Clock, shards: int, wake_up: Callable[[], None], has_key: Callable[[], bool]) -> None:
         self._clock = clock

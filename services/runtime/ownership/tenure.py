@@ -1,4 +1,4 @@
-"""Tenure: whether a follower owns its partitions at present, or stands by for the process that does.
+"""Tenure: the time in which a follower owns its partitions. Otherwise it stands by for the process that owns them.
 
 A standby applies the owner's facts as they are written and decides nothing, so it can take over at once. An owner that
 was paused or cut off may not know of its successor: it answers calls only while its ownership is confirmed.
@@ -40,7 +40,7 @@ class OwnerElection(Protocol):
         ...
 
     async def wait_alone(self) -> bool:
-        """Return True once no former owner answers calls any more, False once another process has taken over."""
+        """Wait until no former owner answers calls any more; return False if another process takes over before."""
         ...
 
     async def wait_superseded(self) -> None:
@@ -58,7 +58,7 @@ class OwnerElection(Protocol):
 
 
 class Tenure:
-    """Whether a follower owns its partitions at present. Without an election it does from its first readiness on."""
+    """A follower's tenure, held while it owns its partitions; without an election it is held from readiness on."""
 
     def __init__(self, election: OwnerElection | None) -> None:
         self.election = election
