@@ -155,12 +155,8 @@ async def test_a_signal_stops_all_in_reverse_one_at_a_time(events: Events, numbe
 
 
 async def test_a_signal_during_the_start_starts_nothing_more(events: Events) -> None:
-    services = [
-        PlainService("a", events),
-        NeverReadyService("b", events, terminate),
-        PlainService("c", events),
-        PlainService("d", events),
-    ]
+    later = [PlainService("c", events), PlainService("d", events)]
+    services = [PlainService("a", events), NeverReadyService("b", events, terminate), *later]
     await asyncio.wait_for(run(services, events.on_ready), BOUND_S)
     assert events.lines == [*started("a"), "start b", "stopped b", *stopped("a")]
 
@@ -219,12 +215,8 @@ async def test_a_listener_closes_first_when_the_start_fails(events: Events) -> N
 
 
 async def test_a_failure_at_the_start_stops_what_runs_and_is_raised_with_its_cause(events: Events) -> None:
-    services = [
-        PlainService("a", events),
-        PlainService("b", events),
-        FailingService("c", events),
-        PlainService("d", events),
-    ]
+    earlier = [PlainService("a", events), PlainService("b", events)]
+    services = [*earlier, FailingService("c", events), PlainService("d", events)]
     with pytest.raises(CarillonError, match=r"^port 8300 is taken$") as raised:
         await asyncio.wait_for(run(services, events.on_ready), BOUND_S)
     assert isinstance(raised.value.__cause__, OSError)
