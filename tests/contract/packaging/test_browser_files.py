@@ -20,22 +20,22 @@ TARBALL = "/a.org/-/a.org-1.2.3.tgz"
 
 
 def described(url: str) -> bytes:
-    """Return what a registry says about the package."""
+    """Return the package's metadata as an npm registry returns it."""
     version = {"name": "a.org", "version": "1.2.3", "dist": {"tarball": url + TARBALL}}
     return json.dumps({"name": "a.org", "dist-tags": {"latest": "1.2.3"}, "versions": {"1.2.3": version}}).encode()
 
 
 class Registry:
-    """An npm registry with one package; `asked` are the paths of its requests."""
+    """An npm registry with one package; `requested` holds the paths of the requests to it."""
 
     def __init__(self) -> None:
-        asked: list[str] = []
+        requested: list[str] = []
         about = json.dumps({"name": "a.org", "version": "1.2.3"}).encode()
         archive = self.archive = packed({"package/dist/a.min.js": b"let a;", "package/package.json": about})
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                asked.append(self.path)
+                requested.append(self.path)
                 contents = {"/a.org": described(f"http://{self.headers['Host']}"), TARBALL: archive}
                 self.send_response(200 if self.path in contents else 404)
                 self.end_headers()
@@ -44,7 +44,7 @@ class Registry:
             def log_message(self, format: str, *arguments: object) -> None:
                 pass
 
-        self.asked = asked
+        self.requested = requested
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
@@ -86,7 +86,7 @@ def test_a_wanted_file_is_fetched_once(registry: Registry, tmp_path: Path) -> No
     fetch(tmp_path, io.StringIO())
     assert (tmp_path / DIRECTORY / "carillon-device.js").read_text() == "let changed;"
     assert (tmp_path / DIRECTORY / "a.min.js").read_bytes() == b"let a;"
-    assert registry.asked.count(TARBALL) == 1
+    assert registry.requested.count(TARBALL) == 1
 
 
 def test_what_is_not_the_known_package_is_not_used(registry: Registry, tmp_path: Path) -> None:

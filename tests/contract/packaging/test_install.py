@@ -25,7 +25,7 @@ OLDEST_THAT_READS_IT = (3, 6)
 
 
 class Checkout:
-    """A checkout with small lock files. A virtual environment is real, but for pip, whose calls are recorded."""
+    """A checkout with small lock files. Its virtual environment is real, but pip is not run: its calls are recorded."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -17,10 +17,10 @@ from services.runtime.projection.fencing import SupersededError
 from services.scheduling import decide
 from services.scheduling.projection import SchedulingProjection
 from testkit.faults.crashing_log import KilledError
-from tests.roles.scheduling.conftest import PARTITIONS, ChosenLog, SchedulingHarness, started
+from tests.roles.scheduling.conftest import PARTITIONS, CrashOnRecordLog, SchedulingHarness, started
 
 
-class HeldAppendsLog(ChosenLog):
+class HeldAppendsLog(CrashOnRecordLog):
     """Holds back facts that a task fell due until `released` is set; `arrived` is set by the first one."""
 
     def __init__(self, log: Log) -> None:

@@ -67,7 +67,7 @@ class PlainService:
 
 
 class EndingService(PlainService):
-    """A service that ends once `told` is set: by itself, with an error, or as after a cancelled future."""
+    """A service that ends once `told` is set: without an error, or with this one, which may be a cancellation."""
 
     def __init__(self, name: str, events: Events, error: BaseException | None) -> None:
         super().__init__(name, events)
@@ -126,7 +126,7 @@ def events() -> Events:
 
 @pytest.fixture(autouse=True)
 def handlers_of_signals() -> Iterator[None]:
-    """Restore the handlers, which end the process by default once it has been asked to stop."""
+    """Restore the signal handlers, because `run` leaves the default ones, which end the process."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():
