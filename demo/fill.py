@@ -47,7 +47,7 @@ class DemoPlan:
 async def fill(plan: DemoPlan, service: Service) -> AsyncIterator[None]:
     """Start the service and fill it, unless that was done before; its devices stay connected meanwhile.
 
-    CarillonError: the directory holds something else, or a step fails.
+    CarillonError: the directory has files that are not a demo's, or a step fails.
     """
     _raise_file_limit()
     if _is_filled(plan):
@@ -150,13 +150,13 @@ def _demo(plan: DemoPlan, service: Service, clock: ClockFile, installed: Install
 
 
 def _is_filled(plan: DemoPlan) -> bool:
-    """Return whether the directory has a complete demo that is to be kept. CarillonError: it holds something else."""
+    """Return whether the directory has a complete demo that is to be kept. CarillonError: it has other files."""
     if not plan.directory.exists() or not any(plan.directory.iterdir()):
         return False
     try:
         marker = json.loads((plan.directory / _MARKER).read_text())
     except (OSError, ValueError):
-        raise CarillonError(f"{plan.directory} holds something else than a demo; name another --directory") from None
+        raise CarillonError(f"{plan.directory} has files that are not a demo's; name another --directory") from None
     return bool(marker["is_filled"]) and not plan.is_anew
 
 

@@ -68,7 +68,7 @@ class People:
         await person.open(draft)
         digest = _DIGEST.search(person.page)
         if digest is None:
-            raise CarillonError(f"{login} is not asked to approve {draft}")
+            raise CarillonError(f"{login} cannot approve {draft}: its page has no form for it")
         await person.submit(f"{draft}/approval", digest=digest[1])
 
     async def decide(self, login: str, draft: str, decision: str, **fields: str) -> None:

@@ -64,7 +64,7 @@ class Person:
         """Return the secret, token or link that the page shows this time only."""
         found = _SHOWN_ONCE.search(self.page)
         if found is None:
-            raise CarillonError("the page shows nothing to copy")
+            raise CarillonError("the page shows no link or secret to copy")
         return html.unescape(found[1])
 
     def hidden(self) -> dict[str, str]:

@@ -120,9 +120,9 @@ def asked(arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
     return answers
 
 
-def tracked(what: str, parts: Iterable[Part], count: int) -> Iterable[Part]:
+def tracked(label: str, parts: Iterable[Part], count: int) -> Iterable[Part]:
     """Iterate with a progress bar when standard error is a terminal."""
-    return track(parts, what, count, console=Console(stderr=True), disable=not sys.stderr.isatty())
+    return track(parts, label, count, console=Console(stderr=True), disable=not sys.stderr.isatty())
 
 
 def print_result(result: dict[str, Any]) -> None:

@@ -33,12 +33,12 @@ Ask = Callable[[], Awaitable[object]]
 
 
 class Question(NamedTuple):
-    """A request to measure: `ask` as the service answers it, `raw` by SQL over the raw rows.
+    """A request to measure: `ask` makes it as the service does, `raw` by SQL over the raw rows.
 
-    `what` is its name in the table. `before` runs before each repetition, outside the measured time.
+    `name` is its name in the table. `before` runs before each repetition, outside the measured time.
     """
 
-    what: str
+    name: str
     ask: Ask
     raw: Ask | None = None
     before: Ask | None = None
@@ -234,7 +234,7 @@ async def measured(asked: Question, rounds: int) -> dict[str, Any]:
         cpu_s += time.process_time() - started_s
     raw = [await _time_ms(asked.raw) for _ in range(2)] if asked.raw else []
     return {
-        "what": asked.what,
+        "what": asked.name,
         "first": round(first, 1),
         "first_cpu": round(first_cpu_s * 1000, 1),
         "p50": round(float(np.median(times)), 1),

@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure what the arguments select; times in ms unless the name says s."""
+    """Return the measurements that the arguments select; times are in ms, in fields named `_s` in s."""
     devices = [Devices(partition, arguments.devices) for partition in range(PARTITIONS)]
     before = psutil.Process().memory_info().rss
     state = filled(devices, arguments.open_days)

@@ -71,7 +71,7 @@ class Measurement:
         installation.stop()
         filling = fill(installation.env_of("up"), [app.appkey for app in apps], options.devices, options.outcomes)
         msgid = asyncio.run(filling)
-        note("the roles and analytics read it")
+        note("the roles and analytics read the event log")
         installation.start(seconds=_START_S)
         (token, _) = Rows(installation.data, apps[0].appkey).credentials(1, _PARTITIONS)[0]
         self._names = {"appkey": apps[0].appkey, "msgid": str(msgid), "token": token}

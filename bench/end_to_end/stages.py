@@ -1,6 +1,6 @@
 """Times of the stages of a push: from the app server's request, through the service's stages, to the device's frame.
 
-The service writes the moments of its stages into CARILLON_STAGES_DIR; the benchmark knows the first and the last one.
+The service writes the times of its stages into CARILLON_STAGES_DIR; the benchmark takes the first and the last one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -97,7 +97,7 @@ class GrowingInstallation:
         )
         asyncio.run(filling)
         filled_s, filled_cpu_s = time.perf_counter() - began, time.process_time() - cpu_s
-        note(f"filled in {filled_s:,.0f} s; the roles and analytics read it")
+        note(f"filled in {filled_s:,.0f} s; the roles and analytics read the event log")
         began = time.perf_counter()
         installation.start(seconds=_START_S)
         note(f"ready after {time.perf_counter() - began:,.0f} s")

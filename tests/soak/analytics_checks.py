@@ -100,12 +100,14 @@ def _counted(observed: Observations, msgid: int, row: Row) -> Iterator[Violation
     waiting = sum(not history.is_settled(msgid, msgid, device_number, is_ios) for device_number in audience)
     added = row[done] + row["failed"] + row["expired"] + row["cancelled"]
     if (row["target"], added) != (len(audience), len(audience) - waiting):
-        yield Violation("statistics", f"of {len(audience)} devices {waiting} wait, but {dict(row)}", (msgid,))
+        yield Violation(
+            "statistics", f"{waiting} of {len(audience)} devices have no outcome; counted: {dict(row)}", (msgid,)
+        )
     by_clients = sum(msgid in client.shown for client in observed.clients.values())
     if observed.must_be_shown(msgid) and row[done] != by_clients:
-        yield Violation("statistics", f"{by_clients} devices have it, but {dict(row)}", (msgid,))
+        yield Violation("statistics", f"{by_clients} devices have received the push; counted: {dict(row)}", (msgid,))
     if not row["shown"] <= row["received"] <= by_clients:
-        yield Violation("statistics", f"{by_clients} devices showed it, but {dict(row)}", (msgid,))
+        yield Violation("statistics", f"{by_clients} devices have shown the push; counted: {dict(row)}", (msgid,))
 
 
 def received_violations(observed: Observations) -> Iterator[Violation]:

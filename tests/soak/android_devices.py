@@ -89,7 +89,7 @@ class AndroidDevices:
     def unexpected_frames(self, before: Sequence[int], known: Collection[int], during: str) -> list[Violation]:
         """Return a violation for each further frame of a known message since `before` was counted."""
         return [
-            Violation(during, f"device {device.index} was sent this message", (frame.msgid,))
+            Violation(during, f"device {device.index} was sent this known message again", (frame.msgid,))
             for device, count in zip(self.devices, before, strict=True)
             for frame in device.frames[count:]
             if frame.msgid in known

@@ -60,7 +60,7 @@ class SettledChecks:
         before, known, ios_before = self._android_devices.frames(), self._known(), sent_to_apns()
         found = [each for role in LIVE_REPLAYS for each in await verify(role)]
         if sent_to_apns() > ios_before:
-            found.append(Violation("replay", f"APNs was sent {sent_to_apns() - ios_before} pushes"))
+            found.append(Violation("replay", f"{sent_to_apns() - ios_before} pushes were sent to APNs"))
         await self._push_to_all()
         return found + self._android_devices.unexpected_frames(before, known, "replay") + await self._settled()
 

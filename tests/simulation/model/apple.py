@@ -30,11 +30,12 @@ def ios_outcomes(observed: Observations, appkey: str, reasons: Reasons) -> Itera
             found = sorted(kind for kind in ("sent", "failed") if history.outcome(kind, msgid, number))
             answer = scripted_answer(token)
             if found != (["sent"] if is_accepted(token) else ["failed"]):
-                yield Violation("apple", f"the outcome for {token[:8]} is {found}", (msgid,))
+                yield Violation("apple", f"the outcomes on the device with token {token[:8]} are {found}", (msgid,))
             elif answer is not None and not is_accepted(token):
                 wrong = set(reasons[msgid, number]) - {answer.reason, "removed"}
                 if wrong:
-                    yield Violation("apple", f"on {token[:8]} it failed with {wrong}, not {answer.reason}", (msgid,))
+                    text = f"the device with token {token[:8]} failed with {wrong}, not {answer.reason}"
+                    yield Violation("apple", text, (msgid,))
 
 
 def invalid_tokens(refused: Mapping[str, str]) -> set[str]:

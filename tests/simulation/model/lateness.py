@@ -35,7 +35,7 @@ def late(observed: Observations, calm_ms: Sequence[tuple[int, int]], slowness: i
             if client is not None and _is_late(
                 client, push, each, max(sent.time_ms, push.begun_ms), until_ms, bound_ms
             ):
-                yield Violation("late", f"{client.name} was reachable, and did not show {push.kind} in time", (each,))
+                yield Violation("late", f"{client.name} was reachable, but showed {push.kind} late or never", (each,))
 
 
 def _is_late(client: Client, push: Push, msgid: int, sent_ms: int, until_ms: int, bound_ms: int) -> bool:

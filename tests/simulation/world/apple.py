@@ -82,12 +82,12 @@ class SimulatedApple(IosDevices):
         return super().reply_to(request)
 
     def close_connections(self) -> None:
-        """End all connections at once; both ends are told."""
+        """Close all connections at once; both sides notice it."""
         for end in self._ends:
             end.close()
 
     def lose_connections(self) -> None:
-        """Lose all that is sent over the present connections; no end is told."""
+        """Lose all data on the present connections; neither side notices it."""
         for end in self._ends:
             end.cut()
 
@@ -154,7 +154,7 @@ class IosApp:
             await self.apple.register(interface, token, frozenset(STAGS[: index % 3]))
 
     def clients(self) -> dict[tuple[str, str], Client]:
-        """Return the devices that show what they are sent."""
+        """Return the devices, which show every notification they receive."""
         return {
             (self.app.appkey, token): Client(f"iOS {token[:8]}", history, self.apple.shown[token])
             for token, history in self.apple.histories.items()

@@ -40,11 +40,11 @@ class WorldFaults(Faults):
         self._store = store
 
     def reset_connections(self, fault: Fault) -> None:
-        """End all connections of devices; both ends are told."""
+        """Reset all connections of devices; both sides notice it."""
         self._gateways.reset()
 
     def lose_connections(self, fault: Fault) -> None:
-        """Take all devices off the network for a moment; the gateways are not told."""
+        """Take all devices off the network for a moment; the gateways do not notice it."""
         self._gateways.lose()
 
     def reshard(self, fault: Fault) -> None:
@@ -59,24 +59,24 @@ class WorldFaults(Faults):
             self._store.is_away, self._store.fault_rate = False, 0.0
 
     def apple_away(self, fault: Fault) -> None:
-        """Let Apple's service not be reached for `amount` seconds; neither side of its connections is told."""
+        """Make Apple's service unreachable for `amount` seconds; neither side of its connections notices it."""
         if (apple := self._apple) is not None:
             apple.is_away = True
             apple.lose_connections()
             self._later(fault.amount, lambda: setattr(apple, "is_away", False))
 
     def apple_closes(self, fault: Fault) -> None:
-        """Let Apple's service end all connections."""
+        """Make Apple's service close all connections."""
         if self._apple is not None:
             self._apple.close_connections()
 
     def apple_loses(self, fault: Fault) -> None:
-        """Lose what is sent over the present connections to Apple's service."""
+        """Lose all data on the present connections to Apple's service."""
         if self._apple is not None:
             self._apple.lose_connections()
 
     def apple_fails(self, fault: Fault) -> None:
-        """Let Apple's service answer a third of the pushes with errors of its own, for `amount` seconds."""
+        """Make Apple's service answer a third of the pushes with server errors for `amount` seconds."""
         if (apple := self._apple) is not None:
             apple.failing_rate = 0.3
             self._later(fault.amount, lambda: setattr(apple, "failing_rate", 0.0))
@@ -94,13 +94,13 @@ class WorldFaults(Faults):
         self._operator.start(self._operator.revoke())
 
     def store_away(self, fault: Fault) -> None:
-        """Let the analytics store answer nobody for `amount` seconds."""
+        """Make the analytics store unavailable for `amount` seconds."""
         if (store := self._store) is not None:
             store.is_away = True
             self._later(fault.amount, lambda: setattr(store, "is_away", False))
 
     def store_fails(self, fault: Fault) -> None:
-        """Let a third of the requests to the analytics store fail, half of them once they are done."""
+        """Make a third of the requests to the analytics store fail, half of them after they were carried out."""
         if (store := self._store) is not None:
             store.fault_rate = 0.3
             self._later(fault.amount, lambda: setattr(store, "fault_rate", 0.0))

@@ -56,7 +56,7 @@ class AppServer(Protocol):
 
 
 class _RevokedDevice(Device):
-    """A device whose key will be revoked. It receives no push: no checks count what it would acknowledge."""
+    """A device whose key will be revoked. It ignores pushes, because no check counts its acknowledgements."""
 
     gateway: Gateway
 

@@ -227,7 +227,7 @@ def _is_cut_off(seed: int) -> bool:
 
 
 def cut_off_and_killed(random: Random, plan: Plan) -> list[Fault]:
-    """Cut a process off from the log for some seconds, then kill it: what it has confirmed may not be lost."""
+    """Cut a process off from the log for some seconds, then kill it: nothing that it has confirmed may be lost."""
     role = random.choice(("edge", "delivery"))
     target, at_s = process_name(role, random.randrange(plan.processes[role])), random.uniform(1, 5)
     return [
@@ -237,7 +237,7 @@ def cut_off_and_killed(random: Random, plan: Plan) -> list[Fault]:
 
 
 def more_faults(seed: int, plan: Plan) -> list[Fault]:
-    """Return further faults of a seed: clocks, disks and upgrades, and what an operator does."""
+    """Return further faults of a seed: of clocks and disks, upgrades, and changes by an operator."""
     random = Random(f"{seed}/more faults")
     faults = rare_faults(random, plan.hosts, random.choice((0, 0, 1, 2)), plan.load_s)
     for _ in range(random.choice((0, 0, 1, 2))):

@@ -216,7 +216,7 @@ class Simulation:
             await asyncio.sleep(_RETRY_S)
 
     async def _app(self, request: CreateAppRequest) -> AppCredentials:
-        """Create an app, as an operator does who tries until it works."""
+        """Create an app; repeat the call until it succeeds."""
         while True:
             with suppress(CarillonError):
                 created: CreateAppResponse = await self._registry.CreateApp(request)

@@ -103,7 +103,7 @@ def _logged_outcomes(history: History) -> Iterator[tuple[str, int, DeviceNumber]
 
 
 def _acknowledgements(store: ModelStore, history: History) -> Iterator[tuple[int, DeviceNumber]]:
-    """Yield what getAckInfo answers: it leaves out receipts of other pushes than unicasts to Android devices."""
+    """Yield the receipts that getAckInfo returns: those of unicasts to Android devices."""
     unicasts = _android_unicasts(history)
     return (
         (row["msgid"], DeviceNumber(row["partition"], row["number"]))
