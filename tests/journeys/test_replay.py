@@ -141,7 +141,9 @@ def test_a_state_of_another_log_is_refused(stopped: StoppedService, tmp_path: Pa
 
 
 @pytest.mark.parametrize("role", sorted({*REPLAYABLE} - {"analytics"}))
-def test_what_the_refusal_of_a_state_says_works(role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_in_the_refusal_of_a_state_work(
+    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The log was replaced by one that holds as many records, so offsets alone show nothing."""
     monkeypatch.setenv("CARILLON_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("CARILLON_PARTITIONS", "2")

@@ -102,7 +102,7 @@ def test_what_is_not_the_known_package_is_not_used(registry: Registry, tmp_path:
     assert [file.name for file in (tmp_path / DIRECTORY).iterdir()] == ["carillon-device.js"]
 
 
-def test_a_machine_without_npm_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_npm_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     want(tmp_path, b"")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FetchError, match="npm is not on the path"):

@@ -103,7 +103,7 @@ async def test_the_table_of_calls_while_a_role_is_away(installation: EdgeInstall
         assert answer.json()["result"] == (500 if role == "scheduling" else 0)
 
 
-async def test_a_registry_that_stands_by_while_nobody_takes_over_is_as_one_that_is_away(
+async def test_a_registry_without_an_owner_is_answered_like_one_that_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with edge_installation(tmp_path, BACKENDS, has_owner=True) as installation:

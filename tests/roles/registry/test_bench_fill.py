@@ -13,7 +13,7 @@ from tests.roles.registry.conftest import PARTITIONS, RunningRegistry, records
 _DEVICES = 300
 
 
-async def test_filled_devices_are_what_the_registry_decides_on_their_commands(
+async def test_the_filled_facts_equal_those_that_the_registry_decides(
     registry: RunningRegistry, tmp_path: Path
 ) -> None:
     app = await registry.app()

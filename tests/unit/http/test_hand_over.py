@@ -119,7 +119,9 @@ async def test_silent_connections_beyond_the_bound_go_to_the_other_process(
             await until_holds(lambda: len(other.connections) == 3)
 
 
-async def test_a_client_that_is_gone_before_it_asked_leaves_nothing(operations: Operations, socket_path: Path) -> None:
+async def test_a_client_that_disconnects_before_its_request_leaves_no_connection(
+    operations: Operations, socket_path: Path
+) -> None:
     operations.set_ready()
     other = OtherProcess(socket_path)
     async with running(other.listener):

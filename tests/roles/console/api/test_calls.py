@@ -59,7 +59,7 @@ async def actors(console: ConsoleInstallation, appkey: str) -> list[tuple[str, s
     ]
 
 
-async def test_the_speed_of_a_push_is_told(console: ConsoleInstallation, programs: Programs) -> None:
+async def test_the_speed_of_a_push_is_returned(console: ConsoleInstallation, programs: Programs) -> None:
     appkey = await push_of_app(console)
     team_id = next(team.team.team_id for team in (await console.accounts.ListTeams(ListTeamsRequest())).teams)
     viewer = await programs.program(team_id, "viewer")

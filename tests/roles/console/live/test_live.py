@@ -135,7 +135,7 @@ async def test_a_stream_ends_with_the_session_and_with_the_rights(console: Conso
         assert refused.status == 403
 
 
-async def test_a_stream_that_has_nothing_to_say_says_that_it_is_there(console: ConsoleInstallation) -> None:
+async def test_a_stream_without_events_sends_heartbeats(console: ConsoleInstallation) -> None:
     await console.app("News", await console.team("News", viewer="viewer"))
     viewer = await console.logged_in("viewer")
     async with event_stream(console.application, viewer, "/pushes/live") as stream:
