@@ -149,7 +149,7 @@ class AccountsHarness:
         return (await self.drafts.DecideDraft(request)).draft  # type: ignore[no-any-return]
 
     async def facts(self, topic: str, kind: str = "") -> list[Any]:
-        """Return the facts or commands of a topic, all or those of a kind; announcements of epochs are none."""
+        """Return the facts or commands of a topic, all or those of a kind, without the announcements of epochs."""
         partitions = range(TOPICS[topic].partitions(4))
         messages = [decode(record) for p in partitions for record in await records_of(self.log, Partition(topic, p))]
         oneof = TOPICS[topic].envelope.DESCRIPTOR.oneofs[0].name

@@ -70,7 +70,7 @@ async def test_a_write_that_cannot_be_appended_leaves_the_state_unchanged(harnes
 
 
 async def test_a_second_process_takes_over_and_the_first_one_stops(harness: SchedulingHarness) -> None:
-    """Both are given the same partitions by mistake. The first one says what to do, and writes nothing that counts."""
+    """Both are given the same partitions by mistake. The error of the first one names the setting to correct."""
     first = _state(harness, harness.log)
     ready = asyncio.Event()
     running = asyncio.create_task(first.run(ready))

@@ -1,4 +1,4 @@
-"""The role on an embedded log, asked inside the process and over a socket."""
+"""Targeting on an embedded log, called within the process and over a socket."""
 
 import asyncio
 from pathlib import Path

@@ -56,7 +56,7 @@ def socket_path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def operations(socket_path: Path) -> AsyncIterator[Operations]:
-    """A process whose pages another one answers."""
+    """A process that hands requests for pages over to another process."""
     operations = Operations("127.0.0.1", 0, hand_over=HandOver(socket_path, is_operation))
     async with running(operations):
         yield operations
@@ -132,7 +132,7 @@ async def test_a_client_that_disconnects_before_its_request_leaves_no_connection
 
 @pytest.fixture
 def asking() -> Iterator[list[socket.socket]]:
-    """Connections that ask for a page: more than may wait at a socket."""
+    """Connections with a request for a page, more than may wait at a socket."""
     pairs = [socket.socketpair() for _ in range(40)]
     with contextlib.ExitStack() as stack:
         for client, accepted in pairs:

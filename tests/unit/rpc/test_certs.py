@@ -1,4 +1,4 @@
-"""`carillon certs`: roles call each other over TLS with what it makes, and it renews that in time."""
+"""`carillon certs`: roles call each other over TLS with its certificates, which it renews in time."""
 
 import datetime
 import json

@@ -34,7 +34,7 @@ OLD = "an older export"
 
 
 class HaltingStore:
-    """A store whose file stops after its first piece until `continues` has a result: continue, end, or an exception."""
+    """A store whose files pause after the first piece until `continues` has a result: go on, end, or an exception."""
 
     def __init__(self, clickhouse: ClickHouse) -> None:
         self._clickhouse = clickhouse

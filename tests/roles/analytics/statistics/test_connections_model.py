@@ -40,7 +40,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncStore]:
 
 
 class Gateway(NamedTuple):
-    """A gateway with its counts by minute; it lives from the first to the last of them."""
+    """A gateway with its counts by minute; it runs from the first to the last of them."""
 
     name: str
     counts: dict[int, int]
@@ -57,7 +57,7 @@ class Connection(NamedTuple):
 
 @st.composite
 def gateways(draw: st.DrawFn, period: DateRange) -> list[Gateway]:
-    """Draw gateways; some live until long after the requested days."""
+    """Draw gateways; some run until long after the requested days."""
     end_ms = (period.ms(period.last) + 2 * DAY_MS) // MINUTE_MS * MINUTE_MS
     minutes = moments(period, 1, 1).map(lambda ms: ms // MINUTE_MS * MINUTE_MS)
     counts = st.dictionaries(minutes, st.integers(1, 1000), min_size=1, max_size=12)

@@ -52,7 +52,7 @@ async def test_the_engine_has_normal_priority_on_request(tmp_path: Path) -> None
 
 @pytest.fixture
 def advised(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files that the system was asked to read from the disk."""
+    """The names of the files that the operating system was advised to read ahead."""
     names: list[str] = []
 
     def note(descriptor: int, *advice: int) -> None:

@@ -1,4 +1,4 @@
-"""What the calls of `/console/v1` answer and change, with a real registry, real accounts and a scripted analytics."""
+"""Answers and changes of the calls of `/console/v1`, with a real registry, real accounts and a scripted analytics."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ async def demand_approval(console: ConsoleInstallation, team_id: str) -> None:
 
 
 async def actors(console: ConsoleInstallation, appkey: str) -> list[tuple[str, str, int]]:
-    """Return who has read which device, in the log."""
+    """Return actor, device and message id of each recorded read of personal data of the app."""
     page = await console.log.select({Partition(LOG_INS.name, 0): 0}, 100)
     facts = [decode(record) for record in page.records]
     return [

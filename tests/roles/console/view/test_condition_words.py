@@ -1,4 +1,4 @@
-"""Filters, their conditions, and what a device had of them, in the reader's language."""
+"""Filters, their conditions, and the values that a device had for them, in words of the reader's language."""
 
 import pytest
 

@@ -103,7 +103,7 @@ class DeliveryProcess:
             task.result()
 
     async def stop(self) -> None:
-        """Stop the services as a process does that is asked to."""
+        """Stop the services in reverse order, as a process does on SIGTERM."""
         for task in reversed(self.tasks):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, KilledError, SupersededError):

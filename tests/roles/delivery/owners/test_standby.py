@@ -120,7 +120,7 @@ async def test_late_records_of_an_owner_that_was_paused_count_nowhere(delivery: 
 async def test_an_owner_that_may_have_a_successor_sends_nothing_before_the_log_has_its_start(
     delivery: DeliveryHarness,
 ) -> None:
-    """It might send what the successor has cancelled."""
+    """It might otherwise send a push that the successor has cancelled."""
     async with running(delivery) as (processes, gateway):
         owner = await processes.start("a")
         gateway.connect(1, A)
