@@ -112,14 +112,14 @@ async def stand_by(
     reader = await retry_until_available(LOG_UNAVAILABLE, lambda: log.open(starts), role=role)
     elected = asyncio.ensure_future(election.wait_elected())
     reading: asyncio.Future[list[Record]] | None = None
-    others = _Others(role, log, {partition: starts[partition] for partition in own})
+    ordering = _OwnRecordsFirst(role, log, {partition: starts[partition] for partition in own})
     try:
         while not elected.done():
             reading = asyncio.ensure_future(retry_until_available(LOG_UNAVAILABLE, reader.read, role=role))
             await asyncio.wait([elected, reading], return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
                 break
-            if records := await others.put_in_order(reading.result()):
+            if records := await ordering.put_in_order(reading.result()):
                 await apply(records)
             if len(reading.result()) < FEW_RECORDS:
                 await asyncio.wait([elected], timeout=STANDBY_PAUSE_S)
@@ -132,8 +132,8 @@ async def stand_by(
         await reader.close()
 
 
-class _Others:
-    """Holds back records of other roles until the own partitions are read up to their ends of that moment."""
+class _OwnRecordsFirst:
+    """Puts own records first: holds back those of other roles until the own partitions are read to their ends."""
 
     def __init__(self, role: str, log: Log, own: Mapping[Partition, int]) -> None:
         """`own`: the next offsets of the own partitions."""
