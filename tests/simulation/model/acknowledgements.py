@@ -18,7 +18,7 @@ class GatewayFrame(NamedTuple):
     payload: bytes
 
 
-class HeardAcknowledgement(NamedTuple):
+class ReceivedAcknowledgement(NamedTuple):
     """An acknowledgement that a gateway has received.
 
     `process` is that of the gateway. `begun`: the number of connections that had begun then. `begun_ms`: when the
@@ -33,7 +33,7 @@ class HeardAcknowledgement(NamedTuple):
 
 
 def acknowledged_and_sent(
-    frames: Iterable[GatewayFrame], must_know: Callable[[HeardAcknowledgement, GatewayFrame], bool]
+    frames: Iterable[GatewayFrame], must_know: Callable[[ReceivedAcknowledgement, GatewayFrame], bool]
 ) -> Iterator[Violation]:
     """Yield the messages sent after their acknowledgement, over the same connection or one that began later.
 
@@ -45,7 +45,7 @@ def acknowledged_and_sent(
     begun_ms: dict[int, int] = {}
     tokens: dict[int, str] = {}
     latest: dict[str, int] = {}
-    heard: dict[tuple[str, int], HeardAcknowledgement] = {}
+    received: dict[tuple[str, int], ReceivedAcknowledgement] = {}
     for frame in frames:
         order = begun.setdefault(frame.connection, len(begun))
         begun_ms.setdefault(frame.connection, frame.time_ms)
@@ -56,15 +56,15 @@ def acknowledged_and_sent(
                 latest[content["token"]] = frame.connection
             case "ack" if frame.is_received and latest[tokens[frame.connection]] == frame.connection:
                 for msgid in content["msgids"]:
-                    heard.setdefault(
+                    received.setdefault(
                         (tokens[frame.connection], msgid),
-                        HeardAcknowledgement(
+                        ReceivedAcknowledgement(
                             frame.connection, frame.process, len(begun), frame.time_ms, begun_ms[frame.connection]
                         ),
                     )
             case "push" if not frame.is_received:
                 token, msgid = tokens[frame.connection], content["msgid"]
-                earlier = heard.get((token, msgid))
+                earlier = received.get((token, msgid))
                 if earlier is None or (order < earlier.begun and frame.connection != earlier.connection):
                     continue
                 if frame.connection == earlier.connection or must_know(earlier, frame):

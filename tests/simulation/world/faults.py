@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tests.simulation.kernel.faults import Fault, Faults
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation
-from tests.simulation.model.acknowledgements import GatewayFrame, HeardAcknowledgement
+from tests.simulation.model.acknowledgements import GatewayFrame, ReceivedAcknowledgement
 from tests.simulation.world.analytics.store import ModelStore
 from tests.simulation.world.apple import SimulatedApple
 from tests.simulation.world.clients import SimulatedGateways
@@ -121,10 +121,10 @@ class MustKnow:
     faults: Sequence[Fault]
     changes_ms: Sequence[int]
 
-    def __call__(self, heard: HeardAcknowledgement, sent: GatewayFrame) -> bool:
-        if heard.process == sent.process:
+    def __call__(self, received: ReceivedAcknowledgement, sent: GatewayFrame) -> bool:
+        if received.process == sent.process:
             return True
-        changes = any(abs(heard.time_ms - each) < _TAKES_OVER_MS and each < sent.time_ms for each in self.changes_ms)
+        changes = any(abs(received.time_ms - each) < _TAKES_OVER_MS and each < sent.time_ms for each in self.changes_ms)
         reaches = all(fault.kind in CLIENT_FAULTS for fault in self.faults)
-        is_calm = reaches or any(begun <= heard.time_ms and sent.time_ms < ended for begun, ended in self.calm_ms)
-        return is_calm and not changes and heard.begun_ms + _ANNOUNCED_MS < heard.time_ms
+        is_calm = reaches or any(begun <= received.time_ms and sent.time_ms < ended for begun, ended in self.calm_ms)
+        return is_calm and not changes and received.begun_ms + _ANNOUNCED_MS < received.time_ms
