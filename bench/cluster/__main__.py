@@ -124,7 +124,7 @@ class Load:
 
 
 @contextlib.contextmanager
-def started(directory: Path) -> Iterator[tuple[ClusterInstallation, KafkaCluster]]:
+def running_cluster(directory: Path) -> Iterator[tuple[ClusterInstallation, KafkaCluster]]:
     cluster = KafkaCluster(directory / "kafka")
     with contextlib.ExitStack() as stack:
         stack.callback(cluster.stop)
@@ -135,7 +135,7 @@ def started(directory: Path) -> Iterator[tuple[ClusterInstallation, KafkaCluster
         yield installation, cluster
 
 
-async def measured(load: Load, processes: Processes, rate: float, seconds: float) -> ClusterCosts:
+async def measure(load: Load, processes: Processes, rate: float, seconds: float) -> ClusterCosts:
     await load.connect()
     await asyncio.sleep(_SETTLED_S)
     idle = await processes.shares(seconds)
@@ -149,7 +149,7 @@ async def measured(load: Load, processes: Processes, rate: float, seconds: float
     return ClusterCosts(idle, loaded, load.shown_ms)
 
 
-def shown(found: ClusterCosts, rate: float) -> Table:
+def table_of(found: ClusterCosts, rate: float) -> Table:
     table = Table("process", "idle, % of a core", "pushes, % of a core", "ms a push")
     for name in [*found.processes, "all"]:
         idle, loaded = (
@@ -167,14 +167,14 @@ def main() -> None:
     parser.add_argument("--threads", action="store_true", help="one row for each name of a thread")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, started(Path(directory)) as (installation, cluster):
+    with tempfile.TemporaryDirectory() as directory, running_cluster(Path(directory)) as (installation, cluster):
         processes = Processes(installation, cluster, options.threads)
         load = Load(installation, installation.create_app(), options.devices)
-        found = asyncio.run(measured(load, processes, options.rate, options.seconds))
+        found = asyncio.run(measure(load, processes, options.rate, options.seconds))
     if options.json:
         print(json.dumps(found._asdict()))
         return
-    Console(width=100).print(shown(found, options.rate))
+    Console(width=100).print(table_of(found, options.rate))
     slowest = quantiles(found.shown_ms, n=100)
     print(f"{len(found.shown_ms)} pushes; shown after {slowest[49]:.0f} ms (median), {slowest[98]:.0f} ms (p99)")
 

@@ -150,7 +150,7 @@ def floor(options: argparse.Namespace) -> tuple[Measured, dict[str, float]]:
             each.wait()
 
 
-def printed(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
+def print_table(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
     table = Table(title=title)
     table.add_column("")
     for column in next(iter(rows.values())):
@@ -185,12 +185,12 @@ def main() -> None:
         settings = {"rate": options.rate, "devices": options.devices}
         print(json.dumps({**settings, **rows, **disk, "cpu": cpu, "stages": stages}))
         return
-    printed(f"request to frame, {options.rate:.0f} pushes/s, {options.devices} devices", rows)
-    printed("CPU time by process and thread", cpu)
+    print_table(f"request to frame, {options.rate:.0f} pushes/s, {options.devices} devices", rows)
+    print_table("CPU time by process and thread", cpu)
     if disk:
-        printed("the floor of a commit of the log", disk)
+        print_table("the floor of a commit of the log", disk)
     if stages:
-        printed("where the time goes", stages)
+        print_table("where the time goes", stages)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from bench.end_to_end.__main__ import carillon, printed
+from bench.end_to_end.__main__ import carillon, print_table
 from services.runtime.traces import push_traces
 from testkit.installation.otlp_receiver import OtlpReceiver, otlp_receiver
 
@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=100)
     options = parser.parse_args()
     options.no_stages = True
-    printed("CPU time of the traces of a push alone", traces_alone(options.ratio))
+    print_table("CPU time of the traces of a push alone", traces_alone(options.ratio))
     rows: dict[str, dict[str, float]] = {}
     percents: list[float] = []
     with otlp_receiver() as receiver:
@@ -100,7 +100,7 @@ def main() -> None:
             rows[f"pair {number}"] = {"off ms": round(off, 3), "on ms": round(on, 3), "%": round(percents[-1], 1)}
     medians = {name: round(median(row[name] for row in rows.values()), 3) for name in ("off ms", "on ms")}
     rows["median"] = {**medians, "%": round(median(percents), 1)}
-    printed(f"CPU time of a push, {options.ratio:.0%} traced, {len(receiver.spans)} spans", rows)
+    print_table(f"CPU time of a push, {options.ratio:.0%} traced, {len(receiver.spans)} spans", rows)
 
 
 if __name__ == "__main__":

@@ -126,12 +126,12 @@ async def broadcast(log: SqliteLog) -> None:
     await log.append([NewRecord(PUSH_COMMANDS.name, 0, b"1", command.SerializeToString())])
 
 
-async def written(gateway: Program) -> int:
+async def frames_written(gateway: Program) -> int:
     return (await asyncio.to_thread(gateway.request, "written"))[0]
 
 
 async def until_written(gateway: Program, frames: int) -> None:
-    while await written(gateway) < frames:
+    while await frames_written(gateway) < frames:
         await asyncio.sleep(_POLL_S)
 
 

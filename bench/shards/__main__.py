@@ -60,7 +60,7 @@ class Row(NamedTuple):
         return INSTANCES[-1] * self.cells[INSTANCES[-1]].cpu_ms / max(1, self.cells[1].cpu_ms)
 
 
-async def written(work: str, path: Path, devices: int) -> int:
+async def write_log(work: str, path: Path, devices: int) -> int:
     """Write the log of one kind of work; return the number of its pushes, devices or connections."""
     log = SqliteLog(path, TOPICS)
     try:
@@ -71,7 +71,7 @@ async def written(work: str, path: Path, devices: int) -> int:
         await log.close()
 
 
-def measured(role: str, instances: int, path: Path) -> InstanceCost:
+def measure(role: str, instances: int, path: Path) -> InstanceCost:
     """Let the first of `instances` instances of a role read the log; return its cost."""
     with tempfile.TemporaryDirectory(dir=path.parent) as directory:
         command = [sys.executable, "-m", "bench.shards.instance", role, "0", str(instances), str(path), directory]
@@ -84,14 +84,14 @@ def rows(devices: int, wanted: list[str]) -> list[Row]:
     for work in wanted:
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "events.db"
-            count = asyncio.run(written(work, path, devices))
+            count = asyncio.run(write_log(work, path, devices))
             for role in WORK[work]:
-                found.append(Row(work, role, count, {each: measured(role, each, path) for each in INSTANCES}))
+                found.append(Row(work, role, count, {each: measure(role, each, path) for each in INSTANCES}))
                 note(f"{work} {role}: {found[-1].together:.1f}")
     return found
 
 
-def shown(found: list[Row]) -> Table:
+def table_of(found: list[Row]) -> Table:
     numbers = [f"{heading} {each}" for each in INSTANCES for heading in ("CPU ms", "MB")]
     table = Table("work", "role", "done", *numbers, "x", box=None)
     for row in found:
@@ -110,7 +110,7 @@ def main() -> None:
     if options.json:
         print(json.dumps([row._asdict() | {"x": row.together} for row in found]))
     else:
-        Console(width=160).print(shown(found))
+        Console(width=160).print(table_of(found))
 
 
 if __name__ == "__main__":

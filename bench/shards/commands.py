@@ -143,7 +143,7 @@ async def _delays_ms(log: Log, starts: Mapping[Partition, int], due_ms: Mapping[
 
 
 @contextlib.contextmanager
-def started(directory: Path, instances: int) -> Iterator[tuple[KafkaBroker, Measured]]:
+def running_processes(directory: Path, instances: int) -> Iterator[tuple[KafkaBroker, Measured]]:
     """Run a broker, one instance of delivery, and the readers in place of the others."""
     with kafka(directory / "broker") as broker:
         installation = Installation(directory / "data", broker.bootstrap, shards=instances)
@@ -156,7 +156,7 @@ def started(directory: Path, instances: int) -> Iterator[tuple[KafkaBroker, Meas
                 yield broker, Measured(installation, readers, instances)
 
 
-async def measured(bootstrap: str, processes: Measured, rates: list[int], seconds: float) -> list[Row]:
+async def measure(bootstrap: str, processes: Measured, rates: list[int], seconds: float) -> list[Row]:
     log = await KafkaLog.connect(bootstrap, TOPICS, PARTITIONS)
     try:
         return [await processes.measure(log, rate, seconds) for rate in rates]
@@ -164,7 +164,7 @@ async def measured(bootstrap: str, processes: Measured, rates: list[int], second
         await log.close()
 
 
-def shown(rows: list[Row]) -> Table:
+def table_of(rows: list[Row]) -> Table:
     headings = ("pushes/s", "started p50 ms", "p99", "longest", "instance us", "reader us", "broker us", "bytes")
     table = Table(*headings, box=None)
     for row in rows:
@@ -183,13 +183,13 @@ def main() -> None:
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as directory,
-        started(Path(directory), options.instances) as (broker, processes),
+        running_processes(Path(directory), options.instances) as (broker, processes),
     ):
-        rows = asyncio.run(measured(broker.bootstrap, processes, options.rates, options.seconds))
+        rows = asyncio.run(measure(broker.bootstrap, processes, options.rates, options.seconds))
     if options.json:
         print(json.dumps([row._asdict() for row in rows]))
     else:
-        Console(width=100).print(shown(rows))
+        Console(width=100).print(table_of(rows))
 
 
 if __name__ == "__main__":

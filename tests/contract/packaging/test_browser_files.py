@@ -70,7 +70,7 @@ def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Regist
     registry.server.server_close()
 
 
-def want(root: Path, archive: bytes, version: str = "1.2.3", path: str = "dist/a.min.js") -> None:
+def declare_files(root: Path, archive: bytes, version: str = "1.2.3", path: str = "dist/a.min.js") -> None:
     integrity = "sha512-" + base64.b64encode(hashlib.sha512(archive).digest()).decode()
     for folder in ("setup", "sdk"):
         (root / folder).mkdir(exist_ok=True)
@@ -80,7 +80,7 @@ def want(root: Path, archive: bytes, version: str = "1.2.3", path: str = "dist/a
 
 
 def test_a_wanted_file_is_fetched_once(registry: Registry, tmp_path: Path) -> None:
-    want(tmp_path, registry.archive)
+    declare_files(tmp_path, registry.archive)
     fetch(tmp_path, io.StringIO())
     (tmp_path / "sdk" / "carillon-device.js").write_text("let changed;")
     fetch(tmp_path, io.StringIO())
@@ -90,20 +90,20 @@ def test_a_wanted_file_is_fetched_once(registry: Registry, tmp_path: Path) -> No
 
 
 def test_what_is_not_the_known_package_is_not_used(registry: Registry, tmp_path: Path) -> None:
-    want(tmp_path, registry.archive + b"x")
+    declare_files(tmp_path, registry.archive + b"x")
     with pytest.raises(FetchError, match="is not the package that is wanted"):
         fetch(tmp_path, io.StringIO())
-    want(tmp_path, registry.archive, version="1.2.4")
+    declare_files(tmp_path, registry.archive, version="1.2.4")
     with pytest.raises(FetchError, match=r"(?s)a\.org@1\.2\.4 cannot be fetched: .*No matching version"):
         fetch(tmp_path, io.StringIO())
-    want(tmp_path, registry.archive, path="dist/b.js")
+    declare_files(tmp_path, registry.archive, path="dist/b.js")
     with pytest.raises(FetchError, match=r"a\.org has no file dist/b\.js"):
         fetch(tmp_path, io.StringIO())
     assert [file.name for file in (tmp_path / DIRECTORY).iterdir()] == ["carillon-device.js"]
 
 
 def test_without_npm_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    want(tmp_path, b"")
+    declare_files(tmp_path, b"")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FetchError, match="npm is not on the path"):
         fetch(tmp_path, io.StringIO())

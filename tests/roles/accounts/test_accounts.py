@@ -35,7 +35,7 @@ from tests.roles.accounts.test_team_devices import device_of
 VIEWER, ADMINISTRATOR = MemberRole.MEMBER_ROLE_VIEWER, MemberRole.MEMBER_ROLE_ADMINISTRATOR
 
 
-async def use(harness: AccountsHarness, token: str, password: str = PASSWORD) -> Any:
+async def use_link(harness: AccountsHarness, token: str, password: str = PASSWORD) -> Any:
     return await harness.log_ins.UseLink(UseLinkRequest(link_token=token, new_password=password, origin=FRONT_END))
 
 
@@ -49,11 +49,11 @@ async def test_the_first_administrator_is_invited_by_a_link_that_works_once(harn
         assert checked.user == made.user
         assert checked.purpose == LinkPurpose.LINK_PURPOSE_INVITATION
         with pytest.raises(InputError, match="12 to 256 characters"):
-            await use(harness, made.link_token, "short")
-        user = (await use(harness, made.link_token)).user
+            await use_link(harness, made.link_token, "short")
+        user = (await use_link(harness, made.link_token)).user
         assert (user.administrator, user.zone, user.locale, user.has_password) == (True, "Asia/Shanghai", "zh-CN", True)
         with pytest.raises(NotFoundError, match="ask an administrator"):
-            await use(harness, made.link_token)
+            await use_link(harness, made.link_token)
         assert await harness.result("root") == "OK"
         facts = await harness.facts("accounts")
         assert [fact.WhichOneof("fact") for fact in facts] == ["user", "link", "user"]
@@ -63,7 +63,7 @@ async def test_the_first_administrator_is_invited_by_a_link_that_works_once(harn
             assert made.link_token.encode() not in record.value
     async with harness.running():
         with pytest.raises(NotFoundError):
-            await use(harness, made.link_token)
+            await use_link(harness, made.link_token)
 
 
 async def test_a_link_ends_by_time_by_a_newer_one_and_with_its_user(harness: AccountsHarness) -> None:
@@ -76,16 +76,16 @@ async def test_a_link_ends_by_time_by_a_newer_one_and_with_its_user(harness: Acc
         changed = second[:-1] + ("A" if second[-1] != "A" else "B")
         for wrong in (first, changed, "", "link_0_x"):
             with pytest.raises(NotFoundError):
-                await use(harness, wrong)
+                await use_link(harness, wrong)
         assert await harness.result("alice") == "OK"
         harness.clock.move(LINK_MS // 1000)
         with pytest.raises(NotFoundError):
-            await use(harness, second)
+            await use_link(harness, second)
         third = (await harness.accounts.ResetPassword(reset)).link_token
         disable = UpdateUserRequest(user_id=alice.user_id, disabled=True, origin=OPERATOR)
         await harness.accounts.UpdateUser(disable)
         with pytest.raises(NotFoundError):
-            await use(harness, third)
+            await use_link(harness, third)
         with pytest.raises(ConflictError, match="disabled"):
             await harness.accounts.ResetPassword(reset)
 

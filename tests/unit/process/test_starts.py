@@ -120,7 +120,7 @@ async def test_the_pauses_grow_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the time-out of the Kafka log to one second."""
     monkeypatch.setattr("services.runtime.log.kafka.log.KafkaLog.connect", partial(KafkaLog.connect, timeout_s=4))
 
@@ -130,7 +130,7 @@ def settings(broker: KafkaBroker, directory: Path, partitions: int = PARTITIONS)
 
 
 @pytest.mark.kafka
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_retries")
 @pytest.mark.long
 async def test_a_process_that_starts_before_the_broker_waits_for_it(empty_broker: KafkaBroker, tmp_path: Path) -> None:
     await asyncio.to_thread(empty_broker.stop)
