@@ -1,4 +1,4 @@
-"""Child processes of a benchmark: compiled, pinned to a core each, commanded by lines, and ended."""
+"""Child processes of a benchmark: compiles them, pins each to a core, sends them commands as lines, and ends them."""
 
 import os
 import resource
@@ -128,7 +128,7 @@ class Built:
 
 
 def check_open_files(connections: int) -> None:
-    """Raise the limit of open files to its maximum; SystemExit when that is too low for so many connections."""
+    """Raise the limit of open files to its maximum; SystemExit when that is too low for this number of connections."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     most = process_capacity(hard, None).connections

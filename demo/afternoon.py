@@ -23,7 +23,7 @@ PlannedEvent = Callable[[], Awaitable[object]]
 
 
 async def simulate_afternoon(demo: Demo, people: People, begins_ms: int, pushes: int, advance: Advance) -> None:
-    """Simulate the afternoon, which begins now: pushes of app servers, and what people do at the console."""
+    """Simulate the afternoon, which begins now: pushes of app servers, and the staff's actions at the console."""
     await register(demo, HISTORY_DAYS, advance)
     await _reconnect_some(demo, advance)
     demo.users.use_app(0.6, "open")
@@ -38,7 +38,7 @@ async def simulate_afternoon(demo: Demo, people: People, begins_ms: int, pushes:
 
 
 def _pushes_of_servers(demo: Demo, count: int) -> list[tuple[float, PlannedEvent]]:
-    """Return the pushes of the app servers with their minutes: multicasts, unicasts, and some by the old interfaces."""
+    """Return the app servers' pushes, each with its minute: multicasts, unicasts, and some by the legacy interfaces."""
     chance = demo.chance
     shop, news, rounds = shop_texts(chance), news_texts(chance), rounds_texts(chance)
     makers = {
@@ -50,7 +50,7 @@ def _pushes_of_servers(demo: Demo, count: int) -> list[tuple[float, PlannedEvent
         "level": lambda: _to_a_level(demo, next(shop)),
         "user": lambda: _to_a_user(demo, chance.choice(("shop", "shop", "news", "rounds"))),
         "sync": lambda: _to_the_app_alone(demo),
-        "legacy": lambda: _by_the_old_interface(demo),
+        "legacy": lambda: _by_a_legacy_interface(demo),
         "broadcast": lambda: _to_all(demo, chance.choice(("news", "rounds"))),
     }
     weights = (26, 8, 8, 26, 12, 6, 32, 5, 6, 4)
@@ -59,7 +59,7 @@ def _pushes_of_servers(demo: Demo, count: int) -> list[tuple[float, PlannedEvent
 
 
 async def _to_followers(demo: Demo, text: Text, *apps: str) -> None:
-    """Send to those who follow something, now and then only to those who read Chinese or English."""
+    """Send to the devices with a topic's string tag, now and then only to those of one language."""
     group = [text.stag] if demo.chance.random() < 0.6 else [text.stag, demo.chance.choice(("lang:en", "lang:zh"))]
     await demo.servers.push(text, apps, {"userScope": 6, "stag": [group]}, period=demo.chance.choice((3600, 14_400)))
 
@@ -94,7 +94,7 @@ async def _to_the_app_alone(demo: Demo) -> None:
     await demo.servers.pass_through("rounds", '{"sync":"tasks"}', {"userScope": 6, "stag": [["drivers"]]})
 
 
-async def _by_the_old_interface(demo: Demo) -> None:
+async def _by_a_legacy_interface(demo: Demo) -> None:
     title, content = demo.chance.choice(FOR_PEOPLE["shop"])
     if demo.chance.random() < 0.3:
         await demo.servers.legacy_ios("shop_ios", Text("", title, content))

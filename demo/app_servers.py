@@ -22,7 +22,7 @@ Body = dict[str, Any]
 
 
 class AppServers:
-    """Sends what the teams' programs send. CarillonError: a request is refused."""
+    """The app servers of all teams. Every method raises CarillonError when a request is refused."""
 
     def __init__(self, v2_url: str, android_url: str, ios_url: str, installed: Installed) -> None:
         self._v2, self._android, self._ios = AppServer(v2_url), AppServer(android_url), AppServer(ios_url)
@@ -90,7 +90,7 @@ class AppServers:
     async def _call(self, server: AppServer, method: str, path: str, body: Body, *apps: str) -> Mapping[str, Any]:
         """Send a request, again under its idempotency key if a leap of the clock has cut the connection."""
         headers = {**NOT_KEPT, "idempotency-key": f"demo-{next(self._numbers)}"}
-        secrets, statuses = self._installed.sending(*apps), (200, _PAUSED)
+        secrets, statuses = self._installed.secrets_of(*apps), (200, _PAUSED)
         for _ in range(_MORE_ATTEMPTS):
             with contextlib.suppress(httpx.TransportError):
                 return await server.call(method, path, body, *secrets, headers=headers, statuses=statuses)

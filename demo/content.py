@@ -8,7 +8,7 @@ Each = TypeVar("Each")
 
 
 class Text(NamedTuple):
-    """A notification with the string tag of those whom it is for, and the page that a click opens; "": the app."""
+    """A notification. `stag`: the string tag of its audience. `url`: the page that a click opens; "": the app."""
 
     stag: str
     title: str
@@ -88,7 +88,7 @@ FOR_PEOPLE = {
 
 
 def shop_texts(chance: random.Random) -> Iterator[Text]:
-    """Yield what the shop writes to those who follow something, without end."""
+    """Yield notifications of the shop for users who follow a topic, without end."""
     while True:
         for title, content in _mixed(_SHOP, chance):
             zh, en = chance.choice(_GOODS)

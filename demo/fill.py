@@ -34,7 +34,7 @@ _PUSHES_OF_HISTORY = 3 * HISTORY_DAYS
 
 @dataclass(frozen=True)
 class DemoPlan:
-    """What is to be filled. `is_anew`: an earlier demo in the directory is deleted first."""
+    """The size, seed and directory of a demo. `is_anew`: an earlier demo in the directory is deleted first."""
 
     directory: Path
     devices: int
@@ -47,7 +47,7 @@ class DemoPlan:
 async def fill(plan: DemoPlan, service: Service) -> AsyncIterator[None]:
     """Start the service and fill it, unless that was done before; its devices stay connected meanwhile.
 
-    CarillonError: the directory holds something else, or a step fails.
+    CarillonError: the directory has files that are not a demo's, or a step fails.
     """
     _raise_file_limit()
     if _is_filled(plan):
@@ -102,7 +102,7 @@ async def fill(plan: DemoPlan, service: Service) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _served_again(plan: DemoPlan, service: Service) -> AsyncIterator[None]:
-    """Start the service on what is there; the devices that were online at the end connect again."""
+    """Start the service on the filled directory; the devices that were online at the end connect again."""
     clock = ClockFile.create(service.clock_file, 0)
     service.start()
     users = DeviceUsers(service.gateway_url, service.v2_url, clock.now_ms, random.Random(plan.seed))
@@ -118,7 +118,7 @@ async def _served_again(plan: DemoPlan, service: Service) -> AsyncIterator[None]
 
 
 def _remember(plan: DemoPlan, demo: Demo) -> None:
-    """Write down who is online, in a file of mode 600, since it has the keys of devices."""
+    """Store the devices that are online in a file of mode 600, since it holds their keys."""
     saved = [(demo.installed.appkeys[known.app], known.storage.saved) for known in demo.users.online_devices()]
     path = plan.directory / _IDENTITIES
     path.touch(mode=0o600)
@@ -150,13 +150,13 @@ def _demo(plan: DemoPlan, service: Service, clock: ClockFile, installed: Install
 
 
 def _is_filled(plan: DemoPlan) -> bool:
-    """Return whether the directory has a complete demo that is to be kept. CarillonError: it holds something else."""
+    """Return whether the directory has a complete demo that is to be kept. CarillonError: it has other files."""
     if not plan.directory.exists() or not any(plan.directory.iterdir()):
         return False
     try:
         marker = json.loads((plan.directory / _MARKER).read_text())
     except (OSError, ValueError):
-        raise CarillonError(f"{plan.directory} holds something else than a demo; name another --directory") from None
+        raise CarillonError(f"{plan.directory} has files that are not a demo's; name another --directory") from None
     return bool(marker["is_filled"]) and not plan.is_anew
 
 

@@ -13,7 +13,7 @@ from demo.population import DemoDevice
 from demo.service import Service
 
 _NOTICED_S = 0.12
-"""Longer than those who sleep on the moved clock need to look at it."""
+"""Longer than the interval at which sleepers on the moved clock read it again."""
 
 
 @dataclass

@@ -21,8 +21,8 @@ NOT_KEPT = {"connection": "close"}
 """Headers of each request to the service: after a leap it closes all connections, as unused for too long."""
 
 _DIFFERENCE = struct.Struct("<q")
-_LOOK_S = 0.05
-_LOOK_AT_MACHINE_S = 60.0
+_POLL_S = 0.05
+_POLL_AT_MACHINE_TIME_S = 60.0
 
 
 class ClockFile:
@@ -46,13 +46,13 @@ class ClockFile:
         return time.time_ns() // 1_000_000 + self.difference_ms
 
     def move_to(self, moment_ms: int) -> None:
-        """Let it be this moment now, unless that has passed; a moment after the machine's is that of the machine."""
+        """Move the clock forward to this moment, at most to the machine's time; an earlier moment changes nothing."""
         difference_ms = min(moment_ms - time.time_ns() // 1_000_000, 0)
         _DIFFERENCE.pack_into(self._bytes, 0, max(difference_ms, self.difference_ms))
 
 
 class MovedClock(clock.SteadyClock):
-    """The clock of every role. Those who sleep look again after each leap."""
+    """The clock of every role. Sleepers read the file again at intervals, so that they notice each leap."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,18 +66,18 @@ class MovedClock(clock.SteadyClock):
 
     async def sleep_until(self, moment_ms: int) -> None:
         while (left_ms := moment_ms - self.now_ms()) > 0:
-            await asyncio.sleep(min(left_ms / 1000, self._look_s()))
+            await asyncio.sleep(min(left_ms / 1000, self._poll_s()))
 
     def call_at(self, moment_ms: int, callback: Callable[[], None]) -> None:
         left_ms = moment_ms - self.now_ms()
         if left_ms <= 0:
             asyncio.get_running_loop().call_soon(callback)
         else:
-            pause_s = min(left_ms / 1000, self._look_s())
+            pause_s = min(left_ms / 1000, self._poll_s())
             asyncio.get_running_loop().call_later(pause_s, self.call_at, moment_ms, callback)
 
-    def _look_s(self) -> float:
-        return _LOOK_S if self._file.difference_ms else _LOOK_AT_MACHINE_S
+    def _poll_s(self) -> float:
+        return _POLL_S if self._file.difference_ms else _POLL_AT_MACHINE_TIME_S
 
 
 def run() -> None:

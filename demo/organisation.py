@@ -102,14 +102,14 @@ ADMINISTRATOR = "admin"
 
 @dataclass
 class Installed:
-    """What the installation has given out: appkeys and secret keys by `AppOfTeam.key`, the rest by the team's name."""
+    """Keys and ids that the installation issued: appkeys and secrets by `AppOfTeam.key`, the rest by the team name."""
 
     appkeys: dict[str, str] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
     team_ids: dict[str, str] = field(default_factory=dict)
     tokens: dict[str, str] = field(default_factory=dict)
 
-    def sending(self, *apps: str) -> tuple[str, ...]:
+    def secrets_of(self, *apps: str) -> tuple[str, ...]:
         """Return the secret keys that sign a request of these apps."""
         return tuple(self.secrets[app] for app in apps)
 

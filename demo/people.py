@@ -1,4 +1,4 @@
-"""What the demo's people do at the console: compose, approve, reject, look up, pause, invite."""
+"""The actions of the demo's people at the console: compose, approve, reject, look up, pause, invite."""
 
 import contextlib
 import re
@@ -19,7 +19,7 @@ _NEW = {
     "period": "24",
     "period_unit": "h",
 }
-"""What the form of a push has chosen at first."""
+"""The default values of the form in which a push is composed."""
 
 
 class People:
@@ -68,7 +68,7 @@ class People:
         await person.open(draft)
         digest = _DIGEST.search(person.page)
         if digest is None:
-            raise CarillonError(f"{login} is not asked to approve {draft}")
+            raise CarillonError(f"{login} cannot approve {draft}: its page has no form for it")
         await person.submit(f"{draft}/approval", digest=digest[1])
 
     async def decide(self, login: str, draft: str, decision: str, **fields: str) -> None:

@@ -10,7 +10,7 @@ from demo.moved_clock import NOT_KEPT
 from services.runtime.errors import CarillonError, UnavailableError
 
 PASSWORD = "bells over the harbour"
-"""Of every person of the demo; the service listens on 127.0.0.1 alone."""
+"""The password of everybody in the demo; the service listens on 127.0.0.1 only."""
 
 _LOG_INS = 5
 _RETRY_S = 1.0
@@ -64,7 +64,7 @@ class Person:
         """Return the secret, token or link that the page shows this time only."""
         found = _SHOWN_ONCE.search(self.page)
         if found is None:
-            raise CarillonError("the page shows nothing to copy")
+            raise CarillonError("the page shows no link or secret to copy")
         return html.unescape(found[1])
 
     def hidden(self) -> dict[str, str]:

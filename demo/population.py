@@ -1,4 +1,4 @@
-"""The devices of the demo: which there are, with what attributes and tags; all of it follows from a seed."""
+"""Generates the devices of the demo from a seed: their apps, attributes, aliases and tags."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ REFUSED_IOS_SHARE = 0.006
 
 @dataclass
 class DemoDevice:
-    """A device with what it will report and set. `token` and `key` are in `storage` once it is registered."""
+    """A device, with the attributes, alias and tags that it sends. `storage`: token and key, once it is registered."""
 
     app: str
     attributes: dict[str, str]

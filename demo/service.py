@@ -34,7 +34,7 @@ class DemoSettings(Settings, frozen=True, kw_only=True):
 
 
 class Service:
-    """The process. Its data, its output and the file of its clock are in one directory.
+    """The process of `carillon up`. Its data, its output and the file of its clock are in one directory.
 
     It listens on 127.0.0.1 alone, since the passwords of the demo's people are known.
     """

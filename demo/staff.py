@@ -10,7 +10,7 @@ from demo.people import People
 
 PlannedEvent = Callable[[], Awaitable[object]]
 FAMOUS = "alice"
-"""The alias of a device that is asked about."""
+"""The alias of a device that the staff looks up."""
 
 LOST = "zoe"
 """The alias of a device that stays offline while more messages come than are kept."""
@@ -22,7 +22,7 @@ _MIDNIGHT = Text("", "Midnight sale for everybody", "A push at night to all devi
 
 
 def planned_events(demo: Demo, people: People) -> list[tuple[float, PlannedEvent]]:
-    """Return what the staff does at the console, each with its minute of the afternoon."""
+    """Return the actions of the staff at the console, each with its minute of the afternoon."""
     acts = _StaffActions(demo, people)
     return [
         (3, acts.approved_broadcast),
@@ -47,7 +47,7 @@ def planned_events(demo: Demo, people: People) -> list[tuple[float, PlannedEvent
 
 
 class _StaffActions:
-    """What the staff does; each method is one event."""
+    """The actions of the staff; each method is one planned event."""
 
     def __init__(self, demo: Demo, people: People) -> None:
         self._demo, self._people = demo, people

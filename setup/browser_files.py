@@ -1,8 +1,8 @@
-"""Gathers the JavaScript files of the console's pages that have another source: `python -m setup.browser_files`.
+"""Fetches the console's JavaScript files from npm's registry and from `sdk/`: `python -m setup.browser_files`.
 
 `browser_files.json` names each package of npm with its version, the integrity that npm publishes for it, and the files
-that are used. The registry is that of npm's settings. The devices' SDK comes from `sdk/`. All are put into
-`edge/console/static/packages/`, which git ignores.
+that are used. The registry is that of npm's settings. All files are put into `edge/console/static/packages/`,
+which git ignores.
 """
 
 import base64

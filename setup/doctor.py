@@ -1,4 +1,4 @@
-"""Says what this machine lacks to run Carillon and its tests, for what it is needed, and the command that mends it.
+"""Reports what this machine lacks to run Carillon and its tests, the purpose of each, and the command that mends it.
 
 `make doctor` runs it, with `--json` for programs. Exit code 1: `make run` would not work. It is written for Python 3.6,
 because an old Python is one of the things it finds.
@@ -44,7 +44,7 @@ _FOLDERS_OF_PROGRAMS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")
 
 
 class Check(NamedTuple):
-    """One thing that is looked at. `needed_for` is a make target and the part of it; `mend` a command or an advice."""
+    """A requirement and its check. `needed_for`: the make target, or a part of it. `mend`: a command or an advice."""
 
     name: str
     is_ok: bool
@@ -54,7 +54,7 @@ class Check(NamedTuple):
 
 
 def checks(env: Dict[str, str]) -> List[Check]:
-    """Look at everything, in the order of its importance."""
+    """Make all checks; the most important come first."""
     return [
         python_check(),
         _free_disk(),
@@ -76,7 +76,7 @@ def checks(env: Dict[str, str]) -> List[Check]:
 
 
 def report(found: Sequence[Check]) -> List[str]:
-    """Return the lines for people."""
+    """Return the lines of the report for people."""
     lines = []
     for check in found:
         lines.append("{:8} {:22} {}".format("ok" if check.is_ok else "MISSING", check.name, check.found).rstrip())
@@ -90,7 +90,7 @@ def report(found: Sequence[Check]) -> List[str]:
 
 
 def is_needed(check: Check, target: str) -> bool:
-    """Return whether the target needs what is checked; the tests need what the service needs, but for its ports."""
+    """Return whether a make target needs the requirement; tests need all that the service needs, except its ports."""
     return check.needed_for.startswith(target) or (target == TEST and check.needed_for == RUN)
 
 

@@ -39,7 +39,7 @@ DEV = Size(440, 1650)
 
 
 class State(NamedTuple):
-    """What a finished environment was made of. `inputs` is a hash of the files that decide what is installed."""
+    """Describes a finished environment. `inputs`: a hash of the files that decide which packages are installed."""
 
     python: str
     folder: str

@@ -45,12 +45,12 @@ class PipProgress:
 
     @property
     def fraction(self) -> float:
-        """How much is done, from 0 to 1."""
+        """The share of the installation that is done, from 0 to 1."""
         installed = min(1.0, self._installed() / self._installing) if self._installing else 0.0
         return (min(1.0, self._collected / self._packages) + installed) / 2
 
     def read(self, line: str) -> None:
-        """Take in a line that pip has printed."""
+        """Note the progress that a line printed by pip shows."""
         if found := _COLLECTING.match(line):
             self._collected += 1
             self.show(f"collecting {found[1]} {found[2]}")

@@ -1,4 +1,4 @@
-"""Says in one line why this Python cannot run Carillon, with the command that takes another one; exit code 1.
+"""Prints one line when this Python cannot run Carillon, with a command that uses another one; exit code 1.
 
 The Makefile runs it before everything else. It is written for Python 3.6, so that old versions get this line too.
 """

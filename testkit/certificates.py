@@ -12,7 +12,7 @@ _DAY = datetime.timedelta(days=1)
 
 
 class Authority:
-    """Signs certificates for 127.0.0.1, and writes all as PEM files into a directory."""
+    """A certificate authority that signs certificates for 127.0.0.1 and writes them, with keys, into a directory."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
@@ -23,11 +23,11 @@ class Authority:
         self.file = directory / "authority.pem"
         self.file.write_bytes(self._authority.certificate.public_bytes(Encoding.PEM))
 
-    def issue(self, who: str, *roles: str) -> Tls:
-        """Issue a certificate whose common name is `who`, for these roles, or for the role `who` if none is named."""
+    def issue(self, name: str, *roles: str) -> Tls:
+        """Issue a certificate with this common name for these roles; without roles, for the role of that name."""
         key = authority.new_key()
-        certificate = self._authority.issue(who, roles or (who,), ["127.0.0.1"], key.public_key(), self._validity)
-        file, key_file = self._directory / f"{who}.pem", self._directory / f"{who}.key"
+        certificate = self._authority.issue(name, roles or (name,), ["127.0.0.1"], key.public_key(), self._validity)
+        file, key_file = self._directory / f"{name}.pem", self._directory / f"{name}.key"
         file.write_bytes(certificate.public_bytes(Encoding.PEM))
         key_file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         return Tls(file, key_file, self.file)

@@ -8,7 +8,7 @@ from carillon_device import Device, Frame, MemoryStorage, Push, Saved
 
 
 class VirtualDevice(Device):
-    """A device. `events` receives every push and event in order."""
+    """A device whose app reports each notification as shown; `events` receives all pushes and events in order."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What is left to the cyclic garbage collector, whose pauses delay everything else in a process."""
+"""Counts objects that code leaves to the cyclic garbage collector, whose pauses delay everything else in a process."""
 
 import gc
 from collections import Counter
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def cyclic_garbage() -> Iterator[Counter[str]]:
-    """Yield a count by type, filled in at the end, of the objects that the block leaves to the collector."""
+    """Count by type the objects that the block leaves to the collector; the yielded counts are filled in at its end."""
     found: Counter[str] = Counter()
     gc.collect()
     gc.freeze()  # each later collection looks at new objects only

@@ -9,7 +9,7 @@ _KEEP = "\nprint(got, flush=True)\nsys.stdin.readline()\n"
 
 
 class Holder:
-    """The child process. `got`: the value of its variable `got`, which it has printed."""
+    """A child process that holds a resource. `got`: what its code has assigned to the variable `got`."""
 
     def __init__(self, process: "Popen[str]") -> None:
         self._process = process
@@ -24,7 +24,7 @@ class Holder:
 
 @contextmanager
 def holding(code: str, *arguments: str) -> Iterator[Holder]:
-    """Run Python code, which sets `got`, in a child process."""
+    """Run Python code that sets the variable `got` in a child process, and keep the process until the block ends."""
     command = [sys.executable, "-c", f"import sys\n{code}{_KEEP}", *arguments]
     with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
         holder = Holder(process)

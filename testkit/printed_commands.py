@@ -1,4 +1,4 @@
-"""The commands of docs/operators/backup.md, run by a shell as they are printed, with other paths."""
+"""Runs the shell commands of docs/operators/backup.md as they are printed there, with other paths."""
 
 import os
 import re
@@ -21,7 +21,7 @@ def commands(heading: str) -> str:
 
 
 def run(heading: str, installation: Installation, paths: Mapping[str, Path]) -> None:
-    """Run the commands of a section with an installation's settings; `paths` says what takes the place of a path."""
+    """Run the commands of a section with an installation's settings. `paths`: replacements of the printed paths."""
     text = commands(heading)
     for printed, path in paths.items():
         assert printed in text, f"{printed} is in no command of {heading}"

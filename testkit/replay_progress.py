@@ -1,8 +1,8 @@
-"""The progress of a replay, counted for tests."""
+"""Counts the progress of replays for tests."""
 
 
 class CountedProgress:
-    """Sums the offsets that replays announce, and those that they pass."""
+    """A replay's progress display in tests: `ahead` is the sum of offsets announced, `passed` the sum done."""
 
     def __init__(self) -> None:
         self.ahead = 0

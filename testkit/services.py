@@ -12,7 +12,7 @@ from services.runtime.rpc.server import Server
 from testkit.faults.crashing_log import KilledError
 
 TIMEOUT_S = 60.0
-"""How long a test waits for what has to happen."""
+"""How long a test waits for something that must happen."""
 
 
 async def started(service: Service, seconds: float = TIMEOUT_S) -> "asyncio.Task[None]":

@@ -1,4 +1,4 @@
-"""The sign, made by another way than the service's: what an app server's own code would do."""
+"""Signs requests with code that shares nothing with the service's, as an app server's own code would."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Waits for a condition, with a bound: for what another process does, which has no event to wait for here."""
+"""Polls for a condition until a time-out: for changes in other processes, which set no event here."""
 
 import asyncio
 import subprocess
@@ -55,6 +55,6 @@ def once_available(run: Callable[[], str], seconds: float = 60) -> str:
 
 
 async def run_ready_tasks(turns: int = 30) -> None:
-    """Run the tasks that wait neither for the clock nor for input or output, for some turns of the event loop."""
+    """Let the event loop run for some turns: tasks that wait for no time and no input go on."""
     for _ in range(turns):
         await asyncio.sleep(0)

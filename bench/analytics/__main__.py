@@ -5,9 +5,10 @@
     python -m bench.analytics --unprepared
 
 Outcomes are ingested as in production: records in the event log, read, translated and inserted, each exactly once.
-Then the store is opened by another process, as at a start, prepared as the service does, and asked. Beside each
-statistic stands its first answer, and the same query over the raw facts, by the shortest SQL that answers it. Before
-each question for log-ins another device logs in. CPU times, of all threads, hold on a busy machine too.
+Then another process opens the store, as at a start, prepares it as the service does, and sends the requests of
+bench.analytics.questions. `first` is the first answer of each; `raw facts` is the shortest SQL over the raw facts that
+gives the same answer. Before each request for log-ins another device logs in. CPU times are those of all threads; other
+work on the machine does not change them much.
 """
 
 import argparse
@@ -45,8 +46,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--deliveries", type=int, default=1_000_000)
     parser.add_argument("--devices", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=10, help="questions of each kind")
-    parser.add_argument("--unprepared", action="store_true", help="ask before the service has prepared any answer")
+    parser.add_argument("--rounds", type=int, default=10, help="answers of each kind after the first")
+    parser.add_argument("--unprepared", action="store_true", help="measure before answers are prepared")
     parser.add_argument("--directory", type=Path, help="where log and store are built; 100 bytes a delivery")
     parser.add_argument("--keep", action="store_true", help="keep log and store in --directory")
     parser.add_argument("--json", action="store_true")
@@ -62,7 +63,7 @@ def main() -> None:
 
 
 async def filled(arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    """Fill a log and a store, and return what was measured: outcomes a second, and CPU microseconds an outcome."""
+    """Fill a log and a store; return the outcomes ingested a second and the CPU microseconds for each, by name."""
     history = History(arguments.devices, arguments.deliveries, SystemClock().now_ms())
     await asyncio.to_thread((directory / "history.json").write_text, json.dumps(asdict(history)))
     log = SqliteLog(directory / "log" / "events.db", TOPICS)
@@ -112,16 +113,16 @@ async def ingested(history: History, log: SqliteLog, clickhouse: ClickHouse, dir
 
 
 def asked(arguments: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    """Ask the questions in another process."""
+    """Run bench.analytics.questions in another process; return its figures."""
     options = [f"--rounds={arguments.rounds}", *(["--unprepared"] if arguments.unprepared else [])]
     command = [sys.executable, "-m", "bench.analytics.questions", str(directory), *options]
     answers: dict[str, Any] = json.loads(run(command, check=True, stdout=PIPE).stdout)
     return answers
 
 
-def tracked(what: str, parts: Iterable[Part], count: int) -> Iterable[Part]:
+def tracked(label: str, parts: Iterable[Part], count: int) -> Iterable[Part]:
     """Iterate with a progress bar when standard error is a terminal."""
-    return track(parts, what, count, console=Console(stderr=True), disable=not sys.stderr.isatty())
+    return track(parts, label, count, console=Console(stderr=True), disable=not sys.stderr.isatty())
 
 
 def print_result(result: dict[str, Any]) -> None:

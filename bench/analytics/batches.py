@@ -1,11 +1,11 @@
-"""Benchmark of the batches of ingestion: what a push costs analytics by how long a batch gathers records.
+"""Benchmark of ingestion batches: CPU time of analytics for a push, by the seconds that a batch gathers records.
 
     python -m bench.analytics.batches --rate 300 --seconds 60 --intervals 1 2 5
 
 For each interval a process of its own ingests what is appended to an event log: unicast pushes at the rate, each sent
-and received, 25 appends a second, as delivery makes them. Nobody asks, so each batch gathers for the whole interval.
-At the end it is asked to catch up, as by a statistic. `none` is the same process without a push: its CPU time is
-subtracted from that of the pushes.
+and received, 25 appends a second, as delivery makes them. No statistics are requested, so each batch gathers for the
+whole interval. At the end the ingestion catches up, as it does for a request of statistics. `none` is the same process
+without a push: its CPU time is subtracted from that of the pushes.
 """
 
 import argparse
@@ -48,7 +48,7 @@ _MERGED = ["MergedRows", "InsertedRows"]
 
 
 async def ingested(directory: Path, interval_s: float) -> dict[str, Any]:
-    """Ingest the directory's log until standard input ends, then catch up; return what that took."""
+    """Ingest the directory's log until standard input ends, then catch up; return the measured figures by name."""
     log = SqliteLog(directory / "log" / "events.db", TOPICS, read_only=True, poll_s=_POLL_S)
     clickhouse = ClickHouse(None, directory / "chdb")
     await clickhouse.open()
@@ -88,7 +88,7 @@ async def _events(clickhouse: ClickHouse) -> dict[str, int]:
 
 
 async def measured(interval_s: float, rate: int, seconds: float) -> dict[str, Any]:
-    """Append the pushes while another process ingests them."""
+    """Append the pushes while another process ingests them; return the figures of that process (see `ingested`)."""
     with tempfile.TemporaryDirectory(prefix="carillon-bench-") as directory:
         log = SqliteLog(Path(directory) / "log" / "events.db", TOPICS)
         arguments = [sys.executable, "-m", "bench.analytics.batches", "--ingest", directory, str(interval_s)]

@@ -1,4 +1,4 @@
-"""A history for bench/analytics: devices, pushes and outcomes of the last month, as the roles write them."""
+"""Generated test data of benchmarks: devices, pushes and outcomes of the last month, as the roles write them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ DAYS = 30
 DAY_MS = 86_400_000
 FIRST_ID = 1_000_000
 FIRST_UNICAST = 1_000_000_000
-A_RECORD = 30_000
+OUTCOMES_A_RECORD = 30_000
 _STEPS = {
     OutcomeKind.OUTCOME_KIND_SENT: 1.0,
     OutcomeKind.OUTCOME_KIND_RECEIVED: 0.9,
@@ -158,8 +158,8 @@ class History:
         for kind, share in _STEPS.items():
             for partition in range(PARTITIONS):
                 numbers = np.flatnonzero(random.random(self.in_partition) < share)
-                for start in range(0, len(numbers), A_RECORD):
-                    some = numbers[start : start + A_RECORD]
+                for start in range(0, len(numbers), OUTCOMES_A_RECORD):
+                    some = numbers[start : start + OUTCOMES_A_RECORD]
                     times = at + kind * 1000 + random.integers(0, 60_000, len(some))
                     yield outcomes(partition, np.full(len(some), msgid), some, kind, times)
 

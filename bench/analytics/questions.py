@@ -1,6 +1,6 @@
-"""The questions of bench/analytics, asked of a store as after a start of the service.
+"""Requests of statistics, acknowledgements and audits, timed on a filled store as after a start of the service.
 
-python -m bench.analytics.questions DIRECTORY      one that `python -m bench.analytics --keep` has left
+python -m bench.analytics.questions DIRECTORY      a directory that `python -m bench.analytics --keep` has filled
 """
 
 import argparse
@@ -33,9 +33,12 @@ Ask = Callable[[], Awaitable[object]]
 
 
 class Question(NamedTuple):
-    """A statistic as asked of the service, the same question over the raw rows, and what precedes each repetition."""
+    """A request to measure: `ask` makes it as the service does, `raw` by SQL over the raw rows.
 
-    what: str
+    `name` is its name in the table. `before` runs before each repetition, outside the measured time.
+    """
+
+    name: str
     ask: Ask
     raw: Ask | None = None
     before: Ask | None = None
@@ -99,7 +102,7 @@ GROUP BY msgid, partition, number ORDER BY received LIMIT 1000
 
 
 async def answered(directory: Path, rounds: int, *, prepared: bool) -> dict[str, Any]:
-    """Open the store, prepare it as the service does at its start, and ask every question; times in ms."""
+    """Open the store, prepare it as the service does at its start, and measure every request; times in ms."""
     history = History(**json.loads((directory / "history.json").read_text()))
     log = SqliteLog(directory / "log" / "events.db", TOPICS, read_only=True)
     ends = await log.ends(partition for partition in sources(PARTITIONS) if partition.topic == DELIVERIES.name)
@@ -127,8 +130,8 @@ async def answered(directory: Path, rounds: int, *, prepared: bool) -> dict[str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--rounds", type=int, default=10, help="questions of each kind")
-    parser.add_argument("--unprepared", action="store_true", help="ask before the service has prepared any answer")
+    parser.add_argument("--rounds", type=int, default=10, help="answers of each kind after the first")
+    parser.add_argument("--unprepared", action="store_true", help="measure before answers are prepared")
     arguments = parser.parse_args()
     found = asyncio.run(answered(arguments.directory, arguments.rounds, prepared=not arguments.unprepared))
     print(json.dumps(found))
@@ -216,7 +219,7 @@ def questions(history: History, clickhouse: ClickHouse, ends: Mapping[int, int])
 
 
 async def measured(asked: Question, rounds: int) -> dict[str, Any]:
-    """Return times in ms: of the first answer, of the others, their CPU times each, and over the raw facts."""
+    """Measure a request: its first answer, `rounds` further ones, their CPU times, and the raw SQL; times in ms."""
     if asked.before:
         await asked.before()
     first_cpu_s = time.process_time()
@@ -231,7 +234,7 @@ async def measured(asked: Question, rounds: int) -> dict[str, Any]:
         cpu_s += time.process_time() - started_s
     raw = [await _time_ms(asked.raw) for _ in range(2)] if asked.raw else []
     return {
-        "what": asked.what,
+        "what": asked.name,
         "first": round(first, 1),
         "first_cpu": round(first_cpu_s * 1000, 1),
         "p50": round(float(np.median(times)), 1),

@@ -1,14 +1,14 @@
-"""Benchmark of ingestion between apps: how late a quiet app's facts are in the store beside a noisy app's outcomes.
+"""Benchmark of ingestion between apps: the lag of a quiet app's outcomes while a noisy app appends many.
 
     python -m bench.analytics.quiet_app
     python -m bench.analytics.quiet_app --rates 0 100000 300000 600000 --seconds 20
 
 The noisy app's outcomes are appended to the event log at each of the rates, in records as delivery writes them. The
 quiet app has one outcome ten times a second; its lag is the time from the log's answer until the outcome is in the
-store. A rate that the ingestion keeps up with leaves only what was appended last. A question of the quiet app waits for
-its own outcomes alone: `question` is the time from the log's answer until the store has what the answer is made of.
-The CPU time, of log and ingestion together, holds beside other work on the machine too: a core keeps up with one
-outcome in that time.
+store. `late at the end` counts the outcomes of the quiet app that are not in the store when the load ends; where the
+ingestion keeps up, these are the last ones only. A request for statistics of the quiet app waits for the outcomes of
+this app alone: `question` is the time from the log's answer until they are in the store. `CPU us/outcome` is the CPU
+time of log and ingestion together for one outcome; other work on the machine does not change it much.
 """
 
 import argparse
@@ -53,9 +53,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--outcomes", type=int, default=5_000, help="outcomes in a record of the noisy app")
     parser.add_argument("--directory", type=Path, help="where log and store are built")
-    parser.add_argument(
-        "--normal-priority", action="store_true", help="for the engine, beside other work on the machine"
-    )
+    normal = "run the store's threads at normal priority, for a machine with other work"
+    parser.add_argument("--normal-priority", action="store_true", help=normal)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="carillon-bench-", dir=arguments.directory) as directory:
@@ -74,7 +73,7 @@ async def measure(arguments: argparse.Namespace, directory: Path) -> list[dict[s
     running = asyncio.create_task(ingestion.run(ready := asyncio.Event()))
     try:
         await ready.wait()
-        return [await beside(log, ingestion, rate, arguments.outcomes, arguments.seconds) for rate in arguments.rates]
+        return [await at_rate(log, ingestion, rate, arguments.outcomes, arguments.seconds) for rate in arguments.rates]
     finally:
         running.cancel()
         await asyncio.wait([running])
@@ -82,9 +81,10 @@ async def measure(arguments: argparse.Namespace, directory: Path) -> list[dict[s
         await log.close()
 
 
-async def beside(log: SqliteLog, ingestion: Ingestion, rate: int, outcomes: int, seconds: float) -> dict[str, Any]:
+async def at_rate(log: SqliteLog, ingestion: Ingestion, rate: int, outcomes: int, seconds: float) -> dict[str, Any]:
+    """Measure the quiet app while the noisy one appends at this rate; return the row."""
     made, cpu_s = [0], time.process_time()
-    noise = asyncio.create_task(noisy(log, rate, outcomes, made))
+    noise = asyncio.create_task(append_noise(log, rate, outcomes, made))
     await asyncio.sleep(_WARM_UP_S)
     before, started = made[0], time.perf_counter()
     lags = [asyncio.create_task(lag_ms(log, ingestion, at * _EVERY_S)) for at in range(round(seconds / _EVERY_S))]
@@ -110,8 +110,8 @@ async def beside(log: SqliteLog, ingestion: Ingestion, rate: int, outcomes: int,
     }
 
 
-async def noisy(log: SqliteLog, rate: int, outcomes: int, made: list[int]) -> None:
-    """Append outcomes at the rate, every 20 ms, and count them."""
+async def append_noise(log: SqliteLog, rate: int, outcomes: int, made: list[int]) -> None:
+    """Append outcomes of the noisy app at the rate, every 20 ms, until cancelled; count them in `made[0]`."""
     values = [record_value(_NOISY, np.random.randint(0, 300_000, outcomes)) for _ in range(20)]
     started = time.perf_counter()
     while True:
@@ -123,6 +123,7 @@ async def noisy(log: SqliteLog, rate: int, outcomes: int, made: list[int]) -> No
 
 
 async def lag_ms(log: SqliteLog, ingestion: Ingestion, after_s: float) -> float:
+    """Append an outcome of the quiet app after some seconds; return the time until the store has it."""
     await asyncio.sleep(after_s)
     record = new_record(record_value(_QUIET, np.array([7])))
     (offset,) = await log.append([record])

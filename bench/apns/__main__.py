@@ -139,7 +139,7 @@ def _row(pushes: int, seconds: float, cpu_us: float, statuses: dict[str, int]) -
 
 def measure(pushes: int) -> list[dict[str, Any]]:
     rows = []
-    clients = [name for name in CLIENTS if name == "ours" or find_spec(name)]
+    clients = [name for name in CLIENTS if name == "carillon" or find_spec(name)]
     with tempfile.TemporaryDirectory() as made:
         directory = Path(made)
         with server(directory) as url:

@@ -36,6 +36,8 @@ Client = Callable[[int], Awaitable[Counter[int]]]
 
 
 class _BenchPush:
+    """A push of Carillon's sender, which reports its result to the run."""
+
     def __init__(self, run: "_Run", push: ApnsPush) -> None:
         self.push = push
         self._run = run
@@ -47,10 +49,12 @@ class _BenchPush:
         self._run.answered(result.status)
 
     def skipped(self) -> None:
-        raise AssertionError("nothing expires here")
+        raise AssertionError("no push expires in this benchmark")
 
 
 class _Run:
+    """Sends `count` pushes with Carillon's sender, IN_FLIGHT at a time; `done` is set once all are answered."""
+
     def __init__(self, sender: ApnsSender, count: int, prefix: str) -> None:
         self.statuses: Counter[int] = Counter()
         self.done = asyncio.Event()
@@ -73,7 +77,7 @@ class _Run:
         self._sender.submit(_BenchPush(self, push))
 
 
-def ours(url: str, certificate: str, prefix: str, key: str) -> Client:
+def carillon(url: str, certificate: str, prefix: str, key: str) -> Client:
     credentials = ApnsCredentials("KEYID12345", "TEAMID1234", TOPIC, key)
     clock = SystemClock()
     with open(certificate) as file:
@@ -103,11 +107,11 @@ def aioapns(url: str, certificate: str, prefix: str, key: str) -> Client:
     )
     message = json.loads(PAYLOAD)
 
-    async def one(number: int) -> int:
+    async def send_one(number: int) -> int:
         request = NotificationRequest(device_token=device_token(prefix, number), message=message, collapse_key="1")
         return int((await client.send_notification(request)).status)
 
-    return _by_tasks(one)
+    return _by_tasks(send_one)
 
 
 def wreq(url: str, certificate: str, prefix: str, key: str) -> Client:
@@ -117,13 +121,13 @@ def wreq(url: str, certificate: str, prefix: str, key: str) -> Client:
     with open(certificate) as file:
         client = Wreq(tls_verify=CertStore.from_pem_certs([file.read()]), http2_only=True, no_proxy=True)
 
-    async def one(number: int) -> int:
+    async def send_one(number: int) -> int:
         token = device_token(prefix, number)
         answer = await client.post(f"{url}/3/device/{token}", body=PAYLOAD, headers=_headers(number, token))
         await answer.bytes()
         return int(answer.status.as_int())
 
-    return _by_tasks(one)
+    return _by_tasks(send_one)
 
 
 def pycurl(url: str, certificate: str, prefix: str, key: str) -> Client:
@@ -197,13 +201,13 @@ def pycurl(url: str, certificate: str, prefix: str, key: str) -> Client:
             easy.setopt(curl.WRITEDATA, body)
             multi.add_handle(easy)
 
-        def one(easy: Any, status: int) -> None:
+        def on_answer(easy: Any, status: int) -> None:
             statuses[status] += 1
             loop.call_soon(start, easy)
             if statuses.total() == count:
                 finished.set()
 
-        answered[:] = [one]
+        answered[:] = [on_answer]
         for easy in handles:
             start(easy)
         await finished.wait()
@@ -213,7 +217,7 @@ def pycurl(url: str, certificate: str, prefix: str, key: str) -> Client:
 
 
 CLIENTS: dict[str, Callable[[str, str, str, str], Client]] = {
-    "ours": ours,
+    "carillon": carillon,
     "wreq": wreq,
     "pycurl": pycurl,
     "aioapns": aioapns,
@@ -224,14 +228,16 @@ def device_token(prefix: str, number: int) -> str:
     return f"{prefix}{number:0{64 - len(prefix)}x}"
 
 
-def _by_tasks(one: Callable[[int], Awaitable[int]]) -> Client:
+def _by_tasks(send_one: Callable[[int], Awaitable[int]]) -> Client:
+    """Return a client that keeps IN_FLIGHT tasks, each of which sends one push after the other."""
+
     async def send(count: int) -> Counter[int]:
         statuses: Counter[int] = Counter()
         numbers = iter(range(count))
 
         async def worker() -> None:
             for number in numbers:
-                statuses[await one(number)] += 1
+                statuses[await send_one(number)] += 1
 
         await asyncio.gather(*(worker() for _ in range(min(IN_FLIGHT, count))))
         return statuses

@@ -3,7 +3,7 @@
     python -m bench.audience --devices 10000000
     python -m bench.audience --devices 1000000 --postgres
 
-The question: ((a AND b) OR (c AND d AND e)) without two other tags, in three of 34 regions. Targeting answers with
+The query: ((a AND b) OR (c AND d AND e)) without two other tags, in three of 34 regions. Targeting answers with
 the bitmaps that a push's audience consists of; PostgreSQL only counts.
 """
 
@@ -41,7 +41,7 @@ from services.targeting.server import SLICE
 from services.targeting.state import TargetingState
 from services.targeting.store import PartitionSnapshots
 
-QUESTION = Filter(
+QUERY = Filter(
     tags=[TagGroup(tags=[1, 2]), TagGroup(tags=[3, 4, 5])],
     not_tags=[TagGroup(tags=[6]), TagGroup(tags=[7])],
     attributes=[AttributeClause(attribute=Attribute.ATTRIBUTE_REGION, values=["r0", "r11", "r22"])],
@@ -68,9 +68,9 @@ _INDEXES = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=200, help="questions to targeting")
+    parser.add_argument("--rounds", type=int, default=200, help="queries to targeting")
     parser.add_argument("--postgres", action="store_true", help="compare with PostgreSQL in the same run")
-    parser.add_argument("--postgres-rounds", type=int, default=15, help="questions to PostgreSQL, after two to warm up")
+    parser.add_argument("--postgres-rounds", type=int, default=15, help="queries to PostgreSQL, after two to warm up")
     parser.add_argument("--open-days", type=int, default=0, help="days of app opens, a fifth of the devices each day")
     parser.add_argument("--snapshot", action="store_true", help="save the index and restore it")
     parser.add_argument("--json", action="store_true")
@@ -79,19 +79,19 @@ def main() -> None:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure what the arguments select; times in ms unless the name says s."""
+    """Return the measurements that the arguments select; times are in ms, in fields named `_s` in s."""
     devices = [Devices(partition, arguments.devices) for partition in range(PARTITIONS)]
     before = psutil.Process().memory_info().rss
     state = filled(devices, arguments.open_days)
     resident = psutil.Process().memory_info().rss - before
-    rows = [asked("Carillon targeting", lambda: _hits(state, QUESTION), arguments.rounds)]
+    rows = [timed("Carillon targeting", lambda: _hits(state, QUERY), arguments.rounds)]
     if arguments.open_days:
-        rows.append(asked("Carillon, 5 opens in 30 days", lambda: _hits(state, ACTIVE), arguments.rounds))
+        rows.append(timed("Carillon, 5 opens in 30 days", lambda: _hits(state, ACTIVE), arguments.rounds))
     result: dict[str, Any] = {
         "devices": arguments.devices,
         "partitions": PARTITIONS,
         "bytes_per_device": round(resident / arguments.devices, 1),
-        "bitmap_bytes": sum(len(part.bitmap) for part in resolved(state, QUESTION).partitions),
+        "bitmap_bytes": sum(len(part.bitmap) for part in resolved(state, QUERY).partitions),
         "records_folded_per_s": folded_per_second(),
         "rows": rows,
     }
@@ -117,21 +117,21 @@ def resolved(state: TargetingState, wanted: Filter) -> ResolveResponse:
     return resolution.response
 
 
-def asked(who: str, question: Callable[[], int], rounds: int) -> dict[str, Any]:
-    """Measure one row: the question `rounds` times after a warm-up."""
+def timed(name: str, query: Callable[[], int], rounds: int) -> dict[str, Any]:
+    """Run a query `rounds` times after a warm-up; return the row of this name."""
     for _ in range(3):
-        hits = question()
+        hits = query()
     times = []
     for _ in range(rounds):
         started = time.perf_counter()
-        question()
+        query()
         times.append((time.perf_counter() - started) * 1000)
-    return row(who, hits, times)
+    return row(name, hits, times)
 
 
-def row(who: str, hits: int, times: list[float]) -> dict[str, Any]:
+def row(name: str, hits: int, times: list[float]) -> dict[str, Any]:
     return {
-        "who": who,
+        "who": name,
         "hits": hits,
         "p50": round(float(np.percentile(times, 50)), 2),
         "p99": round(float(np.percentile(times, 99)), 2),
@@ -193,19 +193,19 @@ def against_postgres(devices: list[Devices], rounds: int) -> list[dict[str, Any]
         server.run(_LOAD)
         server.copy("devices", (copied(part) for part in devices))
         server.run("VACUUM ANALYZE devices;")
-        return [_postgres_row(server, who, rounds) for who in POSTGRES]
+        return [_postgres_row(server, name, rounds) for name in POSTGRES]
 
 
-def _postgres_row(server: Postgres, who: str, rounds: int) -> dict[str, Any]:
-    """Return the faster of PostgreSQL's own plan and a plan that must use the index."""
-    building = _seconds(lambda: server.run(_INDEXES[who]))
+def _postgres_row(server: Postgres, name: str, rounds: int) -> dict[str, Any]:
+    """Measure a query with PostgreSQL's own plan, and with one that must use the index; return the faster row."""
+    building = _seconds(lambda: server.run(_INDEXES[name]))
     server.run("ANALYZE devices;")
     rows = []
     for before in ("SET jit = off;", "SET jit = off; SET enable_seqscan = off;"):
-        hits, times = server.timed(before, POSTGRES[who], rounds)
-        plan = server.run(f"{before} EXPLAIN {POSTGRES[who]}")
+        hits, times = server.timed(before, POSTGRES[name], rounds)
+        plan = server.run(f"{before} EXPLAIN {POSTGRES[name]}")
         scans = set(re.findall(r"((?:Parallel )?\w+(?: Heap| Index)? Scan)", plan))
-        rows.append({**row(who, int(hits), times), "index_s": round(building, 1), "plan": ", ".join(sorted(scans))})
+        rows.append({**row(name, int(hits), times), "index_s": round(building, 1), "plan": ", ".join(sorted(scans))})
     server.run("DROP INDEX by_tags;")
     return min(rows, key=lambda entry: entry["p50"])
 

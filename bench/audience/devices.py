@@ -83,7 +83,7 @@ def _bitmap(chosen: "np.ndarray[Any, np.dtype[np.bool_]]") -> BitMap:
 
 
 def copied(part: Devices) -> bytes:
-    """Return the partition as COPY text; a region is the tag 1000 + its number, so that GIN indexes it too."""
+    """Return the devices as text for COPY; a region is the tag 1000 + its number, so that GIN indexes it too."""
     tags = part.tags()
     kinds = part.regions() * 2 ** len(tags) + sum(has * 2**place for place, has in enumerate(tags.values()))
     texts = {kind: _text(kind, list(tags)) for kind in np.unique(kinds).tolist()}

@@ -15,8 +15,8 @@ times are from the request's first byte until
   outcomes in log  a reader of the log has the last acknowledgement
   rows             the statistics count it
 
-Devices a second are all devices divided by that time. The log is looked at every 2 ms, the statistics every 20 ms, from
-the moment on when the log has all.
+Devices a second are all devices divided by that time. The log is polled every 2 ms; the statistics are polled every
+20 ms once the log has all outcomes.
 """
 
 import argparse
@@ -48,7 +48,7 @@ from testkit.installation.processes import Installation
 from testkit.kafka.broker import KafkaBroker
 
 STAGES = ("answered", "started", "first frame", "last frame", "acknowledged", "outcomes in log", "rows")
-_ROWS_LOOK_S = 0.02
+_ROWS_POLL_S = 0.02
 _ROUND_S = 120.0
 
 Times = dict[str, float]
@@ -110,7 +110,7 @@ class Broadcasts:
             answer = await stub.Statistics(StatisticsRequest(appkey=self._app.appkey, kind=kind, msgid=msgid))
             if sum(row.received for row in answer.broadcasts) >= self._devices:
                 return time.monotonic_ns()
-            await asyncio.sleep(_ROWS_LOOK_S)
+            await asyncio.sleep(_ROWS_POLL_S)
 
 
 async def measure(

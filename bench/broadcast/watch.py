@@ -14,11 +14,14 @@ from services.runtime.log.sqlite.log import SqliteLog
 
 PARTITIONS = 32
 
-_LOOK_S = 0.002
+_POLL_S = 0.002
 
 
 class Watch:
-    """Reads delivery's records and notes when the audience and the outcomes were complete, in ns."""
+    """Reads the records of one broadcast; notes when the log had its whole audience, and all its receipts.
+
+    `started` and `received` are these moments, in ns of the monotonic clock.
+    """
 
     def __init__(self, log: Log, devices: int) -> None:
         self.started = asyncio.get_running_loop().create_future()
@@ -57,21 +60,21 @@ def _note_moment(moment: "asyncio.Future[int]", is_complete: bool) -> None:
 async def _reading(log: Log, partitions: list[Partition]) -> AsyncIterator[Reader]:
     """Read from the end on, polling often: the embedded log's reader beside its writer polls only every 100 ms."""
     ends = await log.ends(partitions)
-    looking = None
+    polling = None
     if isinstance(log, SqliteLog):
         reader: Reader = (embedded := await log.open(ends))
-        looking = asyncio.create_task(_look(log, embedded.notify, partitions))
+        polling = asyncio.create_task(_poll(log, embedded.notify, partitions))
     else:
         reader = await log.open(ends)
     try:
         yield reader
     finally:
-        if looking:
-            looking.cancel()
+        if polling:
+            polling.cancel()
         await reader.close()
 
 
-async def _look(log: Log, notify: Callable[[dict[Partition, int]], None], partitions: list[Partition]) -> None:
+async def _poll(log: Log, notify: Callable[[dict[Partition, int]], None], partitions: list[Partition]) -> None:
     while True:
         notify(await log.ends(partitions))
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)

@@ -2,9 +2,9 @@
 
     python -m bench.capacity                      prints the tables
     python -m bench.capacity --devices 3000000    for other numbers of devices
-    python -m bench.capacity --write              puts them into docs/capacity.md
+    python -m bench.capacity --write              puts the tables into docs/capacity.md
 
-A test compares the page with it.
+A test compares the tables of the page with computed ones.
 """
 
 import argparse
@@ -40,7 +40,7 @@ _ROWS = {
 
 
 def number(value: float) -> str:
-    """Return the value with two digits that count, or whole from ten on."""
+    """Return the value with two significant digits, or without a fraction from ten on."""
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.2g}"
 
 
@@ -65,7 +65,7 @@ def tables(sizes: Sequence[int]) -> str:
 
 
 def written(page: str, text: str) -> str:
-    """Return the page with these tables."""
+    """Return the text of the page with these tables in place of its own."""
     return _BLOCK.sub(lambda match: f"{match[1]}\n{text}\n{match[2]}", page)
 
 

@@ -1,4 +1,4 @@
-"""The measured constants of the capacity plan, each with the page that has it."""
+"""The measured constants of the capacity plan, each with the page that states it."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ MAX_AUDIENCE_DEVICES = 8 * (MAX_RECORD_BYTES - RECORD_OVERHEAD)
 
 
 class Measured(NamedTuple):
-    """A measured number, the page that has it, and the words in which it does."""
+    """A measured number, the page that states it, and the words on that page."""
 
     value: float
     page: str

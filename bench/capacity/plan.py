@@ -1,4 +1,4 @@
-"""What an installation takes, computed from what was measured."""
+"""The capacity plan: processes, memory, disk and log of an installation, computed from the measured constants."""
 
 from math import ceil
 from typing import NamedTuple
@@ -11,7 +11,11 @@ REPLICAS = 3
 
 
 class Load(NamedTuple):
-    """What devices and app servers do. `spare`: the part of a measured rate that is planned with."""
+    """The load that is planned for: shares of all devices, and numbers for each device a day.
+
+    `connected` and `undelivered`: shares of the devices. `peak`: the highest rate as a multiple of the day's mean.
+    `broadcast_minutes`: the time in which a broadcast is sent. `spare`: the part of a measured rate that is used.
+    """
 
     connected: float = 0.2
     connections_a_day: float = 5
@@ -24,7 +28,7 @@ class Load(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Columns of the table for one number of devices."""
+    """The plan for one number of devices, a column of the page's table."""
 
     devices: int
     pushes_per_s: float
@@ -45,6 +49,7 @@ class Plan(NamedTuple):
 
 
 def processes(rate: float, one_does: m.Measured, load: Load) -> int:
+    """Return the number of processes for a rate, of which one process was measured to do `one_does`."""
     return ceil(rate / (one_does.value * load.spare))
 
 
@@ -93,7 +98,7 @@ def partitions(devices: int) -> int:
 
 
 def per_thousand_pushes(load: Load) -> dict[str, float]:
-    """Return what a thousand pushes a second to one device each take."""
+    """Return the resources for a thousand pushes a second to one device each."""
     return {
         "edge workers": processes(1000, m.EDGE_PUSHES_PER_S, load),
         "cores of the whole service": m.PUSH_CPU_MS.value / load.spare,

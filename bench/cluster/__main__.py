@@ -1,4 +1,4 @@
-"""What a cluster of many processes costs: the CPU time of each process while nothing happens, and for each push.
+"""Benchmark of a cluster: the CPU time of each process while nothing is sent, and for each push.
 
     python -m bench.cluster --devices 100 --rate 12 --seconds 30
 
@@ -35,7 +35,10 @@ CpuTimes = Mapping[str, float]
 
 
 class ClusterCosts(NamedTuple):
-    """Shares of a core in percent by process; ms from request to shown message; pushes that were measured."""
+    """The share of a core that each process takes, in percent: `idle`, and `loaded` with pushes.
+
+    `shown_ms`: for each push the time from its request until the device shows it.
+    """
 
     idle: CpuTimes
     loaded: CpuTimes
@@ -56,7 +59,7 @@ class Processes:
         self._by_thread = by_thread
 
     async def shares(self, seconds: float) -> CpuTimes:
-        """Return the share of a core that each takes during the seconds, in percent."""
+        """Wait for some seconds; return the share of a core that each process took meanwhile, in percent."""
         before, begun_s = self._cpu_s(), time.monotonic()
         await asyncio.sleep(seconds)
         after, passed_s = self._cpu_s(), time.monotonic() - begun_s
@@ -121,7 +124,7 @@ class Load:
 
 
 @contextlib.contextmanager
-def started(directory: Path) -> Iterator[tuple[ClusterInstallation, KafkaCluster]]:
+def running_cluster(directory: Path) -> Iterator[tuple[ClusterInstallation, KafkaCluster]]:
     cluster = KafkaCluster(directory / "kafka")
     with contextlib.ExitStack() as stack:
         stack.callback(cluster.stop)
@@ -132,7 +135,7 @@ def started(directory: Path) -> Iterator[tuple[ClusterInstallation, KafkaCluster
         yield installation, cluster
 
 
-async def measured(load: Load, processes: Processes, rate: float, seconds: float) -> ClusterCosts:
+async def measure(load: Load, processes: Processes, rate: float, seconds: float) -> ClusterCosts:
     await load.connect()
     await asyncio.sleep(_SETTLED_S)
     idle = await processes.shares(seconds)
@@ -146,7 +149,7 @@ async def measured(load: Load, processes: Processes, rate: float, seconds: float
     return ClusterCosts(idle, loaded, load.shown_ms)
 
 
-def shown(found: ClusterCosts, rate: float) -> Table:
+def table_of(found: ClusterCosts, rate: float) -> Table:
     table = Table("process", "idle, % of a core", "pushes, % of a core", "ms a push")
     for name in [*found.processes, "all"]:
         idle, loaded = (
@@ -160,18 +163,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, default=100, help="connected devices")
     parser.add_argument("--rate", type=float, default=12, help="pushes a second")
-    parser.add_argument("--seconds", type=float, default=30, help="how long each of the two is measured")
+    parser.add_argument("--seconds", type=float, default=30, help="of each measurement, idle and loaded")
     parser.add_argument("--threads", action="store_true", help="one row for each name of a thread")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, started(Path(directory)) as (installation, cluster):
+    with tempfile.TemporaryDirectory() as directory, running_cluster(Path(directory)) as (installation, cluster):
         processes = Processes(installation, cluster, options.threads)
         load = Load(installation, installation.create_app(), options.devices)
-        found = asyncio.run(measured(load, processes, options.rate, options.seconds))
+        found = asyncio.run(measure(load, processes, options.rate, options.seconds))
     if options.json:
         print(json.dumps(found._asdict()))
         return
-    Console(width=100).print(shown(found, options.rate))
+    Console(width=100).print(table_of(found, options.rate))
     slowest = quantiles(found.shown_ms, n=100)
     print(f"{len(found.shown_ms)} pushes; shown after {slowest[49]:.0f} ms (median), {slowest[98]:.0f} ms (p99)")
 

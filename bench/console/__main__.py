@@ -1,4 +1,4 @@
-"""The console at size: the time and weight of each page, and what fifty operators cost the pushes.
+"""Benchmark of the console: time and size of its pages in a large installation, and operators' effect on pushes.
 
     python -m bench.console --devices 1000000 --outcomes 10000000
     python -m bench.console --devices 10000 --outcomes 100000 --operators 50 --rate 100
@@ -6,8 +6,8 @@
 Fills the event log of one installation with the records of devices that register, and of a month of pushes to them
 with their outcomes: broadcasts with most of these, the rest multicasts, and a few pushes of other apps. `carillon up`
 reads them, and an administrator opens each page of the console: the first answer after the start, then --rounds more.
-The weight is what a browser with an empty cache downloads for a page, its files included. The floor is the log-in page,
-for which no other role is asked.
+`with files` is the bytes that a browser with an empty cache downloads for a page, its files included. The floor is the
+log-in page, for which the console calls no other role.
 
 Then an app with connected devices sends signed single-token pushes at --rate, in rounds without and with --operators
 who open pages. The times are those of bench.fairness. The rounds alternate, so that ratios hold on a busy machine. The
@@ -30,10 +30,10 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
+from bench.console.client import ConsoleClient, pages
 from bench.console.fill import fill
-from bench.console.reader import Reader, pages
 from bench.end_to_end.measured import percentile
-from bench.fairness.__main__ import Quiet, Round, summary
+from bench.fairness.__main__ import QuietApp, Round, summary
 from bench.growth.fill import Rows
 from bench.programs import Program, note
 from testkit.edge.page_weight import page_weight
@@ -44,14 +44,14 @@ _LOGIN = "operator"
 _CHILDREN = ("analytics", "console")
 _PARTITIONS = 32
 _START_S = 3600.0
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _SETTLE_S = 3.0
 
 Row = dict[str, float]
 
 
 class Measurement:
-    """One installation, filled, with an administrator who opens its pages."""
+    """Fills and starts one installation, and measures the pages of its console and its pushes."""
 
     def __init__(self, data: Path, options: argparse.Namespace) -> None:
         self._options = options
@@ -67,11 +67,11 @@ class Measurement:
         installation.start()
         apps = [installation.create_app() for _ in range(options.apps)]
         made = json.loads(installation.carillon("user", "add", _LOGIN, "--administrator", "--json"))
-        asyncio.run(Reader(installation.console_url()).use_link(made["one_time_token"]))
+        asyncio.run(ConsoleClient(installation.console_url()).use_link(made["one_time_token"]))
         installation.stop()
         filling = fill(installation.env_of("up"), [app.appkey for app in apps], options.devices, options.outcomes)
         msgid = asyncio.run(filling)
-        note("the roles and analytics read it")
+        note("the roles and analytics read the event log")
         installation.start(seconds=_START_S)
         (token, _) = Rows(installation.data, apps[0].appkey).credentials(1, _PARTITIONS)[0]
         self._names = {"appkey": apps[0].appkey, "msgid": str(msgid), "token": token}
@@ -83,38 +83,38 @@ class Measurement:
         self.installation.close()
 
     async def _until_read(self) -> None:
-        """Wait until analytics answers; then make what some pages are about: a team and a draft."""
-        reader = Reader(self.installation.console_url())
-        await reader.log_in(_LOGIN)
-        while (await reader.get("/pushes")).status_code != 200:
-            await asyncio.sleep(_LOOK_S)
-        self._names["team_id"] = await reader.give_to_team(self._names["appkey"])
-        self._names["draft_id"] = await reader.submit(self._names["appkey"])
+        """Wait until analytics answers; then make a team and a draft, which some pages show."""
+        client = ConsoleClient(self.installation.console_url())
+        await client.log_in(_LOGIN)
+        while (await client.get("/pushes")).status_code != 200:
+            await asyncio.sleep(_POLL_S)
+        self._names["team_id"] = await client.give_to_team(self._names["appkey"])
+        self._names["draft_id"] = await client.submit(self._names["appkey"])
         listed = json.loads(self.installation.carillon("user", "list", "--json").splitlines()[0])
         self._names["user_id"] = listed["user_id"]
-        await reader.http.aclose()
+        await client.http.aclose()
 
     async def pages(self) -> dict[str, Row]:
-        """Return the first time, percentiles of further ones, and the weight of each page."""
-        reader = Reader(self.installation.console_url())
-        await reader.log_in(_LOGIN)
-        self._cookie = reader.cookie
-        rows: dict[str, Row] = {FLOOR: await self._page(reader, "/log-in")}
+        """Return for each page the time of its first answer, percentiles of further ones, and its size."""
+        client = ConsoleClient(self.installation.console_url())
+        await client.log_in(_LOGIN)
+        self._cookie = client.cookie
+        rows: dict[str, Row] = {FLOOR: await self._page(client, "/log-in")}
         for name, path in pages(self._names).items():
-            rows[name] = await self._page(reader, path)
-        rows["a review of a broadcast"] = await self._page(reader, "")
-        await reader.http.aclose()
+            rows[name] = await self._page(client, path)
+        rows["a review of a broadcast"] = await self._page(client, "")
+        await client.http.aclose()
         return rows
 
-    async def _page(self, reader: Reader, path: str) -> Row:
+    async def _page(self, client: ConsoleClient, path: str) -> Row:
         times_ms = []
         for _ in range(1 + self._options.rounds):
             began = time.perf_counter()
-            answer = await (reader.get(path) if path else reader.review(self._names["appkey"]))
+            answer = await (client.get(path) if path else client.review(self._names["appkey"]))
             times_ms.append((time.perf_counter() - began) * 1000)
             assert answer.status_code in (200, 303), (path, answer.status_code, answer.text)
         first, again = times_ms[0], sorted(times_ms[1:])
-        weight_kb = await page_weight(reader.http, answer) / 1000
+        weight_kb = await page_weight(client.http, answer) / 1000
         return {
             "first_ms": first,
             "p50_ms": percentile(again, 0.5),
@@ -142,11 +142,11 @@ class Measurement:
         operators = Program([sys.executable, "-m", "bench.console.operators", json.dumps(about)], None)
         try:
             operators.receive()
-            return uvloop.run(self._rounds(Quiet(installation, app, options), operators))
+            return uvloop.run(self._rounds(QuietApp(installation, app, options), operators))
         finally:
             operators.close()
 
-    async def _rounds(self, quiet: Quiet, operators: Program) -> tuple[list[Round], dict[str, int]]:
+    async def _rounds(self, quiet: QuietApp, operators: Program) -> tuple[list[Round], dict[str, int]]:
         await quiet.open()
         await quiet.round()
         rounds: list[Round] = []
@@ -208,8 +208,8 @@ def main() -> None:
     parser.add_argument("--apps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=20, help="further answers of each page")
     parser.add_argument("--operators", type=int, default=50)
-    parser.add_argument("--pause", type=float, default=1.0, help="seconds for which an operator looks at a page")
-    parser.add_argument("--push-rounds", type=int, default=3, help="0: pages alone")
+    parser.add_argument("--pause", type=float, default=1.0, help="seconds from an answer to an operator's next request")
+    parser.add_argument("--push-rounds", type=int, default=3, help="rounds of pushes; 0: measure the pages only")
     parser.add_argument(
         "--seconds", type=float, default=8, help="of a round of pushes, without and with operators each"
     )

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap
 
-from bench.analytics.history import A_RECORD, DAY_MS, DAYS, outcomes
+from bench.analytics.history import DAY_MS, DAYS, OUTCOMES_A_RECORD, outcomes
 from bench.growth.fill import register
-from bench.growth.records import Places
+from bench.growth.records import DeviceColumns
 from bench.programs import note
 from carillon.progress_bar import ProgressBar, progress_bar
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
@@ -47,14 +47,14 @@ async def fill(env: Mapping[str, str], appkeys: Sequence[str], devices: int, out
     async with role_context(settings, Peers({}, TOPICS)) as context:
         app = context.apps.get(appkeys[0])
         assert app is not None
-        places = await register(context.log, context.clock, app, settings.partitions, {}, devices)
+        columns = await register(context.log, context.clock, app, settings.partitions, {}, devices)
         broadcasts = max(1, round(outcome_count * _BROADCAST_SHARE / _OUTCOMES_OF_A_DEVICE / devices))
         rest = outcome_count * (1 - _BROADCAST_SHARE) / _OUTCOMES_OF_A_DEVICE
         multicasts = max(1, round(rest / max(1, devices // _MULTICAST_PART)))
         note(f"{broadcasts} broadcasts and {multicasts} multicasts are sent")
         with progress_bar(shown=True) as bar:
             bar.begin("pushes and outcomes", None)
-            pushes = _Pushes(context, settings.partitions, places, bar)
+            pushes = _Pushes(context, settings.partitions, columns, bar)
             for number in range(multicasts):
                 await pushes.send(appkeys[0], Kind.KIND_MULTICAST, number / multicasts, every=_MULTICAST_PART)
             for appkey in appkeys[1:]:
@@ -68,17 +68,20 @@ async def fill(env: Mapping[str, str], appkeys: Sequence[str], devices: int, out
 class _Pushes:
     """Writes pushes as the edge and delivery would have, each with its outcomes."""
 
-    def __init__(self, context: RoleContext, partitions: int, places: Places, bar: ProgressBar) -> None:
+    def __init__(self, context: RoleContext, partitions: int, columns: DeviceColumns, bar: ProgressBar) -> None:
         self._context = context
         self._bar = bar
         self._partitions = partitions
         self._ids = SoleWriterIds(context.clock)
         self._random = np.random.default_rng(0)
-        counts = np.bincount(places.partitions, minlength=partitions)
+        counts = np.bincount(columns.partitions, minlength=partitions)
         self._numbers = [np.arange(count) for count in counts]
 
     async def send(self, appkey: str, kind: Any, part: float, every: int = 1) -> int:
-        """Write a push at this part of the month to each device of `every`, 0: to none; return its message id."""
+        """Write a push and its outcomes; return its message id.
+
+        `part`: its time as a share of the month, from 0 to 1. `every`: it goes to one device of so many; 0: to none.
+        """
         at_ms = self._context.clock.now_ms() - int((DAYS - part * (DAYS - 1)) * DAY_MS)
         is_broadcast = kind == Kind.KIND_BROADCAST
         audience = Audience(everyone=Everyone()) if is_broadcast else Audience(filter=Filter())
@@ -121,7 +124,7 @@ class _Pushes:
         chance = self._random.random(len(numbers))
         for kind, share in _STEPS.items():
             reached = numbers[chance < share]
-            for at in range(0, len(reached), A_RECORD):
-                some = reached[at : at + A_RECORD]
+            for at in range(0, len(reached), OUTCOMES_A_RECORD):
+                some = reached[at : at + OUTCOMES_A_RECORD]
                 times_ms = at_ms + kind * 1000 + self._random.integers(0, 600_000, len(some))
                 yield outcomes(partition, np.full(len(some), msgid), some, kind, times_ms, appkey)

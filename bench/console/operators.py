@@ -1,9 +1,10 @@
-"""Operators of the console who each open a page, look at it and open the next.
+"""Simulates operators of the console: each opens a page, waits, and opens the next.
 
-Their browsers would be on other machines, so their process is given the priority and the short scheduler slices of the
-service's own children, and delays the pushes little.
+Real operators' browsers run on other machines. So that it delays the pushes little, this process takes the priority and
+the short scheduler slices of the service's own children.
 
-Reads commands as lines: `start` and `stop`, which is answered by the pages that were opened and the answers 503.
+Reads the commands `start` and `stop`, one a line. Each is answered by three numbers: the answers 200, the answers 503,
+and all answers since the latest `start`.
 """
 
 import asyncio
@@ -15,18 +16,18 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from bench.console.reader import Reader
+from bench.console.client import ConsoleClient
 from services.runtime.child.lifecycle import lower_priority
 
 
-async def read(about: dict[str, Any], number: int, opened: Counter[int]) -> None:
-    """Open pages in an order of one's own for ever, with a pause after each."""
-    reader = Reader(about["url"], about["cookie"])
+async def open_pages(about: dict[str, Any], number: int, opened: Counter[int]) -> None:
+    """Open random pages as operator `number` until cancelled, with a pause after each; count answers by status."""
+    client = ConsoleClient(about["url"], about["cookie"])
     paths: Sequence[str] = about["paths"]
     chance = random.Random(number)
     await asyncio.sleep(chance.uniform(0, about["pause_s"]))
     while True:
-        answer = await reader.get(chance.choice(paths))
+        answer = await client.get(chance.choice(paths))
         opened[answer.status_code] += 1
         await asyncio.sleep(about["pause_s"])
 
@@ -40,7 +41,7 @@ async def operate(about: dict[str, Any]) -> None:
     while line := (await commands.readline()).decode().strip():
         if line == "start":
             opened.clear()
-            tasks = [asyncio.create_task(read(about, number, opened)) for number in range(about["operators"])]
+            tasks = [asyncio.create_task(open_pages(about, number, opened)) for number in range(about["operators"])]
         else:
             for task in tasks:
                 task.cancel()

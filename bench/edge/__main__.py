@@ -108,7 +108,7 @@ def signed_requests(appkey: str, secret: str, targets: Sequence[str | list[str]]
 
 
 async def load(port: int, pid: int, requests: Sequence[bytes], connections: int, seconds: float) -> Run:
-    """Keep every connection busy, and measure after a warm-up of one second."""
+    """Send requests over every connection without a pause; measure after a warm-up of one second."""
     loop = asyncio.get_running_loop()
     process = psutil.Process(pid)
     endless = itertools.cycle(requests)

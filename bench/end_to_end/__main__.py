@@ -1,11 +1,11 @@
-"""From an app server's request to the frame on the device: latency at a given rate, beside a floor.
+"""Benchmark of latency: from an app server's request to the frame on the device, at a given rate, beside a floor.
 
     python -m bench.end_to_end --rate 300 --seconds 20 --devices 200
 
 Starts `carillon up` on a directory of its own, connects virtual devices, sends signed single-token pushes evenly, and
 takes the time from the first byte of each request to the push frame at the device. The floor is the same client against
 a process that does nothing but pass the frame on: uvicorn for the request, picows for the device, no sign, no log.
-Meanwhile another process writes to the disk alone, as often as the log commits.
+While the floor is measured, another process makes durable writes, as often as the log commits.
 
 The first table also has the 99th percentile of the worst second, the number of seconds in which it exceeds 60 ms, and
 the CPU time of all processes of the service, with what they do after the frame: acknowledgements, outcomes, statistics.
@@ -134,7 +134,7 @@ def carillon(
 
 
 def floor(options: argparse.Namespace) -> tuple[Measured, dict[str, float]]:
-    """Measure the floor, and the disk meanwhile, of which the floor needs nothing."""
+    """Measure the floor, and durable writes to the disk at the same time; the floor itself writes nothing."""
     http, ws = free_ports(2)
     disk = [sys.executable, "-m", "bench.end_to_end.disk", tempfile.gettempdir(), str(options.seconds)]
     writes = subprocess.Popen(disk, stdout=subprocess.PIPE)
@@ -150,7 +150,7 @@ def floor(options: argparse.Namespace) -> tuple[Measured, dict[str, float]]:
             each.wait()
 
 
-def printed(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
+def print_table(title: str, rows: Mapping[str, Mapping[str, float]]) -> None:
     table = Table(title=title)
     table.add_column("")
     for column in next(iter(rows.values())):
@@ -185,12 +185,12 @@ def main() -> None:
         settings = {"rate": options.rate, "devices": options.devices}
         print(json.dumps({**settings, **rows, **disk, "cpu": cpu, "stages": stages}))
         return
-    printed(f"request to frame, {options.rate:.0f} pushes/s, {options.devices} devices", rows)
-    printed("CPU time by process and thread", cpu)
+    print_table(f"request to frame, {options.rate:.0f} pushes/s, {options.devices} devices", rows)
+    print_table("CPU time by process and thread", cpu)
     if disk:
-        printed("the floor of a commit of the log", disk)
+        print_table("the floor of a commit of the log", disk)
     if stages:
-        printed("where the time goes", stages)
+        print_table("where the time goes", stages)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The floor of the log's commits: writes of two pages that are made durable, as often as at 300 pushes a second.
+"""The floor of the log's commits: durable writes of two pages, as many a second as at 300 pushes a second.
 
     python -m bench.end_to_end.disk DIRECTORY SECONDS
 
-Prints a JSON object of the times that the system needs to have each write on the disk.
+Prints a JSON object with percentiles of the time of a write and its fdatasync.
 """
 
 import json
@@ -19,7 +19,7 @@ _FILE_BYTES = 16 * 1024 * 1024
 
 
 def durable_writes_ms(directory: str, seconds: float) -> list[float]:
-    """Return the time of each write, in order. The file has its blocks before, as a write-ahead log has."""
+    """Return the time of each write, in order. The file's blocks are allocated first, as in a used write-ahead log."""
     times = []
     with tempfile.TemporaryFile(dir=directory) as file:
         descriptor = file.fileno()

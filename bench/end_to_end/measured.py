@@ -1,4 +1,4 @@
-"""The result of a run: when each push was sent and arrived, and the CPU time of each process meanwhile."""
+"""The result of a run: when each push was sent and when it arrived, and the CPU time of each process."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class Push(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """All pushes, and by process and thread the CPU time in s, that of its kernel work included."""
+    """All pushes of a run; `cpu_s` by process and thread, the kernel's time for them included."""
 
     pushes: Sequence[Push]
     cpu_s: Mapping[str, float]
@@ -64,8 +64,10 @@ def percentile(times_ms: Sequence[float], part: float) -> float:
 
 
 def cpu_times_s(process: psutil.Process, name: str) -> dict[str, float]:
-    """Return the CPU time of a process under `name`, and that of each of its children under what it runs, each for its
-    first thread, in which the event loop runs, and for all others together.
+    """Return the CPU time of a process and of each of its children, by name and thread.
+
+    The process has the given name, a child the end of its command. Each has two rows: its first thread, in which the
+    event loop runs, and all others together.
     """
     times = _by_thread_s(process, name)
     for child in process.children(recursive=True):

@@ -1,4 +1,7 @@
-"""Where the time of pushes goes: the stages that the service notes in CARILLON_STAGES_DIR, between the two ends."""
+"""Times of the stages of a push: from the app server's request, through the service's stages, to the device's frame.
+
+The service writes the times of its stages into CARILLON_STAGES_DIR; the benchmark takes the first and the last one.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +23,7 @@ its read then counts as 0."""
 
 
 def stage_rows(directory: Path, measured: Measured) -> dict[str, dict[str, float]]:
-    """Return for each stage its percentiles in ms, of all pushes and of those of the worst second."""
+    """Return the percentiles of each stage in ms: of all pushes, and of the pushes of the worst second."""
     moments = _moments(directory)
     times, worst = _times_ms(moments, measured.pushes), _times_ms(moments, measured.worst_second())
     return {
@@ -46,7 +49,7 @@ def _times_ms(moments: Mapping[int, Mapping[str, float]], pushes: Iterable[Push]
 
 
 def _moments(directory: Path) -> Mapping[int, dict[str, float]]:
-    """Return the first time of each stage in s, by message id."""
+    """Return the first time at which each message id reached each stage, in s."""
     by_request: dict[str, dict[str, float]] = {}
     by_push: dict[int, dict[str, float]] = {}
     for words in _lines(directory):

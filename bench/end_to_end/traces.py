@@ -1,10 +1,10 @@
-"""What traces cost: the CPU time of `carillon up` for a push without and with them, in pairs that take turns.
+"""Benchmark of traces: the CPU time of `carillon up` for a push without and with traces, in pairs of runs.
 
     python -m bench.end_to_end.traces --pairs 6 --ratio 0.1 --rate 200 --seconds 10
 
-The first table has what a process spends on the traces of a push by themselves, its export included; the floor is the
-same calls with traces off. In the second one each run has an installation of its own, and the collector runs in the
-process of the benchmark, whose CPU time does not count. Its last line has the medians.
+The first table has the CPU time of the traces of a push alone, without the service, their export included; its floor is
+the same calls with traces off. In the second table each run has an installation of its own, and the collector runs in
+the process of the benchmark, whose CPU time does not count. Its last line has the medians.
 """
 
 import argparse
@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 from statistics import median
 
-from bench.end_to_end.__main__ import carillon, printed
+from bench.end_to_end.__main__ import carillon, print_table
 from services.runtime.traces import push_traces
 from testkit.installation.otlp_receiver import OtlpReceiver, otlp_receiver
 
-PUSHES_BY_THEMSELVES = 3000
+TRACED_ALONE = 3000
 COLLECTOR = """
 import sys
 from testkit.installation.otlp_receiver import otlp_receiver
@@ -44,20 +44,20 @@ def trace_one(msgid: int) -> None:
     push_traces.acknowledged([msgid])
 
 
-async def by_itself_us(url: str | None, ratio: float) -> float:
-    """Return the CPU time of the traces of one push in microseconds, with that of their export."""
+async def alone_us(url: str | None, ratio: float) -> float:
+    """Return the CPU time of the traces of one push in microseconds, their export included."""
     exporter = push_traces.otlp_exporter(url)
     before_s = time.process_time()
     async with push_traces.exporting(exporter, ratio):
-        for msgid in range(PUSHES_BY_THEMSELVES):
+        for msgid in range(TRACED_ALONE):
             trace_one(msgid)
             if msgid % 50 == 0:
                 await asyncio.sleep(0.05)
-    return 1e6 * (time.process_time() - before_s) / PUSHES_BY_THEMSELVES
+    return 1e6 * (time.process_time() - before_s) / TRACED_ALONE
 
 
-def by_themselves(ratio: float) -> dict[str, dict[str, float]]:
-    """Return that time by the ratio, and without traces."""
+def traces_alone(ratio: float) -> dict[str, dict[str, float]]:
+    """Return the CPU time of the traces of one push, by the share of the pushes that are traced."""
     collector = subprocess.Popen(
         [sys.executable, "-c", COLLECTOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -65,7 +65,7 @@ def by_themselves(ratio: float) -> dict[str, dict[str, float]]:
         assert collector.stdout is not None
         url = collector.stdout.readline().strip()
         cases = {"off": (None, 0.0), "all": (url, 1.0), f"{ratio:.0%}": (url, ratio), "1%": (url, 0.01)}
-        return {name: {"us_per_push": round(asyncio.run(by_itself_us(*case)), 1)} for name, case in cases.items()}
+        return {name: {"us_per_push": round(asyncio.run(alone_us(*case)), 1)} for name, case in cases.items()}
     finally:
         collector.kill()
         collector.wait()
@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--devices", type=int, default=100)
     options = parser.parse_args()
     options.no_stages = True
-    printed("CPU time of the traces of a push by themselves", by_themselves(options.ratio))
+    print_table("CPU time of the traces of a push alone", traces_alone(options.ratio))
     rows: dict[str, dict[str, float]] = {}
     percents: list[float] = []
     with otlp_receiver() as receiver:
@@ -100,7 +100,7 @@ def main() -> None:
             rows[f"pair {number}"] = {"off ms": round(off, 3), "on ms": round(on, 3), "%": round(percents[-1], 1)}
     medians = {name: round(median(row[name] for row in rows.values()), 3) for name in ("off ms", "on ms")}
     rows["median"] = {**medians, "%": round(median(percents), 1)}
-    printed(f"CPU time of a push, {options.ratio:.0%} traced, {len(receiver.spans)} spans", rows)
+    print_table(f"CPU time of a push, {options.ratio:.0%} traced, {len(receiver.spans)} spans", rows)
 
 
 if __name__ == "__main__":

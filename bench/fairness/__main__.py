@@ -1,7 +1,7 @@
-"""A quiet app beside a noisy one: latency of the quiet app's unicasts with and without the noise.
+"""Benchmark of fairness between apps: latency of a quiet app's unicasts, with and without a noisy app's requests.
 
     python -m bench.fairness --rounds 5 --seconds 10
-    python -m bench.fairness --broadcasters 0 --filters 0       the noise of the statistics readers alone
+    python -m bench.fairness --broadcasters 0 --filters 0       a noisy app that only reads statistics
 
 Starts `carillon up` with two apps. The quiet app sends signed single-token pushes at a modest rate; the time is from
 the first byte of each request to the push frame at the device. The noisy app has senders that each send the next
@@ -45,8 +45,8 @@ _LATE_S = 20.0
 """Longest wait for a round's frames after its last answer; frames that are missing then count with that time."""
 
 
-class Quiet:
-    """The quiet app: its devices, and the milliseconds of each of its pushes."""
+class QuietApp:
+    """The quiet app: an app server that pushes to its devices at a rate, and measures each push."""
 
     def __init__(self, installation: Installation, app: AppCredentials, options: argparse.Namespace) -> None:
         self._url = installation.gateway_url
@@ -67,7 +67,7 @@ class Quiet:
         await self._requests.open()
 
     async def round(self) -> dict[str, list[float]]:
-        """Send at the rate for the seconds of a round; return the milliseconds to the answers and to the frames."""
+        """Send pushes for one round; return the milliseconds from each request to its answer, and to its frame."""
         started: dict[str, float] = {}
         answered: dict[str, float] = {}
 
@@ -102,7 +102,7 @@ Round = dict[str, dict[str, list[float]]]
 
 
 async def measure(
-    quiet: Quiet, noise: Program, service: psutil.Process, rounds: int
+    quiet: QuietApp, noise: Program, service: psutil.Process, rounds: int
 ) -> tuple[list[Round], dict[str, int]]:
     await quiet.open()
     await quiet.round()
@@ -110,7 +110,7 @@ async def measure(
     sent = dict.fromkeys(KINDS, 0)
     for number in range(rounds):
         note(f"round {number + 1} of {rounds}")
-        await _idle(service, noise)
+        await _until_idle(service, noise)
         without = await quiet.round()
         await asyncio.to_thread(noise.request, "start")
         with_noise = await quiet.round()
@@ -121,7 +121,7 @@ async def measure(
     return measured, sent
 
 
-async def _idle(service: psutil.Process, noise: Program) -> None:
+async def _until_idle(service: psutil.Process, noise: Program) -> None:
     """Return once the service uses little CPU time and the noisy app's devices receive nothing."""
     before = -1
     async with asyncio.timeout(_SETTLE_S):
@@ -163,7 +163,7 @@ def run(options: argparse.Namespace, data: Path) -> tuple[list[Round], dict[str,
                 for process in psutil.Process(os.getpid()).children()
                 if process.pid != noise.process.pid and "up" in process.cmdline()
             )
-            results = uvloop.run(measure(Quiet(installation, quiet, options), noise, service, options.rounds))
+            results = uvloop.run(measure(QuietApp(installation, quiet, options), noise, service, options.rounds))
         finally:
             noise.close()
         installation.stop()
@@ -171,7 +171,7 @@ def run(options: argparse.Namespace, data: Path) -> tuple[list[Round], dict[str,
 
 
 def summary(rounds: list[Round]) -> dict[str, dict[str, dict[str, float]]]:
-    """Return p50, p99 and the most milliseconds over all rounds, and the ratios of with to without."""
+    """Return p50, p99 and maximum over all rounds in ms, and the ratios of the rounds with noise to those without."""
     result: dict[str, dict[str, dict[str, float]]] = {}
     for stage in ("answer", "frame"):
         times = {kind: sorted(ms for each in rounds for ms in each[kind][stage]) for kind in ("without", "with")}
@@ -203,15 +203,15 @@ def show(options: argparse.Namespace, rows: dict[str, dict[str, dict[str, float]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5, help="of a round, without and with the noise each")
+    parser.add_argument("--seconds", type=float, default=5, help="of a round; each is run without and with the noise")
     parser.add_argument("--rate", type=float, default=50, help="the quiet app's pushes a second")
     parser.add_argument("--quiet-devices", type=int, default=20)
-    parser.add_argument("--devices", type=int, default=200, help="of the noisy app")
+    parser.add_argument("--devices", type=int, default=200, help="connected devices of the noisy app")
     parser.add_argument("--broadcasters", type=int, default=8)
     parser.add_argument("--filters", type=int, default=2, help="senders of the largest allowed filters")
     parser.add_argument("--groups", type=int, default=1000, help="groups of tags in each of a filter's two lists")
     parser.add_argument("--tags", type=int, default=5, help="tags of a group")
-    parser.add_argument("--readers", type=int, default=4, help="readers of statistics")
+    parser.add_argument("--readers", type=int, default=4, help="senders of requests for statistics")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="carillon-bench-") as directory:

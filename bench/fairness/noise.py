@@ -1,7 +1,7 @@
 """The noisy app of bench.fairness: senders in closed loops, and devices, in a process of low priority.
 
-Reads commands as lines: `start`, `stop` (answered by the requests of each kind since the start, and by the frames that
-the devices have received in all) and `frames`.
+Reads the commands `start`, `stop` and `frames`, one a line. Each is answered by the number of requests of each kind
+since the latest start, and the number of frames that the devices have received in all.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class _Device(WSListener):
 
 
 class Noise:
-    """`bodies`: for each sender what it posts in turn."""
+    """The senders of the noisy app, each in a closed loop: its kind, and the requests that it posts in turn."""
 
     def __init__(self, requests: Requests, senders: Sequence[tuple[str, Sequence[Body]]]) -> None:
         self._requests = requests

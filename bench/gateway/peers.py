@@ -23,7 +23,10 @@ _SETTLE_MS = 300
 
 
 class Peer(Protocol):
-    """A running server. Its clients send `hello(number)` first and are welcome once `marker` came."""
+    """A running server that is measured. A client sends `hello(number)` first; `marker` in the answer accepts it.
+
+    `settle_ms`: once nothing has been received for so long, all clients are idle.
+    """
 
     program: Program
     port: int
@@ -51,7 +54,7 @@ class Peer(Protocol):
 
 
 class Floor:
-    """`compute_ns`: how long it computes before each frame of a broadcast, as a server does that knows a protocol."""
+    """The C floor, which knows no protocol; it computes for `compute_ns` before each frame of a broadcast."""
 
     marker = b"welcome"
     frame_bytes = FRAME_BYTES
@@ -86,7 +89,7 @@ class Floor:
 
 
 class Gateway:
-    """`delivery`: "script" hands out what the benchmark wants, "real" is the role, whose presence then counts too."""
+    """The gateway. `delivery`: "script" for pushes by the benchmark's command, "real" for the role in its process."""
 
     marker = b'"type":"welcome"'
     frame_bytes = FRAME_BYTES
@@ -183,6 +186,8 @@ class Mosquitto:
 
 
 class Nats:
+    """nats-server with its default configuration, on one core."""
+
     marker = b"PONG\r\n"
     settle_ms = 2500
     """NATS pings each client, the publisher too, once about two seconds after it connected."""

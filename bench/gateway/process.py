@@ -1,11 +1,12 @@
 """The gateway in a process of its own, as `bench.gateway` measures it.
 
 python -m bench.gateway.process DIRECTORY script|real     prints its port; then answers commands on standard input
-  connections     prints the number of devices that delivery has been told of
+  connections     prints the number of connections that the gateway has announced to delivery
   collect         collects garbage; prints the number of objects freed
   broadcast N     sends N messages to all, one after the other; prints when it began, CLOCK_MONOTONIC nanoseconds
   unicast         sends each device a message of its own until all are acknowledged; prints begin and end
-Delivery is scripted, or the real role in this process; with the real one only connections are counted. The gateway's
+With `script` this program sends the pushes in place of delivery; with `real` the delivery role runs in this process,
+and only the first two commands are answered. The gateway's
 settings are CARILLON_GATEWAY_..., except its port, the limit on frames of a device, and the time limit for
 acknowledgements, because the clients of a fan-out never acknowledge.
 """
@@ -75,8 +76,8 @@ _SETTINGS = {
 }
 
 
-class Front(DeliveryServiceServicer):
-    """The delivery servicer of a gateway; records the connections."""
+class RecordingDelivery(DeliveryServiceServicer):
+    """The delivery service as the gateway sees it; `connections` holds the ids that the gateway has announced."""
 
     def __init__(self) -> None:
         self.connections: list[int] = []
@@ -85,7 +86,7 @@ class Front(DeliveryServiceServicer):
         raise NotFoundError("no broadcasts here: a gateway never asks for one")
 
 
-class Counting(Front):
+class ForwardingDelivery(RecordingDelivery):
     """Passes the gateway's stream on to the delivery role."""
 
     def __init__(self, delivery: Channel) -> None:
@@ -102,8 +103,8 @@ class Counting(Front):
             self.connections += [connected.connection for connected in request.connected]
 
 
-class Script(Front):
-    """A scripted delivery: sends the pushes that it is told to and counts acknowledgements."""
+class ScriptedDelivery(RecordingDelivery):
+    """Delivery in place of the role: sends pushes on command, and counts acknowledgements."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -168,7 +169,7 @@ async def main(directory: Path, real: bool) -> None:
     fact = AppFact(app=App(appkey=APPKEY, platform=Platform.PLATFORM_ANDROID))
     await log.append([NewRecord(APPS.name, 0, APPKEY.encode(), fact.SerializeToString())])
     front, behind, nobody = LocalServer(), LocalServer(), LocalServer()
-    delivery = Counting(behind.channel()) if real else Script()
+    delivery = ForwardingDelivery(behind.channel()) if real else ScriptedDelivery()
     add_DeliveryServiceServicer_to_server(delivery, cast(Server, front))
     peers = Peers(
         {"delivery": [front.channel()], "registry": [nobody.channel()], "targeting": [nobody.channel()]}, TOPICS
@@ -183,7 +184,7 @@ async def main(directory: Path, real: bool) -> None:
     tasks = [await started(service) for service in services]
     memory.freeze_startup_objects()
     print(cast(GatewayServer, services[-1]).port, flush=True)
-    await _obey(delivery)
+    await _run_commands(delivery)
     await stop(tasks)
     await log.close()
 
@@ -193,7 +194,7 @@ def _delivery_settings(directory: Path) -> DeliverySettings:
     return DeliverySettings(data_dir=str(directory), apns_url="http://127.0.0.1:9")
 
 
-async def _obey(delivery: Counting | Script) -> None:
+async def _run_commands(delivery: ForwardingDelivery | ScriptedDelivery) -> None:
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     while line := (await lines.readline()).decode().strip():
@@ -202,9 +203,9 @@ async def _obey(delivery: Counting | Script) -> None:
                 print(len(delivery.connections), flush=True)
             case ["collect"], _:
                 print(gc.collect(), flush=True)
-            case ["broadcast", count], Script():
+            case ["broadcast", count], ScriptedDelivery():
                 print(delivery.broadcast(int(count)), flush=True)
-            case ["unicast"], Script():
+            case ["unicast"], ScriptedDelivery():
                 print(*await delivery.unicast(), flush=True)
 
 

@@ -1,4 +1,4 @@
-"""What an installation of `carillon up` costs as it grows.
+"""Benchmark of growth: CPU time, memory, disk and latency of `carillon up` by the number of its devices.
 
     python -m bench.growth --devices 100000 300000 1000000
     python -m bench.growth --devices 1000000 3000000 10000000 --connected 10000
@@ -47,7 +47,7 @@ _MARKER = b'"type":"welcome"'
 _SETTLE_MS = 2000
 _ROUNDS = 25
 _BROADCASTS = 5
-_LOOK_S = 0.5
+_POLL_S = 0.5
 _START_S = 3600.0
 _PARTITIONS = 32
 _UNITS = {
@@ -97,7 +97,7 @@ class GrowingInstallation:
         )
         asyncio.run(filling)
         filled_s, filled_cpu_s = time.perf_counter() - began, time.process_time() - cpu_s
-        note(f"filled in {filled_s:,.0f} s; the roles and analytics read it")
+        note(f"filled in {filled_s:,.0f} s; the roles and analytics read the event log")
         began = time.perf_counter()
         installation.start(seconds=_START_S)
         note(f"ready after {time.perf_counter() - began:,.0f} s")
@@ -153,7 +153,7 @@ class GrowingInstallation:
         """Wait until analytics has ingested the log: it answers with 503 before."""
         async with _app_server(self._installation) as server:
             while (await _statistics(server, app))["result"] != 0:
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
 
     async def _asked(self, app: AppCredentials) -> Result:
         """Return the median of the times of a statistics page, and its CPU time."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.growth.records import Places, Registrations, push, push_record, starts
+from bench.growth.records import DeviceColumns, Registrations, push, push_record, starts
 from bench.programs import note
 from carillon.progress_bar import progress_bar
 from protos.registry.v1.apps_pb2 import App
@@ -42,7 +42,7 @@ class Rows:
         return dict(self._select(query, ()))
 
     def credentials(self, count: int, partitions: int) -> list[tuple[str, int]]:
-        """Return the token and the number of so many devices without a message."""
+        """Return token and device number of `count` devices that have no undelivered message."""
         query = "SELECT token, number FROM devices WHERE appkey = ? AND partition = ? AND number < ?"
         end = without_message(count, partitions)
         return [row for partition in range(partitions) for row in self._select(query, (partition, end))][:count]
@@ -56,12 +56,12 @@ class Rows:
 
 
 def without_message(connected: int, partitions: int) -> int:
-    """Return the number in each partition before which devices get no message, so that `connected` of them get none."""
+    """Return the device number below which devices get no message, so that at least `connected` get none."""
     return -(-connected // partitions)
 
 
 async def fill(env: Mapping[str, str], appkey: str, devices: int, connected: int, targets: int) -> None:
-    """Register devices until the app has so many, and start pushes for the new ones, each for `targets` devices.
+    """Register devices until the app has `devices`, and start pushes for the new ones, each for `targets` devices.
 
     The first `connected` devices get no push.
     """
@@ -71,17 +71,17 @@ async def fill(env: Mapping[str, str], appkey: str, devices: int, connected: int
         app = context.apps.get(appkey)
         assert app is not None
         count = devices - sum(next_numbers.values())
-        places = await register(context.log, context.clock, app, settings.partitions, next_numbers, count)
-        places = places.from_number(without_message(connected, settings.partitions))
-        await _push(context, appkey, settings.partitions, places, targets)
+        columns = await register(context.log, context.clock, app, settings.partitions, next_numbers, count)
+        columns = columns.from_number(without_message(connected, settings.partitions))
+        await _push(context, appkey, settings.partitions, columns, targets)
 
 
 async def register(
     log: Log, clock: Clock, app: App, partitions: int, next_numbers: dict[int, int], count: int
-) -> Places:
-    """Append the records of so many devices that register; return their places."""
+) -> DeviceColumns:
+    """Append the records of `count` devices that register; return their partitions and numbers."""
     registrations = Registrations(app, partitions, next_numbers, await _epochs(log, partitions))
-    parts: list[Places] = []
+    parts: list[DeviceColumns] = []
     facts: list[NewRecord] = []
     with progress_bar(shown=True) as bar:
         note(f"{count:,} devices are registered")
@@ -95,7 +95,7 @@ async def register(
             parts.append(part)
         await log.append(facts)
         bar.advance(len(facts))
-    return Places.joined(parts)
+    return DeviceColumns.joined(parts)
 
 
 async def _epochs(log: Log, partitions: int) -> dict[int, int]:
@@ -111,11 +111,11 @@ def _tokens(count: int) -> Iterator[list[str]]:
         yield [f"{(number << 32) // count:08x}{secrets.token_hex(12)}" for number in ends]
 
 
-async def _push(context: RoleContext, appkey: str, partitions: int, places: Places, targets: int) -> None:
+async def _push(context: RoleContext, appkey: str, partitions: int, columns: DeviceColumns, targets: int) -> None:
     ids = SoleWriterIds(context.clock)
-    each = list(places.parts(targets))
+    each = list(columns.parts(targets))
     with progress_bar(shown=True) as bar:
-        note(f"{len(places):,} messages are sent, {targets:,} a push")
+        note(f"{len(columns):,} messages are sent, {targets:,} a push")
         bar.begin("pushes", len(each) * (1 + partitions))
         for at in range(0, len(each), _PUSHES_AT_ONCE):
             now_ms = context.clock.now_ms()

@@ -1,4 +1,4 @@
-"""The records that the roles would have written: devices that registered, and pushes that started for some of them."""
+"""Makes the records that the roles would have written for devices that register and pushes that start."""
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,29 +42,29 @@ _EDGE, _DELIVERY = RecordStamp("edge"), RecordStamp("delivery")
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class DeviceColumns:
     """Partitions and device numbers of devices, as columns of equal length."""
 
     partitions: npt.NDArray[np.uint16]
     numbers: npt.NDArray[np.uint32]
 
     @classmethod
-    def joined(cls, parts: Sequence["Places"]) -> "Places":
+    def joined(cls, parts: Sequence["DeviceColumns"]) -> "DeviceColumns":
         partitions = np.concatenate([np.zeros(0, np.uint16), *(part.partitions for part in parts)])
         return cls(partitions, np.concatenate([np.zeros(0, np.uint32), *(part.numbers for part in parts)]))
 
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def from_number(self, first: int) -> "Places":
+    def from_number(self, first: int) -> "DeviceColumns":
         """Return the devices whose number is at least `first`."""
         chosen = self.numbers >= first
-        return Places(self.partitions[chosen], self.numbers[chosen])
+        return DeviceColumns(self.partitions[chosen], self.numbers[chosen])
 
-    def parts(self, length: int) -> Iterable["Places"]:
+    def parts(self, length: int) -> Iterable["DeviceColumns"]:
         """Yield parts of this length; the last may be shorter."""
         for at in range(0, len(self), length):
-            yield Places(self.partitions[at : at + length], self.numbers[at : at + length])
+            yield DeviceColumns(self.partitions[at : at + length], self.numbers[at : at + length])
 
 
 class Registrations:
@@ -93,8 +93,8 @@ class Registrations:
 
     def facts(
         self, tokens: Sequence[str], now_ms: int, commands: Sequence[NewRecord], offsets: Sequence[int]
-    ) -> tuple[Places, list[NewRecord]]:
-        """Return the devices' places, and the registry's records on their commands, which are at these offsets."""
+    ) -> tuple[DeviceColumns, list[NewRecord]]:
+        """Return the new devices, and the registry's records that follow from the commands at these offsets."""
         new_records, numbers = [], []
         for sample, token, command, offset in zip(cycle(self._samples), tokens, commands, offsets, strict=False):
             number = self._next_numbers.get(command.partition, 0)
@@ -104,11 +104,11 @@ class Registrations:
             value = sample.fact(token, command.partition, number, offset, now_ms)
             new_records.append(NewRecord(DEVICES.name, command.partition, command.key, value))
         partitions = np.array([command.partition for command in commands], np.uint16)
-        return Places(partitions, np.array(numbers, np.uint32)), new_records
+        return DeviceColumns(partitions, np.array(numbers, np.uint32)), new_records
 
 
 class _Sample:
-    """The command of a device with certain attributes that registers, and the fact that the registry decides on it."""
+    """The command that registers a device with certain attributes, and the fact that the registry decides on it."""
 
     def __init__(self, app: App, register: RegisterDevice) -> None:
         self.appkey = app.appkey
@@ -138,12 +138,12 @@ class _Sample:
         return self._fact.SerializeToString()
 
 
-def push(ids: SoleWriterIds, appkey: str, places: Places, now_ms: int) -> PushCommand:
+def push(ids: SoleWriterIds, appkey: str, columns: DeviceColumns, now_ms: int) -> PushCommand:
     """Return the command of a push to these devices."""
-    count = len(places)
+    count = len(columns)
     listed = Devices(
-        partitions=places.partitions.astype("<u2").tobytes(),
-        numbers=places.numbers.astype("<u4").tobytes(),
+        partitions=columns.partitions.astype("<u2").tobytes(),
+        numbers=columns.numbers.astype("<u4").tobytes(),
         id_offsets=np.arange(count, dtype="<u4").tobytes(),
     )
     send = SendPush(

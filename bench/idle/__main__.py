@@ -1,4 +1,4 @@
-"""A fresh service with connected devices and nothing to do: its memory and CPU time by process, beside a floor.
+"""Benchmark of an idle service with connected devices: memory and CPU time of each process, beside a floor.
 
     python -m bench.idle --devices 100 --seconds 60
 

@@ -1,10 +1,10 @@
-"""Cost of the archive: moving records out of the embedded log, and reading them there instead of in the log.
+"""Benchmark of the archive: moving records there out of the embedded log, and reading them from either.
 
     python -m bench.log_size.archive --records 200000
 
 Fills one partition with outcomes of a push, archives them, and reads all of them in the log before and in the archive
 afterwards, the same records in the same process. The table has the CPU time of the process for each record, and the
-bytes on the disk; the log's file is a peer of the archive that is not compressed and can be appended to.
+bytes on the disk. The log's file is the comparison: it is not compressed, and can be appended to.
 """
 
 import argparse

@@ -1,13 +1,13 @@
-/* The clients of every server that is measured: they open connections, count bytes and answer frames.
+/* The clients of bench.gateway, the same for every server: they open connections, count bytes and answer frames.
  *
  *   clients PORT N FILE MARKER AT_ONCE [poll] [tls]
  *     N connections to the port, AT_ONCE of them being opened at a time. Each sends its record of FILE (32-bit length,
- *     bytes) and is open once MARKER (hex) came. Prints when the first began, when the last was open, and the half and
- *     the 99th hundredth of how long one took. With `poll` it never sleeps meanwhile, as for `count`. Then on standard
- *     input
+ *     bytes) and is open once MARKER (hex) came. With `poll` it never sleeps meanwhile, as for `count`. Prints when the
+ *     first began, when the last was open, and the median and the 99th percentile of the time that one took to open.
+ *     Then it answers these commands on standard input:
  *     quiet MS                 reads until nothing came for so long; prints how many bytes came
- *     count BYTES              reads until so many bytes came; prints when. It never sleeps meanwhile: devices are on
- *                              other machines, and here the sender would pay for each time that this program wakes up
+ *     count BYTES              reads until so many bytes came; prints when. It polls without sleeping: real devices are
+ *                              on other machines, and here each wake-up would cost the sender CPU time
  *     answer N BYTES HEX [AT TO] N frames of BYTES bytes, each answered with HEX, in which the two bytes at TO are those
  *                              at AT of the frame; prints when
  *     acknowledge N            N pushes of the device protocol, each acknowledged with its own id; prints when the first
@@ -121,7 +121,7 @@ static void open_all(int port, int wanted, int at_once, int wait_ms) {
   printf("%lld %lld %lld %lld\n", began, ended, took[wanted / 2], took[(long)wanted * 99 / 100]);
 }
 
-static void obey(char *line) {
+static void run_command(char *line) {
   char hex[512];
   long wait_ms, expected;
   left = total = first = copy_at = copy_to = 0;
@@ -158,5 +158,5 @@ int main(int argc, char **argv) {
 #endif
   marker_bytes = unhex(argv[4], marker);
   open_all(atoi(argv[1]), atoi(argv[2]), atoi(argv[5]), polls ? 0 : -1);
-  for (char line[LINE]; fgets(line, sizeof line, stdin);) obey(line);
+  for (char line[LINE]; fgets(line, sizeof line, stdin);) run_command(line);
 }

@@ -1,7 +1,7 @@
-/* The least that a server can cost: epoll, one write a frame and socket, no protocol.
+/* The floor of a server's cost: epoll and one write for each frame and socket, without a protocol.
  *
  *   floor [CERTIFICATE KEY]    prints its port and serves, over TLS with the two files (PEM); what a peer sends first is
- *                              answered with "welcome". Then on standard input
+ *                              answered with "welcome". Then it answers these commands on standard input:
  *     broadcast BYTES COUNT NS   that many frames to every peer, one after the other, and NS nanoseconds of computing
  *                                before each; prints when it began
  *     unicast BYTES ACK          a frame to each peer, until of each an answer of ACK bytes came; prints begin and end
@@ -62,7 +62,7 @@ static void accept_all(void) {
   }
 }
 
-static void told(uint32_t index) {
+static void on_listener_or_command(uint32_t index) {
   size_t bytes;
   int frames;
   long compute_ns;
@@ -99,5 +99,5 @@ int main(int argc, char **argv) {
   watch(listener, LISTENER);
   watch(STDIN_FILENO, COMMANDS);
   take_in = greeted;
-  for (;;) poll_once(-1, told);
+  for (;;) poll_once(-1, on_listener_or_command);
 }

@@ -1,4 +1,4 @@
-/* Many sockets behind one epoll, in the clear or over TLS (-DTLS -lssl -lcrypto). What floor.c and clients.c share. */
+/* Code that floor.c and clients.c share: many sockets behind one epoll, without TLS or with it (-DTLS -lssl -lcrypto). */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@ enum { MAX = 65536, EVENTS = 512, LINE = 2048 };
 
 struct peer {
   int socket, has_spoken, is_open, kept_bytes;
-  char *kept; /* what came of a frame that is not whole yet */
+  char *kept; /* the received bytes of a frame that is not complete yet */
   long long began;
 #ifdef TLS
   SSL *tls;
@@ -30,8 +30,8 @@ static struct peer peers[MAX];
 static int count, poller, peers_may_go;
 static char buffer[1 << 20];
 
-/* Takes what came at a peer, of a TLS handshake nothing; returns how many bytes it is done with, the rest comes again
- * with more behind it. */
+/* Handles the bytes received from a peer; called without bytes during a TLS handshake. Returns the number of bytes
+ * handled: the others are passed again once more have been received. */
 static long (*take_in)(struct peer *peer, char *bytes, long size);
 
 static long long now(void) {
@@ -89,7 +89,7 @@ static void put(struct peer *peer, const char *bytes, size_t size) {
   }
 }
 
-/* Reads what has come at a peer and hands it to take_in; returns the new bytes. */
+/* Reads from a peer and passes the bytes to take_in; returns the number of new bytes. */
 static long receive(struct peer *peer) {
   long old = peer->kept_bytes, size = old, got;
   if (old) memcpy(buffer, peer->kept, (size_t)old);
@@ -114,7 +114,8 @@ static long receive(struct peer *peer) {
   return size - old;
 }
 
-/* One batch of events; `other` is told of files that are no peers. -1: nothing within the wait, else new bytes. */
+/* Handles one batch of events; `other` is called for files that are not peers. Returns the number of new bytes, or -1
+ * if no event came within the wait. */
 static long poll_once(int wait_ms, void (*other)(uint32_t index)) {
   struct epoll_event events[EVENTS];
   int ready = epoll_wait(poller, events, EVENTS, wait_ms);

@@ -1,4 +1,4 @@
-"""Benchmark of takeovers: how long callers wait when the owner of a shard is stopped or killed, and otherwise.
+"""Benchmark of takeovers: how long callers wait when the owner of a shard is stopped or killed, beside quiet periods.
 
     python -m bench.owners --changes 5
 
@@ -42,7 +42,7 @@ Use = Callable[[], Awaitable[None]]
 
 
 class Row(NamedTuple):
-    """The requests during the changes of one kind. `longest_s` holds the longest request beside each change."""
+    """The requests of one kind beside changes of one kind. `longest_s`: the longest request beside each change."""
 
     role: str
     request: str
@@ -172,8 +172,8 @@ class Measured:
         return max(seconds for at_s, seconds in self.ended if at_s > since_s)
 
 
-async def measured(installation: Installation, role: str, request: str, use: Use, changes: int) -> list[Row]:
-    """Measure without a change, then beside stops, then beside kills; owner and standby change places each time."""
+async def measure(installation: Installation, role: str, request: str, use: Use, changes: int) -> list[Row]:
+    """Measure without a change, then beside stops, then beside kills; owner and standby swap roles each time."""
     names = [role, f"{role}-standby"]
     rows = []
     for change, end in (("none", None), ("stop", installation.stop), ("kill", installation.kill)):
@@ -218,13 +218,13 @@ async def measure_roles(
         if only in (None, role):
             if role == "delivery" and not any(row.role == role for row in rows):
                 await client.fill(waiting)
-            rows += await measured(installation, role, request, use, changes)
+            rows += await measure(installation, role, request, use, changes)
     await client.close()
     return rows
 
 
 @contextlib.contextmanager
-def started(directory: Path) -> Iterator[Installation]:
+def running_roles(directory: Path) -> Iterator[Installation]:
     """Run the roles that the requests need, on a broker of their own."""
     with kafka(directory / "broker") as broker:
         installation = Installation(directory / "data", broker.bootstrap, standbys=True)
@@ -233,7 +233,7 @@ def started(directory: Path) -> Iterator[Installation]:
             yield installation
 
 
-def shown(rows: list[Row]) -> Table:
+def table_of(rows: list[Row]) -> Table:
     table = Table("role", "request", "change", "requests", "failed", "median s", "longest s")
     for row in rows:
         figures: list[Any] = [row.requests, row.failed, f"{median(row.longest_s):.2f}", f"{max(row.longest_s):.2f}"]
@@ -247,10 +247,10 @@ def main() -> None:
     parser.add_argument("--waiting", type=int, default=100_000, help="messages that wait in delivery")
     parser.add_argument("--role", help="measure the requests of this role alone")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, started(Path(directory)) as installation:
+    with tempfile.TemporaryDirectory() as directory, running_roles(Path(directory)) as installation:
         app = installation.create_app()
         rows = asyncio.run(measure_roles(installation, app, options.changes, options.waiting, options.role))
-    Console(width=100).print(shown(rows))
+    Console(width=100).print(table_of(rows))
     sys.exit(any(row.failed for row in rows))
 
 

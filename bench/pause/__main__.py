@@ -1,4 +1,4 @@
-"""How soon a broadcast stops when its app is paused, with many devices on one slow gateway.
+"""Benchmark of a pause: how soon a running broadcast of the app stops, with many devices on one slow gateway.
 
     python -m bench.pause --devices 100000 --frames-per-s 20000
 
@@ -41,7 +41,7 @@ from services.runtime.rpc.server import serve
 from testkit.ports import free_ports
 from testkit.services import running_services
 
-_LOOK_S = 0.02
+_POLL_S = 0.02
 _QUIET_S = 3.0
 
 
@@ -84,7 +84,7 @@ async def measure(devices: int, frames_per_s: int, directory: Path) -> None:
         gateway = Program(command, core=1)
         try:
             while (await asyncio.to_thread(gateway.request, "announced"))[0] < devices:
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
             await broadcast(log)
             await until_written(gateway, devices // 10)
             began_ns = time.monotonic_ns()
@@ -126,13 +126,13 @@ async def broadcast(log: SqliteLog) -> None:
     await log.append([NewRecord(PUSH_COMMANDS.name, 0, b"1", command.SerializeToString())])
 
 
-async def written(gateway: Program) -> int:
+async def frames_written(gateway: Program) -> int:
     return (await asyncio.to_thread(gateway.request, "written"))[0]
 
 
 async def until_written(gateway: Program, frames: int) -> None:
-    while await written(gateway) < frames:
-        await asyncio.sleep(_LOOK_S)
+    while await frames_written(gateway) < frames:
+        await asyncio.sleep(_POLL_S)
 
 
 async def until_quiet(gateway: Program) -> tuple[int, int]:
@@ -141,13 +141,13 @@ async def until_quiet(gateway: Program) -> tuple[int, int]:
         frames, last_ns = await asyncio.to_thread(gateway.request, "written")
         if time.monotonic_ns() - last_ns > _QUIET_S * 1e9:
             return frames, last_ns
-        await asyncio.sleep(_LOOK_S)
+        await asyncio.sleep(_POLL_S)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--devices", type=int, default=100_000)
-    parser.add_argument("--frames-per-s", type=int, default=20_000, help="what the gateway writes")
+    parser.add_argument("--frames-per-s", type=int, default=20_000, help="the speed of the gateway")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(measure(arguments.devices, arguments.frames_per_s, Path(directory)))

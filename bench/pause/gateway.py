@@ -30,7 +30,7 @@ PARTITIONS = 32
 
 
 class SlowSockets:
-    """Takes each frame for as long as the rate says, with the process's core busy meanwhile."""
+    """The simulated sockets: writing a frame keeps the core busy for 1 / `frames_per_s`."""
 
     def __init__(self, frames_per_s: int) -> None:
         self.written = self.last_ns = 0
@@ -71,7 +71,7 @@ class CountingQueue(UnreportedQueue):
 
 
 class OneApp:
-    """What the gateway knows of apps: whether the one app is paused."""
+    """The gateway's app directory in place of the real one: it knows whether the one app is paused."""
 
     def __init__(self) -> None:
         self._paused = False

@@ -1,11 +1,11 @@
-"""What one instance of a role reads and works for, with 1 to 16 instances of it.
+"""Benchmark of sharding: records read and CPU time of one instance of a role, with 1 to 16 instances.
 
     python -m bench.shards --devices 100000
 
 For each kind of work a log is written, and the first of N instances of a role reads it from its first record to its
-end, in a process of its own. `CPU ms` and `MB` are those of that instance; `x` is what all 16 instances take together,
-as a multiple of what one instance takes that does everything: 1 where the work shrinks with the instances, 16 where
-each does all of it. The row `reading` is the floor: a process that reads and decodes what delivery reads.
+end, in a process of its own. `CPU ms` and `MB` are those of that instance; `x` is the CPU time of all 16 instances
+together, divided by that of a single instance that does everything: 1 where the work is divided by the instances, 16
+where each does all of it. The row `reading` is the floor: a process that reads and decodes what delivery reads.
 """
 
 import argparse
@@ -39,7 +39,7 @@ WORK = {
 
 
 class InstanceCost(NamedTuple):
-    """What the first of several instances read and took."""
+    """Records and bytes that the first of several instances read, and its CPU time."""
 
     records: int
     size: int
@@ -47,7 +47,7 @@ class InstanceCost(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One role at one kind of work; `done` says how much of it. `cells` by number of instances."""
+    """One role and one kind of work; `done`: how much of it the log holds. `cells`: by number of instances."""
 
     work: str
     role: str
@@ -56,12 +56,12 @@ class Row(NamedTuple):
 
     @property
     def together(self) -> float:
-        """The CPU time of all of the most instances, as a multiple of that of a single one."""
+        """The CPU time of 16 instances together, divided by that of a single one."""
         return INSTANCES[-1] * self.cells[INSTANCES[-1]].cpu_ms / max(1, self.cells[1].cpu_ms)
 
 
-async def written(work: str, path: Path, devices: int) -> int:
-    """Write the log of one kind of work; return how many there are of it."""
+async def write_log(work: str, path: Path, devices: int) -> int:
+    """Write the log of one kind of work; return the number of its pushes, devices or connections."""
     log = SqliteLog(path, TOPICS)
     try:
         count = await getattr(Work(log, devices), work)()
@@ -71,8 +71,8 @@ async def written(work: str, path: Path, devices: int) -> int:
         await log.close()
 
 
-def measured(role: str, instances: int, path: Path) -> InstanceCost:
-    """Let the first of so many instances read the log."""
+def measure(role: str, instances: int, path: Path) -> InstanceCost:
+    """Let the first of `instances` instances of a role read the log; return its cost."""
     with tempfile.TemporaryDirectory(dir=path.parent) as directory:
         command = [sys.executable, "-m", "bench.shards.instance", role, "0", str(instances), str(path), directory]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -84,14 +84,14 @@ def rows(devices: int, wanted: list[str]) -> list[Row]:
     for work in wanted:
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "events.db"
-            count = asyncio.run(written(work, path, devices))
+            count = asyncio.run(write_log(work, path, devices))
             for role in WORK[work]:
-                found.append(Row(work, role, count, {each: measured(role, each, path) for each in INSTANCES}))
+                found.append(Row(work, role, count, {each: measure(role, each, path) for each in INSTANCES}))
                 note(f"{work} {role}: {found[-1].together:.1f}")
     return found
 
 
-def shown(found: list[Row]) -> Table:
+def table_of(found: list[Row]) -> Table:
     numbers = [f"{heading} {each}" for each in INSTANCES for heading in ("CPU ms", "MB")]
     table = Table("work", "role", "done", *numbers, "x", box=None)
     for row in found:
@@ -110,7 +110,7 @@ def main() -> None:
     if options.json:
         print(json.dumps([row._asdict() | {"x": row.together} for row in found]))
     else:
-        Console(width=160).print(shown(found))
+        Console(width=160).print(table_of(found))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Whether one partition of push-commands, read by every instance of delivery, keeps up with pushes to single devices.
+"""Benchmark of the one partition of push-commands, which every instance of delivery reads: pushes to single devices.
 
     python -m bench.shards.commands --rates 1000 5000 --instances 16 --seconds 20
 
 Starts a Kafka broker, the first of N instances of delivery, and readers of push-commands in place of the other ones,
 all in one process. Then it appends pushes to one random device each, at each rate. `started` is the time from the
 moment when a push to one of the instance's devices was due to be appended until the instance decided its start. The
-rest is for each push: the CPU time of the instance, of one of the readers, which is the floor of what an instance has
-to do, and of the broker, which sends each push to all of them; and the bytes of a command.
+rest is for each push: the CPU time of the instance; of one reader, the floor of an instance's work; and of the broker,
+which sends each push to all of them; and the bytes of a command.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from bench.growth.records import Places, push, push_record
+from bench.growth.records import DeviceColumns, push, push_record
 from bench.programs import Program
 from bench.shards.records import APP, PARTITIONS, request_of
 from services.domain.topics import PUSHES, TOPICS, decode
@@ -44,7 +44,7 @@ _LATEST_S = 60.0
 
 
 class Row(NamedTuple):
-    """One rate. `rate`: what was appended a second; the rest as in the table."""
+    """The figures at one rate. `rate`: pushes appended a second; the other fields are the columns of the table."""
 
     rate: int
     started_p50_ms: int
@@ -83,8 +83,8 @@ class Load:
         numbers = self._random.integers(0, _NUMBERS, count).astype(np.uint32)
         new_records = []
         for at, moment_ms in enumerate(due_ms.tolist()):
-            places = Places(partitions[at : at + 1], numbers[at : at + 1])
-            command = push(self._ids, APP, places, int(moment_ms))
+            columns = DeviceColumns(partitions[at : at + 1], numbers[at : at + 1])
+            command = push(self._ids, APP, columns, int(moment_ms))
             command.send.request_json = self._request
             new_records.append(push_record(command))
             self.size += len(new_records[-1].value)
@@ -95,7 +95,7 @@ class Load:
 
 
 class Measured:
-    """The processes of a run, and what they take."""
+    """The processes of a run; `measure` returns their figures at a rate."""
 
     def __init__(self, installation: Installation, readers: Program, instances: int) -> None:
         self._installation = installation
@@ -130,7 +130,7 @@ class Measured:
 
 
 async def _delays_ms(log: Log, starts: Mapping[Partition, int], due_ms: Mapping[int, float]) -> list[float]:
-    """Return how long after it was due each of the pushes started, once all of them have."""
+    """Wait until all of the pushes have started; return for each the time from when it was due until its start."""
     reader = await log.open(starts)
     delays_ms: list[float] = []
     try:
@@ -143,7 +143,7 @@ async def _delays_ms(log: Log, starts: Mapping[Partition, int], due_ms: Mapping[
 
 
 @contextlib.contextmanager
-def started(directory: Path, instances: int) -> Iterator[tuple[KafkaBroker, Measured]]:
+def running_processes(directory: Path, instances: int) -> Iterator[tuple[KafkaBroker, Measured]]:
     """Run a broker, one instance of delivery, and the readers in place of the others."""
     with kafka(directory / "broker") as broker:
         installation = Installation(directory / "data", broker.bootstrap, shards=instances)
@@ -156,7 +156,7 @@ def started(directory: Path, instances: int) -> Iterator[tuple[KafkaBroker, Meas
                 yield broker, Measured(installation, readers, instances)
 
 
-async def measured(bootstrap: str, processes: Measured, rates: list[int], seconds: float) -> list[Row]:
+async def measure(bootstrap: str, processes: Measured, rates: list[int], seconds: float) -> list[Row]:
     log = await KafkaLog.connect(bootstrap, TOPICS, PARTITIONS)
     try:
         return [await processes.measure(log, rate, seconds) for rate in rates]
@@ -164,7 +164,7 @@ async def measured(bootstrap: str, processes: Measured, rates: list[int], second
         await log.close()
 
 
-def shown(rows: list[Row]) -> Table:
+def table_of(rows: list[Row]) -> Table:
     headings = ("pushes/s", "started p50 ms", "p99", "longest", "instance us", "reader us", "broker us", "bytes")
     table = Table(*headings, box=None)
     for row in rows:
@@ -183,13 +183,13 @@ def main() -> None:
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory() as directory,
-        started(Path(directory), options.instances) as (broker, processes),
+        running_processes(Path(directory), options.instances) as (broker, processes),
     ):
-        rows = asyncio.run(measured(broker.bootstrap, processes, options.rates, options.seconds))
+        rows = asyncio.run(measure(broker.bootstrap, processes, options.rates, options.seconds))
     if options.json:
         print(json.dumps([row._asdict() for row in rows]))
     else:
-        Console(width=100).print(shown(rows))
+        Console(width=100).print(table_of(rows))
 
 
 if __name__ == "__main__":

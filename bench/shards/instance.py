@@ -30,14 +30,14 @@ READING = "reading"
 
 
 class Read(NamedTuple):
-    """What an instance has read of the log."""
+    """The number of records that an instance has read, and their bytes."""
 
     records: int
     size: int
 
 
 class CountingLog(DelegatingLog):
-    """Counts what is read."""
+    """Counts the records and bytes that are read."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(log)
@@ -79,7 +79,7 @@ def opened(role: str, env: Mapping[str, str], directory: Path, log: Log) -> Stat
 
 
 async def fold(role: str, shard: str, shards: str, path: Path, directory: Path) -> tuple[Read, float]:
-    """Return what the instance read, and the milliseconds of CPU time that it took."""
+    """Read the log as an instance; return the records and bytes read, and the milliseconds of CPU time."""
     log = CountingLog(SqliteLog(path, TOPICS, read_only=True))
     env = {"CARILLON_DATA_DIR": str(directory), "CARILLON_SHARD": shard, "CARILLON_SHARDS": shards}
     state = opened(role, env, directory, log)

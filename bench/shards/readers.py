@@ -1,4 +1,4 @@
-"""Readers of push-commands, as many as there are simulated instances of delivery; they apply nothing.
+"""Readers of push-commands in place of further instances of delivery; they apply nothing.
 
     python -m bench.shards.readers BOOTSTRAP COUNT
 
@@ -16,7 +16,7 @@ _COMMANDS = Partition(PUSH_COMMANDS.name, 0)
 
 
 async def read(bootstrap: str, count: int) -> None:
-    """Read with so many readers, each with a connection of its own."""
+    """Run `count` readers, each with a connection of its own."""
     log = await KafkaLog.connect(bootstrap, TOPICS)
     ends = await log.ends([_COMMANDS])
     readers = [await log.open(ends) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Logs with one kind of work each, as the roles would have written it."""
+"""Writes logs of one kind of work each, such as broadcasts or registrations, as the roles would have written them."""
 
 import json
 from array import array
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from pyroaring import BitMap
 
-from bench.growth.records import Places, push, push_record, starts
+from bench.growth.records import DeviceColumns, push, push_record, starts
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, OutcomeKind, Outcomes, PushFact, PushStarted
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_OPENED, SessionBatch, SessionEvent, SessionFact
 from protos.push.v1.push_pb2 import Audience, Everyone, Filter, Kind, PushCommand, StagGroup
@@ -46,7 +46,7 @@ def request_of(targets: int) -> str:
 
 
 class Work:
-    """Appends one kind of work to a log, in an installation with so many devices."""
+    """Appends one kind of work to the log of an installation with `devices` devices; each public method is a kind."""
 
     def __init__(self, log: Log, devices: int) -> None:
         self._log = log
@@ -138,7 +138,7 @@ class Work:
             for _ in range(min(_AT_ONCE, count - at)):
                 numbers = self._random.integers(0, self._each, targets).astype(np.uint32)
                 partitions = self._random.integers(0, PARTITIONS, targets).astype(np.uint16)
-                command = push(self._ids, APP, Places(partitions, numbers), self._clock.now_ms())
+                command = push(self._ids, APP, DeviceColumns(partitions, numbers), self._clock.now_ms())
                 command.send.request_json = request_of(targets)
                 commands.append(command)
             offsets = await self._log.append([push_record(command) for command in commands])
@@ -148,7 +148,7 @@ class Work:
 
     async def _fanned_out(self, kind: "Kind.ValueType", audience: Audience, every: int) -> int:
         for _ in range(_FANNED_OUT):
-            command = push(self._ids, APP, Places(np.zeros(0, np.uint16), np.zeros(0, np.uint32)), 0)
+            command = push(self._ids, APP, DeviceColumns(np.zeros(0, np.uint16), np.zeros(0, np.uint32)), 0)
             command.meta.time_ms = self._clock.now_ms()
             command.send.kind, command.send.id_count = kind, 1
             command.send.audience.CopyFrom(audience)

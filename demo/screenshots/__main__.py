@@ -21,7 +21,7 @@ from playwright.async_api import Browser, BrowserContext, Page
 from demo.fill import DemoPlan, fill
 from demo.organisation import ADMINISTRATOR, SHOP
 from demo.person import PASSWORD
-from demo.screenshots.pages import BEFORE_LOG_IN, SHOTS, Places, Shot, find_places
+from demo.screenshots.pages import BEFORE_LOG_IN, SHOTS, DemoPaths, Shot, find_paths
 from demo.service import Service
 from services.runtime.errors import CarillonError
 from testkit.edge.browser import running_browser
@@ -41,16 +41,16 @@ SHOWN = {
 MAX_BYTES = 60_000
 _PORTS = ("CONSOLE", "V2", "ANDROID", "IOS", "GATEWAY")
 _SETTLE_MS = 400
-"""For charts and for the parts that htmx fetches."""
+"""Time for charts, and for the parts of pages that htmx fetches."""
 
 _PATIENCE_MS = 120_000
-"""For a page on a machine that has other work."""
+"""Longest wait for a page, on a machine that has other work."""
 
 _QUALITIES = (88, 80, 70, 60, 50)
 
 
 class Form(NamedTuple):
-    """How a page is shown."""
+    """One form in which all pages are shown: colour scheme, window size and language."""
 
     name: str
     scheme: Literal["light", "dark"] = "light"
@@ -90,21 +90,21 @@ async def _take(plan: DemoPlan, out: Path, only: Sequence[str] | None) -> None:
     service = Service(plan.directory, env | {"CARILLON_TIMEZONE": "Asia/Shanghai"})
     try:
         async with fill(plan, service), running_browser() as browser:
-            places = await _places(browser, service.console_url)
+            paths = await _paths(browser, service.console_url)
             for form in FORMS:
-                await _take_form(browser, service.console_url, form, places, out, only)
+                await _take_form(browser, service.console_url, form, paths, out, only)
     finally:
         service.stop()
 
 
-async def _places(browser: Browser, url: str) -> Places:
+async def _paths(browser: Browser, url: str) -> DemoPaths:
     async with _opened(browser, url, FORMS[0]) as page:
         await _log_in(page)
-        return await find_places(page, SHOP.apps[0].name, SHOP.name, SHOP.people[1].login)
+        return await find_paths(page, SHOP.apps[0].name, SHOP.name, SHOP.people[1].login)
 
 
 async def _take_form(
-    browser: Browser, url: str, form: Form, places: Places, out: Path, only: Sequence[str] | None
+    browser: Browser, url: str, form: Form, paths: DemoPaths, out: Path, only: Sequence[str] | None
 ) -> None:
     """Take all pages in one form."""
     async with _opened(browser, url, form) as page:
@@ -113,11 +113,11 @@ async def _take_form(
                 await _log_in(page)
             for shot in shots:
                 if only is None or shot.name in only:
-                    await _take_one(page, shot, form, places, out)
+                    await _take_one(page, shot, form, paths, out)
 
 
-async def _take_one(page: Page, shot: Shot, form: Form, places: Places, out: Path) -> None:
-    await shot.reach(page, places)
+async def _take_one(page: Page, shot: Shot, form: Form, paths: DemoPaths, out: Path) -> None:
+    await shot.reach(page, paths)
     await page.wait_for_timeout(_SETTLE_MS)
     height = await page.evaluate("document.documentElement.scrollHeight")
     # The whole page is in view: the navigation is as high as the window.
@@ -131,7 +131,7 @@ async def _take_one(page: Page, shot: Shot, form: Form, places: Places, out: Pat
 
 
 async def _webp(page: Page) -> bytes:
-    """Return what is to be seen, in the best quality that is small enough."""
+    """Return the visible part of the page as WebP, in the best quality that is below MAX_BYTES."""
     session = await page.context.new_cdp_session(page)
     for quality in _QUALITIES:
         taken = await session.send("Page.captureScreenshot", {"format": "webp", "quality": quality})

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 from playwright.async_api import Page, expect
 
-Reach = Callable[[Page, "Places"], Awaitable[None]]
+Reach = Callable[[Page, "DemoPaths"], Awaitable[None]]
 
 
-class Places(NamedTuple):
-    """Paths of the demo that have keys in them, which differ from demo to demo."""
+class DemoPaths(NamedTuple):
+    """Paths in one demo of the app, push, draft, team and user that are shown; their keys differ from demo to demo."""
 
     app: str
     push: str
@@ -27,7 +27,7 @@ class Places(NamedTuple):
 
 
 class Shot(NamedTuple):
-    """A page as it is shown. `route`: its entry in the console's table of routes; `reach` opens it."""
+    """A page to photograph. `route`: its entry in the console's table of routes. `reach`: opens it in the browser."""
 
     name: str
     route: str
@@ -35,47 +35,47 @@ class Shot(NamedTuple):
 
 
 def _at(path: str) -> Reach:
-    """Return what opens a path, in which the fields of `Places` stand in braces."""
+    """Return a function that opens a path, in which fields of `DemoPaths` stand in braces."""
 
-    async def reach(page: Page, places: Places) -> None:
-        await page.goto(path.format(**places._asdict(), appkey=places.appkey, msgid=places.msgid))
+    async def reach(page: Page, paths: DemoPaths) -> None:
+        await page.goto(path.format(**paths._asdict(), appkey=paths.appkey, msgid=paths.msgid))
 
     return reach
 
 
-async def _overview(page: Page, places: Places) -> None:
+async def _overview(page: Page, paths: DemoPaths) -> None:
     await page.goto("/")
     await page.locator('main tbody a[href*="/pushes/"]').first.wait_for()
 
 
-async def _push(page: Page, places: Places) -> None:
-    await page.goto(places.push)
+async def _push(page: Page, paths: DemoPaths) -> None:
+    await page.goto(paths.push)
     await page.locator("#speed figure.chart canvas").wait_for()
 
 
-async def _push_devices(page: Page, places: Places) -> None:
-    await page.goto(places.push)
+async def _push_devices(page: Page, paths: DemoPaths) -> None:
+    await page.goto(paths.push)
     await page.locator('main td.count a[href*="/devices?"]').first.click()
     await page.locator("main tbody code").first.wait_for()
 
 
-async def _review(page: Page, places: Places) -> None:
-    await page.goto(places.push)
-    await page.locator(".page-head").locator(f'a[href^="{places.app}/send"]').click()
+async def _review(page: Page, paths: DemoPaths) -> None:
+    await page.goto(paths.push)
+    await page.locator(".page-head").locator(f'a[href^="{paths.app}/send"]').click()
     await page.locator("#f-content").wait_for()
     await page.locator("main form.compose button.primary").click()
     await page.locator("#send").wait_for()
 
 
-async def _phone(page: Page, places: Places) -> None:
+async def _phone(page: Page, paths: DemoPaths) -> None:
     """Open a virtual phone, and send a copy of the push to the alias that it sets."""
-    await page.goto(f"{places.app}/phone")
+    await page.goto(f"{paths.app}/phone")
     await expect(page.locator("#token")).not_to_have_text("–")
     await page.locator("#f-alias").fill(_PHONE)
     await page.locator("#f-alias").press("Enter")
     await expect(page.locator("#alias")).to_have_text(_PHONE)
     sender = await page.context.new_page()
-    await sender.goto(f"{places.app}/send?copy={places.msgid}")
+    await sender.goto(f"{paths.app}/send?copy={paths.msgid}")
     await sender.locator("[name=audience][value=alias]").check()
     await sender.locator("[name=alias]").fill(_PHONE)
     await sender.locator("form.compose button.primary").click()
@@ -84,8 +84,8 @@ async def _phone(page: Page, places: Places) -> None:
     await sender.close()
 
 
-async def _statistics(page: Page, places: Places) -> None:
-    await page.goto(f"/statistics?appkey={places.appkey}&kind=users")
+async def _statistics(page: Page, paths: DemoPaths) -> None:
+    await page.goto(f"/statistics?appkey={paths.appkey}&kind=users")
     await page.locator("figure.chart canvas").wait_for()
 
 
@@ -150,7 +150,7 @@ _LARGEST = """rows => {
 }"""
 
 
-async def find_places(page: Page, app_name: str, team: str, login: str) -> Places:
+async def find_paths(page: Page, app_name: str, team: str, login: str) -> DemoPaths:
     """Find the paths by their links: an app, its team and a user by name, a draft that waits, and the widest push."""
 
     async def link(path: str, text: str) -> str:
@@ -165,7 +165,7 @@ async def find_places(page: Page, app_name: str, team: str, login: str) -> Place
     assert draft is not None
     await page.goto(f"/pushes?appkey={app.rpartition('/')[2]}")
     push = await page.locator("main tbody tr").evaluate_all(_LARGEST)
-    return Places(
+    return DemoPaths(
         app=app,
         push=push,
         draft=draft,

@@ -25,7 +25,7 @@ class Saved:
 
 
 class Storage(Protocol):
-    """Stores the state of one device."""
+    """Stores the state of one device; an app may implement it in its own way."""
 
     async def load(self) -> Saved:
         """Return the state that was saved last; `Saved()` when none was."""
@@ -53,7 +53,7 @@ class MemoryStorage:
 
 
 class FileStorage:
-    """Stores the state in a JSON file of mode 600, which is replaced atomically. For one device at a time."""
+    """Stores the state in a JSON file of mode 600, which is replaced atomically. Only one device may use the file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)

@@ -48,7 +48,10 @@ Result = TypeVar("Result")
 
 
 class AccountsServicer(AccountsServiceServicer):
-    """Changes are decided one at a time. All queries run in the follower's thread, with `committed`."""
+    """Answers calls about users, teams and tokens. Changes are decided one at a time.
+
+    All queries run in the follower's thread, with `committed`.
+    """
 
     def __init__(self, follower: Follower, committed: AccountTable, writer: FactWriter, apps: AppDirectory) -> None:
         self._follower = follower

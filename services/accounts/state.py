@@ -33,7 +33,7 @@ class LogInState:
 
 @dataclass(frozen=True, slots=True)
 class KeptDraft:
-    """A draft with what has become of it; `decided_by` is an account, `origin` that of its latest content."""
+    """A draft, its status and the decision on it. `decided_by`: an account. `origin`: that of its latest content."""
 
     draft: Draft
     status: "DraftStatus.ValueType"

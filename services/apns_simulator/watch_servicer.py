@@ -22,8 +22,11 @@ class AcceptedPushes(Protocol):
 
 
 class VirtualPhonesServicer(VirtualPhonesServiceServicer):
-    """`pushes` is None where pushes go to Apple; Watch is then a ConflictError. `check` raises UnavailableError where
-    another process answers."""
+    """Streams the pushes that the simulator accepts for some device tokens.
+
+    `pushes` is None where pushes go to Apple; Watch is then a ConflictError. `check` raises UnavailableError where
+    another process answers.
+    """
 
     def __init__(self, pushes: AcceptedPushes | None, check: Callable[[], None] = lambda: None) -> None:
         self._pushes = pushes

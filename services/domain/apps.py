@@ -55,7 +55,7 @@ class AppDirectory:
 
     @property
     def followed(self) -> Followed:
-        """What the process's health checks of the directory."""
+        """The positions and the partition by which the process's health check judges the directory."""
         return self._reader.followed
 
     @property

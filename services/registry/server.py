@@ -71,8 +71,11 @@ _APPLY_S = 5.0
 
 
 class RegistryServicer(RegistryServiceServicer):
-    """Only shard 0 changes apps, one change at a time, under its owner's epoch. Revocations become commands to the
-    partitions' owners. A standby answers every call with NotOwnerError."""
+    """Answers the registry's calls; a standby answers each with NotOwnerError.
+
+    Only shard 0 changes apps, one change at a time, under its owner's epoch. Revocations become commands to the
+    partitions' owners.
+    """
 
     def __init__(
         self,

@@ -14,8 +14,8 @@ from services.runtime.projection.follower import Follower
 class RegistryTenure:
     """A service that begins a tenure when the device follower's has begun and the other states have caught up.
 
-    They have once they have applied what the log held when no former owner answered any more: what such an owner has
-    confirmed is known then.
+    A state has caught up when it has applied all records that the log held once no former owner answered any more. It
+    then has all that former owners have confirmed.
     """
 
     name = "registry tenure"

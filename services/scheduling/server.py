@@ -37,7 +37,7 @@ _STATUS = {
 
 
 class SchedulingServicer(SchedulingServiceServicer):
-    """All queries run in the follower's thread. `committed` reads over a connection of its own.
+    """Answers calls about tasks and claims, in the follower's thread; `committed` reads over a connection of its own.
 
     Raises UnavailableError while the follower stands by, and until it has caught up with the log: the store may know
     neither the newest tasks nor, while it is rebuilt, any claim, and then a push would be sent again.

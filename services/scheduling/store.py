@@ -75,7 +75,7 @@ BEFORE_ALL = FiringOrder(-(2**63), "")
 AT_ANY_TIME = 2**63 - 1
 
 
-class WaitingFirst(NamedTuple):
+class WaitingFirstPage(NamedTuple):
     """One page of a list that begins with the waiting tasks: pairs of a time and a task key.
 
     `waiting` is sorted by due time, and `ended`, which follows it, by creation time, the newest first.
@@ -252,15 +252,15 @@ class TaskTable:
         page = f"{_pages(appkeys)} ORDER BY created_ms {order}, task_key {order} LIMIT ? OFFSET ?"
         return self._rows.execute(page, (*appkeys, limit, offset)).fetchall()
 
-    def waiting_first(self, appkeys: Sequence[str], *, offset: int, limit: int) -> WaitingFirst:
+    def waiting_first(self, appkeys: Sequence[str], *, offset: int, limit: int) -> WaitingFirstPage:
         """Return one page of the apps' tasks, those that wait before all others."""
         marks = ", ".join("?" * len(appkeys))
         waiting = self._rows.execute(_WAITING.format(marks), (*appkeys, limit, offset)).fetchall()
         if len(waiting) == limit:
-            return WaitingFirst(waiting, [])
+            return WaitingFirstPage(waiting, [])
         skip = 0 if waiting else offset - self._count_waiting(appkeys)
         ended = self._rows.execute(_ENDED.format(marks), (*appkeys, *appkeys, limit - len(waiting), skip))
-        return WaitingFirst(waiting, ended.fetchall())
+        return WaitingFirstPage(waiting, ended.fetchall())
 
     def count_of_apps(self, appkeys: Sequence[str]) -> int:
         row = self._rows.execute(f"SELECT count(*) FROM ({_pages(appkeys)})", tuple(appkeys)).fetchone()  # noqa: S608

@@ -21,8 +21,10 @@ DEADLINE_S = 30.0
 
 
 class TargetingServicer(TargetingServiceServicer):
-    """One slice runs at a time. Slices of different apps alternate, and so do those of one app's requests; facts are
-    applied between slices. A request whose caller is gone gets no further slice.
+    """Resolves audiences, one slice at a time.
+
+    Slices of different apps alternate, and so do those of one app's requests; facts are applied between slices. A
+    request whose caller is gone gets no further slice.
 
     Raises UnavailableError until the log has been read: an incomplete audience could never be corrected.
     """

@@ -20,7 +20,7 @@ _decode_key = msgspec.msgpack.Decoder(tuple[str, str, Any]).decode
 
 
 class _Header(msgspec.Struct):
-    """What a file holds beside bitmaps. Days are those of `zone`, so a file of another zone is ignored.
+    """The header of a snapshot file. Days are those of `zone`, so a file of another zone is ignored.
 
     `recent`: event ids of the dedupe window. `epoch`: 0 in files of former versions.
     """

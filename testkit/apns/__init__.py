@@ -1,1 +1,1 @@
-"""What Apple issues: keys of teams and tokens of devices."""
+"""Made-up APNs signing keys and device tokens, in the forms in which Apple issues them."""

@@ -23,7 +23,7 @@ def canaries(text: str) -> list[bytes]:
     return [line.encode() for line in text.splitlines() if line and "-----" not in line]
 
 
-def holding(directory: Path, words: Iterable[bytes]) -> list[Path]:
+def files_containing(directory: Path, words: Iterable[bytes]) -> list[Path]:
     """Return the files below a directory that contain one of the words."""
     words = list(words)
     files = [path for path in directory.rglob("*") if path.is_file()]

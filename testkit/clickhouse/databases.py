@@ -1,4 +1,4 @@
-"""Empty databases of one analytics store, each used by test after test: the migrations of a new one take long."""
+"""A pool of empty databases in one analytics store, which tests reuse: migrating a new one takes half a second."""
 
 import asyncio
 from collections.abc import Iterator

@@ -15,7 +15,7 @@ _CHUNK_BYTES = 65_536
 
 
 class ClickHouseServer:
-    """The server, on a free port of 127.0.0.1 that a restart keeps; its data in `directory`."""
+    """The server process, on a port of 127.0.0.1 that stays the same after a restart; its data is in `directory`."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -96,7 +96,7 @@ async def running_simulator(
 async def open_sender(
     simulator: ApnsSimulator, clock: Clock | None = None, timeouts: Timeouts | None = None, connections: int = 1
 ) -> AsyncIterator[ApnsSender]:
-    """A sender to the simulator, which knows the sender's key."""
+    """Open a sender to the simulator, with a new key that the simulator knows."""
     team = Team(clock)
     team.register_key(simulator)
     sender = team.sender(simulator.url, simulator.authority, timeouts, connections)

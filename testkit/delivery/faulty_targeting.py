@@ -1,4 +1,4 @@
-"""Targeting that fails for chosen audiences: a test says what happens to requests with a string tag."""
+"""Targeting that fails for chosen audiences: a test chooses them by their string tag."""
 
 import asyncio
 from collections import Counter
@@ -60,7 +60,7 @@ class FaultyTargeting(TargetingServiceServicer):
 
 
 def put_before(server: LocalServer) -> FaultyTargeting:
-    """Let faulty targeting answer the calls of a server on which the real one is served."""
+    """Put faulty targeting between the callers of a server and the real targeting that it serves."""
     real = LocalServer()
     real._handlers = dict(server._handlers)
     faulty = FaultyTargeting(real.channel())

@@ -1,4 +1,4 @@
-"""Device tokens that select the APNs simulator's answer to their pushes."""
+"""Device tokens whose prefix selects the answer of the APNs simulator to their pushes."""
 
 from services.apns_simulator.script import BY_PREFIX, Fault, ScriptedAnswer
 

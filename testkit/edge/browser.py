@@ -1,4 +1,4 @@
-"""The installed Chromium, driven by Playwright, and axe-core, which finds what keeps people from using a page."""
+"""The installed Chromium, driven by Playwright, and axe-core, which checks the accessibility of a page."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""An app server's calls to the legacy interfaces of an edge, and rows of rules about them."""
+"""Calls the legacy interfaces of an edge as an app server does, and checks the rows of tables of rules."""
 
 import json
 from typing import Any
@@ -11,10 +11,10 @@ from testkit.signing import signed
 
 Answer = dict[str, Any]
 Row = tuple[dict[str, Any], str | None]
-"""A rule: the fields of a request, and the beginning of the error they cause, or None when they are accepted."""
+"""A row of a table of rules: a request's fields, and the beginning of the error, None where they are accepted."""
 
 GONE = object()
-"""The value of a field that a row leaves out."""
+"""In a row: the field is left out of the request."""
 
 
 class LegacyClient:
@@ -45,7 +45,7 @@ class LegacyClient:
 
 
 def check(answer: dict[str, Any], problem: str | None, fields: dict[str, Any]) -> None:
-    """Check the answer to a row's request."""
+    """Assert that the answer to a row's request is the expected one."""
     row = json.dumps(fields, default=str)[:200]
     if problem is None:
         assert answer["result"] == 0, (row, answer)

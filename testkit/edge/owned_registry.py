@@ -1,4 +1,4 @@
-"""A registry whose owner follows from the log: a test can make another process the owner for a while."""
+"""A registry whose owner is elected by the log; a test can make another process the owner for a while."""
 
 import asyncio
 import secrets
@@ -28,9 +28,10 @@ _SELDOM_S = 3600.0
 
 
 class OwnedRegistry:
-    """`channel` is for the callers of the registry, `membership` for its RoleContext.
+    """A registry with a membership: callers use `channel`, which finds the owner by the log.
 
-    The registry says only what is new in the log, so that it never takes the other process for ended.
+    `membership` is for the registry's RoleContext. It writes to the log only when something has changed: it so never
+    decides from its own regular records that the other process has ended.
     """
 
     def __init__(self, log: Log, clock: Clock, server: LocalServer) -> None:
@@ -51,7 +52,7 @@ class OwnedRegistry:
 
     @asynccontextmanager
     async def standing_by(self) -> AsyncIterator[None]:
-        """Let the log tell of another owner: the registry stands by until the end. Callers ask it nevertheless."""
+        """Announce another owner in the log: the registry stands by inside the block. Callers still reach it."""
         alive = InstanceAlive(
             role="registry", address=_ADDRESS, place="another directory", caught_up=True, epoch=_LATE_EPOCH
         )
@@ -62,7 +63,7 @@ class OwnedRegistry:
 
     @staticmethod
     def refused() -> float:
-        """Return how many calls have been answered in this process because another one is the owner."""
+        """Return how many calls were refused because this process is not the owner."""
         samples = (sample for metric in RPC_ERRORS.collect() for sample in metric.samples)
         return sum(each.value for each in samples if each.labels.get("code") == NotOwnerError.code)
 

@@ -1,4 +1,4 @@
-"""The weight of a page of the console: what a browser with an empty cache downloads to show it."""
+"""The size of a page of the console: the bytes that a browser with an empty cache downloads to show it."""
 
 import re
 

@@ -26,7 +26,7 @@ NAME_40 = "世" * 13 + "a"
 
 
 def request(**changes: Any) -> dict[str, Any]:
-    """ANDROID broadcast to Android, changed at paths: `sendTo__userScope=3`; GONE takes a field away."""
+    """Return a broadcast to ANDROID with changed fields, named by path: `sendTo__userScope=3`; GONE removes a field."""
     body: dict[str, Any] = {
         "sendTo": {"appkey": {"android": ANDROID}, "userScope": 1},
         "msgStyle": {"basic": {"content": "hello", "is_notif": 1}},
@@ -48,7 +48,7 @@ def read(body: dict[str, Any], now_ms: int = NOW_MS) -> PushOrder:
 
 
 def minutes_from_now(minutes: int) -> str:
-    """NOW_MS lies in the middle of a minute."""
+    """Format a minute, counted from the start of the minute in which NOW_MS lies."""
     return datetime.fromtimestamp(NOW_MS // 60_000 * 60 + minutes * 60, ZoneInfo(ZONE)).strftime("%Y-%m-%d %H:%M")
 
 

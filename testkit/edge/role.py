@@ -56,7 +56,7 @@ BACKENDS: Mapping[str, tuple[Any, Any]] = {
 
 
 class SwitchedServer(LocalServer):
-    """A server in the process that can be away: its calls then fail as those to a role that does not run."""
+    """A server in this process that can be away: calls then fail as calls to a role that does not run."""
 
     @contextmanager
     def away(self) -> Iterator[None]:
@@ -100,7 +100,7 @@ class EdgeInstallation:
         return app
 
     async def device(self, app: App, token: str, alias: str | None = None) -> None:
-        """Register a device, which is more recently active than earlier ones."""
+        """Register a device, perhaps with an alias; each is more recently active than earlier ones."""
         self.clock.move(1)
         register = DeviceCommand(register=RegisterDevice(platform=app.platform))
         await self.command(app.appkey, token, register)

@@ -28,7 +28,7 @@ def targets(devices: Devices) -> list[tuple[int, int, int]]:
     return list(columns)
 
 
-async def device_places(installation: EdgeInstallation, app: App, *tokens: str) -> list[tuple[int, int]]:
+async def device_numbers(installation: EdgeInstallation, app: App, *tokens: str) -> list[tuple[int, int]]:
     """Return partition and device number of each token, as the registry knows them."""
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
     found = await registry.FindDevices(FindDevicesRequest(appkey=app.appkey, tokens=tokens))

@@ -1,4 +1,4 @@
-"""A valid request of every endpoint of every interface, which tests spoil. New endpoints are added here."""
+"""A valid request for every endpoint of every interface, which tests then make invalid. Add new endpoints here."""
 
 from typing import Any, Literal, NamedTuple
 
@@ -11,7 +11,7 @@ from testkit.apns.tokens import ios_token
 from testkit.edge.role import EdgeInstallation
 
 
-class Valid(NamedTuple):
+class ValidRequest(NamedTuple):
     """A request that is answered with result 0, at least the first time."""
 
     interface: Literal["v2", "android", "ios"]
@@ -40,7 +40,7 @@ FLOW = {"flow-mode": 1, "information": [{"title": "t", "text-abstract": "a"}, {"
 OPTFILTER = {"locate": ["北京市"], "model": [{"b": ["m"]}], "activity_7": {">=": 3}, "operator_not": ["cm"]}
 
 
-async def valid_requests(installation: EdgeInstallation) -> list[Valid]:
+async def valid_requests(installation: EdgeInstallation) -> list[ValidRequest]:
     """Create two devices with the alias `alice` in an Android and an iOS app, and return the requests to them."""
     android, ios, other = (
         await installation.app(),
@@ -62,17 +62,17 @@ async def valid_requests(installation: EdgeInstallation) -> list[Valid]:
     task_key = (await installation.push(later, a))["task_key"]
     msgid = (await installation.push({**later, "option": {}}, a))["id"]
 
-    def v2(path: str, body: dict[str, Any], *appkeys: str, method: str = "POST") -> Valid:
-        return Valid("v2", method, path, body, tuple(secret[appkey] for appkey in appkeys))
+    def v2(path: str, body: dict[str, Any], *appkeys: str, method: str = "POST") -> ValidRequest:
+        return ValidRequest("v2", method, path, body, tuple(secret[appkey] for appkey in appkeys))
 
-    def push(scope: int, style: dict[str, Any] = style, **fields: Any) -> Valid:
+    def push(scope: int, style: dict[str, Any] = style, **fields: Any) -> ValidRequest:
         appkey = {"android": a, "ios": [i, o]}
         signers = (a,) if scope in (1, 7, 8) else (i, o) if scope == 2 else (a, i, o)
         return v2("/v2/push", {"sendTo": {"appkey": appkey, "userScope": scope, **fields}, "msgStyle": style}, *signers)
 
-    def legacy(interface: Literal["android", "ios"], method: str, path: str, **fields: Any) -> Valid:
+    def legacy(interface: Literal["android", "ios"], method: str, path: str, **fields: Any) -> ValidRequest:
         appkey = a if interface == "android" else i
-        return Valid(interface, method, path, {"appkey": appkey, **fields}, (secret[appkey],))
+        return ValidRequest(interface, method, path, {"appkey": appkey, **fields}, (secret[appkey],))
 
     both = {"android": a, "ios": [i, o]}
     tags = {a: {"t1": ["x", "é"]}, i: {two: ["y"], three: ["z"]}}

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def full_disk(most_bytes: int) -> Iterator[None]:
-    """Let no file of this process grow beyond so many bytes; a write beyond fails with OSError."""
+    """Let no file of this process grow beyond `most_bytes`; a write beyond it fails with OSError."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, hard))
     try:

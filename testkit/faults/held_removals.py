@@ -1,4 +1,4 @@
-"""A registry that removes no devices whose keys were revoked, as if it was always killed before the first removal."""
+"""Keeps the registry from removing devices whose keys were revoked, as if it was always killed before."""
 
 from collections.abc import Sequence
 

@@ -43,7 +43,7 @@ class SettableClock:
         return str(self._directory)
 
     def set(self, ahead_s: int) -> None:
-        """Set the clock so many seconds before the system's; the process reads it within a tenth of a second."""
+        """Set the clock ahead of the system's by these seconds; the process notices within a tenth of a second."""
         partial = self._directory / "new"
         partial.write_text(str(ahead_s))
         partial.rename(self._file)

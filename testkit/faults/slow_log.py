@@ -8,16 +8,16 @@ from services.runtime.log.port import Log, Partition, Reader, Record
 
 
 class SlowLog(DelegatingLog):
-    """Passes a log on, but its readers, or those of one topic, return nothing until `shown` is set.
+    """A log whose readers return nothing until `released` is set; with a topic only the readers of that topic.
 
-    `asked` is set once one of these reads.
+    `read_begun` is set once one of these readers waits.
     """
 
     def __init__(self, log: Log, topic: str = "") -> None:
         super().__init__(log)
         self._topic = topic
-        self.asked = asyncio.Event()
-        self.shown = asyncio.Event()
+        self.read_begun = asyncio.Event()
+        self.released = asyncio.Event()
 
     async def open(self, starts: Mapping[Partition, int]) -> Reader:
         reader = await super().open(starts)
@@ -31,8 +31,8 @@ class SlowReader:
         self._reader = reader
 
     async def read(self, max_records: int = 5000) -> list[Record]:
-        self._log.asked.set()
-        await self._log.shown.wait()
+        self._log.read_begun.set()
+        await self._log.released.wait()
         return await self._reader.read(max_records)
 
     async def close(self) -> None:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 
 class StallingProxy:
-    """Passes data on until `stall`; then connections stay open without traffic, as with a process that hangs."""
+    """Passes data on until `stall` is called; then connections stay open without traffic, as with a hanging process."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -20,11 +20,11 @@ class StallingProxy:
         self._flows.clear()
 
     def flow(self) -> None:
-        """Go on, with what has come meanwhile first."""
+        """Pass data on again, first what was received meanwhile."""
         self._flows.set()
 
     async def passes(self, chunks: int) -> None:
-        """Return once so many more pieces have come from the server."""
+        """Return once `chunks` more pieces of data were received from the server."""
         goal = self._passed + chunks
         async with self._more:
             await self._more.wait_for(lambda: self._passed >= goal)

@@ -35,7 +35,7 @@ class AppServer:
         headers: Mapping[str, str] | None = None,
         statuses: Collection[int] = (200,),
     ) -> dict[str, Any]:
-        """Send a request, signed with the secrets in this order; return its answer, which has one of `statuses`."""
+        """Send a request signed with these secrets in order; return its answer, whose status is one of `statuses`."""
         content = signed(dict(body), *secrets)
         sent = {"content-type": "application/json", **(headers or {})}
         response = await self._client.request(method, path, content=content, headers=sent)

@@ -34,7 +34,7 @@ defaults
 
 
 class Server(NamedTuple):
-    """The port of a server on this machine, and the port at which /healthz tells whether it is ready."""
+    """A server on this machine: its port, and the port at which /healthz answers whether it is ready."""
 
     name: str
     port: int
@@ -87,7 +87,10 @@ class Balancer:
 
 
 def _section(port: int, listener: Listener, checks: dict[int, str]) -> str:
-    """Return the section of a listener. `checks`: the servers that are checked, by health port; others track them."""
+    """Return the section of a listener in the configuration.
+
+    `checks`: the servers whose health is checked, by health port; other servers with that port use their result.
+    """
     servers = ""
     for server in listener.servers:
         name = f"p{port}/{server.name}"

@@ -15,7 +15,7 @@ from testkit.installation.processes import Installation
 from testkit.kafka.cluster import KafkaCluster
 from testkit.ports import free_ports
 
-SECONDS = tuple(f"{role}-2" for role in FRONTENDS)
+SECOND_PROCESSES = tuple(f"{role}-2" for role in FRONTENDS)
 """The second process of each frontend."""
 
 PROXIED = {
@@ -37,11 +37,11 @@ _OWNS = re.compile(r"^carillon_owner\{.*\} 1\.0$", re.MULTILINE)
 class ClusterInstallation(Installation):
     """Two edges, two gateways, and a standby of each role that can have one.
 
-    Clients reach the edges and gateways through HAProxy. The
-    processes of one role have directories of their own, as on several machines.
+    Clients reach the edges and gateways through HAProxy. Two processes of one role have different directories, as on
+    several machines.
 
-    With the code of a `former` version there are accounts and the console too, and the processes whose names are in
-    `of_former_version` run that code; in the beginning these are all.
+    `former` is the directory with the code of a former version. Then accounts and the console run too, and the
+    processes named in `of_former_version` run that code: all of them at first.
     """
 
     def __init__(self, data: Path, cluster: KafkaCluster, former: Path | None = None) -> None:
@@ -55,7 +55,7 @@ class ClusterInstallation(Installation):
             "CARILLON_TRUSTED_PROXIES": "127.0.0.1",
             "CARILLON_DRAIN_S": str(int(CHECK_INTERVAL_S * CHECKS_FAILED) + 1),
         }
-        for name in SECONDS:
+        for name in SECOND_PROCESSES:
             self._add_second(name)
         self.of_former_version = set(self.names if former else ())
         edges = {name: self.env_of(name) for name in ("edge", "edge-2")}

@@ -1,11 +1,11 @@
-"""Which processes an installation has: their arguments and settings, by name."""
+"""The definitions of an installation's processes: the arguments and settings of each, by name."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from services.domain.role_addresses import ROLES_WITH_STANDBYS
-from testkit.installation.slim import without_embedded
+from testkit.installation.without_embedded import without_embedded
 
 BACKENDS = ("registry", "targeting", "scheduling", "delivery", "analytics")
 FRONTENDS = ("gateway", "edge")
@@ -29,8 +29,8 @@ def role_processes(
 
     The `single` roles have one process each. Only those of analytics can import the packages of the extra `embedded`.
     """
-    slim = without_embedded(certificates / "slim")
-    extra = {role: {} if role == "analytics" else slim for role in (*BACKENDS, *single)}
+    unable = without_embedded(certificates / "without_embedded")
+    extra = {role: {} if role == "analytics" else unable for role in (*BACKENDS, *single)}
     processes = {
         role if shards == 1 else f"{role}-{shard}": ProcessDefinition(
             ("serve", role),

@@ -1,4 +1,4 @@
-"""A stop of a real process under requests: what it answers until it refuses connections."""
+"""Observes the stop of a real process: it still answers requests, until it refuses connections."""
 
 import os
 import signal
@@ -25,8 +25,8 @@ async def accepted_for(process: int, number: signal.Signals, ask: Callable[[], A
             return time.monotonic() - began
 
 
-async def stop_is_told(console: str) -> None:
-    """Return once /healthz of a console answers 503 because the process stops."""
+async def until_stopping(console: str) -> None:
+    """Return once /healthz of the operations endpoint answers 503 because the process is stopping."""
 
     async def is_told() -> bool:
         async with plain_http.async_client(timeout=60) as http:

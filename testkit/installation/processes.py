@@ -46,9 +46,9 @@ class Installation:
 
     With `shards` above 1 each role that keeps a state is that many processes: `registry-0`, `registry-1`... With
     `standbys` a process such as `scheduling-standby` has the first shard of its role too, and its own data directory.
-    With `console` there are accounts and the console too, which `carillon up` has always.
+    With `console` the roles accounts and console run too; `carillon up` always has them.
 
-    `supervised` says that somebody starts processes again that end by themselves. Without it, who waits for one fails.
+    `supervised`: the test restarts processes that end by themselves. Otherwise waiting for such a process fails.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Installation:
             self._wait_ready(name, seconds)
 
     def restart_ended(self, *names: str) -> dict[str, int]:
-        """Start those of these processes again that ended by themselves; return their exit codes."""
+        """Restart those of these processes that have ended by themselves; return their exit codes by name."""
         running = {name: self._processes[name] for name in names if name in self._processes}
         codes = {name: code for name, process in running.items() if (code := process.poll()) is not None}
         for name in codes:

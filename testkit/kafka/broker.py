@@ -65,7 +65,7 @@ class Security:
 
 @dataclass(frozen=True)
 class Member:
-    """The place of a broker in a cluster.
+    """The membership of a broker in a cluster.
 
     `node`: its id, from 1 on. `controllers`: the ports of all nodes' controllers, in the order of their ids.
     `proxied`: names of further plaintext listeners; clients that bootstrap at one are sent to the port of its proxy.

@@ -68,12 +68,12 @@ class KafkaCluster:
             yield
 
     def cut_off(self, name: str) -> None:
-        """Pass nothing on any more between the brokers and the clients of the proxies of this name."""
+        """Stop all data between the brokers and the clients that use the proxies of this name."""
         for proxy in self._proxies[name]:
             proxy.stall()
 
     def connect(self, name: str) -> None:
-        """End what `cut_off` began."""
+        """Pass data on again for the clients that `cut_off` has disconnected."""
         for proxy in self._proxies[name]:
             proxy.flow()
 

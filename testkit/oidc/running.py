@@ -23,7 +23,7 @@ _CACHE = ROOT / ".cache" / "oidc-provider"
 
 
 class RunningProvider:
-    """The provider. Its clients: `console` with SECRET, `public-console`, and `short-console` without refresh tokens.
+    """The provider process. Clients: `console` with SECRET, `public-console`; `short-console` without refresh tokens.
 
     It sends log-out tokens to itself, where `log_out_tokens` takes them, unless it was started with another address.
     """

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from services.apns_simulator.certificate import public_key
-from testkit.apns.keys import KEY_ID, TEAM_ID, canaries, holding, pem
+from testkit.apns.keys import KEY_ID, TEAM_ID, canaries, files_containing, pem
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import CARILLON, Installation
 
@@ -105,5 +105,5 @@ async def test_an_apps_own_key_signs_its_pushes_and_is_never_stored_in_the_clear
     installation.stop()
 
     words = canaries(text)
-    assert holding(installation.data, words) == []
+    assert files_containing(installation.data, words) == []
     assert not [word for word in words if word.decode() in said]

@@ -141,7 +141,9 @@ def test_a_state_of_another_log_is_refused(stopped: StoppedService, tmp_path: Pa
 
 
 @pytest.mark.parametrize("role", sorted({*REPLAYABLE} - {"analytics"}))
-def test_what_the_refusal_of_a_state_says_works(role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_in_the_refusal_of_a_state_work(
+    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The log was replaced by one that holds as many records, so offsets alone show nothing."""
     monkeypatch.setenv("CARILLON_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("CARILLON_PARTITIONS", "2")
@@ -167,9 +169,9 @@ async def write_log(directory: Path) -> None:
 
 
 def _refused(command: list[str], env: dict[str, str], text: str, seconds: float) -> tuple[int | None, str]:
-    """Run a command until it says the text, and then for some seconds at most.
+    """Run a command until its standard error contains the text, and then wait at most `seconds` for its end.
 
-    Return its exit code, None if it goes on then, and its errors so far.
+    Return its exit code, None if it still runs, and the lines of its standard error so far.
     """
     with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -254,9 +256,9 @@ async def _has_new_connection(apns: UnavailableApns) -> bool:
 
 @pytest.mark.long
 def test_progress_is_shown_on_a_terminal(stopped: StoppedService, tmp_path: Path) -> None:
-    """It shows records done, all records, rate and time left; without a terminal only the answer is printed.
+    """Shown are records done, all records, rate and time left; without a terminal only the answer is printed.
 
-    The records of an earlier moment are fewer: what is decided again in a log of its own needs no epoch announced.
+    A replay of a past state reads fewer records: it leaves out the announcements of epochs.
     """
     counts = ends(stopped.installation.data)
     verify = [CARILLON, "replay", "delivery", "--verify"]
@@ -279,7 +281,7 @@ def test_progress_is_shown_on_a_terminal(stopped: StoppedService, tmp_path: Path
 
 
 def _on_a_terminal(command: list[str], env: dict[str, str]) -> str:
-    """Run the command with a terminal as its standard error and return what it writes there."""
+    """Run the command with a terminal as its standard error; return what it writes there."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         command, env={**env, "TERM": "xterm", "COLUMNS": "160"}, stderr=theirs, stdout=subprocess.PIPE

@@ -1,4 +1,4 @@
-"""`python -m tests.simulation`: runs simulated worlds by seed, and prints what is wrong in which."""
+"""`python -m tests.simulation`: runs simulated worlds of an installation by seed, and prints their findings."""
 
 import os
 import sys
@@ -56,7 +56,7 @@ class Totals:
 @click.option("--lines", type=click.IntRange(0), default=_LAST_LINES, help="Lines of the trace to print of a finding.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(seeds: int, first: int, processes: int, replay: int | None, shorten: bool, lines: int, as_json: bool) -> None:
-    """Run simulated worlds of the whole service under faults. Exit code 1: something is wrong in one of them."""
+    """Run simulated worlds of the whole service under faults. Exit code 1: there are findings."""
     totals = Totals()
     if replay is not None:
         for outcome in run_worlds([partial(run_world, _KIND, replay, keeps_trace=True)]):

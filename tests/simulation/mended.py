@@ -1,4 +1,4 @@
-"""Worlds that once found defects, as they were planned then: seeds mean other worlds by now.
+"""Mended worlds: worlds that once found a defect, with their plans of then; today their seeds give other worlds.
 
 `python -m tests.simulation.mended NAME` runs one. Exit code 1: it finds something.
 """
@@ -20,7 +20,7 @@ from tests.simulation.world.run import InstallationWorld
 
 
 class MendedWorld(NamedTuple):
-    """A world; `found` says which defect it found."""
+    """A stored world; `found`: the defect that it once found."""
 
     found: str
     kind: Kind

@@ -32,7 +32,7 @@ FAULTS = [
 ]
 
 
-def test_what_is_expected_of_a_token_is_what_apple_documents() -> None:
+def test_the_expected_outcome_of_a_token_is_what_apple_documents() -> None:
     assert is_accepted("00" * 32)
     assert not is_accepted("dead" * 16)
     refused = {"a": "Unregistered", "b": "DeviceTokenNotForTopic", "c": "BadDeviceToken", "d": "ExpiredToken"}
@@ -40,7 +40,7 @@ def test_what_is_expected_of_a_token_is_what_apple_documents() -> None:
 
 
 def instead(action: Action, *, of: Action) -> Callable[[ApnsResult], Handling]:
-    """Return a handling of Apple's answers that takes one action for another."""
+    """Return a wrong handling of Apple's answers, which takes one action in place of another."""
 
     def handling(result: ApnsResult) -> Handling:
         right = handling_of(result)

@@ -1,4 +1,4 @@
-"""Each kind of fault happens, and worlds find a service that does not bear it."""
+"""Each kind of fault takes effect, and worlds find a service that does not tolerate it."""
 
 import asyncio
 import sqlite3
@@ -210,7 +210,7 @@ def test_of_two_processes_of_one_instance_the_former_one_stops() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("owner", "name", "bug", "kind", "faults"), WRONG, ids=[each[2].__name__ for each in WRONG])
-def test_a_service_that_does_not_bear_a_fault_is_found(
+def test_a_service_that_does_not_tolerate_a_fault_is_found(
     monkeypatch: pytest.MonkeyPatch, owner: type, name: str, bug: Callable[..., Any], kind: Kind, faults: list[Fault]
 ) -> None:
     assert not any(run_world(kind, seed, faults).findings for seed in range(4))

@@ -1,4 +1,4 @@
-"""What was mended is not found again by the worlds that found it."""
+"""Mended worlds do not find their defects again."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from tests.simulation.mended import MENDED
 
 
 @pytest.mark.parametrize("name", MENDED)
-def test_what_was_mended_is_not_found_again(name: str) -> None:
+def test_a_mended_world_has_no_findings(name: str) -> None:
     command = [sys.executable, "-m", "tests.simulation.mended", name]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 0, f"{MENDED[name].found}\n{run.stdout}\n{run.stderr}"

@@ -1,4 +1,4 @@
-"""Owners and standbys of two roles: what one process has confirmed, its successor knows, whatever happens meanwhile."""
+"""Owners and standbys of two roles: a successor knows all that the former owner has confirmed, under any faults."""
 
 import asyncio
 from collections.abc import Iterator, Sequence

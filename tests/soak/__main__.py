@@ -1,4 +1,4 @@
-"""`python -m tests.soak`: the ledger test. Sends pushes while processes are killed, then checks every push."""
+"""`python -m tests.soak`: the ledger test, which sends pushes while processes are killed, then checks every push."""
 
 import asyncio
 import json
@@ -23,11 +23,11 @@ _REFRESH_S = 0.5
 @click.option("--minutes", type=click.FloatRange(0.2), default=5.0, help="How long the load lasts.")
 @click.option("--devices", type=click.IntRange(2), default=20, help="Android devices to begin with.")
 @click.option("--rate", type=click.FloatRange(0.1), default=10.0, help="Requests a second.")
-@click.option("--seed", type=int, default=1, help="Makes the same choices again.")
-@click.option("--kafka", is_flag=True, help="A process a role on a real Kafka broker; default: `carillon up`.")
+@click.option("--seed", type=int, default=1, help="Seed of all random choices; the same seed makes the same ones.")
+@click.option("--kafka", is_flag=True, help="One process a role on a real Kafka broker, not `carillon up`.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
-    "--directory", type=click.Path(path_type=Path), help="Where the ledger and the data are kept; default: not at all."
+    "--directory", type=click.Path(path_type=Path), help="Keep the ledger and the data here; default: delete them."
 )
 def main(
     minutes: float, devices: int, rate: float, seed: int, kafka: bool, as_json: bool, directory: Path | None

@@ -47,11 +47,11 @@ async def store_violations(observed: Observations, env: Mapping[str, str]) -> li
 
 
 async def _pushes(history: History, clickhouse: ClickHouse) -> list[Violation]:
-    """The store has each push of the log once."""
+    """Check that the store has each push of the log once."""
     found = {(msgid, appkey): count for msgid, appkey, count in await clickhouse.rows(_PUSHES)}
     logged = {(sent.send.msgid, sent.send.appkey): 1 for sent in history.sent.values()}
     wrong = sorted(key[0] for key in found.keys() | logged.keys() if found.get(key) != logged.get(key))
-    return [Violation("clickhouse", "it is not in `pushes` once", (msgid,)) for msgid in wrong]
+    return [Violation("clickhouse", "the push is not exactly once in the table `pushes`", (msgid,)) for msgid in wrong]
 
 
 async def _same(clickhouse: ClickHouse, what: str, sql: str, logged: Mapping[tuple[Any, ...], int]) -> list[Violation]:
@@ -80,14 +80,14 @@ def _logged_outcomes(history: History) -> dict[tuple[Any, ...], int]:
 
 
 def statistics_violations(observed: Observations, appkey: str, rows: Sequence[Row]) -> Iterator[Violation]:
-    """The statistics of an app's broadcasts and multicasts (at most 1000) agree with the clients and add up."""
+    """Check that the statistics of an app's pushes to many (at most 1000) agree with the clients and add up."""
     many = {
         msgid
         for msgid, sent in observed.history.sent.items()
         if sent.send.appkey == appkey and sent.send.kind != KIND_UNICAST
     }
     for msgid in many - {row["msgid"] for row in rows} if len(rows) < _LISTED else ():
-        yield Violation("statistics", "it is not listed", (msgid,))
+        yield Violation("statistics", "the push is not in the list of broadcasts", (msgid,))
     for row in rows:
         yield from _counted(observed, row["msgid"], row)
 
@@ -100,16 +100,18 @@ def _counted(observed: Observations, msgid: int, row: Row) -> Iterator[Violation
     waiting = sum(not history.is_settled(msgid, msgid, device_number, is_ios) for device_number in audience)
     added = row[done] + row["failed"] + row["expired"] + row["cancelled"]
     if (row["target"], added) != (len(audience), len(audience) - waiting):
-        yield Violation("statistics", f"of {len(audience)} devices {waiting} wait, but {dict(row)}", (msgid,))
+        yield Violation(
+            "statistics", f"{waiting} of {len(audience)} devices have no outcome; counted: {dict(row)}", (msgid,)
+        )
     by_clients = sum(msgid in client.shown for client in observed.clients.values())
     if observed.must_be_shown(msgid) and row[done] != by_clients:
-        yield Violation("statistics", f"{by_clients} devices have it, but {dict(row)}", (msgid,))
+        yield Violation("statistics", f"{by_clients} devices have received the push; counted: {dict(row)}", (msgid,))
     if not row["shown"] <= row["received"] <= by_clients:
-        yield Violation("statistics", f"{by_clients} devices showed it, but {dict(row)}", (msgid,))
+        yield Violation("statistics", f"{by_clients} devices have shown the push; counted: {dict(row)}", (msgid,))
 
 
 def received_violations(observed: Observations) -> Iterator[Violation]:
-    """Receipts in the log are of devices that showed the message, and complete where all devices had to show it."""
+    """Check that receipts in the log are of devices that showed the message, and complete where all had to show it."""
     showing: dict[int, int] = defaultdict(int)
     for client in observed.clients.values():
         for msgid in client.shown:

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from carillon_device import Device, DeviceEndedError, DeviceError, MemoryStorage, Push, RefusedError, UnavailableError
-from carillon_device import Frame as Wire
+from carillon_device import Frame as SdkFrame
 from carillon_device.connection import GatewayConnection, open_connection
 from tests.soak.ledger import Change, Frame, Ledger, Reachability, Shown, State
 
@@ -36,26 +36,26 @@ class Gateway:
         return await open_connection(self.url, None)
 
 
-class _Wire(Device):
-    """The SDK's device; reports every connection and every push frame, repeated ones too."""
+class _ReportingDevice(Device):
+    """The SDK's device, which reports each connection and each push frame, repeated ones too, to its owner."""
 
-    device: "AndroidDevice"
+    owner: "AndroidDevice"
 
     async def _open_connection(self) -> GatewayConnection:
-        return await self.device.gateway.open_connection()
+        return await self.owner.gateway.open_connection()
 
-    async def _run_connection(self, connection: GatewayConnection) -> Wire:
-        self.device.connecting()
+    async def _run_connection(self, connection: GatewayConnection) -> SdkFrame:
+        self.owner.connecting()
         return await super()._run_connection(connection)
 
-    def _dispatch(self, connection: GatewayConnection, frame: Wire) -> None:
+    def _dispatch(self, connection: GatewayConnection, frame: SdkFrame) -> None:
         if frame["type"] == "push":
-            self.device.received(frame["msgid"])
+            self.owner.received(frame["msgid"])
         super()._dispatch(connection, frame)
 
 
 class AndroidDevice:
-    """One device, with the history of its state and the messages it has shown.
+    """A simulated device, with the history of its state and the messages that it has shown.
 
     `pause_s`: the least and the longest time between two of its actions.
     """
@@ -84,7 +84,7 @@ class AndroidDevice:
         self._random = random
         self._pause_s = pause_s
         self._storage = MemoryStorage()
-        self._wire: _Wire | None = None
+        self._sdk_device: _ReportingDevice | None = None
         self._connections = 0
         self._connected_ms = 0
         self._is_awake = asyncio.Event()
@@ -117,12 +117,12 @@ class AndroidDevice:
         asked_ms = self._ledger.now_ms()
         while True:
             await self.disconnect()
-            self._wire = _Wire(
+            self._sdk_device = _ReportingDevice(
                 self.gateway.url, self._appkey, storage=self._storage, on_push=self._show, random=self._random.random
             )
-            self._wire.device = self
+            self._sdk_device.owner = self
             try:
-                await self._wire.connect(_CONNECT_S)
+                await self._sdk_device.connect(_CONNECT_S)
             except DeviceEndedError as ended:
                 self._ledger.errors.append(f"device {self.index} was disconnected for good: {ended.reason}")
                 raise
@@ -134,9 +134,9 @@ class AndroidDevice:
 
     async def disconnect(self) -> None:
         self._note_reachable(is_reachable=False)
-        if self._wire is not None:
-            await self._wire.close()
-        self._wire = None
+        if self._sdk_device is not None:
+            await self._sdk_device.close()
+        self._sdk_device = None
 
     async def change(self, **fields: Any) -> None:
         """Change the state of the device; each request is repeated until it is answered."""
@@ -152,9 +152,9 @@ class AndroidDevice:
         return await self._request({"type": "get_device"})
 
     def wake(self) -> None:
-        """Show and acknowledge waiting pushes, and from now on each at once."""
+        """Show and acknowledge the waiting pushes, and each later one at once."""
         self._is_awake.set()
-        self._note_reachable(is_reachable=self._wire is not None)
+        self._note_reachable(is_reachable=self._sdk_device is not None)
 
     def connecting(self) -> None:
         self._connections += 1
@@ -172,17 +172,17 @@ class AndroidDevice:
             self._ledger.doubled.append(msgid)
         self.shown[msgid] = Shown(msgid, push["content"], self._ledger.now_ms())
         self._ledger.write("shown", device=self.index, msgid=msgid, content=push["content"])
-        if push["is_notif"] and self._wire is not None:
+        if push["is_notif"] and self._sdk_device is not None:
             with contextlib.suppress(UnavailableError):
-                self._wire.report("shown", msgid)
+                self._sdk_device.report("shown", msgid)
 
     def _welcomed(self, asked_ms: int) -> None:
-        assert self._wire is not None
+        assert self._sdk_device is not None
         self._note_reachable(is_reachable=self._is_awake.is_set())
         if not self.history:
-            assert self._wire.token is not None
-            self.history.append(Change(asked_ms, self._ledger.now_ms(), State(self._wire.token)))
-            self._ledger.write("registered", device=self.index, token=self._wire.token)
+            assert self._sdk_device.token is not None
+            self.history.append(Change(asked_ms, self._ledger.now_ms(), State(self._sdk_device.token)))
+            self._ledger.write("registered", device=self.index, token=self._sdk_device.token)
 
     def _note_reachable(self, *, is_reachable: bool) -> None:
         self.reachable.append(Reachability(self._ledger.now_ms(), is_reachable))
@@ -210,8 +210,8 @@ class AndroidDevice:
     async def _request(self, frame: Mapping[str, Any]) -> Mapping[str, Any]:
         while True:
             try:
-                if self._wire is not None:
-                    return await self._wire.request(frame, _ANSWER_S)
+                if self._sdk_device is not None:
+                    return await self._sdk_device.request(frame, _ANSWER_S)
             except RefusedError as error:
                 if error.code < SERVER_ERROR:
                     self._ledger.errors.append(f"device {self.index}: {frame} was refused: {error}")

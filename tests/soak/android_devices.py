@@ -13,7 +13,7 @@ _ANEW_S = (3.0, 8.0)
 
 
 class AndroidDevices:
-    """Starts the devices, each acting on its own, and connects or disconnects all before and after the load.
+    """All Android devices of a run: starts them, each acting on its own, and connects or disconnects them together.
 
     `pace`: how many times longer than usual they wait between two actions.
     """
@@ -29,14 +29,14 @@ class AndroidDevices:
         self._lives: list[asyncio.Task[None]] = []
 
     async def begin(self, count: int, steady: int = 0) -> None:
-        """Start so many devices, and others that stay as they are; return once all are registered."""
+        """Start `count` devices that act, and `steady` ones that do not; return once all are registered."""
         for index in range(count + steady):
             self._add(is_steady=index >= count)
         while not all(device.history for device in self.devices):
             await asyncio.sleep(0.05)
 
     async def reinstall(self) -> None:
-        """Replace a random device, a steady one never, every few seconds, as when an app is installed again."""
+        """Every few seconds replace a random device that is not steady, as when its app is installed again."""
         while True:
             await asyncio.sleep(self._pace * self._random.uniform(*_ANEW_S))
             acting = [device for device in self.devices if not device.is_leaving and not device.is_steady]
@@ -87,9 +87,9 @@ class AndroidDevices:
         return [len(device.frames) for device in self.devices]
 
     def unexpected_frames(self, before: Sequence[int], known: Collection[int], during: str) -> list[Violation]:
-        """Return a violation for each frame of one of the known messages received since."""
+        """Return a violation for each further frame of a known message since `before` was counted."""
         return [
-            Violation(during, f"device {device.index} was sent this message", (frame.msgid,))
+            Violation(during, f"device {device.index} was sent this known message again", (frame.msgid,))
             for device, count in zip(self.devices, before, strict=True)
             for frame in device.frames[count:]
             if frame.msgid in known

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from protos.push.v1.push_pb2 import SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.devices_pb2 import Device
-from tests.soak.history import DeviceNumber, History, Sent
+from tests.soak.history import DeviceNumber, History, LoggedPush
 from tests.soak.ledger import (
     LONG_S,
     Change,
@@ -33,7 +33,7 @@ class Violation(NamedTuple):
 
 
 class Client(NamedTuple):
-    """A device from its own point of view.
+    """The history of a device as the device itself has noted it.
 
     `shown`: by message id, in the order of showing.
     `is_steady`: it never acts by itself, and stays connected as long as the service lets it.
@@ -48,7 +48,7 @@ class Client(NamedTuple):
 
 
 class Observations(NamedTuple):
-    """Everything that the checks compare. `clients` by appkey and token."""
+    """The data that the checks compare: ledger, event log, and `clients` by appkey and token."""
 
     ledger: Ledger
     history: History
@@ -64,7 +64,7 @@ class Observations(NamedTuple):
             (appkey, device.token): device_number for (appkey, device_number), device in self.history.devices.items()
         }
 
-    def pushes(self) -> Iterator[tuple[Push, str, Sent]]:
+    def pushes(self) -> Iterator[tuple[Push, str, LoggedPush]]:
         """Yield each push that was answered with 0 and is in the log, for each of its apps."""
         for push in self.ledger.pushes:
             for appkey, msgid in push.ids.items():
@@ -84,7 +84,7 @@ def violations(observed: Observations) -> list[Violation]:
 
 
 def commands(observed: Observations) -> Iterator[Violation]:
-    """An accepted push is in push-commands once, a refused one never, one without an answer at most once."""
+    """Check that push-commands has accepted pushes once, refused ones never, those without answer at most once."""
     found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for msgid, sent in observed.history.sent.items():
         found[sent.send.appkey, content_of(sent.send)].append(msgid)
@@ -114,7 +114,7 @@ def _allowed(push: Push, appkey: str, msgids: list[int]) -> list[list[int]]:
 
 
 def shown(observed: Observations) -> Iterator[Violation]:
-    """Only the audience shows a message, once each; all of it does when the push lives long and was not cancelled."""
+    """Check that only the audience has shown each message, and all of it where the push lived long uncancelled."""
     device_numbers = observed.device_numbers()
     meant: set[tuple[tuple[str, str], int]] = set()
     for first, sent in observed.history.sent.items():
@@ -130,23 +130,23 @@ def shown(observed: Observations) -> Iterator[Violation]:
     for who, client in observed.clients.items():
         for one in client.shown.values():
             if (who, one.msgid) not in meant:
-                yield Violation(
-                    "shown", f"{client.name} at {device_numbers.get(who)} showed a message for others", (one.msgid,)
-                )
+                text = f"{client.name} at {device_numbers.get(who)} showed a message that is not for it"
+                yield Violation("shown", text, (one.msgid,))
     yield from _contents(observed)
 
 
 def _contents(observed: Observations) -> Iterator[Violation]:
-    """A device shows the content that was sent."""
+    """Check that devices have shown the content that was sent."""
     ids = {id_: sent for sent in observed.history.sent.values() for id_ in _ids(sent.send)}
     for client in observed.clients.values():
         for one in client.shown.values():
             if one.msgid in ids and one.content != content_of(ids[one.msgid].send):
-                yield Violation("shown", f"{client.name} showed {one.content!r} in device_number of it", (one.msgid,))
+                text = f"{client.name} showed {one.content!r}, which is not what was sent"
+                yield Violation("shown", text, (one.msgid,))
 
 
 def order(observed: Observations) -> Iterator[Violation]:
-    """A device shows messages in the order of the log, except those with a rate limit or held up by targeting."""
+    """Check that devices have shown messages in the order of the log, but for rate-limited and held up pushes."""
     device_numbers = observed.device_numbers()
     ids = {id_: sent for sent in observed.history.sent.values() for id_ in _ids(sent.send)}
     for who, client in observed.clients.items():
@@ -164,7 +164,7 @@ def order(observed: Observations) -> Iterator[Violation]:
 
 
 def audiences(observed: Observations) -> Iterator[Violation]:
-    """A device that certainly matched all the time is in the audience; one that certainly never matched is not."""
+    """Check that audiences have the devices that matched all the time, and none that never matched."""
     device_numbers = observed.device_numbers()
     for push, appkey, sent in observed.pushes():
         inside = {device_number for _, device_number in observed.history.audience(sent.send.msgid)}
@@ -198,7 +198,7 @@ def _may_be_without_audience(observed: Observations, msgid: int, device_number: 
 
 
 def _expected(push: Push, history: Sequence[Change], until_ms: int) -> bool | None:
-    """Return whether the push is for the device; None when the client cannot know."""
+    """Return whether the device must be in the audience; None where its state was changing then."""
     if not history or history[0].asked_ms > until_ms:
         return False
     state = certain_state(list(history), push.begun_ms, until_ms)
@@ -206,7 +206,7 @@ def _expected(push: Push, history: Sequence[Change], until_ms: int) -> bool | No
 
 
 def cancels(observed: Observations) -> Iterator[Violation]:
-    """A cancelled push is not sent over connections that were opened after the cancel was answered."""
+    """Check that no cancelled push was sent over a connection opened after the cancel was answered."""
     for push, _, sent in observed.pushes():
         msgid = sent.send.msgid
         if push.cancel is not Outcome.ACCEPTED or push.is_timed:
@@ -215,19 +215,21 @@ def cancels(observed: Observations) -> Iterator[Violation]:
             yield Violation("cancel", f"the cancel of {push.kind} was answered with 0 and is not in the log", (msgid,))
         for client in observed.clients.values():
             if any(frame.msgid == msgid and frame.connected_ms > push.cancelled_ms for frame in client.frames):
-                yield Violation("cancel", f"{client.name} connected after the cancel and was sent it", (msgid,))
+                text = f"{client.name} connected after the cancel, and the message was sent to it"
+                yield Violation("cancel", text, (msgid,))
 
 
 def repeats(observed: Observations) -> Iterator[Violation]:
-    """A message is sent over one connection once, whatever fails."""
+    """Check that no message was sent twice over one connection."""
     for client in observed.clients.values():
         sent = Counter((frame.msgid, frame.connection) for frame in client.frames)
         for msgid, connection in sorted(each for each, count in sent.items() if count > 1):
-            yield Violation("repeats", f"{client.name} was sent it again over connection {connection}", (msgid,))
+            text = f"{client.name} was sent the message again over connection {connection}"
+            yield Violation("repeats", text, (msgid,))
 
 
 def differs(state: State, answer: Mapping[str, Any], device: Device | None) -> str:
-    """Return how a device differs from the service's answer and from the log; "" when it does not."""
+    """Return the difference between a device's own state, the service's answer and the log; "" if there is none."""
     answered = State(
         state.token,
         answer["alias"],

@@ -1,4 +1,4 @@
-"""The event log, folded: pushes, their audiences and outcomes, and the states of devices."""
+"""Folds the event log for the checks: pushes, their audiences and outcomes, and the states of devices."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ class DeviceNumber(NamedTuple):
     number: int
 
 
-class Sent(NamedTuple):
+class LoggedPush(NamedTuple):
     """The command of a push, its offset in the log, its time and its event id."""
 
     send: SendPush
@@ -48,13 +48,13 @@ class Sent(NamedTuple):
 
 
 class History:
-    """A fold of the log that `read` brings up to the current end of the log.
+    """The folded log; `read` brings it up to the log's current end.
 
     `concluded` counts the final outcomes of each message on each device.
     """
 
     def __init__(self, log: Log, partitions: int) -> None:
-        self.sent: dict[int, Sent] = {}
+        self.sent: dict[int, LoggedPush] = {}
         self.repeated_commands = 0
         self.cancels: dict[int, int] = {}
         self.started: dict[int, dict[int, BitMap]] = defaultdict(dict)
@@ -114,7 +114,7 @@ class History:
         return partition in self.ended.get(msgid, ()) and partition not in self.started.get(msgid, {})
 
     def was_passed(self, msgid: int, by: int, partition: int) -> bool:
-        """Return whether the push was held up for targeting, and the other one, `by`, started before it."""
+        """Return whether the push was held up by targeting, so that the later push `by` started before it."""
         passed, passing = self.started_at.get((msgid, partition)), self.started_at.get((by, partition))
         return not self.sent[msgid].is_listed and passed is not None and passing is not None and passing < passed
 
@@ -162,7 +162,7 @@ class History:
         if command.HasField("cancel"):
             self.cancels.setdefault(command.cancel.msgid, record.offset)
             return
-        sent = Sent(command.send, record.offset, self.time_ms(record, command.meta), command.meta.event_id)
+        sent = LoggedPush(command.send, record.offset, self.time_ms(record, command.meta), command.meta.event_id)
         first = self.sent.setdefault(command.send.msgid, sent)
         if first is not sent:
             self.repeated_commands += 1
@@ -181,11 +181,11 @@ class History:
             self.errors.append(f"push {fact.msgid} has two audiences in partition {fact.partition}")
 
 
-def _is_sent_again(first: Sent, sent: Sent) -> bool:
+def _is_sent_again(first: LoggedPush, sent: LoggedPush) -> bool:
     """Return whether both commands send one push of a task; the first one counts.
 
-    Scheduling sends a push again where it does not know that it did. Its tokens and aliases are then looked up anew,
-    and what is left of the time to live of a task that was paused is shorter.
+    Scheduling sends a push again where it does not know that it has been sent. Its tokens and aliases are then looked
+    up anew, and what is left of the time to live of a task that was paused is shorter.
     """
     alike = []
     for each in (first, sent):

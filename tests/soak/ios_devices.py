@@ -16,7 +16,7 @@ from tests.soak.ledger import Change, Ledger, Shown, State
 
 
 class DeviceServer(Protocol):
-    """The service's interface for devices without a connection."""
+    """The HTTP interface of the device protocol, for devices without a connection."""
 
     async def device_request(self, frame: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a frame of the device protocol over HTTP; return the answer frame."""

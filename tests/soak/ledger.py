@@ -1,4 +1,4 @@
-"""The ledger: everything the clients did and saw, in memory for the checks and as events for people."""
+"""The ledger: all requests and observations of the clients, in memory for the checks and in a file for people."""
 
 import json
 import time
@@ -21,7 +21,7 @@ class Outcome(Enum):
 
 
 class State(NamedTuple):
-    """The properties of a device that pushes select by."""
+    """The properties of a device by which pushes select it."""
 
     token: str
     alias: str | None = None
@@ -110,7 +110,7 @@ class LedgerFile:
 
 
 class Ledger:
-    """The requests and events of all clients. `errors`: what a client saw that must never happen.
+    """The requests and events of all clients. `errors`: observations that must never be made.
 
     `record` gets each event for people to read; `now_ms` is the time of the clients.
     """

@@ -41,7 +41,7 @@ class EdgeClient(HttpInterface, DeviceServer, Protocol):
 
 
 class Faults(Protocol):
-    """What is done to an installation under load.
+    """Injects faults into an installation under load.
 
     `done` counts the faults, `ended` the processes that ended by themselves.
     """

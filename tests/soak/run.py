@@ -39,7 +39,7 @@ _REPLAY_TRIES = 3
 
 
 class Soak:
-    """One installation with its files in `directory`, its clients, and their checks. `step` says how far it is."""
+    """A run on one installation with its clients and checks; its files are in `directory`. `step`: what it does now."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Soak:
         self.faults = faults(self.ledger)
 
     async def run(self) -> Verdict:
-        """Run and return the verdict; violations raise nothing. All processes have ended on return."""
+        """Run to the end, and return the verdict with all violations. All processes have ended on return."""
         try:
             async with self._apple() as apple, self._clients(apple) as (android_devices, senders, pushes):
                 await self._load(android_devices, senders, apple)
@@ -192,7 +192,7 @@ class Soak:
 
     async def _stopped(self, observed: Observations) -> list[Violation]:
         """Stop the service and check the analytics store, which one process at a time can open."""
-        self._at("analytics")
+        self._at("checking analytics")
         await asyncio.to_thread(self._installation.stop)
         await observed.history.read()
         found = await asyncio.to_thread(verified, self._installation, "analytics")

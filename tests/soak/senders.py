@@ -19,7 +19,7 @@ _CANCELLED = 0.25
 _TWICE = 0.1
 
 WRONG_SIGN = "sign not correct"
-"""How a request is refused that was signed with a secret key which has been replaced: sign it again."""
+"""The refusal of a request whose secret key has been replaced meanwhile: it is signed and sent again."""
 
 Answer = Mapping[str, Any]
 
@@ -113,7 +113,7 @@ class Senders:
         if key is not None and twice and first is not None and first["result"] == 0:
             again = await self._ask("POST", request, request.body, key)
             if again is not None and _outcome(again) is not Outcome.UNKNOWN and again != first:
-                self._ledger.errors.append(f"{key} was answered {first}, then {again}")
+                self._ledger.errors.append(f"the answer under {key} was first {first}, then {again}")
         if cancels and request.push.outcome is Outcome.ACCEPTED:
             await asyncio.sleep(wait_s)
             await self._cancel(request)

@@ -19,7 +19,7 @@ _CALM_PUSHES = 3
 
 
 class SettledChecks:
-    """Each step returns the violations that it detects."""
+    """The steps of these checks; each returns the violations that it has found."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class SettledChecks:
         return await self._settled()
 
     async def reconnect(self) -> list[Violation]:
-        """A device that has all its pushes is sent none when it reconnects; one device misses some pushes at first."""
+        """Check that devices with all their pushes get none again when they reconnect; one device misses some first."""
         absent = self._android_devices.devices[0]
         await absent.disconnect()
         for _ in range(_CALM_PUSHES):
@@ -48,7 +48,7 @@ class SettledChecks:
         found = await self._settled(absent.state.token)
         before, known = self._android_devices.frames(), self._known()
         await self._android_devices.reconnect_all(absent=1)
-        await self._marker(absent.state.token)
+        await self._push_to_all(absent.state.token)
         found += self._android_devices.unexpected_frames(before, known, "reconnect")
         await absent.connect()
         return found + await self._settled()
@@ -56,16 +56,16 @@ class SettledChecks:
     async def replay(
         self, verify: Callable[[str], Awaitable[list[Violation]]], sent_to_apns: Callable[[], int]
     ) -> list[Violation]:
-        """A replay sends nothing to devices, and `verify` finds no difference between rebuilt states and live ones."""
+        """Check that a replay sends nothing to devices, and that rebuilt states equal the live ones (`verify`)."""
         before, known, ios_before = self._android_devices.frames(), self._known(), sent_to_apns()
         found = [each for role in LIVE_REPLAYS for each in await verify(role)]
         if sent_to_apns() > ios_before:
-            found.append(Violation("replay", f"APNs was sent {sent_to_apns() - ios_before} pushes"))
-        await self._marker()
+            found.append(Violation("replay", f"{sent_to_apns() - ios_before} pushes were sent to APNs"))
+        await self._push_to_all()
         return found + self._android_devices.unexpected_frames(before, known, "replay") + await self._settled()
 
     async def compare(self) -> list[Violation]:
-        """The service and the log have the same state of a device as the device itself."""
+        """Check that the service and the log have the state of each device that the device has."""
         devices = {device.token: device for device in self._observed.history.devices.values()}
         return [
             Violation("registry", f"device {device.index} {difference}")
@@ -79,7 +79,7 @@ class SettledChecks:
             msgid for first in self._observed.history.sent for msgid, _ in self._observed.history.audience(first)
         )
 
-    async def _marker(self, absent: str | None = None) -> None:
+    async def _push_to_all(self, absent: str | None = None) -> None:
         """Push to all devices: once they have it, everything sent before has arrived too."""
         await self._senders.send(self._pushes.broadcast())
         await self._settled(absent)
@@ -104,7 +104,7 @@ def _not_started(observed: Observations) -> Iterator[Violation]:
             yield Violation("pending", f"{push.kind} is not in push-commands", tuple(push.ids.values()))
     for msgid in observed.history.sent:
         if not observed.history.is_started(msgid):
-            yield Violation("pending", "it has not started", (msgid,))
+            yield Violation("pending", "the push has not started in all its partitions", (msgid,))
 
 
 def _not_done(observed: Observations, absent: str | None) -> Iterator[Violation]:
@@ -116,7 +116,7 @@ def _not_done(observed: Observations, absent: str | None) -> Iterator[Violation]
             if client is None or client.history[0].state.token == absent:
                 continue
             if not history.is_settled(first, msgid, device_number, is_ios):
-                yield Violation("pending", f"{client.name} is not done with it", (msgid,))
+                yield Violation("pending", f"{client.name} has no final outcome for the message", (msgid,))
 
 
 async def _within(seconds: float, condition: Callable[[], Awaitable[bool]]) -> bool:

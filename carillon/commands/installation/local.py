@@ -50,7 +50,7 @@ Answer = TypeVar("Answer")
 
 
 class LocalInstallation:
-    """Asks the roles themselves, as an operator."""
+    """The installation whose roles are called directly, as an operator."""
 
     def apps(self) -> Sequence[App]:
         answer = _registry(lambda registry: registry.ListApps(ListAppsRequest()))

@@ -1,4 +1,4 @@
-"""Which console commands from elsewhere call, and with which API token.
+"""The options of `carillon` that name a console and an API token for commands from another machine.
 
 Every command reads this, also one that calls no console: it imports no HTTP client.
 """

@@ -1,4 +1,4 @@
-"""The installation that a command asks: the one on this machine, or one behind a console."""
+"""The port to the installation that commands call: the one on this machine, or one behind a console."""
 
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -9,7 +9,7 @@ from protos.registry.v1.registry_pb2 import UpdateAppRequest
 
 
 class Installation(Protocol):
-    """Questions that commands ask, and changes that they make.
+    """The installation that commands query and change.
 
     click.ClickException explains what to do if one fails.
     """

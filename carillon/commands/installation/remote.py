@@ -19,7 +19,7 @@ _PAGE = 500
 
 
 class RemoteInstallation:
-    """Asks `/console/v1`, with what the token may see."""
+    """The installation behind a console: calls `/console/v1` with an API token, whose permissions apply."""
 
     def __init__(self, console: "ConsoleClient") -> None:
         self._console = console

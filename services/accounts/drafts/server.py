@@ -28,7 +28,7 @@ MAX_PAGE = 1000
 
 
 class DraftsServicer(DraftsServiceServicer):
-    """All queries run in the follower's thread, over the connection of `committed`."""
+    """Answers calls about drafts. All queries run in the follower's thread, over the connection of `committed`."""
 
     def __init__(
         self, follower: Follower, committed: AccountTable, writer: FactWriter, sender: DraftSender, clock: Clock

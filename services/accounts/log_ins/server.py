@@ -57,7 +57,7 @@ _RECOVERY_CODES = 10
 
 
 class LogInServicer(LogInServiceServicer):
-    """Passwords are compared before the decision, which counts only if the user's secrets are still the same then."""
+    """Answers log-in calls. Passwords are compared before the decision, which counts only if they have not changed."""
 
     def __init__(
         self,

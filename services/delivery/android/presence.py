@@ -1,4 +1,4 @@
-"""Which devices are connected, and through which gateway. Not stored: gateways announce their connections again."""
+"""Presence: the connected devices, and the gateway of each. It is not stored: gateways announce connections again."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass

@@ -24,8 +24,11 @@ OnResult = Callable[["ApnsConnection", PendingPush, str, ApnsResult], None]
 
 
 class ApnsConnection(asyncio.Protocol):
-    """Calls `on_result` with every result, `on_unprocessed` with every push that Apple certainly did not act on, and
-    `on_change` when the capacity may have grown or the connection is closed."""
+    """One HTTP/2 connection to Apple's push service.
+
+    It calls `on_result` with every result, `on_unprocessed` with every push that Apple certainly did not act on, and
+    `on_change` when the capacity may have grown or the connection is closed.
+    """
 
     def __init__(
         self,

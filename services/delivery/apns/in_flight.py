@@ -7,7 +7,7 @@ from services.delivery.apns.push import PendingPush
 
 
 class Timeouts(NamedTuple):
-    """Seconds.
+    """The time-outs of a connection, in seconds.
 
     `connect`: to open a connection. `request`: for a response. `probe`: for a response on a connection where no push
     has been accepted yet; further pushes wait for it. `silence`: without bytes from the server, until a ping.

@@ -32,7 +32,7 @@ class InvalidKeyError(CarillonError):
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """`issued_ms`: the `iat` claim; `used_since_ms`: when this process began to use it."""
+    """An issued token. `issued_ms`: its `iat` claim. `used_since_ms`: when this process began to use it."""
 
     text: str
     issued_ms: int

@@ -48,7 +48,10 @@ class ConnectionSlot:
 
 
 class ApnsSender:
-    """`authority`: PEM text of trusted certificates, None for the system's. The caller bounds what it submits."""
+    """Sends pushes to one endpoint with one key; the caller bounds the number that it submits.
+
+    `authority`: PEM text of trusted certificates, None for the system's.
+    """
 
     def __init__(
         self,

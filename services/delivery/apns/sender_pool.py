@@ -34,7 +34,7 @@ APPLE = {
 
 
 class SenderPool:
-    """`endpoints` has an entry for production and for the sandbox."""
+    """Makes and shares the senders. `endpoints`: production and the sandbox."""
 
     def __init__(
         self, endpoints: Mapping[Environment, ApnsEndpoint], clock: Clock, timeouts: Timeouts | None = None

@@ -47,7 +47,7 @@ _PING_PAYLOAD = b"carillon"
 
 
 class ClientConnection:
-    """`out` collects the bytes to write; the caller writes and clears it."""
+    """The client's state of one connection. `out` collects the bytes to write; the caller writes and clears it."""
 
     def __init__(self) -> None:
         self.out = bytearray(PREFACE)

@@ -44,5 +44,5 @@ class Stream:
 
 
 def _is_valid(status: int, end_stream: bool) -> bool:
-    """101 is not used in HTTP/2, and an informational response does not end the stream."""
+    """Return whether the status may be sent: 101 is not used in HTTP/2, and an informational one ends no stream."""
     return status != 101 and 100 <= status <= 999 and not (status < 200 and end_stream)

@@ -12,11 +12,11 @@ from services.delivery.apns.push import ApnsResult
 from services.delivery.apns.sender import ApnsSender
 from services.delivery.apns.sender_pool import CredentialsSource, SenderPool
 from services.delivery.ios.app_health import AppHealth
-from services.delivery.ios.attempt import Attempt
-from services.delivery.ios.attempt_builder import AttemptBuilder
 from services.delivery.ios.badge_counter import BadgeCounter
 from services.delivery.ios.dead_tokens import DeadToken, DeadTokens
 from services.delivery.ios.device_delays import DeviceDelays
+from services.delivery.ios.device_message import DeviceMessage
+from services.delivery.ios.device_message_builder import DeviceMessageBuilder
 from services.delivery.ios.device_tokens import DeviceTokens
 from services.delivery.ios.in_flight_window import InFlightWindow
 from services.delivery.ios.next_step import (
@@ -41,7 +41,7 @@ from services.runtime.process.clock import Clock
 from services.runtime.process.crashpoint import Point, reached
 
 WINDOW = 2000
-"""Attempts of an app that wait for a connection or for Apple's response."""
+"""Messages of an app that wait for a connection or for Apple's response, at most."""
 
 MAX_DELAYED_DEVICES = 10_000
 """Upper bound of delayed devices per app; beyond it, only the refused push is delayed, not the device."""
@@ -79,7 +79,7 @@ class IosAppSender:
         self._window = InFlightWindow(WINDOW, wake_up)
         self._health = AppHealth(appkey, shared.clock)
         badges = BadgeCounter(appkey, shared.badges)
-        self._builder = AttemptBuilder(appkey, self, shared.tokens, badges, shared.recorder, shared.clock)
+        self._builder = DeviceMessageBuilder(appkey, self, shared.tokens, badges, shared.recorder, shared.clock)
         self._closed = False
 
     @property
@@ -87,7 +87,7 @@ class IosAppSender:
         return self._schedule.is_idle
 
     async def drained(self) -> None:
-        """Return once no attempt waits for Apple's response."""
+        """Return once no message waits for Apple's response."""
         await self._window.empty.wait()
 
     def wake_up(self) -> None:
@@ -112,14 +112,14 @@ class IosAppSender:
     # --- choosing what to send
 
     async def _send_some(self) -> bool:
-        """Send some attempts or chunks; False if there is no capacity or nothing to send."""
+        """Send some messages or chunks; False if there is no capacity or nothing to send."""
         self._schedule.collect_due()
         free = 0 if self._is_stopped else self._window.free(self._health.is_probing)
         if free <= 0:
             return False
         ready = self._schedule.take_ready(free)
-        for attempt in ready:
-            self._submit(attempt)
+        for message in ready:
+            self._submit(message)
         if ready:
             return True
         chunks = self._schedule.take_chunks(min(free, _SLICE))
@@ -141,114 +141,114 @@ class IosAppSender:
             if in_partition is None or credentials is None:
                 chunk.progress.needs_pass = True
             else:
-                for attempt in self._builder.attempts(chunk, in_partition, credentials):
-                    self._start(attempt)
+                for message in self._builder.messages(chunk, in_partition, credentials):
+                    self._start(message)
             self._schedule.release(chunk.progress)
 
-    def _start(self, attempt: Attempt) -> None:
-        attempt.progress.in_flight += 1
-        if attempt.push.token:
-            self._submit(attempt)
+    def _start(self, message: DeviceMessage) -> None:
+        message.progress.in_flight += 1
+        if message.push.token:
+            self._submit(message)
         else:
-            self._record(attempt, _FAILED, "removed")
+            self._record(message, _FAILED, "removed")
 
-    def _submit(self, attempt: Attempt) -> None:
-        """Hand the attempt to the APNs sender, unless its device is delayed or there is no usable key."""
-        until_ms = self._device_delays.until_ms(attempt.push.token, self._now_ms)
+    def _submit(self, message: DeviceMessage) -> None:
+        """Hand the message to the APNs sender, unless its device is delayed or there is no usable key."""
+        until_ms = self._device_delays.until_ms(message.push.token, self._now_ms)
         if until_ms is not None:
-            self._schedule.postpone(attempt, until_ms)
+            self._schedule.postpone(message, until_ms)
             return
-        sender = self._sender(attempt)
+        sender = self._sender(message)
         if sender is None:
-            self._do(attempt, RetryLater(attempt.state.next_backoff_ms))
+            self._do(message, RetryLater(message.history.next_backoff_ms))
             return
         self._window.enter()
         reached(Point.APNS_SENDING)
-        sender.submit(attempt)
+        sender.submit(message)
 
-    def _sender(self, attempt: Attempt) -> ApnsSender | None:
+    def _sender(self, message: DeviceMessage) -> ApnsSender | None:
         credentials = self._credentials
         try:
-            return self._shared.senders.get(credentials, attempt.state.sandbox) if credentials else None
+            return self._shared.senders.get(credentials, message.history.sandbox) if credentials else None
         except InvalidKeyError as error:
             self._health.alarm(str(error))
             return None
 
-    # --- callbacks of attempts
+    # --- callbacks of messages
 
-    def is_wanted(self, attempt: Attempt) -> bool:
-        return not self._is_stopped and attempt.is_pending(self._now_ms)
+    def is_wanted(self, message: DeviceMessage) -> bool:
+        return not self._is_stopped and message.is_pending(self._now_ms)
 
-    def skipped(self, attempt: Attempt) -> None:
+    def skipped(self, message: DeviceMessage) -> None:
         self._window.leave()
-        if attempt.is_pending(self._now_ms):
-            self._schedule.resend(attempt)
-        elif attempt.expires_ms <= self._now_ms:
-            self._expire(attempt)
+        if message.is_pending(self._now_ms):
+            self._schedule.resend(message)
+        elif message.expires_ms <= self._now_ms:
+            self._expire(message)
         else:
-            self._schedule.release(attempt.progress)
+            self._schedule.release(message.progress)
 
-    def answered(self, attempt: Attempt, result: ApnsResult) -> None:
+    def answered(self, message: DeviceMessage, result: ApnsResult) -> None:
         if self._closed:
             return
         reached(Point.APNS_ANSWERED)
         self._window.leave()
-        following = react(result, attempt.state, self._uses_both)
+        following = react(result, message.history, self._uses_both)
         if following.alarm:
             self._health.alarm("Apple refuses pushes", result.reason)
         probe_ms = self._health.apply(following.circuit)
         if probe_ms is not None:
             self._schedule.wake_at(probe_ms)
-        self._do(attempt, following.step)
+        self._do(message, following.step)
 
     # --- next steps
 
-    def _do(self, attempt: Attempt, step: Step) -> None:
-        attempt.state = attempt.state.apply(step)
+    def _do(self, message: DeviceMessage, step: Step) -> None:
+        message.history = message.history.apply(step)
         match step:
             case RecordSent():
-                self._record(attempt, _SENT, badge=attempt.badge)
+                self._record(message, _SENT, badge=message.badge)
             case RecordFailed(reason):
-                self._record(attempt, _FAILED, reason)
+                self._record(message, _FAILED, reason)
             case RemoveToken(reason, registered_before_ms):
-                self._remove_token(attempt, reason, registered_before_ms)
+                self._remove_token(message, reason, registered_before_ms)
             case ResendToSandbox() | ResendWithNewToken():
-                self._schedule.resend(attempt)
+                self._schedule.resend(message)
             case DelayDevice(backoff_ms):
-                self._device_delays.delay(attempt.push.token, self._now_ms + backoff_ms, self._now_ms)
-                self._retry(attempt, backoff_ms)
+                self._device_delays.delay(message.push.token, self._now_ms + backoff_ms, self._now_ms)
+                self._retry(message, backoff_ms)
             case RetryLater(backoff_ms):
-                self._retry(attempt, backoff_ms)
+                self._retry(message, backoff_ms)
             case _:
                 assert_never(step)
 
-    def _retry(self, attempt: Attempt, backoff_ms: int) -> None:
+    def _retry(self, message: DeviceMessage, backoff_ms: int) -> None:
         due_ms = self._now_ms + backoff_ms
-        if due_ms < attempt.expires_ms:
-            self._schedule.postpone(attempt, due_ms)
+        if due_ms < message.expires_ms:
+            self._schedule.postpone(message, due_ms)
         else:
-            self._expire(attempt)
+            self._expire(message)
 
-    def _expire(self, attempt: Attempt) -> None:
+    def _expire(self, message: DeviceMessage) -> None:
         """Give up, because the push expires before a retry. Only an unknown outcome is recorded."""
-        if attempt.state.unknown:
-            self._record(attempt, _FAILED, f"unknown: {attempt.state.unknown}")
+        if message.history.unknown:
+            self._record(message, _FAILED, f"unknown: {message.history.unknown}")
         else:
-            self._schedule.release(attempt.progress)
+            self._schedule.release(message.progress)
 
-    def _remove_token(self, attempt: Attempt, reason: str, registered_before_ms: int) -> None:
+    def _remove_token(self, message: DeviceMessage, reason: str, registered_before_ms: int) -> None:
         """Remove the token before the outcome is recorded; after a crash in between, Apple refuses the token again."""
-        done = partial(self._record, attempt, _FAILED, reason)
-        token = attempt.push.token
+        done = partial(self._record, message, _FAILED, reason)
+        token = message.push.token
         self._shared.dead_tokens.remove(
-            DeadToken(self._appkey, attempt.partition, token, reason, registered_before_ms, done)
+            DeadToken(self._appkey, message.partition, token, reason, registered_before_ms, done)
         )
 
-    def _record(self, attempt: Attempt, kind: int, reason: str = "", badge: int | None = None) -> None:
+    def _record(self, message: DeviceMessage, kind: int, reason: str = "", badge: int | None = None) -> None:
         self._shared.recorder.record_final(
-            attempt.partition, self._appkey, attempt.msgid, attempt.number, kind, self._now_ms, reason, badge
+            message.partition, self._appkey, message.msgid, message.number, kind, self._now_ms, reason, badge
         )
-        self._schedule.release(attempt.progress)
+        self._schedule.release(message.progress)
 
     # --- the app
 

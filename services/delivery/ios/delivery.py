@@ -23,7 +23,7 @@ _DRAIN_S = 2.0
 
 
 class IosDelivery:
-    """A service. Pushes that fail for a temporary reason are retried until they expire."""
+    """Service that sends pushes to iOS devices; it retries those that fail for a temporary reason until they expire."""
 
     name = "delivery ios"
 

@@ -2,7 +2,7 @@
 
 
 class DeviceDelays:
-    """Times by device token; beyond `capacity` tokens no more are added."""
+    """The ends of the delays by device token; beyond `capacity` tokens no more are added."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity

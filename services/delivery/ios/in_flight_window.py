@@ -1,11 +1,11 @@
-"""Bound on an app's attempts that wait for a connection or for Apple's response."""
+"""Bounds the messages of an app that wait for a connection or for Apple's response."""
 
 import asyncio
 from collections.abc import Callable
 
 
 class InFlightWindow:
-    """Counts attempts in flight; `on_half_empty` is called on each response while at most half the window is used."""
+    """Counts messages in flight; `on_half_empty` is called on each response while at most half the window is used."""
 
     def __init__(self, size: int, on_half_empty: Callable[[], None]) -> None:
         self._size = size
@@ -16,7 +16,7 @@ class InFlightWindow:
         self.empty.set()
 
     def free(self, is_probing: bool) -> int:
-        """Number of attempts that may start now; while the circuit is half-open, one at a time."""
+        """The number of messages that may be sent now; while the circuit is half-open, one at a time."""
         return (1 if is_probing else self._size) - self._in_flight
 
     def enter(self) -> None:

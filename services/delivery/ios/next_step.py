@@ -1,4 +1,4 @@
-"""Decides what follows from Apple's response to an attempt."""
+"""Decides the next step for a message from Apple's response to it."""
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -73,7 +73,7 @@ class CircuitChange(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """`alarm`: log that an operator has to act."""
+    """The step for a message, and its effect on the circuit breaker of the app. `alarm`: an operator has to act."""
 
     step: Step
     circuit: CircuitChange = CircuitChange.NONE
@@ -81,9 +81,12 @@ class NextStep:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptState:
-    """History of an attempt. `retries`: back-offs so far. `sandbox`: it goes to Apple's sandbox. `renewed`: a provider
-    token was renewed for it. `unknown`: why it is unknown whether Apple has accepted the push already."""
+class RetryHistory:
+    """What has happened to one message for one device so far.
+
+    `retries`: its back-offs. `sandbox`: it goes to Apple's sandbox. `renewed`: a provider token was renewed for it.
+    `unknown`: why it is unknown whether Apple has accepted the push already.
+    """
 
     retries: int = 0
     sandbox: bool = False
@@ -94,7 +97,7 @@ class AttemptState:
     def next_backoff_ms(self) -> int:
         return backoff_ms(self.retries + 1)
 
-    def apply(self, step: Step) -> "AttemptState":
+    def apply(self, step: Step) -> "RetryHistory":
         match step:
             case ResendToSandbox():
                 return replace(self, sandbox=True)
@@ -110,30 +113,30 @@ class AttemptState:
                 assert_never(step)
 
 
-def react(result: ApnsResult, attempt: AttemptState, uses_both: bool) -> NextStep:
+def react(result: ApnsResult, history: RetryHistory, uses_both: bool) -> NextStep:
     """Decide the next step; `uses_both`: the app has devices in production and in the sandbox."""
     handling = handling_of(result)
     if handling.action is Action.STOP_APP:
         circuit = CircuitChange.OPEN
     else:
         circuit = CircuitChange.CLOSE if result.status in _STATUSES_OF_ACCEPTED_KEY else CircuitChange.NONE
-    return NextStep(_step(handling.action, result, attempt, uses_both), circuit, handling.alarm)
+    return NextStep(_step(handling.action, result, history, uses_both), circuit, handling.alarm)
 
 
-def _step(action: Action, result: ApnsResult, attempt: AttemptState, uses_both: bool) -> Step:
+def _step(action: Action, result: ApnsResult, history: RetryHistory, uses_both: bool) -> Step:
     match action:
         case Action.ACCEPT:
             return RecordSent()
         case Action.FAIL:
             return RecordFailed(result.reason)
-        case Action.TRY_OTHER_ENVIRONMENT if uses_both and not attempt.sandbox:
+        case Action.TRY_OTHER_ENVIRONMENT if uses_both and not history.sandbox:
             return ResendToSandbox()
         case Action.REMOVE | Action.TRY_OTHER_ENVIRONMENT:
             return RemoveToken(result.reason, result.timestamp_ms or 0)
-        case Action.RENEW_TOKEN if not attempt.renewed:
+        case Action.RENEW_TOKEN if not history.renewed:
             return ResendWithNewToken()
         case Action.DELAY_DEVICE:
-            return DelayDevice(attempt.next_backoff_ms)
+            return DelayDevice(history.next_backoff_ms)
         case (
             Action.RENEW_TOKEN
             | Action.STOP_APP
@@ -142,7 +145,7 @@ def _step(action: Action, result: ApnsResult, attempt: AttemptState, uses_both: 
             | Action.RECONNECT
             | Action.REPEAT
         ):
-            return RetryLater(attempt.next_backoff_ms, result.reason if result.is_unknown else "")
+            return RetryLater(history.next_backoff_ms, result.reason if result.is_unknown else "")
         case _:
             assert_never(action)
 

@@ -16,7 +16,7 @@ from services.domain.apns.payload import increments_badge, payload, with_badge
 class PushProgress:
     """The passes of one push over some partitions.
 
-    `in_flight`: chunks and attempts not concluded yet. `needs_pass`: devices were skipped, so another pass is due.
+    `in_flight`: chunks and messages not concluded yet. `needs_pass`: devices were skipped, so another pass is due.
     `badge`: the badge sent to every device, None if the push has none or increments badges.
     `allowance` and `turn_done` belong to the round-robin's rate limiting.
     """

@@ -1,32 +1,35 @@
-"""Schedule of one app: pushes in progress, sent chunk by chunk, and attempts that are ready or delayed."""
+"""Schedule of one app: pushes in progress, sent chunk by chunk, and messages that are ready or delayed."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from services.delivery.ios.attempt import Attempt
 from services.delivery.ios.delay_queue import DelayQueue
+from services.delivery.ios.device_message import DeviceMessage
 from services.delivery.ios.push_progress import PushProgress
 from services.delivery.ios.round_robin import Chunk, RoundRobin
 from services.delivery.state.pushes import StartedPush
 from services.runtime.process.clock import Clock
 
 MAX_DELAYED = 10_000
-"""Upper bound of the retry queue per app; attempts beyond it wait for the next pass over the audience."""
+"""Upper bound of the retry queue per app; messages beyond it wait for the next pass over the audience."""
 
 _KEY_CHECK_MS = 5_000
 """Longest wait before another pass while the app has no key."""
 
 
 class PushSchedule:
-    """`wake_up` is called when there may be something to send; `has_key` says whether the app has a signing key."""
+    """Chooses the messages of one app to send next.
+
+    `wake_up` is called when there may be something to send; `has_key` returns whether the app has a signing key.
+    """
 
     def __init__(self, clock: Clock, shards: int, wake_up: Callable[[], None], has_key: Callable[[], bool]) -> None:
         self._clock = clock
         self._has_key = has_key
         self._running: set[PushProgress] = set()
         self._turns = RoundRobin(clock, shards, wake_up, self._end_if_done)
-        self._ready: deque[Attempt] = deque()
-        self._delayed: DelayQueue[Attempt | PushProgress | None] = DelayQueue(clock, wake_up)
+        self._ready: deque[DeviceMessage] = deque()
+        self._delayed: DelayQueue[DeviceMessage | PushProgress | None] = DelayQueue(clock, wake_up)
 
     @property
     def is_idle(self) -> bool:
@@ -45,30 +48,30 @@ class PushSchedule:
             elif item is not None:
                 self._ready.append(item)
 
-    def take_ready(self, count: int) -> list[Attempt]:
+    def take_ready(self, count: int) -> list[DeviceMessage]:
         return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
 
     def take_chunks(self, count: int) -> list[Chunk]:
         """Chunks with up to `count` devices in all; the caller releases each chunk's push once."""
         return self._turns.take(count)
 
-    def resend(self, attempt: Attempt) -> None:
-        """Make an attempt ready at once."""
-        self._ready.append(attempt)
+    def resend(self, message: DeviceMessage) -> None:
+        """Make a message ready at once."""
+        self._ready.append(message)
 
-    def postpone(self, attempt: Attempt, due_ms: int) -> None:
-        """Make an attempt ready at a time; if too many are delayed, leave its device to the push's next pass."""
+    def postpone(self, message: DeviceMessage, due_ms: int) -> None:
+        """Make a message ready at a time; if too many are delayed, leave its device to the push's next pass."""
         if len(self._delayed) + len(self._ready) < MAX_DELAYED:
-            self._delayed.put(due_ms, attempt)
+            self._delayed.put(due_ms, message)
         else:
-            attempt.progress.needs_pass = True
-            self.release(attempt.progress)
+            message.progress.needs_pass = True
+            self.release(message.progress)
 
     def wake_at(self, time_ms: int) -> None:
         self._delayed.put(time_ms, None)
 
     def release(self, progress: PushProgress) -> None:
-        """A chunk or an attempt of the push is concluded."""
+        """Note that a chunk or a message of the push is concluded."""
         progress.in_flight -= 1
         if not progress.in_flight:
             self._end_if_done(progress)

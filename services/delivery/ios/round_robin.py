@@ -22,7 +22,9 @@ class Chunk(NamedTuple):
 
 
 class RoundRobin:
-    """`on_ready` is called when there are chunks to take; `on_finished` when a push has nothing in flight.
+    """Gives the pushes of an app their turns, chunk by chunk.
+
+    `on_ready` is called when there are chunks to take; `on_finished` when a push has nothing in flight.
 
     `shards` instances send a push at once, each at its share of the push's rate.
     """

@@ -38,7 +38,7 @@ class _App(NamedTuple):
 
 
 class PushStarter:
-    """A service. Each round starts what the turns allow, ends pushes that failed, and then those that are cancelled.
+    """Service that starts pushes in rounds: those whose turn it is; then it ends failed and cancelled pushes.
 
     Pushes of different apps do not wait for each other: an audience that is not resolved holds up its own app's pushes
     at most (see AppQueue), and an app with many waiting pushes lets another's pass after one round. Facts about starts

@@ -9,8 +9,10 @@ from services.delivery.state.pushes import RequestedPush
 
 @dataclass(slots=True, eq=False)
 class WaitingPush:
-    """`size`: bytes of the command. `unstarted`: the partitions whose start is not being written yet. `audiences`: the
-    resolved ones among them.
+    """A push that waits for its start in some partitions.
+
+    `size`: bytes of the command. `unstarted`: the partitions whose start is not being written yet. `audiences`: those
+    of them that are resolved.
 
     A push that is held up waits for targeting, and later pushes of its app no longer wait for it. `failures` counts the
     attempts that failed because of the push itself, and `retries` these and those that targeting did not answer

@@ -1,4 +1,4 @@
-"""Which messages devices were sent, and what they reported on them: by this, reports on invented messages are refused.
+"""The messages that devices were sent, and their reports on them; reports on any other message are refused.
 
 Folded from the outcomes alone, so it does not depend on when pushes end, and outlives them. It is bounded for each app
 and partition; the oldest messages are forgotten first, so a busy app shortens its own memory and no other's.

@@ -47,7 +47,7 @@ class AccountDirectory:
 
     @property
     def followed(self) -> Followed:
-        """What the process's health checks of the directory."""
+        """The positions and the partition by which the process's health check judges the directory."""
         return self._reader.followed
 
     async def refresh(self) -> None:

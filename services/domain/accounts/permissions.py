@@ -1,4 +1,4 @@
-"""Which account may do what: one pure function and the table that it reads."""
+"""Permissions of accounts: one pure function, and the table of actions that it reads."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -30,7 +30,7 @@ class Resolution(NamedTuple):
 
 
 class AudienceBitmapResolver:
-    """Makes one attempt at a time; the caller retries. A caller that is cancelled gives up its calls."""
+    """Resolves audiences by one call to each instance of targeting, without retries."""
 
     def __init__(self, peers: Peers) -> None:
         self._targeting = [TargetingServiceStub(channel) for channel in peers.all("targeting")]

@@ -1,4 +1,4 @@
-"""Hands connections that one process has accepted over to another process, which answers their requests.
+"""Hands accepted connections over to another process, which answers their requests.
 
 A connection goes there by what its first bytes ask for, before this process has read any of them. The sockets travel
 over a Unix datagram socket: nothing has to be connected again when the other process is another one.

@@ -1,4 +1,4 @@
-"""Tenure: whether a follower owns its partitions at present, or stands by for the process that does.
+"""Tenure: the time in which a follower owns its partitions. Otherwise it stands by for the process that owns them.
 
 A standby applies the owner's facts as they are written and decides nothing, so it can take over at once. An owner that
 was paused or cut off may not know of its successor: it answers calls only while its ownership is confirmed.
@@ -40,7 +40,7 @@ class OwnerElection(Protocol):
         ...
 
     async def wait_alone(self) -> bool:
-        """Return True once no former owner answers calls any more, False once another process has taken over."""
+        """Wait until no former owner answers calls any more; return False if another process takes over before."""
         ...
 
     async def wait_superseded(self) -> None:
@@ -58,7 +58,7 @@ class OwnerElection(Protocol):
 
 
 class Tenure:
-    """Whether a follower owns its partitions at present. Without an election it does from its first readiness on."""
+    """A follower's tenure, held while it owns its partitions; without an election it is held from readiness on."""
 
     def __init__(self, election: OwnerElection | None) -> None:
         self.election = election
@@ -112,14 +112,14 @@ async def stand_by(
     reader = await retry_until_available(LOG_UNAVAILABLE, lambda: log.open(starts), role=role)
     elected = asyncio.ensure_future(election.wait_elected())
     reading: asyncio.Future[list[Record]] | None = None
-    others = _Others(role, log, {partition: starts[partition] for partition in own})
+    ordering = _OwnRecordsFirst(role, log, {partition: starts[partition] for partition in own})
     try:
         while not elected.done():
             reading = asyncio.ensure_future(retry_until_available(LOG_UNAVAILABLE, reader.read, role=role))
             await asyncio.wait([elected, reading], return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
                 break
-            if records := await others.put_in_order(reading.result()):
+            if records := await ordering.put_in_order(reading.result()):
                 await apply(records)
             if len(reading.result()) < FEW_RECORDS:
                 await asyncio.wait([elected], timeout=STANDBY_PAUSE_S)
@@ -132,8 +132,8 @@ async def stand_by(
         await reader.close()
 
 
-class _Others:
-    """Holds back records of other roles until the own partitions are read up to their ends of that moment."""
+class _OwnRecordsFirst:
+    """Puts own records first: holds back those of other roles until the own partitions are read to their ends."""
 
     def __init__(self, role: str, log: Log, own: Mapping[Partition, int]) -> None:
         """`own`: the next offsets of the own partitions."""

@@ -47,7 +47,7 @@ class Health:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._log: MonitoredLog | None = None
-        self._followers: list[_Watched] = []
+        self._followers: list[_WatchedFollower] = []
         self._ends = EndsHistory()
         self._read_problem: str | None = None
 
@@ -62,7 +62,7 @@ class Health:
 
     def watch(self, followers: Sequence[Followed]) -> None:
         """Check these followers from now on; they must be ready."""
-        self._followers += map(_Watched, followers)
+        self._followers += map(_WatchedFollower, followers)
 
     def problems(self) -> Mapping[str, str]:
         """Return what is wrong, in words, by the name of the part."""
@@ -112,7 +112,7 @@ def _in_words(problems: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {problem}" for name, problem in problems.items())
 
 
-class _Watched:
+class _WatchedFollower:
     """A follower, and where the latest checks found it."""
 
     def __init__(self, followed: Followed) -> None:

@@ -90,8 +90,10 @@ class AppliedPositions:
 
 
 class PositionsServicer(PositionsServiceServicer):
-    """Waits for positions on behalf of other roles. A role's followers are waited for in order, each also for the facts
-    that the earlier ones produced."""
+    """Answers calls that wait for positions.
+
+    It waits for the role's followers in order, for each also until it has applied the facts that earlier ones produced.
+    """
 
     def __init__(self, *followers: AppliedPositions, check: Callable[[], None] = lambda: None) -> None:
         """`check` raises UnavailableError where another process has to be asked. It is called before and after the

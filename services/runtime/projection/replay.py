@@ -51,14 +51,14 @@ OpenState = Callable[[Path, Log], State]
 
 
 class ReplayProgress(Protocol):
-    """Is told how many offsets a replay passes."""
+    """Receives the progress of a replay, in offsets."""
 
     def begin(self, offsets: int) -> None:
-        """Is called once, before the first batch, with the number of offsets ahead."""
+        """Called once, before the first batch, with the number of offsets ahead."""
         ...
 
     def advance(self, offsets: int) -> None:
-        """Is called after each batch with the number of offsets passed, those of compacted records included."""
+        """Called after each batch with the number of offsets passed, those of compacted records included."""
         ...
 
 

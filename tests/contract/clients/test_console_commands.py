@@ -77,7 +77,7 @@ def _answered(run: Run, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_a_token_is_told_whose_it_is(service: Service, run: Run) -> None:
+def test_the_owner_of_a_token_is_shown(service: Service, run: Run) -> None:
     own = json.loads(run("token", "whoami", "--json").output)
     assert (own["name"], own["team"], own["role"]) == ("nightly", "Commands", "sender")
     listed = json.loads(service.installation.carillon("token", "list", "--team", "Commands", "--json"))
@@ -89,7 +89,7 @@ def test_a_token_is_told_whose_it_is(service: Service, run: Run) -> None:
     assert said.endswith(": sender of team Commands.\n")
 
 
-def test_what_a_token_may_not_do_is_said(service: Service, run: Run) -> None:
+def test_a_command_beyond_the_rights_of_a_token_fails_with_the_reason(service: Service, run: Run) -> None:
     done = run("push", "cancel", service.ios[0].appkey, "1")
     assert done.exit_code == 1
     assert "role in the team does not allow this" in done.output

@@ -1,4 +1,4 @@
-"""Fixtures: an empty log to test: on SQLite, beside the process that writes it, of a parent, simulated, on Kafka."""
+"""Fixtures: an empty log of each kind: SQLite, SQLite read by another process, a child's, simulated, Kafka."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
@@ -33,7 +33,7 @@ class OpenLog(Protocol):
 
 
 class LogBeside(DelegatingLog):
-    """The log of one file as two processes have it: one appends, and the other, which is this log's reader, reads."""
+    """One SQLite file in two processes: one has it open for appending, the other one for reading."""
 
     def __init__(self, path: Path, max_waiting_bytes: int) -> None:
         super().__init__(SqliteLog(path, TOPICS, max_waiting_bytes=max_waiting_bytes))

@@ -51,7 +51,7 @@ async def test_an_idle_owner_stops_when_another_process_takes_over(log: Log, tmp
 
 
 async def test_an_owner_goes_on_after_records_that_are_no_successors(log: Log, tmp_path: Path) -> None:
-    """Its own records, stored once more, and those of a former owner, which come late."""
+    """The records are duplicates of its own ones, and late ones of a former owner."""
     former = Owner(log, tmp_path / "former")
     await former.is_ready()
     await former.decide(log, "a", "b", "c")

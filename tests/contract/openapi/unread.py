@@ -1,4 +1,4 @@
-"""What the interfaces leave unread of an accepted request: without it, the request fits the documents.
+"""The parts of accepted requests that the interfaces ignore: without them, the requests match the OpenAPI documents.
 
 The documents show the type of every field, and say in words where a field is ignored, because generators of clients and
 pages of documents show no conditions.

@@ -1,4 +1,4 @@
-"""For each alert of deploy/alerts.yml made-up series, and when it fires on them."""
+"""Test cases for the alerts of deploy/alerts.yml: made-up series, and the minute in which the alert fires."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ EDGE = 'job="carillon",instance="edge:8080"'
 
 
 class Case(NamedTuple):
-    """Series, their values a minute apart from 0 on; when the alert does not fire yet, and when it does, with what."""
+    """Series with a value for each minute from 0 on. The alert is quiet at `quiet_m` and fires at `fires_m`."""
 
     series: dict[str, str]
     quiet_m: int

@@ -1,4 +1,4 @@
-"""deploy/alerts.yml: every rule fires on made-up series, not before, and is about metrics that the service exports."""
+"""deploy/alerts.yml: every rule fires on made-up series in time, and uses metrics that the service exports."""
 
 import re
 import shutil

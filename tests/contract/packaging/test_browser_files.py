@@ -20,22 +20,22 @@ TARBALL = "/a.org/-/a.org-1.2.3.tgz"
 
 
 def described(url: str) -> bytes:
-    """Return what a registry says about the package."""
+    """Return the package's metadata as an npm registry returns it."""
     version = {"name": "a.org", "version": "1.2.3", "dist": {"tarball": url + TARBALL}}
     return json.dumps({"name": "a.org", "dist-tags": {"latest": "1.2.3"}, "versions": {"1.2.3": version}}).encode()
 
 
 class Registry:
-    """An npm registry with one package; `asked` are the paths of its requests."""
+    """An npm registry with one package; `requested` holds the paths of the requests to it."""
 
     def __init__(self) -> None:
-        asked: list[str] = []
+        requested: list[str] = []
         about = json.dumps({"name": "a.org", "version": "1.2.3"}).encode()
         archive = self.archive = packed({"package/dist/a.min.js": b"let a;", "package/package.json": about})
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                asked.append(self.path)
+                requested.append(self.path)
                 contents = {"/a.org": described(f"http://{self.headers['Host']}"), TARBALL: archive}
                 self.send_response(200 if self.path in contents else 404)
                 self.end_headers()
@@ -44,7 +44,7 @@ class Registry:
             def log_message(self, format: str, *arguments: object) -> None:
                 pass
 
-        self.asked = asked
+        self.requested = requested
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server.server_address[1]}/"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
@@ -70,7 +70,7 @@ def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Regist
     registry.server.server_close()
 
 
-def want(root: Path, archive: bytes, version: str = "1.2.3", path: str = "dist/a.min.js") -> None:
+def declare_files(root: Path, archive: bytes, version: str = "1.2.3", path: str = "dist/a.min.js") -> None:
     integrity = "sha512-" + base64.b64encode(hashlib.sha512(archive).digest()).decode()
     for folder in ("setup", "sdk"):
         (root / folder).mkdir(exist_ok=True)
@@ -80,30 +80,30 @@ def want(root: Path, archive: bytes, version: str = "1.2.3", path: str = "dist/a
 
 
 def test_a_wanted_file_is_fetched_once(registry: Registry, tmp_path: Path) -> None:
-    want(tmp_path, registry.archive)
+    declare_files(tmp_path, registry.archive)
     fetch(tmp_path, io.StringIO())
     (tmp_path / "sdk" / "carillon-device.js").write_text("let changed;")
     fetch(tmp_path, io.StringIO())
     assert (tmp_path / DIRECTORY / "carillon-device.js").read_text() == "let changed;"
     assert (tmp_path / DIRECTORY / "a.min.js").read_bytes() == b"let a;"
-    assert registry.asked.count(TARBALL) == 1
+    assert registry.requested.count(TARBALL) == 1
 
 
 def test_what_is_not_the_known_package_is_not_used(registry: Registry, tmp_path: Path) -> None:
-    want(tmp_path, registry.archive + b"x")
+    declare_files(tmp_path, registry.archive + b"x")
     with pytest.raises(FetchError, match="is not the package that is wanted"):
         fetch(tmp_path, io.StringIO())
-    want(tmp_path, registry.archive, version="1.2.4")
+    declare_files(tmp_path, registry.archive, version="1.2.4")
     with pytest.raises(FetchError, match=r"(?s)a\.org@1\.2\.4 cannot be fetched: .*No matching version"):
         fetch(tmp_path, io.StringIO())
-    want(tmp_path, registry.archive, path="dist/b.js")
+    declare_files(tmp_path, registry.archive, path="dist/b.js")
     with pytest.raises(FetchError, match=r"a\.org has no file dist/b\.js"):
         fetch(tmp_path, io.StringIO())
     assert [file.name for file in (tmp_path / DIRECTORY).iterdir()] == ["carillon-device.js"]
 
 
-def test_a_machine_without_npm_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    want(tmp_path, b"")
+def test_without_npm_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    declare_files(tmp_path, b"")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FetchError, match="npm is not on the path"):
         fetch(tmp_path, io.StringIO())

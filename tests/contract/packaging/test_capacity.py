@@ -27,7 +27,7 @@ def test_the_tables_of_the_page_are_computed(computed: dict[str, Any]) -> None:
     assert table == computed["tables"], "run: python -m bench.capacity --write"
 
 
-def test_each_constant_is_measured_where_it_says(computed: dict[str, Any]) -> None:
+def test_the_page_named_for_each_constant_has_its_measurement(computed: dict[str, Any]) -> None:
     assert len(computed["measured"]) > 15
     for constant in computed["measured"]:
         assert constant["words"] in (ROOT / constant["page"]).read_text(), constant

@@ -1,4 +1,4 @@
-"""`make doctor`: what it finds on machines that lack things, simulated by a PATH with other programs."""
+"""`make doctor`: its findings on machines that lack programs, simulated by a PATH of the test."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The installation of a checkout: which Python it takes, when it makes `.venv` anew, what it announces and shows."""
+"""The installation of a checkout: its choice of Python, when it makes `.venv` anew, and what it prints."""
 
 import ast
 import importlib.metadata
@@ -25,7 +25,7 @@ OLDEST_THAT_READS_IT = (3, 6)
 
 
 class Checkout:
-    """A checkout with small lock files. A virtual environment is real, but for pip, whose calls are recorded."""
+    """A checkout with small lock files. Its virtual environment is real, but pip is not run: its calls are recorded."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -172,7 +172,7 @@ def installed_mb(*names: str) -> float:
 
 
 @pytest.mark.parametrize("name", ["python_version", "doctor"])
-def test_old_pythons_can_read_what_tells_them_that_they_are_old(name: str) -> None:
+def test_old_pythons_can_parse_the_modules_that_refuse_them(name: str) -> None:
     ast.parse((ROOT / f"setup/{name}.py").read_text(), feature_version=OLDEST_THAT_READS_IT)
 
 

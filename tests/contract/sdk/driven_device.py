@@ -1,4 +1,4 @@
-"""A device of one of the SDKs in a process; commands and events are JSON lines, the same for both SDKs."""
+"""Drives a device of either SDK in a process of its own; commands and events are JSON lines, the same for both."""
 
 import asyncio
 import json

@@ -32,7 +32,7 @@ async def test_requests_are_sent_and_answered(start_device: StartDevice, gateway
 async def test_reports_that_are_not_confirmed_are_sent_again(
     start_device: StartDevice, gateway: ScriptedGateway
 ) -> None:
-    """A killed gateway has confirmed none of what is lost with it. A report without a connection waits for one."""
+    """A killed gateway has not confirmed the reports that it loses. A report without a connection waits for one."""
     device, connection = await connected(start_device, gateway)
     sent: list[dict[str, Any]] = []
     for method, values in (("report", ["clicked", 5]), ("report", ["shown", 6]), ("activity", ["open"])):

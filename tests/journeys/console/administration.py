@@ -1,4 +1,4 @@
-"""What an administrator does in the journey: a team is made, gets an app and a user, and a token."""
+"""The administrator's part of the console's journey: creates a team, gives it an app, a user and a token."""
 
 from playwright.async_api import Page, expect
 

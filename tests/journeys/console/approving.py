@@ -1,4 +1,4 @@
-"""What two people do about a push that needs an approval, each in a browser of their own."""
+"""The approval part of the console's journey: two people decide about drafts, each in a browser of their own."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""A person who uses no mouse: sends a push and asks why a device did not get it, with a focus that is always seen."""
+"""Uses the console without a mouse: sends a push, and asks why a device did not get it; the focus is always visible."""
 
 from playwright.async_api import Page, expect
 

@@ -1,4 +1,4 @@
-"""What a sender does in the console: composes a push, looks at it, sends it, and copies it."""
+"""The sender's part of the console's journey: composes a push, reviews it, sends it, and copies it."""
 
 import re
 

@@ -41,12 +41,12 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
 
 @pytest.fixture
 async def page(installation: Installation) -> AsyncIterator[Page]:
-    """A page whose scripts and styles are refused nothing, and break nothing."""
-    said: list[str] = []
+    """A page in a browser; the test fails if its scripts or styles cause an error or a warning in the browser."""
+    messages: list[str] = []
 
     def note(message: ConsoleMessage) -> None:
         if message.type in ("error", "warning") and "the server responded with a status of 4" not in message.text:
-            said.append(message.text)
+            messages.append(message.text)
 
     async with running_browser() as browser:
         # Without transitions: colours that are half way between light and dark would be findings.
@@ -56,9 +56,9 @@ async def page(installation: Installation) -> AsyncIterator[Page]:
         context.set_default_timeout(60_000)
         page = await context.new_page()
         page.on("console", note)
-        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("pageerror", lambda error: messages.append(str(error)))
         yield page
-    assert said == []
+    assert messages == []
 
 
 async def check_pages(page: Page, paths: list[str]) -> None:

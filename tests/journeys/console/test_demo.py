@@ -77,7 +77,7 @@ async def test_every_page_has_something_to_show(filled: Service) -> None:
 async def test_the_demo_leaves_the_data_of_others_alone(tmp_path: Path) -> None:
     (tmp_path / "log.db").write_text("")
     service = Service(tmp_path, {})
-    with pytest.raises(CarillonError, match="holds something else than a demo"):
+    with pytest.raises(CarillonError, match="has files that are not a demo's"):
         async with fill(DemoPlan(tmp_path, DEVICES, PUSHES, seed=3), service):
             pass
     assert os.listdir(tmp_path) == ["log.db"]

@@ -41,7 +41,7 @@ def provider(tmp_path: Path, installation: Installation) -> Iterator[RunningProv
         yield provider
 
 
-async def test_a_person_of_the_provider_comes_and_goes(installation: Installation, provider: RunningProvider) -> None:
+async def test_a_person_of_the_provider_logs_in_and_out(installation: Installation, provider: RunningProvider) -> None:
     provider.person("alice", "push-admins", full_name="Alice Liddell")
     async with running_browser() as browser:
         context = await browser.new_context(

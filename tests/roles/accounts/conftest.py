@@ -54,14 +54,14 @@ OPERATOR = Origin(interface="cli", address="root@host")
 FRONT_END = Origin(interface="console", address="192.0.2.7")
 
 
-def of(user: UserSummary) -> Origin:
+def origin_of(user: UserSummary) -> Origin:
     """Return the origin of a request that the front end makes for a user."""
     return Origin(interface="console", address="192.0.2.7", actor=f"user/{user.user_id}")
 
 
 @dataclass
-class Installation:
-    """A data directory, a log and a clock, on which the accounts role can be started and stopped repeatedly."""
+class AccountsHarness:
+    """The accounts role on one data directory, log and clock; it can be started and stopped repeatedly."""
 
     directory: Path
     log: KillingLog
@@ -140,16 +140,16 @@ class Installation:
     async def submit(self, author: UserSummary, team_id: str, draft: Draft | None = None, **more: Any) -> StoredDraft:
         content = draft or push_draft()
         content.team_id = team_id
-        request = SubmitDraftRequest(draft=content, origin=of(author), **more)
+        request = SubmitDraftRequest(draft=content, origin=origin_of(author), **more)
         return (await self.drafts.SubmitDraft(request)).draft  # type: ignore[no-any-return]
 
     async def approve(self, person: UserSummary, draft: StoredDraft) -> StoredDraft:
         approved = DraftApproved(digest=draft.draft.digest)
-        request = DecideDraftRequest(draft_id=draft.draft.draft_id, approved=approved, origin=of(person))
+        request = DecideDraftRequest(draft_id=draft.draft.draft_id, approved=approved, origin=origin_of(person))
         return (await self.drafts.DecideDraft(request)).draft  # type: ignore[no-any-return]
 
     async def facts(self, topic: str, kind: str = "") -> list[Any]:
-        """Return the facts or commands of a topic, all or those of a kind; announcements of epochs are none."""
+        """Return the facts or commands of a topic, all or those of a kind, without the announcements of epochs."""
         partitions = range(TOPICS[topic].partitions(4))
         messages = [decode(record) for p in partitions for record in await records_of(self.log, Partition(topic, p))]
         oneof = TOPICS[topic].envelope.DESCRIPTOR.oneofs[0].name
@@ -185,7 +185,7 @@ def push_draft(appkey: str = APP, content: str = "hello", *, due_ms: int = 0, dr
 
 
 @pytest.fixture
-async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
+async def harness(tmp_path: Path) -> AsyncIterator[AccountsHarness]:
     log = SqliteLog(tmp_path / "log.sqlite", TOPICS, partitions=4)
-    yield Installation(tmp_path, KillingLog(log))
+    yield AccountsHarness(tmp_path, KillingLog(log))
     await log.close()

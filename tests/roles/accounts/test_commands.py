@@ -14,7 +14,7 @@ from services.runtime.rpc.listener import RpcListener
 from services.runtime.rpc.server import serve
 from services.runtime.rpc.user_socket import UserSocket
 from testkit.services import running_services
-from tests.roles.accounts.conftest import APP, FRONT_END, OTHER_APP, PASSWORD, Installation
+from tests.roles.accounts.conftest import APP, FRONT_END, OTHER_APP, PASSWORD, AccountsHarness
 
 
 class Outcome(NamedTuple):
@@ -31,11 +31,11 @@ Carillon = Callable[..., Awaitable[Outcome]]
 
 
 @pytest.fixture
-async def carillon(installation: Installation) -> AsyncIterator[Carillon]:
+async def carillon(harness: AccountsHarness) -> AsyncIterator[Carillon]:
     """Run the role with the commands' socket; return a function that runs `carillon` with its arguments in a thread."""
-    user_socket = UserSocket("commands", installation.directory / "carillon.sock")
+    user_socket = UserSocket("commands", harness.directory / "carillon.sock")
     server = serve([f"unix:{user_socket.inner}"], users=user_socket.users)
-    env = {"CARILLON_DATA_DIR": str(installation.directory), "CARILLON_TIMEZONE": "Asia/Shanghai", "COLUMNS": "200"}
+    env = {"CARILLON_DATA_DIR": str(harness.directory), "CARILLON_TIMEZONE": "Asia/Shanghai", "COLUMNS": "200"}
 
     def invoke(arguments: tuple[str, ...]) -> Outcome:
         result = CliRunner().invoke(main, arguments, env=env)
@@ -44,7 +44,7 @@ async def carillon(installation: Installation) -> AsyncIterator[Carillon]:
     async def call(*arguments: str) -> Outcome:
         return await asyncio.to_thread(invoke, arguments)
 
-    async with installation.running() as role:
+    async with harness.running() as role:
         role.servicers[0](server)
         async with running_services([RpcListener("calls", server), user_socket]):
             yield call
@@ -52,17 +52,17 @@ async def carillon(installation: Installation) -> AsyncIterator[Carillon]:
 
 
 async def test_users_are_added_listed_disabled_and_given_new_passwords(
-    installation: Installation, carillon: Carillon
+    harness: AccountsHarness, carillon: Carillon
 ) -> None:
     assert "no user yet" in (await carillon("user", "list")).out
     (made,) = (await carillon("user", "add", "root", "--administrator", "--name", "管理员", "--json")).records
     assert (made["login"], made["name"], made["administrator"], made["password"]) == ("root", "管理员", True, False)
-    (fact,) = await installation.facts("accounts", "user")
+    (fact,) = await harness.facts("accounts", "user")
     assert (fact.meta.origin.interface, fact.meta.origin.actor) == ("cli", "")
     assert "@" in fact.meta.origin.address
     use = UseLinkRequest(link_token=made["one_time_token"], new_password=PASSWORD, origin=FRONT_END)
-    await installation.log_ins.UseLink(use)
-    assert await installation.result("root") == "OK"
+    await harness.log_ins.UseLink(use)
+    assert await harness.result("root") == "OK"
     invited = await carillon("user", "add", "bob", "--issuer", "https://id.example", "--subject", "42", "--json")
     assert (invited.records[0]["one_time_token"], invited.records[0]["subject"]) == (None, "42")
     listed = (await carillon("user", "list", "--json")).records
@@ -71,7 +71,7 @@ async def test_users_are_added_listed_disabled_and_given_new_passwords(
     assert "OpenID Connect" in shown
     assert "2027-01-15 16:00+08:00" in shown
     assert (await carillon("user", "disable", "Root", "--json")).records[0]["disabled"] is True
-    assert await installation.result("root") == "REFUSED"
+    assert await harness.result("root") == "REFUSED"
     refused = await carillon("user", "reset-password", "root")
     assert (refused.code, refused.err) == (1, "Error: 'root' is disabled; enable the user first\n")
     assert "is enabled" in (await carillon("user", "enable", "root")).out
@@ -82,10 +82,10 @@ async def test_users_are_added_listed_disabled_and_given_new_passwords(
     assert (await carillon("user", "add", "x", "--issuer", "y")).code == 2
 
 
-async def test_teams_have_members_apps_rules_and_tokens(installation: Installation, carillon: Carillon) -> None:
-    await installation.user("alice")
+async def test_teams_have_members_apps_rules_and_tokens(harness: AccountsHarness, carillon: Carillon) -> None:
+    await harness.user("alice")
     for appkey in (APP, OTHER_APP):
-        await installation.add_app(appkey)
+        await harness.add_app(appkey)
     assert "no team yet" in (await carillon("team", "list")).out
     assert (await carillon("team", "add", "News")).out == "Team News is created.\n"
     assert "is sender of team news" in (await carillon("team", "add-member", "news", "alice", "--role", "sender")).out
@@ -109,8 +109,8 @@ async def test_teams_have_members_apps_rules_and_tokens(installation: Installati
 
     create = await carillon("token", "create", "News", "ci", "--role", "sender", "--expires", "30d", "--json")
     (made,) = create.records
-    await installation.directory_of_accounts.refresh()
-    assert installation.directory_of_accounts.token(made["token"], 0) is not None
+    await harness.directory_of_accounts.refresh()
+    assert harness.directory_of_accounts.token(made["token"], 0) is not None
     (listed,) = (await carillon("token", "list", "--team", "News", "--json")).records
     assert listed == {name: value for name, value in made.items() if name != "token"} | {"team": "News"}
     assert "sender" in (await carillon("token", "list")).out

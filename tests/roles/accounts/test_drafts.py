@@ -24,7 +24,7 @@ from services.runtime.errors import CarillonError, ConflictError, PermissionDeni
 from services.runtime.log.port import Partition
 from testkit.faults.crashing_log import records_of
 from testkit.waiting import until
-from tests.roles.accounts.conftest import APP, OPERATOR, OTHER_APP, START_MS, Installation, of, push_draft
+from tests.roles.accounts.conftest import APP, OPERATOR, OTHER_APP, START_MS, AccountsHarness, origin_of, push_draft
 
 WAITING, REJECTED = DraftStatus.DRAFT_STATUS_WAITING, DraftStatus.DRAFT_STATUS_REJECTED
 SENT, EXPIRED = DraftStatus.DRAFT_STATUS_SENT, DraftStatus.DRAFT_STATUS_EXPIRED
@@ -37,104 +37,104 @@ class Team:
         self.author, self.approver, self.other, self.team_id = author, approver, other, team_id
 
 
-async def new_team(installation: Installation) -> Team:
-    author, approver, other = [await installation.user(login) for login in ("author", "approver", "other")]
+async def new_team(harness: AccountsHarness) -> Team:
+    author, approver, other = [await harness.user(login) for login in ("author", "approver", "other")]
     members = ((author, "sender"), (approver, "approver"), (other, "approver"))
-    return Team(author, approver, other, await installation.team(*members))
+    return Team(author, approver, other, await harness.team(*members))
 
 
-async def status(installation: Installation, draft_id: str) -> int:
-    (draft,) = (await installation.drafts.GetDrafts(GetDraftsRequest(draft_ids=[draft_id, "unknown"]))).drafts
+async def status(harness: AccountsHarness, draft_id: str) -> int:
+    (draft,) = (await harness.drafts.GetDrafts(GetDraftsRequest(draft_ids=[draft_id, "unknown"]))).drafts
     return int(draft.status)
 
 
-async def until_sent(installation: Installation, draft_id: str) -> None:
+async def until_sent(harness: AccountsHarness, draft_id: str) -> None:
     async def is_sent() -> bool:
-        return await status(installation, draft_id) == SENT
+        return await status(harness, draft_id) == SENT
 
     await until(is_sent)
 
 
-async def commands(installation: Installation) -> list[TaskCommand]:
-    return await installation.facts("task-commands")
+async def commands(harness: AccountsHarness) -> list[TaskCommand]:
+    return await harness.facts("task-commands")
 
 
-async def test_an_approved_draft_is_sent_once_as_it_was_approved(installation: Installation) -> None:
-    async with installation.running():
-        team = await new_team(installation)
-        draft = await installation.submit(team.author, team.team_id)
+async def test_an_approved_draft_is_sent_once_as_it_was_approved(harness: AccountsHarness) -> None:
+    async with harness.running():
+        team = await new_team(harness)
+        draft = await harness.submit(team.author, team.team_id)
         assert (draft.status, draft.draft.expires_ms) == (WAITING, START_MS + 3 * 86_400_000)
-        installation.clock.move(60)
-        answer = await installation.approve(team.approver, draft)
+        harness.clock.move(60)
+        answer = await harness.approve(team.approver, draft)
         assert answer.decided_by == f"user/{team.approver.user_id}"
-        await until_sent(installation, draft.draft.draft_id)
-        (command,) = await commands(installation)
+        await until_sent(harness, draft.draft.draft_id)
+        (command,) = await commands(harness)
         assert command.task_key == draft.draft.draft_id
         assert list(command.create.pushes) == list(push_draft().task.pushes)
         assert command.create.due_ms == START_MS + 60_000
         assert command.meta.origin.actor == f"user/{team.author.user_id}"
-        (approved,) = await installation.facts("drafts", "approved")
+        (approved,) = await harness.facts("drafts", "approved")
         assert approved.meta.origin.actor == f"user/{team.approver.user_id}"
         assert approved.approved.digest == draft.draft.digest
         with pytest.raises(ConflictError, match="it is sent"):
-            await installation.approve(team.other, draft)
-        assert len(await commands(installation)) == 1
+            await harness.approve(team.other, draft)
+        assert len(await commands(harness)) == 1
 
 
 async def test_nobody_approves_what_they_wrote_and_only_people_with_the_role_approve(
-    installation: Installation,
+    harness: AccountsHarness,
 ) -> None:
-    async with installation.running():
-        team = await new_team(installation)
-        draft = await installation.submit(team.approver, team.team_id)
-        stranger = await installation.user("stranger", administrator=False)
+    async with harness.running():
+        team = await new_team(harness)
+        draft = await harness.submit(team.approver, team.team_id)
+        stranger = await harness.user("stranger", administrator=False)
         for person in (team.approver, team.author, stranger):
             with pytest.raises(PermissionDeniedError):
-                await installation.approve(person, draft)
+                await harness.approve(person, draft)
         request = DecideDraftRequest(
             draft_id=draft.draft.draft_id, approved=DraftApproved(digest=draft.draft.digest), origin=OPERATOR
         )
         with pytest.raises(PermissionDeniedError, match="only a person"):
-            await installation.drafts.DecideDraft(request)
-        administrator = await installation.user("root", administrator=True)
-        await installation.approve(administrator, draft)
+            await harness.drafts.DecideDraft(request)
+        administrator = await harness.user("root", administrator=True)
+        await harness.approve(administrator, draft)
 
 
-async def test_the_maker_of_an_api_token_does_not_approve_its_drafts(installation: Installation) -> None:
-    async with installation.running():
-        team = await new_team(installation)
-        root = await installation.user("root", administrator=True)
+async def test_the_maker_of_an_api_token_does_not_approve_its_drafts(harness: AccountsHarness) -> None:
+    async with harness.running():
+        team = await new_team(harness)
+        root = await harness.user("root", administrator=True)
         role = MemberRole.MEMBER_ROLE_APPROVER
-        create = CreateTokenRequest(team_id=team.team_id, name="ci", role=role, origin=of(root))
-        token_id = (await installation.accounts.CreateToken(create)).token.token_id
+        create = CreateTokenRequest(team_id=team.team_id, name="ci", role=role, origin=origin_of(root))
+        token_id = (await harness.accounts.CreateToken(create)).token.token_id
         content = push_draft()
         content.team_id = team.team_id
         by_token = Origin(interface="console", actor=f"token/{token_id}")
-        draft = (await installation.drafts.SubmitDraft(SubmitDraftRequest(draft=content, origin=by_token))).draft
+        draft = (await harness.drafts.SubmitDraft(SubmitDraftRequest(draft=content, origin=by_token))).draft
         assert list(draft.draft.authors) == [f"token/{token_id}", f"user/{root.user_id}"]
         with pytest.raises(PermissionDeniedError, match="wrote or changed"):
-            await installation.approve(root, draft)
+            await harness.approve(root, draft)
         request = DecideDraftRequest(
             draft_id=draft.draft.draft_id, approved=DraftApproved(digest=draft.draft.digest), origin=by_token
         )
         with pytest.raises(PermissionDeniedError):
-            await installation.drafts.DecideDraft(request)
-        await installation.approve(team.approver, draft)
+            await harness.drafts.DecideDraft(request)
+        await harness.approve(team.approver, draft)
 
 
-async def test_a_changed_draft_needs_an_approval_of_its_own(installation: Installation) -> None:
-    async with installation.running():
-        team = await new_team(installation)
-        draft = await installation.submit(team.author, team.team_id)
+async def test_a_changed_draft_needs_an_approval_of_its_own(harness: AccountsHarness) -> None:
+    async with harness.running():
+        team = await new_team(harness)
+        draft = await harness.submit(team.author, team.team_id)
         changed = push_draft(content="other words", draft_id=draft.draft.draft_id)
-        again = await installation.submit(team.other, team.team_id, changed)
+        again = await harness.submit(team.other, team.team_id, changed)
         with pytest.raises(ConflictError, match="look at it again"):
-            await installation.approve(team.approver, draft)
+            await harness.approve(team.approver, draft)
         with pytest.raises(PermissionDeniedError, match="wrote or changed"):
-            await installation.approve(team.other, again)
-        await installation.approve(team.approver, again)
-        await until_sent(installation, draft.draft.draft_id)
-        (command,) = await commands(installation)
+            await harness.approve(team.other, again)
+        await harness.approve(team.approver, again)
+        await until_sent(harness, draft.draft.draft_id)
+        (command,) = await commands(harness)
         assert command.create.pushes[0].message.content == "other words"
         assert [(kept.draft.version, kept.draft.changed_by) for kept in (draft, again)] == [
             (1, ""),
@@ -142,67 +142,67 @@ async def test_a_changed_draft_needs_an_approval_of_its_own(installation: Instal
         ]
         late = push_draft(content="too late", draft_id=draft.draft.draft_id)
         with pytest.raises(ConflictError, match="it is sent"):
-            await installation.submit(team.author, team.team_id, late)
+            await harness.submit(team.author, team.team_id, late)
 
 
-async def test_two_who_change_a_draft_at_once_do_not_overwrite_each_other(installation: Installation) -> None:
-    async with installation.running():
-        team = await new_team(installation)
-        draft = await installation.submit(team.author, team.team_id)
+async def test_two_people_who_change_a_draft_at_once_do_not_overwrite_each_other(harness: AccountsHarness) -> None:
+    async with harness.running():
+        team = await new_team(harness)
+        draft = await harness.submit(team.author, team.team_id)
 
         async def change(by: UserSummary, words: str) -> Any:
             changed = push_draft(draft_id=draft.draft.draft_id)
             changed.body_json = words.encode()
-            return await installation.submit(by, team.team_id, changed, replaced_digest=draft.draft.digest)
+            return await harness.submit(by, team.team_id, changed, replaced_digest=draft.draft.digest)
 
         first = await change(team.author, "first")
         assert await change(team.author, "first") == first
         for by, words in ((team.author, "second"), (team.other, "first")):
             with pytest.raises(ConflictError, match="changed meanwhile"):
                 await change(by, words)
-        assert len(await installation.facts("drafts", "submitted")) == 2
-        await installation.approve(team.other, first)
+        assert len(await harness.facts("drafts", "submitted")) == 2
+        await harness.approve(team.other, first)
 
 
-async def test_drafts_are_rejected_withdrawn_and_expire(installation: Installation) -> None:
-    async with installation.running():
-        team = await new_team(installation)
+async def test_drafts_are_rejected_withdrawn_and_expire(harness: AccountsHarness) -> None:
+    async with harness.running():
+        team = await new_team(harness)
 
         async def decide(draft: Any, by: UserSummary, **decision: Any) -> Any:
-            request = DecideDraftRequest(draft_id=draft.draft.draft_id, origin=of(by), **decision)
-            return (await installation.drafts.DecideDraft(request)).draft
+            request = DecideDraftRequest(draft_id=draft.draft.draft_id, origin=origin_of(by), **decision)
+            return (await harness.drafts.DecideDraft(request)).draft
 
-        rejected = await installation.submit(team.author, team.team_id)
+        rejected = await harness.submit(team.author, team.team_id)
         with pytest.raises(PermissionDeniedError):
             await decide(rejected, team.author, rejected=DraftRejected())
         answer = await decide(rejected, team.approver, rejected=DraftRejected(reason="wrong day"))
         assert (answer.status, answer.reason) == (REJECTED, "wrong day")
-        withdrawn = await installation.submit(team.author, team.team_id)
+        withdrawn = await harness.submit(team.author, team.team_id)
         await decide(withdrawn, team.author, withdrawn=DraftWithdrawn())
-        timed = await installation.submit(team.author, team.team_id, push_draft(due_ms=START_MS + 60_000))
-        short = await installation.submit(team.author, team.team_id, expires_in_s=90)
-        installation.clock.move(60)
+        timed = await harness.submit(team.author, team.team_id, push_draft(due_ms=START_MS + 60_000))
+        short = await harness.submit(team.author, team.team_id, expires_in_s=90)
+        harness.clock.move(60)
         for draft, told in ((rejected, "rejected"), (withdrawn, "withdrawn"), (timed, "expired")):
             with pytest.raises(ConflictError, match=f"it is {told}"):
-                await installation.approve(team.approver, draft)
+                await harness.approve(team.approver, draft)
         waiting = ListDraftsRequest(team_ids=[team.team_id, "x"], waiting_only=True, limit=10)
-        (listed,) = (await installation.drafts.ListDrafts(waiting)).drafts
+        (listed,) = (await harness.drafts.ListDrafts(waiting)).drafts
         assert (listed.draft.draft_id, listed.draft.body_json) == (short.draft.draft_id, b"")
-        installation.clock.move(30)
-        assert await status(installation, short.draft.draft_id) == EXPIRED
-        assert not (await installation.drafts.ListDrafts(waiting)).drafts
+        harness.clock.move(30)
+        assert await status(harness, short.draft.draft_id) == EXPIRED
+        assert not (await harness.drafts.ListDrafts(waiting)).drafts
         everything = ListDraftsRequest(team_ids=[team.team_id], limit=3, offset=1)
-        assert len((await installation.drafts.ListDrafts(everything)).drafts) == 3
-        assert await commands(installation) == []
+        assert len((await harness.drafts.ListDrafts(everything)).drafts) == 3
+        assert await commands(harness) == []
 
 
-async def test_a_timed_draft_keeps_its_time(installation: Installation) -> None:
-    async with installation.running():
-        team = await new_team(installation)
-        draft = await installation.submit(team.author, team.team_id, push_draft(due_ms=START_MS + 600_000))
-        await installation.approve(team.approver, draft)
-        await until_sent(installation, draft.draft.draft_id)
-        assert [command.create.due_ms for command in await commands(installation)] == [START_MS + 600_000]
+async def test_a_timed_draft_keeps_its_time(harness: AccountsHarness) -> None:
+    async with harness.running():
+        team = await new_team(harness)
+        draft = await harness.submit(team.author, team.team_id, push_draft(due_ms=START_MS + 600_000))
+        await harness.approve(team.approver, draft)
+        await until_sent(harness, draft.draft.draft_id)
+        assert [command.create.due_ms for command in await commands(harness)] == [START_MS + 600_000]
 
 
 @pytest.mark.parametrize(
@@ -217,25 +217,23 @@ async def test_a_timed_draft_keeps_its_time(installation: Installation) -> None:
     ],
     ids=["no push", "no audience", "another's app", "at once", "claim", "too large"],
 )
-async def test_a_draft_that_could_not_be_sent_is_refused(
-    installation: Installation, task: CreateTask, told: str
-) -> None:
-    async with installation.running():
-        team = await new_team(installation)
+async def test_a_draft_that_could_not_be_sent_is_refused(harness: AccountsHarness, task: CreateTask, told: str) -> None:
+    async with harness.running():
+        team = await new_team(harness)
         content = push_draft()
         content.task.CopyFrom(task)
         with pytest.raises(CarillonError, match=told):
-            await installation.submit(team.author, team.team_id, content)
-        assert await installation.facts("drafts") == []
+            await harness.submit(team.author, team.team_id, content)
+        assert await harness.facts("drafts") == []
 
 
-async def test_an_app_that_left_the_team_is_not_sent_to(installation: Installation) -> None:
-    async with installation.running():
-        team = await new_team(installation)
-        draft = await installation.submit(team.author, team.team_id)
-        await installation.accounts.GiveApp(GiveAppRequest(appkey=APP, origin=OPERATOR))
+async def test_an_app_that_left_the_team_is_not_sent_to(harness: AccountsHarness) -> None:
+    async with harness.running():
+        team = await new_team(harness)
+        draft = await harness.submit(team.author, team.team_id)
+        await harness.accounts.GiveApp(GiveAppRequest(appkey=APP, origin=OPERATOR))
         with pytest.raises(ConflictError, match="does not belong"):
-            await installation.approve(team.approver, draft)
+            await harness.approve(team.approver, draft)
 
 
 @pytest.mark.parametrize(
@@ -244,36 +242,36 @@ async def test_an_app_that_left_the_team_is_not_sent_to(installation: Installati
     ids=["before the approval", "after the approval", "before the command", "after the command"],
 )
 async def test_a_crash_loses_no_approved_draft_and_sends_none_under_two_keys(
-    installation: Installation, topic: str, kept: int, sent_commands: int
+    harness: AccountsHarness, topic: str, kept: int, sent_commands: int
 ) -> None:
     """The process dies in the append of the approval or of the command, before or after the log has it."""
-    async with installation.running():
-        team = await new_team(installation)
-        draft = await installation.submit(team.author, team.team_id)
-        installation.log.kill_at = lambda new_record: new_record.topic == topic
-        installation.log.kept_records = kept
-        approving = asyncio.create_task(installation.approve(team.approver, draft))
-        await installation.log.died.wait()
+    async with harness.running():
+        team = await new_team(harness)
+        draft = await harness.submit(team.author, team.team_id)
+        harness.log.kill_at = lambda new_record: new_record.topic == topic
+        harness.log.kept_records = kept
+        approving = asyncio.create_task(harness.approve(team.approver, draft))
+        await harness.log.died.wait()
         await asyncio.gather(approving, return_exceptions=True)
-    installation.log.restart()
-    installation.clock.move(10)
-    async with installation.running():
+    harness.log.restart()
+    harness.clock.move(10)
+    async with harness.running():
         if sent_commands:
-            await until_sent(installation, draft.draft.draft_id)
-        sent = [command.SerializeToString() for command in await commands(installation)]
+            await until_sent(harness, draft.draft.draft_id)
+        sent = [command.SerializeToString() for command in await commands(harness)]
         assert len(sent) == sent_commands
         assert len(set(sent)) <= 1
         if not sent_commands:
-            assert await status(installation, draft.draft.draft_id) == WAITING
-    assert installation.digest() == await installation.rebuilt_digest()
+            assert await status(harness, draft.draft.draft_id) == WAITING
+    assert harness.digest() == await harness.rebuilt_digest()
 
 
-async def test_the_commands_key_is_that_of_the_draft(installation: Installation) -> None:
-    """So that scheduling recognises a repeated command, which lies in the same partition."""
-    async with installation.running():
-        team = await new_team(installation)
-        draft = await installation.submit(team.author, team.team_id)
-        await installation.approve(team.approver, draft)
-        await until_sent(installation, draft.draft.draft_id)
-    found = [r for n in range(4) for r in await records_of(installation.log, Partition("task-commands", n))]
+async def test_the_command_has_the_draft_id_as_its_key(harness: AccountsHarness) -> None:
+    """The key chooses the partition: a repeated command lies in the same one, where scheduling recognises it."""
+    async with harness.running():
+        team = await new_team(harness)
+        draft = await harness.submit(team.author, team.team_id)
+        await harness.approve(team.approver, draft)
+        await until_sent(harness, draft.draft.draft_id)
+    found = [r for n in range(4) for r in await records_of(harness.log, Partition("task-commands", n))]
     assert [record.key for record in found] == [draft.draft.draft_id.encode()]

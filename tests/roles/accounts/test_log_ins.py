@@ -1,4 +1,4 @@
-"""Log-ins: passwords, one-time codes, recovery codes, limits, and what of them is in the log."""
+"""Log-ins: passwords, one-time codes, recovery codes, limits, and the facts about them in the log."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ from services.domain.accounts.attempt_buckets import MAX_KEYS, AttemptBuckets
 from services.runtime.errors import ConflictError, InputError, NotFoundError, PermissionDeniedError
 from services.runtime.log.port import Partition
 from testkit.faults.crashing_log import records_of
-from tests.roles.accounts.conftest import CHEAP, FRONT_END, OPERATOR, PASSWORD, Installation, of
+from tests.roles.accounts.conftest import CHEAP, FRONT_END, OPERATOR, PASSWORD, AccountsHarness, origin_of
 
 
 class CountingHasher(argon2.PasswordHasher):
@@ -38,156 +38,156 @@ class CountingHasher(argon2.PasswordHasher):
         return super().verify(hash, password)
 
 
-async def enrol(installation: Installation, user: UserSummary) -> tuple[pyotp.TOTP, list[str]]:
+async def enrol(harness: AccountsHarness, user: UserSummary) -> tuple[pyotp.TOTP, list[str]]:
     """Give the user a second factor; return it and the recovery codes."""
-    started = await installation.log_ins.StartTotp(StartTotpRequest(origin=of(user)))
+    started = await harness.log_ins.StartTotp(StartTotpRequest(origin=origin_of(user)))
     totp = pyotp.TOTP(started.secret)
-    code = totp.at(installation.clock.now_ms() // 1000)
-    answer = await installation.log_ins.SetTotp(SetTotpRequest(secret=started.secret, code=code, origin=of(user)))
+    code = totp.at(harness.clock.now_ms() // 1000)
+    answer = await harness.log_ins.SetTotp(SetTotpRequest(secret=started.secret, code=code, origin=origin_of(user)))
     return totp, list(answer.recovery_codes)
 
 
-def code_at(installation: Installation, totp: pyotp.TOTP, offset_s: int = 0) -> str:
-    return totp.at(installation.clock.now_ms() // 1000 + offset_s)
+def code_at(harness: AccountsHarness, totp: pyotp.TOTP, offset_s: int = 0) -> str:
+    return totp.at(harness.clock.now_ms() // 1000 + offset_s)
 
 
-async def reasons(installation: Installation) -> list[str]:
-    return [fact.failed.reason for fact in await installation.facts("log-ins", "failed")]
+async def reasons(harness: AccountsHarness) -> list[str]:
+    return [fact.failed.reason for fact in await harness.facts("log-ins", "failed")]
 
 
-async def test_a_password_logs_in_and_every_attempt_is_a_fact_without_it(installation: Installation) -> None:
-    async with installation.running():
-        alice = await installation.user("Alice")
-        answer = await installation.log_in("alice ")
-        assert (answer.user.user_id, answer.user.last_log_in_ms) == (alice.user_id, installation.clock.now_ms())
-        assert await installation.result("alice", "wrong password") == "REFUSED"
-        assert await installation.result("my secret typed as a name") == "REFUSED"
-        (done,) = await installation.facts("log-ins", "logged_in")
+async def test_a_password_logs_in_and_every_attempt_is_a_fact_without_it(harness: AccountsHarness) -> None:
+    async with harness.running():
+        alice = await harness.user("Alice")
+        answer = await harness.log_in("alice ")
+        assert (answer.user.user_id, answer.user.last_log_in_ms) == (alice.user_id, harness.clock.now_ms())
+        assert await harness.result("alice", "wrong password") == "REFUSED"
+        assert await harness.result("my secret typed as a name") == "REFUSED"
+        (done,) = await harness.facts("log-ins", "logged_in")
         assert done.logged_in.method == LogInMethod.LOG_IN_METHOD_PASSWORD
         assert done.meta.origin == FRONT_END
-        assert await reasons(installation) == ["wrong password", "unknown name"]
+        assert await reasons(harness) == ["wrong password", "unknown name"]
         for topic in ("accounts", "log-ins"):
-            for record in await records_of(installation.log, Partition(topic, 0)):
+            for record in await records_of(harness.log, Partition(topic, 0)):
                 assert PASSWORD.encode() not in record.value
                 assert b"typed as" not in record.value
 
 
-async def test_unknown_names_cost_the_same_comparison_and_get_the_same_answer(installation: Installation) -> None:
-    installation.hasher = hasher = CountingHasher()
-    async with installation.running():
-        alice = await installation.user("alice")
-        await installation.user("invited", password="")
-        disabled = await installation.user("disabled")
+async def test_unknown_names_cost_the_same_comparison_and_get_the_same_answer(harness: AccountsHarness) -> None:
+    harness.hasher = hasher = CountingHasher()
+    async with harness.running():
+        alice = await harness.user("alice")
+        await harness.user("invited", password="")
+        disabled = await harness.user("disabled")
         update = UpdateUserRequest(user_id=disabled.user_id, disabled=True, origin=OPERATOR)
-        await installation.accounts.UpdateUser(update)
+        await harness.accounts.UpdateUser(update)
         answers = set()
         for login, password in (("nobody", "x"), (alice.login, "x"), ("invited", ""), ("disabled", PASSWORD)):
             before = hasher.compared
-            answers.add((await installation.log_in(login, password)).SerializeToString())
+            answers.add((await harness.log_in(login, password)).SerializeToString())
             assert hasher.compared == before + 1, login
         assert len(answers) == 1
-        assert await reasons(installation) == ["unknown name", "wrong password", "wrong password", "disabled"]
+        assert await reasons(harness) == ["unknown name", "wrong password", "wrong password", "disabled"]
 
 
-async def test_a_one_time_code_is_needed_and_never_accepted_twice(installation: Installation) -> None:
-    async with installation.running():
-        alice = await installation.user("alice")
-        totp, _ = await enrol(installation, alice)
-        installation.clock.move(90)
-        assert await installation.result("alice") == "CODE_NEEDED"
-        assert await installation.result("alice", code="000000x") == "REFUSED"
-        code = code_at(installation, totp)
-        assert await installation.result("alice", "wrong password", code) == "REFUSED"
-        assert await installation.result("alice", code=f"{code[:3]} {code[3:]}") == "OK"
-        assert await installation.result("alice", code=code) == "REFUSED"
-        assert await installation.result("alice", code=code_at(installation, totp, -30)) == "REFUSED"
-        assert await installation.result("alice", code=code_at(installation, totp, 90)) == "REFUSED"
-        assert await installation.result("alice", code=code_at(installation, totp, 30)) == "OK"
-    async with installation.running():
-        assert await installation.result("alice", code=code_at(installation, totp, 30)) == "REFUSED"
-        assert (await reasons(installation))[-1] == "used code"
+async def test_a_one_time_code_is_needed_and_never_accepted_twice(harness: AccountsHarness) -> None:
+    async with harness.running():
+        alice = await harness.user("alice")
+        totp, _ = await enrol(harness, alice)
+        harness.clock.move(90)
+        assert await harness.result("alice") == "CODE_NEEDED"
+        assert await harness.result("alice", code="000000x") == "REFUSED"
+        code = code_at(harness, totp)
+        assert await harness.result("alice", "wrong password", code) == "REFUSED"
+        assert await harness.result("alice", code=f"{code[:3]} {code[3:]}") == "OK"
+        assert await harness.result("alice", code=code) == "REFUSED"
+        assert await harness.result("alice", code=code_at(harness, totp, -30)) == "REFUSED"
+        assert await harness.result("alice", code=code_at(harness, totp, 90)) == "REFUSED"
+        assert await harness.result("alice", code=code_at(harness, totp, 30)) == "OK"
+    async with harness.running():
+        assert await harness.result("alice", code=code_at(harness, totp, 30)) == "REFUSED"
+        assert (await reasons(harness))[-1] == "used code"
 
 
-async def test_a_recovery_code_is_accepted_once(installation: Installation) -> None:
-    async with installation.running():
-        alice = await installation.user("alice")
-        _, codes = await enrol(installation, alice)
+async def test_a_recovery_code_is_accepted_once(harness: AccountsHarness) -> None:
+    async with harness.running():
+        alice = await harness.user("alice")
+        _, codes = await enrol(harness, alice)
         assert len(set(codes)) == 10
-        assert await installation.result("alice", code=codes[0].upper()) == "OK"
-        assert (await installation.log_in("alice", code=codes[1].replace("-", " "))).user.recovery_codes_left == 8
-    async with installation.running():
-        assert await installation.result("alice", code=codes[0]) == "REFUSED"
-        assert await installation.result("alice", code=codes[2]) == "OK"
+        assert await harness.result("alice", code=codes[0].upper()) == "OK"
+        assert (await harness.log_in("alice", code=codes[1].replace("-", " "))).user.recovery_codes_left == 8
+    async with harness.running():
+        assert await harness.result("alice", code=codes[0]) == "REFUSED"
+        assert await harness.result("alice", code=codes[2]) == "OK"
 
 
-async def test_a_second_factor_needs_its_code_and_stays_until_it_is_removed(installation: Installation) -> None:
-    async with installation.running():
-        alice = await installation.user("alice")
-        secret = (await installation.log_ins.StartTotp(StartTotpRequest(origin=of(alice)))).secret
+async def test_a_second_factor_needs_its_code_and_stays_until_it_is_removed(harness: AccountsHarness) -> None:
+    async with harness.running():
+        alice = await harness.user("alice")
+        secret = (await harness.log_ins.StartTotp(StartTotpRequest(origin=origin_of(alice)))).secret
         with pytest.raises(InputError, match="code"):
-            await installation.log_ins.SetTotp(SetTotpRequest(secret=secret, code="000000x", origin=of(alice)))
+            await harness.log_ins.SetTotp(SetTotpRequest(secret=secret, code="000000x", origin=origin_of(alice)))
         with pytest.raises(InputError, match="secret"):
-            await installation.log_ins.SetTotp(SetTotpRequest(secret="AAAA", code="1", origin=of(alice)))
-        await enrol(installation, alice)
+            await harness.log_ins.SetTotp(SetTotpRequest(secret="AAAA", code="1", origin=origin_of(alice)))
+        await enrol(harness, alice)
         with pytest.raises(ConflictError, match="second factor already"):
-            await enrol(installation, alice)
+            await enrol(harness, alice)
         remove = UpdateUserRequest(user_id=alice.user_id, remove_totp=True)
         with pytest.raises(PermissionDeniedError):
-            remove.origin.CopyFrom(of(alice))
-            await installation.accounts.UpdateUser(remove)
+            remove.origin.CopyFrom(origin_of(alice))
+            await harness.accounts.UpdateUser(remove)
         remove.origin.CopyFrom(OPERATOR)
-        user = (await installation.accounts.UpdateUser(remove)).user
+        user = (await harness.accounts.UpdateUser(remove)).user
         assert (user.has_totp, user.session_epoch) == (False, alice.session_epoch + 1)
-        assert await installation.result("alice") == "OK"
+        assert await harness.result("alice") == "OK"
 
 
-async def test_a_password_is_changed_with_the_present_one_and_ends_all_sessions(installation: Installation) -> None:
-    async with installation.running():
-        alice = await installation.user("alice")
+async def test_a_password_is_changed_with_the_present_one_and_ends_all_sessions(harness: AccountsHarness) -> None:
+    async with harness.running():
+        alice = await harness.user("alice")
 
         async def change(present: str, new: str) -> Any:
-            request = ChangePasswordRequest(password=present, new_password=new, origin=of(alice))
-            return await installation.log_ins.ChangePassword(request)
+            request = ChangePasswordRequest(password=present, new_password=new, origin=origin_of(alice))
+            return await harness.log_ins.ChangePassword(request)
 
         assert not (await change("wrong", "another password")).changed
         with pytest.raises(InputError, match="12 to 256 characters"):
             await change(PASSWORD, "short")
         changed = await change(PASSWORD, "another password")
         assert (changed.changed, changed.user.session_epoch) == (True, alice.session_epoch + 1)
-        assert await installation.result("alice") == "REFUSED"
-        assert await installation.result("alice", "another password") == "OK"
+        assert await harness.result("alice") == "REFUSED"
+        assert await harness.result("alice", "another password") == "OK"
 
 
-async def test_a_user_of_a_provider_logs_in_by_subject_alone(installation: Installation) -> None:
-    async with installation.running():
+async def test_a_user_of_a_provider_logs_in_by_subject_alone(harness: AccountsHarness) -> None:
+    async with harness.running():
         subject = Subject(issuer="https://id.example", subject="42")
         create = CreateUserRequest(login="bob", subject=subject, origin=OPERATOR)
-        made = await installation.accounts.CreateUser(create)
+        made = await harness.accounts.CreateUser(create)
         assert made.link_token == ""
-        assert await installation.result("bob", "") == "REFUSED"
-        answer = await installation.log_ins.LogInWithSubject(LogInWithSubjectRequest(subject=subject, origin=FRONT_END))
+        assert await harness.result("bob", "") == "REFUSED"
+        answer = await harness.log_ins.LogInWithSubject(LogInWithSubjectRequest(subject=subject, origin=FRONT_END))
         assert answer.user.user_id == made.user.user_id
         subject.issuer = "https://other.example"
         request = LogInWithSubjectRequest(subject=subject, origin=FRONT_END)
-        assert not (await installation.log_ins.LogInWithSubject(request)).HasField("user")
+        assert not (await harness.log_ins.LogInWithSubject(request)).HasField("user")
 
 
-async def test_attempts_are_limited_by_name_and_by_address(installation: Installation) -> None:
-    async with installation.running():
-        await installation.user("alice")
-        await installation.user("bob")
+async def test_attempts_are_limited_by_name_and_by_address(harness: AccountsHarness) -> None:
+    async with harness.running():
+        await harness.user("alice")
+        await harness.user("bob")
         for _ in range(10):
-            assert await installation.result("alice", "wrong") == "REFUSED"
-        answer = await installation.log_in("ALICE", PASSWORD, address="198.51.100.1")
+            assert await harness.result("alice", "wrong") == "REFUSED"
+        answer = await harness.log_in("ALICE", PASSWORD, address="198.51.100.1")
         assert (answer.result, answer.retry_after_s) == (4, 30)
-        assert await installation.result("bob") == "OK"
-        installation.clock.move(30)
-        assert await installation.result("alice") == "OK"
-        assert await installation.result("alice", "wrong") == "REFUSED"
+        assert await harness.result("bob") == "OK"
+        harness.clock.move(30)
+        assert await harness.result("alice") == "OK"
+        assert await harness.result("alice", "wrong") == "REFUSED"
         for number in range(50):
-            await installation.result(f"name{number}", "wrong", address=f"2001:db8::{number}")
-        assert await installation.result("bob", address="2001:db8::ffff") == "LIMITED"
-        assert await installation.result("bob", address="2001:db8:1::1") == "OK"
+            await harness.result(f"name{number}", "wrong", address=f"2001:db8::{number}")
+        assert await harness.result("bob", address="2001:db8::ffff") == "LIMITED"
+        assert await harness.result("bob", address="2001:db8:1::1") == "OK"
 
 
 def test_the_buckets_of_names_are_bounded() -> None:
@@ -206,19 +206,19 @@ def test_stored_hashes_are_argon2id() -> None:
     assert CHEAP.hash("x").startswith("$argon2id$")
 
 
-async def test_the_first_administrator_is_invited_until_somebody_can_log_in(installation: Installation) -> None:
+async def test_the_first_administrator_is_invited_until_somebody_can_log_in(harness: AccountsHarness) -> None:
     invite = InviteFirstAdministratorRequest(login="admin", origin=FRONT_END)
-    async with installation.running():
-        lost = await installation.log_ins.InviteFirstAdministrator(invite)
-    async with installation.running():  # another start, before the password was chosen
-        again = await installation.log_ins.InviteFirstAdministrator(invite)
+    async with harness.running():
+        lost = await harness.log_ins.InviteFirstAdministrator(invite)
+    async with harness.running():  # another start, before the password was chosen
+        again = await harness.log_ins.InviteFirstAdministrator(invite)
         assert (again.user.login, again.user.administrator) == ("admin", True)
         assert again.user.user_id == lost.user.user_id
         with pytest.raises(NotFoundError):
-            await installation.log_ins.CheckLink(CheckLinkRequest(link_token=lost.link_token))
+            await harness.log_ins.CheckLink(CheckLinkRequest(link_token=lost.link_token))
         use = UseLinkRequest(link_token=again.link_token, new_password=PASSWORD, origin=FRONT_END)
-        await installation.log_ins.UseLink(use)
+        await harness.log_ins.UseLink(use)
         with pytest.raises(ConflictError, match="can log in already"):
-            await installation.log_ins.InviteFirstAdministrator(invite)
-        assert await installation.result("admin") == "OK"
-    assert await installation.rebuilt_digest() == installation.digest()
+            await harness.log_ins.InviteFirstAdministrator(invite)
+        assert await harness.result("admin") == "OK"
+    assert await harness.rebuilt_digest() == harness.digest()

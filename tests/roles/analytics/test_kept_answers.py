@@ -1,4 +1,4 @@
-"""Answers are kept until the ingestion changes what they are made of, and are made anew for who needs all records."""
+"""Kept answers: valid until the ingestion changes their rows; a request that needs all records gets a new one."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tests.roles.analytics.service import running_service
 LONG_MS = 600_000
 
 
-async def test_an_answer_is_kept_until_its_app_has_other_rows_or_it_is_old() -> None:
+async def test_an_answer_is_kept_until_the_rows_of_its_app_change_or_it_is_old() -> None:
     changes, clock, made = StoreChanges(apart=("actions",)), ManualClock(0), 0
     kept = KeptAnswers(changes, clock)
 

@@ -13,8 +13,8 @@ from services.apns_simulator.requests import Request
 REQUESTS = 1000
 
 
-class Answering:
-    """Answers every request at once."""
+class AcceptingService:
+    """Accepts every request at once."""
 
     behaviour = Behaviour(first_streams=REQUESTS, streams=REQUESTS)
 
@@ -41,7 +41,7 @@ def test_many_requests_in_one_read_are_answered_piece_by_piece() -> None:
     client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
     client.initiate_connection()
     transport = RecordingTransport()
-    server = ServerConnection(Answering(), set())
+    server = ServerConnection(AcceptingService(), set())
     server.connection_made(cast(asyncio.Transport, transport))
     client.receive_data(transport.data)
     for number in range(REQUESTS):

@@ -35,8 +35,8 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
 
     `devices` are by token, and `devices_in_state` tokens by message id, state and reason.
 
-    The latest pushes are those in `statistics`, with the title and text in `words`. Without `may_answer` statistics and
-    they wait.
+    The latest pushes are those in `statistics`, with the title and text in `words`. Requests for statistics and for the
+    latest pushes wait until `may_answer` is set. `asked` holds all requests.
     """
 
     def __init__(self) -> None:

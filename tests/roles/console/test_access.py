@@ -1,4 +1,4 @@
-"""Who may use which route: every route and method is asked with every kind of account."""
+"""Permissions of all routes: each route and method is requested with every kind of account."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The page of the audit: who sees what, filters, pages and CSV; and reading personal data, which is in the log."""
+"""The page of the audit: permissions, filters, pages and CSV. Reading personal data is a fact in the log."""
 
 import csv
 import io

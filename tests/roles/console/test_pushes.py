@@ -1,4 +1,4 @@
-"""Pages of pushes and devices, and the explanation, with a scripted analytics behind them."""
+"""Pages of pushes and devices, and the explanation of a push on a device, with a scripted analytics."""
 
 import pytest
 

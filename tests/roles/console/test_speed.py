@@ -1,4 +1,4 @@
-"""Pages are light, limited in number, and rendered without holding up what else the process does."""
+"""Pages are small, limited in number, and rendered without blocking other work of the process."""
 
 import asyncio
 import re

@@ -87,7 +87,7 @@ async def test_categories_and_all_types_are_asked_for_as_the_interface_does(cons
             assert (await viewer.get(f"{path}?{wrong}")).status_code == 400, wrong
 
 
-async def test_each_number_leads_to_the_question_behind_it(console: ConsoleInstallation) -> None:
+async def test_each_number_links_to_its_details(console: ConsoleInstallation) -> None:
     appkey, viewer = await viewer_of_app(console)
     answers = console.analytics.statistics
 

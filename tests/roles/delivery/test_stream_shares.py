@@ -1,4 +1,4 @@
-"""What one app may take of the memory for messages that wait for a gateway."""
+"""The share of one app in the memory for messages that wait for a gateway."""
 
 import pytest
 

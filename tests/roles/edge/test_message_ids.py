@@ -182,17 +182,17 @@ async def test_a_claim_is_in_the_log_before_its_ids_are_used(log: SqliteLog) -> 
 
 
 async def test_without_the_log_there_are_no_ids_and_then_there_are(log: SqliteLog) -> None:
-    class Away(DelegatingLog):
-        away = True
+    class UnavailableLog(DelegatingLog):
+        is_available = False
 
         async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
-            if self.away:
-                raise UnavailableError("the log is away")
+            if not self.is_available:
+                raise UnavailableError("the log is unavailable")
             return await super().append(new_records)
 
-    away = Away(log)
-    message_ids = MessageIds("edge", away, ManualClock(START_MS))
+    unavailable = UnavailableLog(log)
+    message_ids = MessageIds("edge", unavailable, ManualClock(START_MS))
     with pytest.raises(UnavailableError):
         await message_ids.take()
-    away.away = False
+    unavailable.is_available = True
     assert await message_ids.take() > 0

@@ -1,4 +1,4 @@
-"""What every call is answered while a role is away: what the table in docs/operators/running.md says."""
+"""The answer to every call while a role is away is the one in the table of docs/operators/running.md."""
 
 import asyncio
 import re
@@ -9,7 +9,7 @@ import pytest
 from services.runtime.errors import UnavailableError
 from services.runtime.rpc import owner_channel
 from testkit.edge.role import BACKENDS, EdgeInstallation, edge_installation
-from testkit.edge.valid_requests import Valid, valid_requests
+from testkit.edge.valid_requests import ValidRequest, valid_requests
 from testkit.repository import ROOT
 from testkit.signing import signed
 from testkit.waiting import until_holds
@@ -38,7 +38,7 @@ def table() -> dict[str, dict[str, str]]:
     return {row[0]: dict(zip(head[1:], row[1:], strict=True)) for row in rows}
 
 
-def kind(request: Valid) -> str:
+def kind(request: ValidRequest) -> str:
     """Return the column of the table that a request belongs to."""
     if request.path in PATHS:
         return PATHS[request.path]
@@ -51,7 +51,7 @@ def kind(request: Valid) -> str:
     return "push to tokens or aliases" if to_some else "push to all or by a filter"
 
 
-async def failures(installation: EdgeInstallation, requests: list[Valid]) -> dict[str, set[int]]:
+async def failures(installation: EdgeInstallation, requests: list[ValidRequest]) -> dict[str, set[int]]:
     """Return the results above 499 of each kind of call; 0 stands for every other result."""
     found: dict[str, set[int]] = {}
     for request in requests:
@@ -63,7 +63,7 @@ async def failures(installation: EdgeInstallation, requests: list[Valid]) -> dic
 
 
 def expected(*away: str) -> dict[str, set[int]]:
-    """Return what the table says of each kind of call while these roles are away."""
+    """Return by the table the result of each kind of call while these roles are away."""
     rows = [table()[role] for role in away]
     return {column: {max(_result(row[column]) for row in rows)} for column in rows[0]}
 
@@ -72,7 +72,7 @@ def _result(cell: str) -> int:
     return 0 if cell == "works" else int(cell)
 
 
-async def test_without_the_log_what_sends_or_changes_fails_and_what_only_reads_works(
+async def test_without_the_log_calls_that_send_or_change_fail_and_calls_that_read_work(
     installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unavailable(new_records: object) -> list[int]:
@@ -103,7 +103,7 @@ async def test_the_table_of_calls_while_a_role_is_away(installation: EdgeInstall
         assert answer.json()["result"] == (500 if role == "scheduling" else 0)
 
 
-async def test_a_registry_that_stands_by_while_nobody_takes_over_is_as_one_that_is_away(
+async def test_a_registry_without_an_owner_is_answered_like_one_that_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with edge_installation(tmp_path, BACKENDS, has_owner=True) as installation:

@@ -31,7 +31,7 @@ class TracedStore(SqliteStore):
 
 
 def fold(rules: AliasRules, number: int, alias: str | None) -> int:
-    """Let a device have an alias, or none; return how many devices are told to give theirs up."""
+    """Give a device an alias, or none; return the number of devices for which a ClearAlias is decided."""
     device = Device(appkey=APPKEY, token=str(number), number=number, registered_ms=1, alias=alias)
     fact, record = DeviceFact(meta=Meta(time_ms=number), device=device), Record(DEVICES.name, 0, number, b"", b"")
     rules.apply(record, fact)

@@ -13,13 +13,13 @@ from tests.roles.registry.conftest import PARTITIONS, RunningRegistry, records
 _DEVICES = 300
 
 
-async def test_filled_devices_are_what_the_registry_decides_on_their_commands(
+async def test_the_filled_facts_equal_those_that_the_registry_decides(
     registry: RunningRegistry, tmp_path: Path
 ) -> None:
     app = await registry.app()
     filled = SqliteLog(tmp_path / "filled.sqlite", TOPICS)
     announced = await _copied(await records(registry.log, DEVICES.name), filled)
-    places = await register(filled, registry.clock, app, PARTITIONS, {}, _DEVICES)
+    columns = await register(filled, registry.clock, app, PARTITIONS, {}, _DEVICES)
     commands = await records(filled, DEVICE_COMMANDS.name)
     expected = await records(filled, DEVICES.name)
     await filled.close()
@@ -30,7 +30,7 @@ async def test_filled_devices_are_what_the_registry_decides_on_their_commands(
     ]
     await registry.peers.wait_applied(decided)
     assert await records(registry.log, DEVICES.name) == expected
-    assert len(places) == len(expected) - len(announced) == _DEVICES
+    assert len(columns) == len(expected) - len(announced) == _DEVICES
     assert len(announced) == PARTITIONS
 
 

@@ -1,4 +1,4 @@
-"""Crashes of the registry: nothing is decided twice or lost, and the state equals one rebuilt from the log."""
+"""Crashes of the registry: no command is decided twice or lost, and the state equals one rebuilt from the log."""
 
 import asyncio
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Log, NewRecord, Partition
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
+from testkit.faults.crashing_log import KilledError
 from tests.roles.registry.conftest import (
     BOUND_S,
     NOON_MS,
@@ -29,12 +30,8 @@ from tests.roles.registry.conftest import (
 )
 
 
-class PowerCutError(Exception):
-    """The simulated end of the process."""
-
-
-class CutLog(SqliteLog):
-    """A log whose process dies on the first facts or commands of a topic: before the append, or once it is durable."""
+class CrashOnTopicLog(SqliteLog):
+    """A log that simulates a crash at the first append of facts or commands to a topic, before or after the append."""
 
     def __init__(self, path: Path, topic: str, *, after: bool) -> None:
         super().__init__(path, TOPICS)
@@ -46,7 +43,7 @@ class CutLog(SqliteLog):
             return await super().append(new_records)
         if self._after:
             await super().append(new_records)
-        raise PowerCutError
+        raise KilledError
 
 
 def log_path(settings: RegistrySettings) -> Path:
@@ -55,11 +52,11 @@ def log_path(settings: RegistrySettings) -> Path:
 
 async def crash(settings: RegistrySettings, clock: ManualClock, topic: str, *, after: bool) -> None:
     """Run a registry until it dies at its next append to the topic."""
-    log = CutLog(log_path(settings), topic, after=after)
+    log = CrashOnTopicLog(log_path(settings), topic, after=after)
     running = RunningRegistry(settings, log, clock)
     await running.start()
     done, _ = await asyncio.wait(running.tasks, return_when=asyncio.FIRST_EXCEPTION, timeout=BOUND_S)
-    assert [type(task.exception()) for task in done] == [PowerCutError]
+    assert [type(task.exception()) for task in done] == [KilledError]
     await running.stop()
     await log.close()
 

@@ -34,6 +34,7 @@ from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.local import LocalServer
+from testkit.faults.crashing_log import KilledError
 from testkit.faults.held_removals import hold_removals
 from testkit.waiting import until
 from tests.roles.registry.conftest import (
@@ -215,18 +216,14 @@ async def test_published_records_are_complete_and_keyed_by_partition(registry: R
     assert sum(numbers) == len(tokens)
 
 
-class PowerCutError(Exception):
-    """The simulated end of the process."""
-
-
-class TornLog(SqliteLog):
-    """A log whose process dies when only the first record that follows from a revocation is durable."""
+class PartialAppendLog(SqliteLog):
+    """A log that simulates a crash in the append of a revocation's records: only the first one is durable."""
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
         if not any(new_record.topic == DEVICES.name and b"/" not in new_record.key for new_record in new_records):
             return await super().append(new_records)
         await super().append(new_records[:1])
-        raise PowerCutError
+        raise KilledError
 
 
 async def test_an_interrupted_revocation_is_completed_at_the_next_start(
@@ -239,13 +236,13 @@ async def test_an_interrupted_revocation_is_completed_at_the_next_start(
         await registry.stop()
         await registry.write(command(app, "t", revoke_key=RevokeKey()))
     await log.close()
-    torn = TornLog(Path(settings.data_dir) / "log.sqlite", TOPICS)
-    dying = RunningRegistry(settings, torn, clock)
+    log_of_crash = PartialAppendLog(Path(settings.data_dir) / "log.sqlite", TOPICS)
+    dying = RunningRegistry(settings, log_of_crash, clock)
     await dying.start()
     done, _ = await asyncio.wait(dying.tasks, return_when=asyncio.FIRST_EXCEPTION, timeout=BOUND_S)
-    assert [type(task.exception()) for task in done] == [PowerCutError]
+    assert [type(task.exception()) for task in done] == [KilledError]
     await dying.stop()
-    await torn.close()
+    await log_of_crash.close()
 
     reopened = SqliteLog(Path(settings.data_dir) / "log.sqlite", TOPICS)
     async with start(reopened) as again:

@@ -46,8 +46,8 @@ APP = "1000000001"
 OTHER_APP = "1000000002"
 
 
-class ChosenLog(CrashingLog):
-    """A log whose process dies at the first append of a record for which `when` is true: before it, or right after."""
+class CrashOnRecordLog(CrashingLog):
+    """A log that simulates a crash at the first append of a record for which `when` is true, before or after it."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(log)
@@ -69,11 +69,11 @@ def _message(new_record: NewRecord) -> Any:
 
 
 @dataclass
-class Installation:
-    """A data directory, a log and a clock, on which the scheduling role can be started and stopped repeatedly."""
+class SchedulingHarness:
+    """The scheduling role on one data directory, log and clock; it can be started and stopped repeatedly."""
 
     directory: Path
-    log: ChosenLog
+    log: CrashOnRecordLog
     clock: ManualClock
     settings: SchedulingSettings
     peers: Peers = field(default_factory=lambda: Peers({"scheduling": [], "registry": []}, TOPICS))
@@ -188,8 +188,8 @@ async def started(services: Sequence[Any]) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
+async def harness(tmp_path: Path) -> AsyncIterator[SchedulingHarness]:
     log = SqliteLog(tmp_path / "log.sqlite", TOPICS)
     settings = SchedulingSettings(data_dir=str(tmp_path), partitions=PARTITIONS)
-    yield Installation(tmp_path, ChosenLog(log), ManualClock(START_MS), settings)
+    yield SchedulingHarness(tmp_path, CrashOnRecordLog(log), ManualClock(START_MS), settings)
     await log.close()

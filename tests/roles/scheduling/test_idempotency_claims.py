@@ -18,7 +18,7 @@ from protos.scheduling.v1.scheduling_pb2 import (
 )
 from services.runtime.errors import DeadlineError, NotFoundError
 from services.runtime.log.topics import partition_of
-from tests.roles.scheduling.conftest import APP, PARTITIONS, START_MS, Installation, push
+from tests.roles.scheduling.conftest import APP, PARTITIONS, START_MS, SchedulingHarness, push
 from tests.roles.scheduling.test_firing import assert_replays, is_fact, is_push
 
 KEY = b"the key's hash"
@@ -36,7 +36,7 @@ FIRST, SECOND, THIRD = task_keys()
 
 
 async def claim(
-    installation: Installation,
+    harness: SchedulingHarness,
     task_key: str,
     msgid: int,
     *,
@@ -44,108 +44,108 @@ async def claim(
     in_s: float | None = None,
     wait: bool = True,
 ) -> None:
-    due_ms = installation.clock.now_ms() + int((in_s or 0) * 1000)
+    due_ms = harness.clock.now_ms() + int((in_s or 0) * 1000)
     made = Claim(key=key, request_digest=b"digest", answer_json=b'{"id":%d}' % msgid)
     create = CreateTask(pushes=[push(msgid)], due_ms=due_ms, claim=made, at_once=in_s is None)
-    await installation.command(TaskCommand(task_key=task_key, create=create), wait)
+    await harness.command(TaskCommand(task_key=task_key, create=create), wait)
 
 
-async def current_claim(installation: Installation, key: bytes = KEY) -> GetClaimResponse:
-    found: GetClaimResponse = await installation.stub.GetClaim(GetClaimRequest(key=key))
+async def current_claim(harness: SchedulingHarness, key: bytes = KEY) -> GetClaimResponse:
+    found: GetClaimResponse = await harness.stub.GetClaim(GetClaimRequest(key=key))
     return found
 
 
-async def sent(installation: Installation) -> list[int]:
-    return [command.send.msgid for command in await installation.sent_pushes()]
+async def sent(harness: SchedulingHarness) -> list[int]:
+    return [command.send.msgid for command in await harness.sent_pushes()]
 
 
-async def test_the_first_claim_is_sent_at_once_and_not_listed_as_a_task(installation: Installation) -> None:
-    async with installation.running():
+async def test_the_first_claim_is_sent_at_once_and_not_listed_as_a_task(harness: SchedulingHarness) -> None:
+    async with harness.running():
         with pytest.raises(NotFoundError):
-            await current_claim(installation)
-        await claim(installation, FIRST, 1)
-        found = await current_claim(installation)
+            await current_claim(harness)
+        await claim(harness, FIRST, 1)
+        found = await current_claim(harness)
         assert (found.task_key, found.expires_ms) == (FIRST, START_MS + WINDOW_S * 1000)
         assert (found.claim.request_digest, found.claim.answer_json) == (b"digest", b'{"id":1}')
-        (command,) = await installation.sent_pushes()
+        (command,) = await harness.sent_pushes()
         assert (command.send.msgid, command.send.task_key, command.meta.origin.interface) == (1, "", "v2")
-        await installation.until_sent(1)
+        await harness.until_sent(1)
         with pytest.raises(NotFoundError):
-            await installation.stub.GetTask(GetTaskRequest(task_key=FIRST, appkeys=[APP]))
-        listed = await installation.stub.ListTasks(ListTasksRequest(appkeys=[APP], limit=10))
+            await harness.stub.GetTask(GetTaskRequest(task_key=FIRST, appkeys=[APP]))
+        listed = await harness.stub.ListTasks(ListTasksRequest(appkeys=[APP], limit=10))
         assert (listed.total, list(listed.tasks)) == (0, [])
-    await assert_replays(installation)
+    await assert_replays(harness)
 
 
-async def test_a_later_claim_changes_nothing_for_ten_minutes(installation: Installation) -> None:
-    async with installation.running():
-        await claim(installation, FIRST, 1)
-        installation.clock.move(WINDOW_S - 0.001)
-        await claim(installation, SECOND, 2)
-        await claim(installation, FIRST, 2)
-        assert (await current_claim(installation)).task_key == FIRST
-        installation.clock.move(0.001)
-        await claim(installation, FIRST, 3)
-        assert (await current_claim(installation)).task_key == FIRST, "a task key is used once"
-        await claim(installation, THIRD, 4)
-        assert (await current_claim(installation)).task_key == THIRD
-        assert await sent(installation) == [1, 4]
-        await installation.until_sent(2)
-    await assert_replays(installation)
+async def test_a_later_claim_changes_nothing_for_ten_minutes(harness: SchedulingHarness) -> None:
+    async with harness.running():
+        await claim(harness, FIRST, 1)
+        harness.clock.move(WINDOW_S - 0.001)
+        await claim(harness, SECOND, 2)
+        await claim(harness, FIRST, 2)
+        assert (await current_claim(harness)).task_key == FIRST
+        harness.clock.move(0.001)
+        await claim(harness, FIRST, 3)
+        assert (await current_claim(harness)).task_key == FIRST, "a task key is used once"
+        await claim(harness, THIRD, 4)
+        assert (await current_claim(harness)).task_key == THIRD
+        assert await sent(harness) == [1, 4]
+        await harness.until_sent(2)
+    await assert_replays(harness)
 
 
-async def test_claims_of_different_keys_are_independent(installation: Installation) -> None:
-    async with installation.running():
-        await claim(installation, FIRST, 1)
+async def test_claims_of_different_keys_are_independent(harness: SchedulingHarness) -> None:
+    async with harness.running():
+        await claim(harness, FIRST, 1)
         (other, *_) = task_keys(b"another")
-        await claim(installation, f"{other} of another key", 2, key=b"another")
-        await claim(installation, SECOND, 3)
-        await installation.until_sent(2)
-        assert (await current_claim(installation)).task_key == FIRST
-        assert sorted(await sent(installation)) == [1, 2]
+        await claim(harness, f"{other} of another key", 2, key=b"another")
+        await claim(harness, SECOND, 3)
+        await harness.until_sent(2)
+        assert (await current_claim(harness)).task_key == FIRST
+        assert sorted(await sent(harness)) == [1, 2]
 
 
-async def test_a_timed_claim_is_a_task_and_blocks_its_key(installation: Installation) -> None:
-    async with installation.running():
-        await claim(installation, FIRST, 1, in_s=3600)
-        await claim(installation, SECOND, 2, in_s=3600)
-        assert (await current_claim(installation)).task_key == FIRST
-        assert await installation.status(FIRST) == "UNSENT"
-        installation.clock.move(WINDOW_S)
-        await claim(installation, SECOND, 2, in_s=3600)
-        assert (await current_claim(installation)).task_key == SECOND
-        installation.clock.move(3600)
-        await installation.until_sent(2)
-        assert await sent(installation) == [1, 2]
-        assert await installation.status(FIRST) == "SENT"
-    await assert_replays(installation)
+async def test_a_timed_claim_is_a_task_and_blocks_its_key(harness: SchedulingHarness) -> None:
+    async with harness.running():
+        await claim(harness, FIRST, 1, in_s=3600)
+        await claim(harness, SECOND, 2, in_s=3600)
+        assert (await current_claim(harness)).task_key == FIRST
+        assert await harness.status(FIRST) == "UNSENT"
+        harness.clock.move(WINDOW_S)
+        await claim(harness, SECOND, 2, in_s=3600)
+        assert (await current_claim(harness)).task_key == SECOND
+        harness.clock.move(3600)
+        await harness.until_sent(2)
+        assert await sent(harness) == [1, 2]
+        assert await harness.status(FIRST) == "SENT"
+    await assert_replays(harness)
 
 
-async def test_expired_claims_are_deleted(installation: Installation) -> None:
-    async with installation.running():
-        await claim(installation, FIRST, 1)
-        assert (await current_claim(installation)).task_key == FIRST
-        installation.clock.move(WINDOW_S)
+async def test_expired_claims_are_deleted(harness: SchedulingHarness) -> None:
+    async with harness.running():
+        await claim(harness, FIRST, 1)
+        assert (await current_claim(harness)).task_key == FIRST
+        harness.clock.move(WINDOW_S)
         partition = partition_of(KEY, PARTITIONS)
         other = next(
             key for number in itertools.count() if partition_of(key := b"other %d" % number, PARTITIONS) == partition
         )
-        await claim(installation, SECOND, 2, key=other)
+        await claim(harness, SECOND, 2, key=other)
         with pytest.raises(NotFoundError):
-            await current_claim(installation)
-    await assert_replays(installation)
+            await current_claim(harness)
+    await assert_replays(harness)
 
 
-async def test_a_claim_is_answered_once_its_push_is_in_the_log(installation: Installation) -> None:
-    async with installation.running():
-        installation.log.when = is_push
-        await claim(installation, FIRST, 1, wait=False)
-        await asyncio.wait_for(installation.log.died.wait(), 60)
+async def test_a_claim_is_answered_once_its_push_is_in_the_log(harness: SchedulingHarness) -> None:
+    async with harness.running():
+        harness.log.when = is_push
+        await claim(harness, FIRST, 1, wait=False)
+        await asyncio.wait_for(harness.log.died.wait(), 60)
         with pytest.raises(DeadlineError):
-            await installation.stub.GetClaim(GetClaimRequest(key=KEY), timeout=0.05)
-    async with installation.running():
-        assert (await current_claim(installation)).task_key == FIRST
-        assert await sent(installation) == [1]
+            await harness.stub.GetClaim(GetClaimRequest(key=KEY), timeout=0.05)
+    async with harness.running():
+        assert (await current_claim(harness)).task_key == FIRST
+        assert await sent(harness) == [1]
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -153,20 +153,20 @@ async def test_a_claim_is_answered_once_its_push_is_in_the_log(installation: Ins
     "when", [is_fact("scheduled"), is_fact("fell_due"), is_push, is_fact("sent")], ids=["claim", "due", "push", "sent"]
 )
 async def test_the_push_is_sent_once_wherever_scheduling_crashes(
-    installation: Installation, when: Callable[[Any], bool], after: bool
+    harness: SchedulingHarness, when: Callable[[Any], bool], after: bool
 ) -> None:
-    async with installation.running():
-        installation.log.when, installation.log.after = when, after
-        await claim(installation, FIRST, 1, wait=False)
-        await asyncio.wait_for(installation.log.died.wait(), 60)
-    async with installation.running():
-        await claim(installation, SECOND, 2)
-        found = await current_claim(installation)
+    async with harness.running():
+        harness.log.when, harness.log.after = when, after
+        await claim(harness, FIRST, 1, wait=False)
+        await asyncio.wait_for(harness.log.died.wait(), 60)
+    async with harness.running():
+        await claim(harness, SECOND, 2)
+        found = await current_claim(harness)
         assert (found.task_key, found.claim.answer_json) == (FIRST, b'{"id":1}')
-        await installation.until_sent(1)
-        commands = await installation.sent_pushes()
+        await harness.until_sent(1)
+        commands = await harness.sent_pushes()
         assert {(command.send.msgid, command.meta.event_id) for command in commands} == {
             (1, commands[0].meta.event_id)
         }, "repeats have the same ids, by which delivery drops them"
-        assert len(await installation.facts("scheduled")) == 1
-    await assert_replays(installation)
+        assert len(await harness.facts("scheduled")) == 1
+    await assert_replays(harness)

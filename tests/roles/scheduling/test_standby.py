@@ -25,7 +25,7 @@ from services.runtime.rpc.owner_channel import OwnerChannel
 from services.runtime.rpc.peers import Peers
 from services.scheduling.main import build
 from testkit.services import add_servicers
-from tests.roles.scheduling.conftest import Installation, started
+from tests.roles.scheduling.conftest import SchedulingHarness, started
 
 BOUND_S = 60
 INTERVAL_S = 0.02
@@ -55,27 +55,27 @@ class ProcessLog(DelegatingLog):
 class Processes:
     """Scheduling processes, reached over an OwnerChannel; `a` is the address of the first, `b` that of the second."""
 
-    def __init__(self, installation: Installation) -> None:
-        self.installation = installation
+    def __init__(self, harness: SchedulingHarness) -> None:
+        self.harness = harness
         self.servers: dict[str, LocalServer] = {}
         self.logs: dict[str, ProcessLog] = {}
         self.directory = InstanceDirectory()
         channel: Any = OwnerChannel(self.directory, "scheduling", 0, "a", self.connect)
         self.peers = Peers({"scheduling": [channel], "registry": [], "targeting": [], "delivery": []}, TOPICS)
-        installation.peers = self.peers
+        harness.peers = self.peers
 
     def connect(self, address: str) -> Channel:
         return self.servers[address].channel()
 
     @asynccontextmanager
     async def running(self, address: str) -> AsyncIterator[None]:
-        installation, server = self.installation, LocalServer()
-        log = self.logs[address] = ProcessLog(installation.log)
-        directory = str(installation.directory / address)
-        settings = msgspec.structs.replace(installation.settings, data_dir=directory)
-        membership = Membership(log, installation.clock, "scheduling", 0, address, directory, INTERVAL_S)
+        harness, server = self.harness, LocalServer()
+        log = self.logs[address] = ProcessLog(harness.log)
+        directory = str(harness.directory / address)
+        settings = msgspec.structs.replace(harness.settings, data_dir=directory)
+        membership = Membership(log, harness.clock, "scheduling", 0, address, directory, INTERVAL_S)
         apps = AppDirectory(log)
-        role = build(settings, RoleContext(log, installation.clock, self.peers, Keys({}), apps, membership))
+        role = build(settings, RoleContext(log, harness.clock, self.peers, Keys({}), apps, membership))
         add_servicers(role, server)
         self.servers[address] = server
         async with started([apps, *role.services]):
@@ -88,9 +88,9 @@ class Processes:
 
 
 @pytest.fixture
-async def processes(installation: Installation) -> AsyncIterator[Processes]:
-    processes = Processes(installation)
-    following = asyncio.create_task(processes.directory.run(installation.log))
+async def processes(harness: SchedulingHarness) -> AsyncIterator[Processes]:
+    processes = Processes(harness)
+    following = asyncio.create_task(processes.directory.run(harness.log))
     yield processes
     following.cancel()
     await asyncio.wait([following])
@@ -98,46 +98,46 @@ async def processes(installation: Installation) -> AsyncIterator[Processes]:
 
 async def test_a_standby_takes_over_when_the_owner_stops(processes: Processes) -> None:
     """A planned restart: calls go on, and tasks that the former owner was given are sent once."""
-    installation = processes.installation
+    harness = processes.harness
     async with AsyncExitStack() as stack:
         owner = await stack.enter_async_context(AsyncExitStack())
         await owner.enter_async_context(processes.running("a"))
         await processes.until_owner("a")
         await stack.enter_async_context(processes.running("b"))
-        await installation.create("t", in_s=5)
+        await harness.create("t", in_s=5)
         with pytest.raises(UnavailableError, match="stands by"):
             await _get(processes.servers["b"].channel())
         stopping = asyncio.create_task(owner.aclose())
-        assert await installation.status("t") == "UNSENT"
+        assert await harness.status("t") == "UNSENT"
         await stopping
         await processes.until_owner("b")
-        await installation.create("u", in_s=5)
-        installation.clock.move(5)
-        await installation.until_sent(2)
-        assert len({push.meta.event_id for push in await installation.sent_pushes()}) == 2
-        assert await installation.status("t") == "SENT"
+        await harness.create("u", in_s=5)
+        harness.clock.move(5)
+        await harness.until_sent(2)
+        assert len({push.meta.event_id for push in await harness.sent_pushes()}) == 2
+        assert await harness.status("t") == "SENT"
 
 
 async def test_a_standby_takes_over_from_an_owner_that_is_cut_off(processes: Processes) -> None:
     """The former owner stands by once it reaches the log again, and takes over in its turn."""
-    installation = processes.installation
+    harness = processes.harness
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(processes.running("a"))
         await processes.until_owner("a")
         second = await stack.enter_async_context(AsyncExitStack())
         await second.enter_async_context(processes.running("b"))
-        await installation.create("t", in_s=5)
+        await harness.create("t", in_s=5)
         processes.logs["a"].cut()
         await processes.until_owner("b")
-        await installation.create("u", in_s=5)
+        await harness.create("u", in_s=5)
         processes.logs["a"].restore()
-        installation.clock.move(5)
-        await installation.until_sent(2)
-        assert len({push.meta.event_id for push in await installation.sent_pushes()}) == 2
+        harness.clock.move(5)
+        await harness.until_sent(2)
+        assert len({push.meta.event_id for push in await harness.sent_pushes()}) == 2
         await second.aclose()
         await processes.until_owner("a")
-        assert await installation.status("t") == "SENT"
-        assert await installation.status("u") == "SENT"
+        assert await harness.status("t") == "SENT"
+        assert await harness.status("u") == "SENT"
 
 
 async def _get(channel: Channel) -> Any:

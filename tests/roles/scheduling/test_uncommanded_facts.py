@@ -17,28 +17,28 @@ from services.runtime.projection.fencing import SupersededError
 from services.scheduling import decide
 from services.scheduling.projection import SchedulingProjection
 from testkit.faults.crashing_log import KilledError
-from tests.roles.scheduling.conftest import PARTITIONS, ChosenLog, Installation, started
+from tests.roles.scheduling.conftest import PARTITIONS, CrashOnRecordLog, SchedulingHarness, started
 
 
-class SlowLog(ChosenLog):
-    """Blocks appends to `tasks` until `opened` is set."""
+class HeldAppendsLog(CrashOnRecordLog):
+    """Holds back facts that a task fell due until `released` is set; `arrived` is set by the first one."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(log)
         self.arrived = asyncio.Event()
-        self.opened = asyncio.Event()
+        self.released = asyncio.Event()
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
         if new_records[0].topic == TASKS.name and TaskFact.FromString(new_records[0].value).HasField("fell_due"):
             self.arrived.set()
-            await self.opened.wait()
+            await self.released.wait()
         return await super().append(new_records)
 
 
-async def test_a_write_whose_caller_was_cancelled_completes_before_the_next_command(installation: Installation) -> None:
-    async with installation.running():
-        await installation.create("t")
-    state = _state(installation, slow := SlowLog(installation.log))
+async def test_a_write_whose_caller_was_cancelled_completes_before_the_next_command(harness: SchedulingHarness) -> None:
+    async with harness.running():
+        await harness.create("t")
+    state = _state(harness, slow := HeldAppendsLog(harness.log))
     async with started([state]):
         partition = partition_of(b"t", PARTITIONS)
         fact = Fact(TASKS, partition, b"t", decide.fell_due("t", 5))
@@ -47,21 +47,21 @@ async def test_a_write_whose_caller_was_cancelled_completes_before_the_next_comm
         caller.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await caller
-        await installation.cancel("t", wait=False)
-        slow.opened.set()
+        await harness.cancel("t", wait=False)
+        slow.released.set()
         async with asyncio.timeout(60):
             await state.follower.applied.wait([(Partition(TASK_COMMANDS.name, partition), 1)])
 
-        assert [fact.task_key for fact in await installation.facts("fell_due")] == ["t"]
-        assert await installation.facts("cancelled") == []
+        assert [fact.task_key for fact in await harness.facts("fell_due")] == ["t"]
+        assert await harness.facts("cancelled") == []
 
 
-async def test_a_write_that_cannot_be_appended_leaves_the_state_unchanged(installation: Installation) -> None:
-    async with installation.running():
-        await installation.create("t")
-    state = _state(installation, installation.log)
+async def test_a_write_that_cannot_be_appended_leaves_the_state_unchanged(harness: SchedulingHarness) -> None:
+    async with harness.running():
+        await harness.create("t")
+    state = _state(harness, harness.log)
     async with started([state]):
-        installation.log.when = lambda message: True
+        harness.log.when = lambda message: True
         before = await state.follower.query(state.digest)
         fact = Fact(TASKS, partition_of(b"t", PARTITIONS), b"t", decide.fell_due("t", 5))
         with pytest.raises(KilledError):
@@ -69,33 +69,33 @@ async def test_a_write_that_cannot_be_appended_leaves_the_state_unchanged(instal
         assert await state.follower.query(state.digest) == before
 
 
-async def test_a_second_process_takes_over_and_the_first_one_stops(installation: Installation) -> None:
-    """Both are given the same partitions by mistake. The first one says what to do, and writes nothing that counts."""
-    first = _state(installation, installation.log)
+async def test_a_second_process_takes_over_and_the_first_one_stops(harness: SchedulingHarness) -> None:
+    """Both are given the same partitions by mistake. The error of the first one names the setting to correct."""
+    first = _state(harness, harness.log)
     ready = asyncio.Event()
     running = asyncio.create_task(first.run(ready))
     async with asyncio.timeout(60):
         await ready.wait()
-    installation.settings = msgspec.structs.replace(installation.settings, data_dir=str(installation.directory / "2"))
-    async with installation.running():
+    harness.settings = msgspec.structs.replace(harness.settings, data_dir=str(harness.directory / "2"))
+    async with harness.running():
         with pytest.raises(SupersededError, match=r"another process .* has taken over tasks/\d.* CARILLON_SHARD"):
             await asyncio.wait_for(running, 60)
-        await installation.create("t", in_s=5)
-        installation.clock.move(5)
-        await installation.until_sent(1)
-        assert len(await installation.sent_pushes()) == 1
+        await harness.create("t", in_s=5)
+        harness.clock.move(5)
+        await harness.until_sent(1)
+        assert len(await harness.sent_pushes()) == 1
 
 
-def _state(installation: Installation, log: Log) -> SchedulingProjection:
-    settings = installation.settings
-    return SchedulingProjection(settings, settings.state_dir("scheduling"), log, installation.clock)
+def _state(harness: SchedulingHarness, log: Log) -> SchedulingProjection:
+    settings = harness.settings
+    return SchedulingProjection(settings, settings.state_dir("scheduling"), log, harness.clock)
 
 
-async def test_a_former_owners_record_counts_as_applied(installation: Installation) -> None:
+async def test_a_former_owners_record_counts_as_applied(harness: SchedulingHarness) -> None:
     """It may be the last one of its partition, so that a caller that waits for all of it would wait for ever."""
     partition = Partition(TASKS.name, 0)
-    state = _state(installation, installation.log)
+    state = _state(harness, harness.log)
     async with started([state]), asyncio.timeout(60):
         former = TaskFact(meta=Meta(epoch=1, event_id=b"former"), task_key="t", fell_due=TaskFellDue())
-        (offset,) = await installation.log.append([NewRecord(*partition, b"t", former.SerializeToString())])
+        (offset,) = await harness.log.append([NewRecord(*partition, b"t", former.SerializeToString())])
         await state.follower.applied.wait([(partition, offset)])

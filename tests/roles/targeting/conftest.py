@@ -30,8 +30,8 @@ from tests.roles.targeting.model import APP, NOON_MS, PARTITIONS, ZONE
 BOUND_S = 60.0
 
 
-class Installation:
-    """A data directory, an embedded log and a clock, on which targeting can be started and stopped repeatedly."""
+class TargetingHarness:
+    """Targeting on one data directory, embedded log and clock; it can be started and stopped repeatedly."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -98,7 +98,7 @@ def members(answer: ResolveResponse) -> set[tuple[int, int]]:
 
 
 @pytest.fixture
-async def installation(tmp_path: Path) -> AsyncIterator[Installation]:
-    installation = Installation(tmp_path)
-    yield installation
-    await installation.log.close()
+async def harness(tmp_path: Path) -> AsyncIterator[TargetingHarness]:
+    harness = TargetingHarness(tmp_path)
+    yield harness
+    await harness.log.close()

@@ -1,4 +1,4 @@
-"""The role on an embedded log, asked inside the process and over a socket."""
+"""Targeting on an embedded log, called within the process and over a socket."""
 
 import asyncio
 from pathlib import Path
@@ -28,7 +28,7 @@ from services.runtime.errors import InputError, UnavailableError
 from services.runtime.log.port import NewRecord
 from services.runtime.rpc.channel import Channel, connect
 from services.runtime.rpc.server import serve
-from tests.roles.targeting.conftest import Installation, local_channel, resolve
+from tests.roles.targeting.conftest import TargetingHarness, local_channel, resolve
 from tests.roles.targeting.model import APP, NOON_MS, PARTITIONS, device_record, expected, opens_record
 
 
@@ -58,52 +58,52 @@ async def _count(channel: Channel, audience: Audience, appkey: str = APP) -> int
     return sum(part.count for part in (await TargetingServiceStub(channel).Resolve(request)).partitions)
 
 
-async def test_a_written_device_is_found_once_its_position_is_applied(installation: Installation) -> None:
+async def test_a_written_device_is_found_once_its_position_is_applied(harness: TargetingHarness) -> None:
     devices = _devices(100)
-    async with installation.running() as channel:
-        await installation.write(channel, [device_record(device) for device in devices])
+    async with harness.running() as channel:
+        await harness.write(channel, [device_record(device) for device in devices])
         assert await resolve(channel, _WANTED) == expected(devices, [], _WANTED, NOON_MS)
         assert await resolve(channel, _WANTED, [1]) == {
             key for key in expected(devices, [], _WANTED, NOON_MS) if key[0] == 1
         }
         devices[0].removed_ms = 1
-        await installation.write(channel, [device_record(devices[0])])
+        await harness.write(channel, [device_record(devices[0])])
         assert (0, 0) not in await resolve(channel, Filter())
 
 
-async def test_revoked_devices_are_in_no_audience(installation: Installation) -> None:
+async def test_revoked_devices_are_in_no_audience(harness: TargetingHarness) -> None:
     devices = _devices(100)
     revocations = Revocations(appkey=APP, partition=1, below=5, numbers=BitMap([7]).serialize())
     revoked = NewRecord(DEVICES.name, 1, APP.encode(), DeviceFact(revocations=revocations).SerializeToString())
-    async with installation.running() as channel:
-        await installation.write(channel, [device_record(device) for device in devices])
-        await installation.write(channel, [revoked])
+    async with harness.running() as channel:
+        await harness.write(channel, [device_record(device) for device in devices])
+        await harness.write(channel, [revoked])
         gone = {(1, number) for number in (0, 1, 2, 3, 4, 7)}
         for wanted in (Filter(), _WANTED, Filter(stags=[StagGroup(stags=["even"])])):
             assert await resolve(channel, wanted) == expected(devices, [], wanted, NOON_MS) - gone
 
 
-async def test_a_device_is_in_no_audience_under_a_former_number(installation: Installation) -> None:
+async def test_a_device_is_in_no_audience_under_a_former_number(harness: TargetingHarness) -> None:
     """Compaction may have dropped the record that removed the device under that number."""
     devices = _devices(12)
-    async with installation.running() as channel:
-        await installation.write(channel, [device_record(device) for device in devices])
+    async with harness.running() as channel:
+        await harness.write(channel, [device_record(device) for device in devices])
         devices[0].number = 50
         devices[0].former_numbers.append(0)
-        await installation.write(channel, [device_record(devices[0])])
+        await harness.write(channel, [device_record(devices[0])])
         assert await resolve(channel, Filter()) == expected(devices, [], Filter(), NOON_MS)
 
 
-async def test_everyone_is_every_device_of_the_app(installation: Installation) -> None:
-    async with installation.running() as channel:
-        await installation.write(channel, [device_record(device) for device in _devices(200)])
+async def test_everyone_is_every_device_of_the_app(harness: TargetingHarness) -> None:
+    async with harness.running() as channel:
+        await harness.write(channel, [device_record(device) for device in _devices(200)])
         assert await _count(channel, Audience(filter=_WANTED)) == len(await resolve(channel, _WANTED)) > 0
         assert await _count(channel, Audience(everyone=Everyone())) == 200
         assert await _count(channel, Audience(everyone=Everyone()), "9999999999") == 0
 
 
-async def test_answers_and_errors_are_the_same_over_a_socket(installation: Installation, tmp_path: Path) -> None:
-    role = installation.build()
+async def test_answers_and_errors_are_the_same_over_a_socket(harness: TargetingHarness, tmp_path: Path) -> None:
+    role = harness.build()
     server = serve([f"unix:{tmp_path}/t.sock"])
     for add in role.servicers:
         add(server)
@@ -113,7 +113,7 @@ async def test_answers_and_errors_are_the_same_over_a_socket(installation: Insta
     running = asyncio.create_task(role.services[0].run(ready))
     try:
         await asyncio.wait_for(ready.wait(), 60)
-        await installation.write(channel, [device_record(device) for device in _devices(100)])
+        await harness.write(channel, [device_record(device) for device in _devices(100)])
         assert await resolve(channel, _WANTED) == await resolve(local_channel(role), _WANTED) != set()
         with pytest.raises(InputError, match="everyone or a filter"):
             await _count(channel, Audience(tokens=Tokens(tokens=["t"])))
@@ -140,36 +140,36 @@ async def test_answers_and_errors_are_the_same_over_a_socket(installation: Insta
     ],
 )
 async def test_an_invalid_audience_is_an_input_error(
-    installation: Installation, audience: Audience, problem: str
+    harness: TargetingHarness, audience: Audience, problem: str
 ) -> None:
-    async with installation.running() as channel:
+    async with harness.running() as channel:
         with pytest.raises(InputError, match=problem):
             await TargetingServiceStub(channel).Resolve(ResolveRequest(appkey=APP, audience=audience, partitions=[0]))
 
 
-async def test_a_partition_of_another_instance_is_unavailable(installation: Installation) -> None:
+async def test_a_partition_of_another_instance_is_unavailable(harness: TargetingHarness) -> None:
     """The request is not at fault: the roles were started with different numbers of shards."""
-    async with installation.running() as channel:
+    async with harness.running() as channel:
         with pytest.raises(UnavailableError, match="does not own partition"):
             await resolve(channel, Filter(), [PARTITIONS])
 
 
-async def test_queries_fail_before_the_log_is_read_and_after_the_stop(installation: Installation) -> None:
-    role = installation.build()
+async def test_queries_fail_before_the_log_is_read_and_after_the_stop(harness: TargetingHarness) -> None:
+    role = harness.build()
     with pytest.raises(UnavailableError):
         await resolve(local_channel(role), Filter())
-    async with installation.running() as channel:
+    async with harness.running() as channel:
         assert await resolve(channel, Filter()) == set()
     with pytest.raises(UnavailableError):
         await resolve(channel, Filter())
 
 
-async def test_windows_follow_the_clock(installation: Installation) -> None:
-    async with installation.running() as channel:
+async def test_windows_follow_the_clock(harness: TargetingHarness) -> None:
+    async with harness.running() as channel:
         device = Device(appkey=APP, partition=0, number=0)
-        await installation.write(channel, [device_record(device), opens_record(0, [(0, NOON_MS)])])
+        await harness.write(channel, [device_record(device), opens_record(0, [(0, NOON_MS)])])
         assert await resolve(channel, _ACTIVE) == {(0, 0)}
-        installation.clock.move(6 * 86_400 + 12 * 3_600 - 1)
+        harness.clock.move(6 * 86_400 + 12 * 3_600 - 1)
         assert await resolve(channel, _ACTIVE) == {(0, 0)}
-        installation.clock.move(1)
+        harness.clock.move(1)
         assert await resolve(channel, _ACTIVE) == set()

@@ -32,7 +32,7 @@ from services.targeting import server
 from services.targeting.projection import TargetingProjection
 from services.targeting.resolution import Resolution
 from services.targeting.state import TargetingState
-from tests.roles.targeting.conftest import Installation, local_channel, members
+from tests.roles.targeting.conftest import TargetingHarness, local_channel, members
 from tests.roles.targeting.model import (
     APP,
     NOON_MS,
@@ -87,11 +87,11 @@ def slices(monkeypatch: pytest.MonkeyPatch) -> SliceLog:
 
 
 @pytest.fixture
-async def channel(installation: Installation) -> AsyncIterator[Channel]:
+async def channel(harness: TargetingHarness) -> AsyncIterator[Channel]:
     """A running targeting with the devices of two apps."""
-    async with installation.running() as running:
+    async with harness.running() as running:
         both = [*registered(APP), *registered(OTHER_APP)]
-        await installation.write(running, [device_record(device) for device in both])
+        await harness.write(running, [device_record(device) for device in both])
         yield running
 
 
@@ -126,22 +126,22 @@ async def test_another_apps_small_filter_passes_after_one_slice_of_a_large_one(
 
 
 async def test_facts_are_applied_between_the_slices_of_a_large_filter(
-    installation: Installation, channel: Channel, slices: SliceLog
+    harness: TargetingHarness, channel: Channel, slices: SliceLog
 ) -> None:
     stub = TargetingServiceStub(channel)
     large = asyncio.create_task(_call(stub, request(LARGEST)))
     while len(slices.apps) < 2:
         await asyncio.sleep(0)
-    await installation.write(channel, [device_record(Device(appkey=APP, partition=0, number=999, tags=[77]))])
+    await harness.write(channel, [device_record(Device(appkey=APP, partition=0, number=999, tags=[77]))])
     assert not large.done()
     assert (0, 999) not in members(await large)
 
 
 @pytest.mark.parametrize("over_a_socket", [False, True])
 async def test_a_request_whose_caller_is_gone_gets_no_further_slice(
-    installation: Installation, slices: SliceLog, tmp_path: Any, over_a_socket: bool
+    harness: TargetingHarness, slices: SliceLog, tmp_path: Any, over_a_socket: bool
 ) -> None:
-    role = installation.build()
+    role = harness.build()
     ready = asyncio.Event()
     projection = role.services[0]
     assert isinstance(projection, TargetingProjection)
@@ -152,7 +152,7 @@ async def test_a_request_whose_caller_is_gone_gets_no_further_slice(
         add(grpc_server)
     await grpc_server.start()
     channel = connect(f"unix:{tmp_path}/socket") if over_a_socket else local_channel(role)
-    await installation.write(channel, [device_record(device) for device in registered(APP)])
+    await harness.write(channel, [device_record(device) for device in registered(APP)])
     stub = TargetingServiceStub(channel)
     calls = [asyncio.create_task(_call(stub, request(LARGEST))) for _ in range(2)]
     async with asyncio.timeout(20):

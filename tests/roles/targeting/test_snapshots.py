@@ -18,7 +18,7 @@ from services.targeting.settings import TargetingSettings
 from services.targeting.state import TargetingState
 from services.targeting.store import PartitionSnapshots
 from testkit.examples import examples
-from tests.roles.targeting.conftest import BOUND_S, Installation, resolve
+from tests.roles.targeting.conftest import BOUND_S, TargetingHarness, resolve
 from tests.roles.targeting.model import (
     APP,
     NOON_MS,
@@ -40,17 +40,17 @@ def _device(number: int, partition: int = 0) -> Device:
     return Device(appkey=APP, partition=partition, number=number, tags=[1], stags=["s"])
 
 
-async def _digest_of_a_rebuild(installation: Installation) -> str:
-    ends = await _ends(installation)
+async def _digest_of_a_rebuild(harness: TargetingHarness) -> str:
+    ends = await _ends(harness)
     return await rebuild(
-        lambda directory, log: open_state(installation.settings, directory, log),
-        installation.directory / "rebuilt",
-        ReplaySource(installation.log, ends),
+        lambda directory, log: open_state(harness.settings, directory, log),
+        harness.directory / "rebuilt",
+        ReplaySource(harness.log, ends),
     )
 
 
-async def _ends(installation: Installation) -> dict[Partition, int]:
-    return await installation.log.ends(
+async def _ends(harness: TargetingHarness) -> dict[Partition, int]:
+    return await harness.log.ends(
         Partition(topic, number) for topic in ("devices", "sessions") for number in range(PARTITIONS)
     )
 
@@ -86,47 +86,47 @@ def test_a_snapshot_and_the_rest_of_the_log_make_the_whole_state(
     assert found(second, wanted) == expected(before + after, opened + reopened, wanted, NOON_MS)
 
 
-async def test_a_restart_reads_the_snapshot_and_only_newer_records(installation: Installation) -> None:
-    async with installation.running() as channel:
-        await installation.write(channel, [device_record(_device(0)), opens_record(0, [(0, NOON_MS)], b"first")])
-    state = open_state(installation.settings, installation.settings.state_dir("targeting"), installation.log)
+async def test_a_restart_reads_the_snapshot_and_only_newer_records(harness: TargetingHarness) -> None:
+    async with harness.running() as channel:
+        await harness.write(channel, [device_record(_device(0)), opens_record(0, [(0, NOON_MS)], b"first")])
+    state = open_state(harness.settings, harness.settings.state_dir("targeting"), harness.log)
     assert (await state.followers[0].offsets()) == {Partition("devices", 0): 1, Partition("sessions", 0): 1}
-    await installation.append(
+    await harness.append(
         [device_record(_device(1)), device_record(_device(0, 1)), opens_record(0, [(0, NOON_MS)], b"first")]
     )
-    async with installation.running() as channel:
+    async with harness.running() as channel:
         assert await resolve(channel, Filter()) == {(0, 0), (0, 1), (1, 0)}
     verdict = await verify(
-        lambda directory, log: open_state(installation.settings, directory, log),
-        installation.settings.state_dir("targeting"),
-        ReplaySource(installation.log, await _ends(installation)),
+        lambda directory, log: open_state(harness.settings, directory, log),
+        harness.settings.state_dir("targeting"),
+        ReplaySource(harness.log, await _ends(harness)),
     )
     assert verdict.equal
-    assert verdict.live == await _digest_of_a_rebuild(installation)
+    assert verdict.live == await _digest_of_a_rebuild(harness)
 
 
-async def test_snapshots_are_saved_at_intervals(installation: Installation) -> None:
-    path = installation.settings.state_dir("targeting") / "partition-0000.snapshot"
-    async with installation.running() as channel:
-        await installation.write(channel, [device_record(_device(0))])
+async def test_snapshots_are_saved_at_intervals(harness: TargetingHarness) -> None:
+    path = harness.settings.state_dir("targeting") / "partition-0000.snapshot"
+    async with harness.running() as channel:
+        await harness.write(channel, [device_record(_device(0))])
         assert not path.exists()
-        installation.clock.move(installation.settings.snapshot_s)
+        harness.clock.move(harness.settings.snapshot_s)
         async with asyncio.timeout(BOUND_S):
             while not path.exists():
                 await resolve(channel, Filter())
         written = path.stat().st_ino
-        await installation.write(channel, [device_record(_device(0, 1))])
+        await harness.write(channel, [device_record(_device(0, 1))])
     assert path.stat().st_ino == written, "nothing changed in this partition, so it was not written again"
     assert path.with_name("partition-0001.snapshot").exists()
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "empty", "text"])
-async def test_a_damaged_file_is_replaced_by_reading_the_log(installation: Installation, damage: str) -> None:
-    async with installation.running() as channel:
-        await installation.write(channel, [device_record(_device(number, number % 2)) for number in range(100)])
-    path = installation.settings.state_dir("targeting") / "partition-0000.snapshot"
+async def test_a_damaged_file_is_replaced_by_reading_the_log(harness: TargetingHarness, damage: str) -> None:
+    async with harness.running() as channel:
+        await harness.write(channel, [device_record(_device(number, number % 2)) for number in range(100)])
+    path = harness.settings.state_dir("targeting") / "partition-0000.snapshot"
     _damage(path, damage)
-    async with installation.running() as channel:
+    async with harness.running() as channel:
         assert await resolve(channel, Filter()) == {(number % 2, number) for number in range(100)}
 
 
@@ -144,31 +144,31 @@ def _damage(path: Path, damage: str) -> None:
             path.write_text("this is no snapshot\n" * 1000)
 
 
-async def test_a_file_of_another_schema_is_ignored(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with installation.running() as channel:
-        await installation.write(channel, [device_record(_device(0))])
+async def test_a_file_of_another_schema_is_ignored(harness: TargetingHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with harness.running() as channel:
+        await harness.write(channel, [device_record(_device(0))])
     monkeypatch.setattr(store, "SCHEMA", store.SCHEMA + 1)
-    state = open_state(installation.settings, installation.settings.state_dir("targeting"), installation.log)
+    state = open_state(harness.settings, harness.settings.state_dir("targeting"), harness.log)
     assert await state.followers[0].offsets() == {}
-    async with installation.running() as channel:
+    async with harness.running() as channel:
         assert await resolve(channel, Filter()) == {(0, 0)}
 
 
-async def test_a_file_of_another_time_zone_is_ignored(installation: Installation) -> None:
-    async with installation.running() as channel:
-        await installation.write(channel, [device_record(_device(0)), opens_record(0, [(0, NOON_MS)])])
-    moved = TargetingSettings(data_dir=str(installation.directory), partitions=PARTITIONS, timezone="Asia/Shanghai")
-    state = open_state(moved, moved.state_dir("targeting"), installation.log)
+async def test_a_file_of_another_time_zone_is_ignored(harness: TargetingHarness) -> None:
+    async with harness.running() as channel:
+        await harness.write(channel, [device_record(_device(0)), opens_record(0, [(0, NOON_MS)])])
+    moved = TargetingSettings(data_dir=str(harness.directory), partitions=PARTITIONS, timezone="Asia/Shanghai")
+    state = open_state(moved, moved.state_dir("targeting"), harness.log)
     assert await state.followers[0].offsets() == {}
-    async with installation.running(moved) as channel:
+    async with harness.running(moved) as channel:
         assert await resolve(channel, Filter()) == {(0, 0)}
 
 
-async def test_a_number_that_is_not_dense_is_dead_lettered(installation: Installation) -> None:
-    async with installation.running() as channel:
-        await installation.write(channel, [device_record(_device(3)), device_record(_device(2**31))])
+async def test_a_number_that_is_not_dense_is_dead_lettered(harness: TargetingHarness) -> None:
+    async with harness.running() as channel:
+        await harness.write(channel, [device_record(_device(3)), device_record(_device(2**31))])
         assert await resolve(channel, Filter()) == {(0, 3)}
-    assert (installation.directory / "dead-letters" / "targeting.jsonl").read_text().count("not dense") == 1
-    async with installation.running() as channel:
+    assert (harness.directory / "dead-letters" / "targeting.jsonl").read_text().count("not dense") == 1
+    async with harness.running() as channel:
         assert await resolve(channel, Filter()) == {(0, 3)}
-    assert (installation.directory / "dead-letters" / "targeting.jsonl").read_text().count("not dense") == 1
+    assert (harness.directory / "dead-letters" / "targeting.jsonl").read_text().count("not dense") == 1

@@ -16,7 +16,7 @@ _TRACE_LINES = 200
 
 @dataclass
 class Totals:
-    """What all worlds of a run did together."""
+    """Sums over all worlds of a run."""
 
     started_s: float = field(default_factory=time.monotonic)
     worlds: int = 0

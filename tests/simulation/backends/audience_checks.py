@@ -1,4 +1,4 @@
-"""What must hold of audiences: a device that was registered before a push to everyone was made is in its audience."""
+"""Checks of audiences: a device that was registered before a push to everyone was made is in its audience."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from tests.simulation.backends.log_reading import messages
 from tests.simulation.kernel.log.broker import Broker
 
 
-def left_out(broker: Broker, ledger: Ledger) -> Iterator[str]:
+def missing_devices(broker: Broker, ledger: Ledger) -> Iterator[str]:
     """Yield the devices that are missing in an audience; devices are never removed in these worlds."""
     devices = [fact.device for fact in messages(broker, DEVICES.name) if fact.HasField("device")]
     places = {(device.appkey, device.token): (device.partition, device.number) for device in devices}

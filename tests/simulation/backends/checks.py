@@ -1,4 +1,4 @@
-"""What must hold in the end: nothing answered is lost, each push started once, every replay equal, nobody stuck.
+"""Checks at the end of a world: nothing answered is lost, every role has done its work, every replay is equal.
 
 A finding begins with the name of the rule that is broken.
 """
@@ -29,7 +29,7 @@ _ENDS = frozenset({"sent", "cancelled", "expired", "failed"})
 async def until_settled(
     installation: Installation, hosts: Sequence[RoleHost], ledger: Ledger, seconds: float
 ) -> list[str]:
-    """Wait until all roles are ready and have done what the log asks for; say what is missing after so many seconds."""
+    """Wait until all roles are ready and have carried out all commands; return what is missing after these seconds."""
     loop = installation.world.loop
     deadline_s = loop.time() + seconds
     missing: list[str] = ["nothing was checked"]
@@ -44,7 +44,7 @@ async def until_settled(
 
 
 def answered_and_lost(installation: Installation, ledger: Ledger) -> list[str]:
-    """Return the pushes and tasks that were answered and are not in the log, and what the clients read wrongly."""
+    """Return the pushes and tasks that were answered and are not in the log, and the clients' wrong reads."""
     broker = installation.broker
     pushes = {command.send.msgid for command in messages(broker, PUSH_COMMANDS.name) if command.HasField("send")}
     tasks = {command.task_key for command in messages(broker, TASK_COMMANDS.name)}

@@ -1,4 +1,4 @@
-"""The driver: app servers' and devices' commands, written as the edge writes them, and what was answered."""
+"""The load of a world of roles: app servers' and devices' commands, written as the edge writes them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -55,12 +55,12 @@ class _Device:
 
 
 class Driver:
-    """Writes random commands of a few apps; the world's own code, which no fault reaches but that of the log."""
+    """Writes random commands of a few apps, and notes the answers; it belongs to the world, so no fault ends it."""
 
     def __init__(
         self, installation: Installation, random: Random, rate: float = 2.0, *, few_devices: bool = False
     ) -> None:
-        """`rate`: commands a second of each client. `few_devices`: one of each client."""
+        """`rate`: commands a second of each client. `few_devices`: each client has one device."""
         self.ledger = Ledger()
         self._random = random
         self._rate = rate

@@ -1,4 +1,4 @@
-"""Logs that released versions wrote, with which some worlds begin: today's roles read them, and go on.
+"""Stored logs of released versions, with which some worlds begin: today's roles must read them, and go on.
 
 `store_log.py` stores that of a version. What was stored once is never changed: each later version has to read it.
 """

@@ -1,4 +1,4 @@
-"""What must hold of the facts in the log: each is decided once and in time, and what is cancelled is not sent."""
+"""Checks of the facts in the log: each is decided once and in time, and no cancelled task is sent."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +22,7 @@ A push waits up to 1 s for its own audience and as long for that of an earlier o
 _KEEP_THE_LOG = frozenset(
     {"kill", "kill_after_steps", "kill_at_point", "kill_at_append", "cut_power", "lose_disk", "down", "block", "resets"}
 )
-"""Kinds of faults under which each append is stored once, and the process that asked for it learns that."""
+"""Kinds of faults under which each append is stored once, and its writer, if it still runs, gets the answer."""
 
 
 class StoredFacts:
@@ -51,7 +51,7 @@ def fact_findings(
     outages: Outages,
     bound_ms: int,
 ) -> list[str]:
-    """Return what is wrong with the facts in the log; each finding begins with the name of the rule."""
+    """Return the findings about the facts in the log; each begins with the name of the rule."""
     broker = installation.broker
     return [
         *_started_twice(broker),

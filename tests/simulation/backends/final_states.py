@@ -58,7 +58,7 @@ class _FinalStates:
         return found or [*await self._targeted(devices), *await self._aliased(devices)]
 
     async def _devices(self) -> Mapping[Name, Device]:
-        """Return what the registry's instances know of all devices."""
+        """Return all devices of the model as the registry's instances have them."""
         asked: dict[tuple[int, str], list[str]] = defaultdict(list)
         for appkey, token in self._model:
             asked[partition_of(device_key(appkey, token), self._partitions), appkey].append(token)
@@ -76,10 +76,10 @@ class _FinalStates:
             for stag in STAGS:
                 audience = Audience(filter=Filter(stags=[StagGroup(stags=[stag])]))
                 resolved = await targeting.resolve(SendPush(appkey=appkey, audience=audience), range(self._partitions))
-                places = {(partition, number) for partition, some in resolved.audiences.items() for number in some}
-                wanted = self._places(devices, appkey, lambda model, stag=stag: stag in model.stags)  # type: ignore[misc]
-                if places != wanted or resolved.error:
-                    found.append(f"state: {stag} of {appkey} selects {places ^ wanted} wrongly ({resolved.error})")
+                selected = {(partition, number) for partition, some in resolved.audiences.items() for number in some}
+                wanted = self._matching(devices, appkey, lambda model, stag=stag: stag in model.stags)  # type: ignore[misc]
+                if selected != wanted or resolved.error:
+                    found.append(f"state: {stag} of {appkey}: wrong or missing {selected ^ wanted} ({resolved.error})")
         return found
 
     async def _aliased(self, devices: Mapping[Name, Device]) -> Sequence[str]:
@@ -88,13 +88,13 @@ class _FinalStates:
         for appkey in self._apps:
             for alias in ALIASES:
                 audience = Audience(aliases=Aliases(aliases=[alias], all_devices=True))
-                places = _listed((await registry.resolve(appkey, audience)).audience)
-                wanted = self._places(devices, appkey, lambda model, alias=alias: model.alias == alias)  # type: ignore[misc]
-                if places != wanted:
-                    found.append(f"state: alias {alias} of {appkey} selects {places ^ wanted} wrongly")
+                selected = _listed((await registry.resolve(appkey, audience)).audience)
+                wanted = self._matching(devices, appkey, lambda model, alias=alias: model.alias == alias)  # type: ignore[misc]
+                if selected != wanted:
+                    found.append(f"state: alias {alias} of {appkey}: wrong or missing {selected ^ wanted}")
         return found
 
-    def _places(
+    def _matching(
         self, devices: Mapping[Name, Device], appkey: str, matches: Callable[[ModelDevice], bool]
     ) -> set[Place]:
         return {

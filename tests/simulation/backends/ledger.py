@@ -1,4 +1,4 @@
-"""What a world's driver was answered."""
+"""The ledger of a world of roles: the answers that its driver has got."""
 
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ from protos.scheduling.v1.scheduling_pb2 import CreateTask
 
 @dataclass
 class Ledger:
-    """What was answered: nothing of it may be lost. `errors`: what a client has read that cannot be so."""
+    """The answered pushes, tasks and cancels, of which none may be lost. `errors`: reads that contradict them."""
 
     pushes: dict[int, SendPush] = field(default_factory=dict)
     tasks: dict[str, CreateTask] = field(default_factory=dict)

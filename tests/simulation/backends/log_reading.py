@@ -10,10 +10,9 @@ from tests.simulation.kernel.log.broker import Broker
 
 
 def messages(broker: Broker, topic: str) -> Iterator[Any]:
-    """Yield the messages of a topic that count, partition by partition.
+    """Yield the valid messages of a topic, partition by partition: without those of former owners.
 
-    Those that compaction has removed are not there, nor those of former owners. The topic is not `apps`, which has
-    several writers.
+    Messages that compaction has removed are missing. The topic must not be `apps`, which has several writers.
     """
     epochs = Epochs()
     for number in range(broker.topics[topic].partitions(broker.partitions)):

@@ -1,4 +1,4 @@
-"""What a seed makes of a world of roles: its size, its instances, and its faults."""
+"""Derives the plan of a world of roles from its seed: its size, its instances, and its faults."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""Reads what a client has just been told is done: the answer has to show it."""
+"""Reads devices and tasks right after a change of them was answered: the read has to show the change."""
 
 from collections.abc import Collection, Sequence
 
@@ -16,7 +16,7 @@ from tests.simulation.kernel.installation import Installation
 
 
 class ReadBack:
-    """Asks the owners of devices and tasks once; what cannot be so is an error of the ledger.
+    """Reads a device or task from its owner, once; a read that does not show the change is an error of the ledger.
 
     Every method raises a CarillonError where there is no answer.
     """
@@ -28,26 +28,26 @@ class ReadBack:
         self._ledger = ledger
 
     async def device(self, appkey: str, token: str, stags: Collection[str]) -> None:
-        """Read a device with these string tags, and who else would get a push to one of them."""
+        """Check that the registry has these string tags of the device, and that targeting selects it by them."""
         partition = partition_of(device_key(appkey, token), self._partitions)
         registry = RegistryServiceStub(self._peers.owner("registry", partition))
         found = await registry.GetDevices(GetDevicesRequest(appkey=appkey, tokens=[token]))
         read = [sorted(device.stags) for device in found.devices]
         if read != [sorted(stags)]:
-            self._ledger.errors.append(f"device {appkey}/{token} was read as {read} after {sorted(stags)} was answered")
+            self._ledger.errors.append(f"device {appkey}/{token} has {read} after {sorted(stags)} were confirmed")
             return
         wanted = [StagGroup(stags=[stag]) for stag in stags]
         await self._selected(appkey, partition, found.devices[0].number, wanted)
 
     async def task(self, key: str, appkey: str) -> int:
-        """Return the status of a task whose creation was answered."""
+        """Return the status of a task whose creation was confirmed."""
         owner = self._peers.owner("scheduling", partition_of(key.encode(), self._partitions))
         try:
             found: GetTaskResponse = await SchedulingServiceStub(owner).GetTask(
                 GetTaskRequest(task_key=key, appkeys=[appkey])
             )
         except NotFoundError:
-            self._ledger.errors.append(f"task {key} was answered and is not found")
+            self._ledger.errors.append(f"task {key} was confirmed and is not found")
             return 0
         return found.task.status
 
@@ -57,4 +57,4 @@ class ReadBack:
         audience = Audience(filter=Filter(stags=wanted))
         resolved = await self._targeting.resolve(SendPush(appkey=appkey, audience=audience), [partition])
         if resolved.error is None and number not in resolved.audiences[partition]:
-            self._ledger.errors.append(f"device {number} of {appkey} is not selected by a tag that was answered")
+            self._ledger.errors.append(f"device {number} of {appkey} is not selected by a confirmed tag")

@@ -1,4 +1,4 @@
-"""Situations that random faults seldom make, each in a world of its own: one in four seeds has one."""
+"""Situations that random faults seldom cause, each in a world of its own. About one seed in four has one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _TASK_POINTS = ("task-due", "task-fell-due", "task-sending", "task-sent")
 
 @dataclass(frozen=True)
 class Situation:
-    """What is particular in the world. `tasks_due_s`: when after the start of the load all tasks fall due, if set.
+    """The particulars of such a world. `tasks_due_s`: when after the start of the load all tasks fall due, if set.
 
     `has_few_devices`: each client registers one device, and changes it all the more often. `has_owners`: all roles have
     owners, and each of their shards a standby.
@@ -48,7 +48,7 @@ def situation_of(seed: int) -> Situation | None:
 
 
 def _due_at_once(random: Random) -> Situation:
-    """All tasks fall due within some ms; the process that sends them may be killed then. None comes later."""
+    """All tasks fall due within some ms, and none later; the process that sends them may be killed then."""
     shards, due_s = random.choice((1, 2)), 6.0
     target, point = process_name("scheduling", random.randrange(shards)), random.choice(_TASK_POINTS)
     fault = Fault(random.uniform(0, due_s - 1), "kill_at_point", target, other=point)
@@ -56,7 +56,7 @@ def _due_at_once(random: Random) -> Situation:
 
 
 def _rebuild(random: Random) -> Situation:
-    """An instance reads the log again while the others have questions for it."""
+    """An instance rebuilds its state from the log while other roles call it."""
     role, shards = random.choice(("registry", "targeting")), random.choice((1, 2))
     target = process_name(role, random.randrange(shards))
     return Situation({role: shards}, 20.0, 4.0, [Fault(random.uniform(3, 6), "rebuild", target, _REBUILD_S)])
@@ -69,9 +69,9 @@ def _targeting_away(random: Random) -> Situation:
 
 
 def _decided_again(random: Random) -> Situation:
-    """A registry comes back to many commands, and is killed when the log has their facts and its files do not.
+    """A registry restarts behind many commands, and is killed when the log has their facts and its files do not.
 
-    Its first appends announce its epochs, so it is killed where it has appended what it decided.
+    Its first appends announce its epochs, so it is killed later, when it has appended the facts that it decided.
     """
     shards = random.choice((1, 2))
     target, at_s, down_s = process_name("registry", random.randrange(shards)), random.uniform(2, 4), 20.0
@@ -81,9 +81,9 @@ def _decided_again(random: Random) -> Situation:
 
 
 def _split(random: Random) -> Situation:
-    """One of two processes and some of their callers do not learn of a new owner; perhaps the other one leaves.
+    """One of two processes and some of their callers cannot read of a new owner; the other process may leave.
 
-    So a former owner is asked by those who do not know of its successor.
+    So callers that do not know of the successor call the former owner.
     """
     role = random.choice(("scheduling", "targeting", "targeting"))
     both = [process_name(role, 0), standby_name(role, 0)]
@@ -99,8 +99,8 @@ def _split(random: Random) -> Situation:
 def _late_facts(random: Random) -> Situation:
     """An owner of the registry reads commands and cannot append its facts until the other process has taken over.
 
-    So it appends them after those of its successor, which are of later commands to the same devices. It is the owner
-    because the other process is started again before; no command comes after its facts, which would hide them.
+    So it appends them after the successor's facts, which follow from later commands to the same devices. A restart of
+    the other process has made it the owner. No later command may follow: its facts would hide the late ones.
     """
     both = [process_name("registry", 0), standby_name("registry", 0)]
     random.shuffle(both)
@@ -113,15 +113,16 @@ def _late_facts(random: Random) -> Situation:
 
 
 def _half_with_instances(random: Random) -> str:
-    """Return the name of a half of the log's partitions to which the one belongs that tells of owners."""
+    """Return the name of a half of the log's partitions that contains the partition of topic `instances`."""
     while not is_in_half(half := str(random.randrange(1000)), Partition(INSTANCES_TOPIC, 0)):
         pass
     return half
 
 
 def _succession(random: Random) -> Situation:
-    """Owner, standby or both read half of the log slowly; then one leaves or hangs, and one that is behind takes over,
-    or comes back without knowing that it was taken for ended.
+    """Owner, standby or both read half of the log slowly; then one leaves or hangs.
+
+    So a process that is behind takes over, or one comes back that does not know of its successor.
     """
     role = random.choice(("scheduling", "targeting"))
     both = [process_name(role, 0), standby_name(role, 0)]

@@ -1,6 +1,6 @@
 """`python -m tests.simulation.backends.store_log VERSION`: stores the log that this version writes, as a release does.
 
-It is that of a world without faults, in which everything is done in the end. It begins an hour before other worlds.
+The log is that of a world without faults, in which all commands are carried out. It begins an hour before other worlds.
 """
 
 import os

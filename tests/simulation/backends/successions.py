@@ -1,4 +1,4 @@
-"""What must hold of owners in the end: of the two processes of a shard each takes over when the other one is killed."""
+"""Checks of owners at the end of a world: each process of a shard takes over when the other one is killed."""
 
 import asyncio
 from collections import defaultdict
@@ -13,7 +13,7 @@ from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation, shard_of
 
 BOUND_S = 20.0
-"""Time within which a standby has to answer, and a process to be ready, even where log and network are slow."""
+"""Time within which a standby must answer, and a started process be ready, even where log and network are slow."""
 
 _POLL_S = 0.1
 
@@ -36,7 +36,7 @@ async def _of_shard(installation: Installation, hosts: Sequence[RoleHost]) -> li
     for host in hosts:
         host.hold()
         if not await _answers(channel):
-            findings.append(f"succession: nobody has taken over from {host.name} within {BOUND_S:g} s")
+            findings.append(f"succession: no process has taken over from {host.name} within {BOUND_S:g} s")
         host.release()
         if not await _is_ready(host):
             findings.append(f"succession: {host.name} is not ready {BOUND_S:g} s after its start")
@@ -44,7 +44,7 @@ async def _of_shard(installation: Installation, hosts: Sequence[RoleHost]) -> li
 
 
 async def _answers(channel: Channel) -> bool:
-    """Return whether somebody answers for the shard in time."""
+    """Return whether a process answers for the shard in time."""
     try:
         async with asyncio.timeout(BOUND_S):
             while True:

@@ -10,7 +10,7 @@ from services.registry.main import ROLE as REGISTRY
 from services.scheduling.main import ROLE as SCHEDULING
 from services.targeting.main import ROLE as TARGETING
 from tests.simulation.backends import earlier_logs
-from tests.simulation.backends.audience_checks import left_out
+from tests.simulation.backends.audience_checks import missing_devices
 from tests.simulation.backends.checks import answered_and_lost, replays_unequal, until_settled
 from tests.simulation.backends.driver import Driver
 from tests.simulation.backends.fact_checks import BOUND_MS, StoredFacts, fact_findings
@@ -101,7 +101,7 @@ class Backends:
         findings += [] if findings else await final_states(installation)
         findings += [] if findings else await not_taken_over(installation, hosts)
         if plan.has_owners and not findings:
-            findings += await final_states(installation)  # of those that have taken over
+            findings += await final_states(installation)  # of the processes that have taken over
         await asyncio.gather(*(host.stop() for host in reversed(hosts)))
         await asyncio.gather(*running)
         if following:
@@ -110,7 +110,7 @@ class Backends:
         findings += fact_findings(
             installation, driver.ledger, stored, faults, Outages(hosts, dated, _TAIL_S), plan.slowness * BOUND_MS
         )
-        findings += left_out(broker, driver.ledger)
+        findings += missing_devices(broker, driver.ledger)
         findings += [f"owners: {each}" for each in rivals.found(dated, plan.slowness)]
         findings += await replays_unequal(installation, hosts)
         self._on_end(broker)

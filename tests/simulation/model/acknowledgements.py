@@ -1,4 +1,4 @@
-"""A message that a device has acknowledged to a gateway is not sent to it again."""
+"""Checks that a message which a device has acknowledged to a gateway is not sent to the device again."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -18,10 +18,11 @@ class GatewayFrame(NamedTuple):
     payload: bytes
 
 
-class Heard(NamedTuple):
-    """An acknowledgement: its connection and process, how many connections had begun then, and when that was.
+class ReceivedAcknowledgement(NamedTuple):
+    """An acknowledgement that a gateway has received.
 
-    `begun_ms`: when its connection began.
+    `process` is that of the gateway. `begun`: the number of connections that had begun then. `begun_ms`: when the
+    connection of the acknowledgement began.
     """
 
     connection: int
@@ -32,9 +33,9 @@ class Heard(NamedTuple):
 
 
 def acknowledged_and_sent(
-    frames: Iterable[GatewayFrame], must_know: Callable[[Heard, GatewayFrame], bool]
+    frames: Iterable[GatewayFrame], must_know: Callable[[ReceivedAcknowledgement, GatewayFrame], bool]
 ) -> Iterator[Violation]:
-    """Yield what was sent after its acknowledgement, over the same connection or one that began later.
+    """Yield the messages sent after their acknowledgement, over the same connection or one that began later.
 
     `frames` in their order. `must_know`: whether delivery must have learnt of the acknowledgement when the frame was
     sent over a later connection. Over the same connection nothing may be sent again: the gateway alone prevents that.
@@ -44,7 +45,7 @@ def acknowledged_and_sent(
     begun_ms: dict[int, int] = {}
     tokens: dict[int, str] = {}
     latest: dict[str, int] = {}
-    heard: dict[tuple[str, int], Heard] = {}
+    received: dict[tuple[str, int], ReceivedAcknowledgement] = {}
     for frame in frames:
         order = begun.setdefault(frame.connection, len(begun))
         begun_ms.setdefault(frame.connection, frame.time_ms)
@@ -55,17 +56,19 @@ def acknowledged_and_sent(
                 latest[content["token"]] = frame.connection
             case "ack" if frame.is_received and latest[tokens[frame.connection]] == frame.connection:
                 for msgid in content["msgids"]:
-                    heard.setdefault(
+                    received.setdefault(
                         (tokens[frame.connection], msgid),
-                        Heard(frame.connection, frame.process, len(begun), frame.time_ms, begun_ms[frame.connection]),
+                        ReceivedAcknowledgement(
+                            frame.connection, frame.process, len(begun), frame.time_ms, begun_ms[frame.connection]
+                        ),
                     )
             case "push" if not frame.is_received:
                 token, msgid = tokens[frame.connection], content["msgid"]
-                earlier = heard.get((token, msgid))
+                earlier = received.get((token, msgid))
                 if earlier is None or (order < earlier.begun and frame.connection != earlier.connection):
                     continue
                 if frame.connection == earlier.connection or must_know(earlier, frame):
-                    text = f"{token} was sent it {frame.time_ms - earlier.time_ms} ms after its acknowledgement"
+                    text = f"{token} got the message {frame.time_ms - earlier.time_ms} ms after it had acknowledged it"
                     yield Violation("acknowledged", text, (msgid,))
             case _:
                 pass

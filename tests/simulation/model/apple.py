@@ -1,4 +1,4 @@
-"""Checks of iOS devices: which outcome each message must have, by what Apple documents of its answer."""
+"""Checks of iOS devices: the outcome that each message must have by Apple's documented answer."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -14,13 +14,13 @@ Reasons = Mapping[tuple[int, DeviceNumber], Collection[str]]
 
 
 def is_accepted(token: str) -> bool:
-    """Return whether Apple accepts pushes to the token, if not the first one then a repetition."""
+    """Return whether Apple accepts pushes to the token, at the first time or at a repetition."""
     answer = scripted_answer(token)
     return answer is None or answer.once
 
 
 def ios_outcomes(observed: Observations, appkey: str, reasons: Reasons) -> Iterator[Violation]:
-    """A message that lives long was sent to each token that Apple accepts, and failed with Apple's reason on others."""
+    """Check that messages that live long were sent to accepted tokens, and failed with Apple's reason on others."""
     history = observed.history
     for first, sent in history.sent.items():
         if sent.send.appkey != appkey or not observed.must_be_shown(first):
@@ -30,11 +30,12 @@ def ios_outcomes(observed: Observations, appkey: str, reasons: Reasons) -> Itera
             found = sorted(kind for kind in ("sent", "failed") if history.outcome(kind, msgid, number))
             answer = scripted_answer(token)
             if found != (["sent"] if is_accepted(token) else ["failed"]):
-                yield Violation("apple", f"the outcome for {token[:8]} is {found}", (msgid,))
+                yield Violation("apple", f"the outcomes on the device with token {token[:8]} are {found}", (msgid,))
             elif answer is not None and not is_accepted(token):
                 wrong = set(reasons[msgid, number]) - {answer.reason, "removed"}
                 if wrong:
-                    yield Violation("apple", f"on {token[:8]} it failed with {wrong}, not {answer.reason}", (msgid,))
+                    text = f"the device with token {token[:8]} failed with {wrong}, not {answer.reason}"
+                    yield Violation("apple", text, (msgid,))
 
 
 def invalid_tokens(refused: Mapping[str, str]) -> set[str]:

@@ -1,18 +1,18 @@
-"""Checks of what happened to each message on each device: one final outcome, nothing sent late."""
+"""Checks of each message on each device: it has one final outcome, and is not sent after its time to live."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from tests.simulation.kernel.faults import Fault
 from tests.soak.checks import Observations, Violation
-from tests.soak.history import Sent
+from tests.soak.history import LoggedPush
 
 _CLOCKS_MS = 10_000
 """How much clocks of processes may differ that were not set."""
 
 
 def concluded_twice(observed: Observations) -> Iterator[Violation]:
-    """A message has one final outcome on a device."""
+    """Check that each message has one final outcome on a device."""
     history = observed.history
     sent = _by_msgid(observed)
     for (msgid, device_number), count in history.concluded.items():
@@ -21,16 +21,16 @@ def concluded_twice(observed: Observations) -> Iterator[Violation]:
 
 
 def expired_and_sent(observed: Observations, faults: Sequence[Fault]) -> Iterator[Violation]:
-    """Nothing is sent over a connection that was opened after its time to live."""
+    """Check that no message was sent over a connection that was opened after the message's time to live."""
     sent = _by_msgid(observed)
     differ_ms = _CLOCKS_MS + sum(abs(fault.amount) * 1000 for fault in faults if fault.kind == "set_clock")
     for client in observed.clients.values():
         for frame in client.frames:
             if frame.msgid in sent and frame.connected_ms > sent[frame.msgid].expires_ms + differ_ms:
-                yield Violation("expired", f"{client.name} was sent it after its time to live", (frame.msgid,))
+                yield Violation("expired", f"{client.name} got the message after its time to live", (frame.msgid,))
 
 
-def _by_msgid(observed: Observations) -> Mapping[int, Sent]:
+def _by_msgid(observed: Observations) -> Mapping[int, LoggedPush]:
     return {
         sent.send.msgid + place: sent
         for sent in observed.history.sent.values()

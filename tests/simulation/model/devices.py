@@ -1,4 +1,4 @@
-"""A reference model of devices: what the commands in the log make of them, one after the other."""
+"""A reference model of devices: applies the commands in the log to them, one after the other."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ Name = tuple[str, str]
 
 @dataclass
 class ModelDevice:
-    """What pushes select a device by."""
+    """The properties of a device by which pushes select it."""
 
     alias: str | None = None
     stags: set[str] = field(default_factory=set)

@@ -17,9 +17,9 @@ _WINDOW = 16
 
 
 def late(observed: Observations, calm_ms: Sequence[tuple[int, int]], slowness: int = 1) -> Iterator[Violation]:
-    """Return what was late: pushes that are due, commands for them, and their showing on devices that were there.
+    """Yield the pushes that were sent late after they were due, or shown late by devices that were reachable.
 
-    `calm_ms`: from when until when nothing was broken. `slowness`: how many times longer than BOUND_MS things may take.
+    `calm_ms`: the intervals in which nothing was broken. `slowness`: the factor by which BOUND_MS is extended.
     """
     bound_ms = slowness * BOUND_MS
     for push, appkey, sent in observed.pushes():
@@ -35,7 +35,7 @@ def late(observed: Observations, calm_ms: Sequence[tuple[int, int]], slowness: i
             if client is not None and _is_late(
                 client, push, each, max(sent.time_ms, push.begun_ms), until_ms, bound_ms
             ):
-                yield Violation("late", f"{client.name} was reachable, and did not show {push.kind} in time", (each,))
+                yield Violation("late", f"{client.name} was reachable, but showed {push.kind} late or never", (each,))
 
 
 def _is_late(client: Client, push: Push, msgid: int, sent_ms: int, until_ms: int, bound_ms: int) -> bool:
@@ -49,7 +49,7 @@ def _is_late(client: Client, push: Push, msgid: int, sent_ms: int, until_ms: int
 
 
 def windows(reachable: Sequence[Reachability]) -> Iterator[tuple[int, int]]:
-    """Yield from when until when a device was reachable."""
+    """Yield the intervals in which a device was reachable, as begin and end."""
     begun_ms: int | None = None
     for each in reachable:
         if begun_ms is not None and not each.is_reachable:

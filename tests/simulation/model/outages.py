@@ -1,4 +1,4 @@
-"""When something of a world was broken, so that what takes long then is not late."""
+"""The outages of a world: intervals in which something was broken, and late work is no finding."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -17,13 +17,13 @@ _TAKES_TIME = frozenset(
 """Kinds of faults whose amount is the seconds that they last."""
 
 _OF_SEVERAL = frozenset({"block", "log_unavailable", "log_faults", "resets"})
-"""Those among them that concern other hosts than their target too."""
+"""The kinds among _TAKES_TIME that concern other hosts than their target too."""
 
 _CHANGES_TIMES = frozenset({"set_clock", "drift_clock"})
 
 
 TAKEOVER_S = 5.0
-"""How long a shard may have no owner after one fails that has a standby."""
+"""How long a shard with a standby may have no owner after its owner has failed."""
 
 
 _START_S = 0.1
@@ -31,7 +31,7 @@ _START_S = 0.1
 
 
 class Outage(NamedTuple):
-    """From when until when, in seconds of the world, something was broken; `host` is "" for what concerns several."""
+    """An interval, in seconds of the world, in which something was broken; `host` is "" where it concerns several."""
 
     begun_s: float
     ended_s: float

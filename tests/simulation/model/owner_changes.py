@@ -1,4 +1,4 @@
-"""When owners of shards changed, from what the log stores: compaction removes some of these records later."""
+"""The times at which owners of shards changed, noted while the log stores records: compaction removes some later."""
 
 from collections.abc import Callable, Sequence
 

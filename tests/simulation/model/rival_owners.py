@@ -1,4 +1,4 @@
-"""Living processes that both say in the log that they own a shard: only what delays their records may explain it."""
+"""Checks that no two living processes own one shard, unless something has delayed their records in the log."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -68,7 +68,7 @@ class RivalOwners:
                 self._note_fact(InstanceFact.FromString(new_record.value), at, process)
 
     def found(self, faults: Sequence[Fault], log_slowness: int) -> Iterator[str]:
-        """Yield what is found of the rivals before which nothing had delayed records.
+        """Yield a finding for each two owners before which nothing had delayed records.
 
         `faults`: with the times at which they happened. `log_slowness`: how many times longer than usual the log takes.
         """
@@ -96,7 +96,7 @@ class RivalOwners:
             owners[fact.instance] = process
 
     def _is_readable(self, instance: str) -> bool:
-        """Return whether the log has the latest records of an instance, so that another one could have read them."""
+        """Return whether the log still has the latest records of an instance, so that another one could read them."""
         kept = {record.offset for record in self._broker().records(_PARTITION)}
         latest = [each for each in self._stored[instance] if each.at_s > self._now_s() - _NOT_COMPACTED_S]
         return all(each.offset in kept for each in latest)

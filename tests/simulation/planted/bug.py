@@ -1,4 +1,4 @@
-"""What a planted bug is."""
+"""The type of a planted bug: a named change of production code."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
@@ -18,5 +18,5 @@ class PlantedBug(NamedTuple):
 
 
 def planted_bug(name: str, text: str, kind: Kind, *edits: tuple[str, str, str]) -> PlantedBug:
-    """Return a bug with these edits: of each the function, the fragment of its source, and what takes its place."""
+    """Return a bug with these edits; each names the function, the fragment of its source, and the replacement."""
     return PlantedBug(name, text, kind, [Edit(*edit) for edit in edits])

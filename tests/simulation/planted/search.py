@@ -16,7 +16,7 @@ _AHEAD = 4
 
 
 class Search(NamedTuple):
-    """What became of the search for a bug. `seed` None: no world found it. `found_by`: the rule that was broken."""
+    """The result of the search for a bug. `seed` None: no world found it. `found_by`: the rule that was broken."""
 
     bug: PlantedBug
     seed: int | None
@@ -57,6 +57,6 @@ def _run_planted(kind: Kind, seed: int, edits: Sequence[Edit]) -> Outcome:
 
 
 def _findings_without(kind: Kind, seed: int) -> Sequence[str]:
-    """Return what the world of the seed finds without the bug."""
+    """Return the findings of the seed's world without the bug."""
     (outcome,) = run_worlds([partial(run_world, kind, seed)])
     return outcome.findings

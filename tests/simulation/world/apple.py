@@ -1,4 +1,4 @@
-"""Apple's push service in a world: the simulator behind a transport without sockets, and what can be wrong with it."""
+"""Apple's push service in a world: the simulator behind a transport without sockets, and its faults."""
 
 import asyncio
 import hashlib
@@ -82,12 +82,12 @@ class SimulatedApple(IosDevices):
         return super().reply_to(request)
 
     def close_connections(self) -> None:
-        """End all connections at once; both ends are told."""
+        """Close all connections at once; both sides notice it."""
         for end in self._ends:
             end.close()
 
     def lose_connections(self) -> None:
-        """Lose all that is sent over the present connections; no end is told."""
+        """Lose all data on the present connections; neither side notices it."""
         for end in self._ends:
             end.cut()
 
@@ -127,7 +127,7 @@ def apns_settings(apple: SimulatedApple | None, directory: Path) -> dict[str, st
 
 
 def is_alarm(error: LoggedError) -> bool:
-    """Return whether an error tells the operator, as it must, that a token does not belong to the app's topic."""
+    """Return whether an error is the expected alarm that a token does not belong to the app's topic."""
     return error.text == "Apple refuses pushes" and "DeviceTokenNotForTopic" in error.details
 
 
@@ -154,7 +154,7 @@ class IosApp:
             await self.apple.register(interface, token, frozenset(STAGS[: index % 3]))
 
     def clients(self) -> dict[tuple[str, str], Client]:
-        """Return the devices that show what they are sent."""
+        """Return the devices, which show every notification they receive."""
         return {
             (self.app.appkey, token): Client(f"iOS {token[:8]}", history, self.apple.shown[token])
             for token, history in self.apple.histories.items()
@@ -162,7 +162,7 @@ class IosApp:
         }
 
     async def checked(self, observed: Observations, reasons: Reasons, interface: SimulatedInterface) -> list[Violation]:
-        """Check the outcomes, and wait until exactly the tokens that Apple called invalid are listed as such."""
+        """Check the outcomes, and wait until exactly the tokens that Apple has refused as invalid are listed."""
         found = await self._outcomes_checked(observed, reasons)
         listed: set[str] = set()
         for _ in range(_POLLS):

@@ -1,4 +1,4 @@
-"""Brief worlds: few processes and clients, which do in a few seconds what others do in longer."""
+"""Brief worlds: few processes and clients, a load of a few seconds, and few faults."""
 
 from dataclasses import replace
 from random import Random

@@ -1,4 +1,4 @@
-"""Errors of a world: what was not done in time, and which of the errors that processes log are findings."""
+"""Errors of a world: time limits that were reached, and the logged errors that are findings."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,21 +10,21 @@ from tests.simulation.kernel.world import LoggedError
 from tests.simulation.world.apple import is_alarm
 
 _SUPERSEDED = ("another process of the role scheduling has taken over", "the thread was shut down")
-"""What a process of scheduling says when it stops because another one of its instance has begun."""
+"""Texts of a process of scheduling that stops because another process of its instance has started."""
 
 _UNCONFIRMED = "reports may be lost at the stop: delivery has not confirmed them"
-"""What a gateway says where an append to the log takes longer than it waits at its stop."""
+"""The text of a gateway that stops before the log has taken its reports."""
 
 _REFUSALS = ("a request failed", "a device could not be registered", "a push failed")
 
 
 class NotSettledError(Exception):
-    """Something was not done in time, although there were no faults any more."""
+    """A time limit was reached although there were no faults any more."""
 
 
 @contextmanager
 def in_time(what: str) -> Iterator[None]:
-    """Say of a time limit inside the `with` what was not done. NotSettledError: the time limit was reached."""
+    """Turn a time limit that is reached inside the `with` into a NotSettledError with this text."""
     try:
         yield
     except TimeoutError as error:
@@ -45,5 +45,5 @@ def unexpected(errors: Iterable[LoggedError], faults: Sequence[Fault], is_slow: 
 
 
 def _is_refusal(error: LoggedError) -> bool:
-    """Return whether an error says of a request or a push that it failed, and why; no exception was unforeseen."""
+    """Return whether an error reports a failed request or push with its reason, and no unforeseen exception."""
     return error.text in _REFUSALS and error.details.endswith("} None")

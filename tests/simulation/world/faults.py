@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tests.simulation.kernel.faults import Fault, Faults
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation
-from tests.simulation.model.acknowledgements import GatewayFrame, Heard
+from tests.simulation.model.acknowledgements import GatewayFrame, ReceivedAcknowledgement
 from tests.simulation.world.analytics.store import ModelStore
 from tests.simulation.world.apple import SimulatedApple
 from tests.simulation.world.clients import SimulatedGateways
@@ -19,7 +19,7 @@ _TAKES_OVER_MS = 10_000
 
 
 class WorldFaults(Faults):
-    """The faults of hosts, log and network, those of the devices' connections, and what an operator does."""
+    """Injects the faults of hosts, log and network, of the devices' connections, and an operator's actions."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class WorldFaults(Faults):
         self._store = store
 
     def reset_connections(self, fault: Fault) -> None:
-        """End all connections of devices; both ends are told."""
+        """Reset all connections of devices; both sides notice it."""
         self._gateways.reset()
 
     def lose_connections(self, fault: Fault) -> None:
-        """Take all devices off the network for a moment; the gateways are not told."""
+        """Take all devices off the network for a moment; the gateways do not notice it."""
         self._gateways.lose()
 
     def reshard(self, fault: Fault) -> None:
@@ -59,24 +59,24 @@ class WorldFaults(Faults):
             self._store.is_away, self._store.fault_rate = False, 0.0
 
     def apple_away(self, fault: Fault) -> None:
-        """Let Apple's service not be reached for `amount` seconds; neither side of its connections is told."""
+        """Make Apple's service unreachable for `amount` seconds; neither side of its connections notices it."""
         if (apple := self._apple) is not None:
             apple.is_away = True
             apple.lose_connections()
             self._later(fault.amount, lambda: setattr(apple, "is_away", False))
 
     def apple_closes(self, fault: Fault) -> None:
-        """Let Apple's service end all connections."""
+        """Make Apple's service close all connections."""
         if self._apple is not None:
             self._apple.close_connections()
 
     def apple_loses(self, fault: Fault) -> None:
-        """Lose what is sent over the present connections to Apple's service."""
+        """Lose all data on the present connections to Apple's service."""
         if self._apple is not None:
             self._apple.lose_connections()
 
     def apple_fails(self, fault: Fault) -> None:
-        """Let Apple's service answer a third of the pushes with errors of its own, for `amount` seconds."""
+        """Make Apple's service answer a third of the pushes with server errors for `amount` seconds."""
         if (apple := self._apple) is not None:
             apple.failing_rate = 0.3
             self._later(fault.amount, lambda: setattr(apple, "failing_rate", 0.0))
@@ -94,13 +94,13 @@ class WorldFaults(Faults):
         self._operator.start(self._operator.revoke())
 
     def store_away(self, fault: Fault) -> None:
-        """Let the analytics store answer nobody for `amount` seconds."""
+        """Make the analytics store unavailable for `amount` seconds."""
         if (store := self._store) is not None:
             store.is_away = True
             self._later(fault.amount, lambda: setattr(store, "is_away", False))
 
     def store_fails(self, fault: Fault) -> None:
-        """Let a third of the requests to the analytics store fail, half of them once they are done."""
+        """Make a third of the requests to the analytics store fail, half of them after they were carried out."""
         if (store := self._store) is not None:
             store.fault_rate = 0.3
             self._later(fault.amount, lambda: setattr(store, "fault_rate", 0.0))
@@ -108,23 +108,23 @@ class WorldFaults(Faults):
 
 @dataclass(frozen=True)
 class MustKnow:
-    """Whether delivery must know what a gateway heard when it sends over a later connection.
+    """Decides whether delivery must know an acknowledgement when it sends a message over a later connection.
 
-    A gateway tells what it heard before it announces a later connection of its own. Another gateway may announce a
-    connection while the former one is not reached, or has just announced its own; a killed one tells nothing. Without
-    such a fault delivery waits for the former gateway. But a new owner of delivery does not know the former gateway of
-    a device that moves while it takes over, so it cannot wait for it. `calm_ms`: from when until when nothing was
-    broken. `changes_ms`: when owners of delivery changed.
+    A gateway reports the acknowledgements that it has received before it announces a later connection of its own.
+    Another gateway may announce a connection while the former one is not reached, or has just announced its own; a
+    killed gateway reports nothing. Without such a fault delivery waits for the former gateway. But a new owner of
+    delivery does not know the former gateway of a device that moves during the takeover, so it cannot wait for it.
+    `calm_ms`: the intervals in which nothing was broken. `changes_ms`: when owners of delivery changed.
     """
 
     calm_ms: Sequence[tuple[int, int]]
     faults: Sequence[Fault]
     changes_ms: Sequence[int]
 
-    def __call__(self, heard: Heard, sent: GatewayFrame) -> bool:
-        if heard.process == sent.process:
+    def __call__(self, received: ReceivedAcknowledgement, sent: GatewayFrame) -> bool:
+        if received.process == sent.process:
             return True
-        changes = any(abs(heard.time_ms - each) < _TAKES_OVER_MS and each < sent.time_ms for each in self.changes_ms)
+        changes = any(abs(received.time_ms - each) < _TAKES_OVER_MS and each < sent.time_ms for each in self.changes_ms)
         reaches = all(fault.kind in CLIENT_FAULTS for fault in self.faults)
-        is_calm = reaches or any(begun <= heard.time_ms and sent.time_ms < ended for begun, ended in self.calm_ms)
-        return is_calm and not changes and heard.begun_ms + _ANNOUNCED_MS < heard.time_ms
+        is_calm = reaches or any(begun <= received.time_ms and sent.time_ms < ended for begun, ended in self.calm_ms)
+        return is_calm and not changes and received.begun_ms + _ANNOUNCED_MS < received.time_ms

@@ -1,4 +1,4 @@
-"""An operator, who pauses and resumes the app, rotates its secret key, and revokes the key of a device."""
+"""A simulated operator: pauses and resumes the app, rotates its secret key, and revokes a device's key."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
@@ -48,7 +48,7 @@ class Pause(NamedTuple):
 
 
 class AppServer(Protocol):
-    """What signs requests of the app."""
+    """A client that signs requests of the app."""
 
     def sign_with(self, app: AppCredentials) -> None:
         """Sign with the app's new secret key from now on."""
@@ -56,7 +56,7 @@ class AppServer(Protocol):
 
 
 class _RevokedDevice(Device):
-    """A device whose key will be revoked. It receives no push: no checks count what it would acknowledge."""
+    """A device whose key will be revoked. It ignores pushes, because no check counts its acknowledgements."""
 
     gateway: Gateway
 
@@ -69,9 +69,9 @@ class _RevokedDevice(Device):
 
 
 class Operator:
-    """Does one thing at a time, and repeats each call until the registry answers.
+    """Makes one change at a time, and repeats each call until the registry answers.
 
-    What must not be after a change becomes an error of the ledger.
+    A wrong effect of a change is an error of the ledger.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ def kept_and_refused(ledger: Ledger, app: AppCredentials, begun_ms: int) -> list
 
 
 def sent_while_paused(observed: Observations, pauses: Sequence[Pause]) -> Iterator[Violation]:
-    """Devices receive nothing of a paused app, apart from what was under way when the pause began."""
+    """Check that devices received no messages of a paused app, except those on their way when the pause began."""
     for client in observed.clients.values():
         for frame in client.frames:
             for pause in pauses:

@@ -1,4 +1,4 @@
-"""What a seed makes of a world: its processes, its clients, and its faults."""
+"""Derives the plan of a world from its seed: its processes, its clients, and its faults."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -121,7 +121,7 @@ class Plan:
 def plan_of(seed: int) -> Plan:
     """Return the plan of a seed. Most worlds are brief, which finds more in the same time.
 
-    In some of the others little happens at a time, over the longer; in some all takes longer.
+    Some of the others have a slower load over a longer time, or a slow log and network.
     """
     if is_brief(seed):
         return brief(_usual_plan(seed), Random(f"{seed}/brief plan"))
@@ -227,7 +227,7 @@ def _is_cut_off(seed: int) -> bool:
 
 
 def cut_off_and_killed(random: Random, plan: Plan) -> list[Fault]:
-    """Kill a process that the log has not answered for some seconds: nothing that it has confirmed may be lost."""
+    """Cut a process off from the log for some seconds, then kill it: nothing that it has confirmed may be lost."""
     role = random.choice(("edge", "delivery"))
     target, at_s = process_name(role, random.randrange(plan.processes[role])), random.uniform(1, 5)
     return [
@@ -237,7 +237,7 @@ def cut_off_and_killed(random: Random, plan: Plan) -> list[Fault]:
 
 
 def more_faults(seed: int, plan: Plan) -> list[Fault]:
-    """Return further faults of a seed: clocks, disks and upgrades, and what an operator does."""
+    """Return further faults of a seed: of clocks and disks, upgrades, and changes by an operator."""
     random = Random(f"{seed}/more faults")
     faults = rare_faults(random, plan.hosts, random.choice((0, 0, 1, 2)), plan.load_s)
     for _ in range(random.choice((0, 0, 1, 2))):

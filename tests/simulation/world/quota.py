@@ -24,7 +24,7 @@ _TOO_MANY = 429
 class QuotaUser:
     """Sends broadcasts of an app that has no devices, until the first is refused because of the quota.
 
-    A request without an answer may have counted. That fewer were sent than the quota allows is an error of the ledger.
+    A request without an answer may have counted. A refusal before the quota is used up is an error of the ledger.
     `pace`: how many times longer than usual it waits between two requests.
     """
 

@@ -40,7 +40,7 @@ from tests.simulation.world.listeners import edge_listeners, gateway_listeners
 from tests.simulation.world.operator import Operator, sent_while_paused
 from tests.simulation.world.plan import Plan, faults_of, latest_end_s, plan_of
 from tests.simulation.world.quota import QuotaUser
-from tests.simulation.world.reader import Reader
+from tests.simulation.world.read_back_client import ReadBackClient
 from tests.simulation.world.stateful_roles import STATEFUL_ROLES
 from tests.simulation.world.timed_history import TimedHistory
 from tests.soak.analytics_checks import received_violations
@@ -83,7 +83,7 @@ class InstallationWorld:
 
 
 class Simulation:
-    """One installation in a world, its clients, and their checks."""
+    """Runs one installation in a world with its clients, then all checks."""
 
     def __init__(self, world: World, plan: Plan, faults: Sequence[Fault]) -> None:
         self._world = world
@@ -196,13 +196,13 @@ class Simulation:
         devices = AndroidDevices(gateways, app.appkey, self._ledger, world.seed, self._plan.pace)
         return devices, senders, pushes, gateways
 
-    async def _reader(self, app: AppCredentials, gateways: SimulatedGateways) -> Reader:
-        """Return a reader with a device of its own, which is not connected any more."""
+    async def _reader(self, app: AppCredentials, gateways: SimulatedGateways) -> ReadBackClient:
+        """Return a read-back client with a registered device of its own, which is not connected any more."""
         device = AndroidDevice(_READERS_DEVICE, gateways, app.appkey, self._ledger, self._world.random("its device"))
         await device.connect()
         await device.disconnect()
         random = self._world.random("reader")
-        return Reader(self._interface("v2"), app, device.state.token, self._ledger, random, self._plan.pace)
+        return ReadBackClient(self._interface("v2"), app, device.state.token, self._ledger, random, self._plan.pace)
 
     def _interface(self, name: str) -> SimulatedInterface:
         random = self._world.random(f"clients of {name}")
@@ -216,7 +216,7 @@ class Simulation:
             await asyncio.sleep(_RETRY_S)
 
     async def _app(self, request: CreateAppRequest) -> AppCredentials:
-        """Create an app, as an operator does who tries until it works."""
+        """Create an app; repeat the call until it succeeds."""
         while True:
             with suppress(CarillonError):
                 created: CreateAppResponse = await self._registry.CreateApp(request)
@@ -235,7 +235,7 @@ class Simulation:
     async def _load(
         self,
         senders: Senders,
-        reader: Reader,
+        reader: ReadBackClient,
         faults: WorldFaults,
         devices: AndroidDevices,
         ios_tokens: Sequence[str],

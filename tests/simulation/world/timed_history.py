@@ -10,7 +10,7 @@ from tests.soak.history import DeviceNumber, History, rows
 
 
 class TimedHistory(History):
-    """The event log, folded with the right times of its records: those that processes wrote are of their clocks."""
+    """The folded event log with the true times of its records: those in the records are of their writers' clocks."""
 
     def __init__(self, broker: Broker, log: Log) -> None:
         super().__init__(log, broker.partitions)

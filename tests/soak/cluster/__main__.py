@@ -18,15 +18,15 @@ from tests.soak.cluster.run import UNICASTS, ClusterVerdict, plan, run
 @click.option("--minutes", type=click.FloatRange(0.2), default=12.0, help="How long the load lasts, at least.")
 @click.option("--devices", type=click.IntRange(2), default=100, help="Android devices; up to 20 of them act at random.")
 @click.option("--rate", type=click.FloatRange(0.1), default=10.0, help="Requests a second.")
-@click.option("--unicasts", type=click.IntRange(1), default=UNICASTS, help="Pushes to single devices for each to many.")
-@click.option("--seed", type=int, default=1, help="Makes the same choices again.")
-@click.option("--fault", "wanted", multiple=True, help="Only faults whose names begin so; repeatable. Default: all.")
+@click.option("--unicasts", type=click.IntRange(1), default=UNICASTS, help="Unicasts for each broadcast or multicast.")
+@click.option("--seed", type=int, default=1, help="Seed of all random choices; the same seed makes the same ones.")
+@click.option("--fault", "wanted", multiple=True, help="Only faults whose names begin with this; repeatable.")
 @click.option(
-    "--from", "former_commit", metavar="COMMIT", help="Begin with the code of this commit, and upgrade role by role."
+    "--from", "former_commit", metavar="COMMIT", help="Start with the code of this commit, and upgrade role by role."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
-    "--directory", type=click.Path(path_type=Path), help="Where the ledger and the data are kept; default: not at all."
+    "--directory", type=click.Path(path_type=Path), help="Keep the ledger and the data here; default: delete them."
 )
 def main(
     minutes: float,

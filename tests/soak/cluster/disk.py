@@ -1,4 +1,4 @@
-"""A small disk of its own for a state directory, which can be filled: a tmpfs, which only root can mount."""
+"""Mounts a small tmpfs over a state directory, so that a test can fill the disk; only root can mount one."""
 
 import contextlib
 import errno
@@ -17,7 +17,7 @@ def can_mount() -> bool:
 
 
 class SmallDisk:
-    """A mounted directory."""
+    """The mounted tmpfs, which can be filled and freed."""
 
     def __init__(self, directory: Path) -> None:
         self._filler = directory / _FILLER

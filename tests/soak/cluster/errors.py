@@ -1,20 +1,20 @@
-"""Requests that were not answered as they should be: which call, which edge, and what the edge's log says of it."""
+"""Describes requests that got a wrong answer or none: the call, the edge, and the entries in the edge's log."""
 
 import datetime
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tests.soak.cluster.measured import Attempt
-from tests.soak.cluster.table import is_error
+from tests.soak.cluster.fault_rows import is_error
+from tests.soak.cluster.measured_interface import MeasuredRequest
 
 _MARGIN_MS = 100
 """How far an entry of the log may lie outside the time of its request."""
 
 
-def errors(attempts: Sequence[Attempt], logs: Path) -> Iterator[str]:
+def errors(requests: Sequence[MeasuredRequest], logs: Path) -> Iterator[str]:
     """Yield a line for each request with an error. `logs`: the directory with each edge's `NAME.out`."""
-    found = [each for each in attempts if is_error(each.answer)]
+    found = [each for each in requests if is_error(each.answer)]
     for edge in dict.fromkeys(each.edge for each in found):
         entries = list(_failures((logs / f"{edge}.out").read_text("utf-8").splitlines())) if edge else []
         for each in found:
@@ -25,7 +25,7 @@ def errors(attempts: Sequence[Attempt], logs: Path) -> Iterator[str]:
 
 
 def _failures(lines: Iterable[str]) -> Iterator[tuple[float, str]]:
-    """Yield time and text of each request that the log says has failed."""
+    """Yield time and text of each log entry about a failed request."""
     for line in lines:
         if '"a request failed"' in line:
             entry = json.loads(line)
@@ -33,8 +33,8 @@ def _failures(lines: Iterable[str]) -> Iterator[tuple[float, str]]:
             yield time_ms, f"{entry.get('path')} {entry.get('error', entry.get('exception'))}"
 
 
-def _is_during(time_ms: float, attempt: Attempt) -> bool:
-    return attempt.begun_ms - _MARGIN_MS <= time_ms <= attempt.begun_ms + attempt.ms + _MARGIN_MS
+def _is_during(time_ms: float, request: MeasuredRequest) -> bool:
+    return request.begun_ms - _MARGIN_MS <= time_ms <= request.begun_ms + request.ms + _MARGIN_MS
 
 
 def _clock(time_ms: int) -> str:

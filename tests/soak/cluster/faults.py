@@ -13,7 +13,7 @@ from services.runtime.ownership.membership import INTERVAL_S
 from testkit.installation.cluster import PROXIED, ClusterInstallation
 from testkit.kafka.cluster import SESSION_MS, KafkaCluster
 from tests.soak.cluster.disk import SmallDisk
-from tests.soak.cluster.table import Phase
+from tests.soak.cluster.fault_rows import Phase
 from tests.soak.ledger import Ledger, now_ms
 
 ROLES = ("edge", "gateway", "scheduling", "targeting", "registry", "delivery", "analytics")
@@ -21,7 +21,7 @@ UPGRADE_ORDER = (
     *("analytics", "targeting", "delivery", "scheduling", "registry", "accounts"),
     *("gateway", "edge", "console"),
 )
-"""As docs/operators/running.md says: readers before writers."""
+"""The order of docs/operators/running.md: readers of a topic before its writers."""
 
 UPGRADE = "upgrade"
 CUT_OFF = ("edge", "scheduling", "delivery")
@@ -40,7 +40,7 @@ Action = Callable[[], Awaitable[None]]
 
 
 class Fault(NamedTuple):
-    """`inject` returns once the fault has ended and the processes that it ended run again."""
+    """One fault. `inject` returns once it is over, and the processes that it has ended run again."""
 
     name: str
     inject: Action
@@ -62,7 +62,7 @@ def is_wanted(name: str, wanted: Sequence[str]) -> bool:
 
 
 class ClusterFaults:
-    """Injects the faults whose names begin with one of `wanted`; `phases` tells when each was."""
+    """Injects the faults whose names begin with one of `wanted`; `phases` has the time of each."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class ClusterFaults:
         yield Fault("two brokers lost", self._lose_two_brokers)
 
     async def _nothing(self) -> None:
-        """Return at once: the phase of no fault."""
+        """Inject nothing: the phase without a fault, for comparison."""
 
     async def _upgrade(self, role: str) -> None:
         """Start the role's processes again with the code of this version, one after the other, its owner last."""

@@ -11,9 +11,9 @@ from testkit.installation.former_version import code_of
 from testkit.kafka.cluster import KafkaCluster
 from tests.soak.cluster.disk import SmallDisk, can_mount, small_disk
 from tests.soak.cluster.errors import errors
+from tests.soak.cluster.fault_rows import Row, rows
 from tests.soak.cluster.faults import CUT_OFF, ClusterFaults, cut_off, full_disk, is_wanted
-from tests.soak.cluster.measured import Attempt, MeasuredInterface
-from tests.soak.cluster.table import Row, rows
+from tests.soak.cluster.measured_interface import MeasuredInterface, MeasuredRequest
 from tests.soak.ledger import Ledger
 from tests.soak.plan import Plan, Verdict
 from tests.soak.pushes import Mixture
@@ -29,7 +29,7 @@ _DISKS = ("registry", "delivery")
 
 
 class ClusterVerdict(NamedTuple):
-    """The result of a run: what the ledger test says, what the clients met during each fault, and each error of it."""
+    """The result of a run: that of the ledger test, the figures of each fault, and a line for each wrong answer."""
 
     verdict: Verdict
     rows: Sequence[Row]
@@ -37,7 +37,7 @@ class ClusterVerdict(NamedTuple):
 
 
 def plan(seconds: float, devices: int, rate: float, seed: int, unicasts: int = UNICASTS) -> Plan:
-    """Return a plan with mostly unicasts, so many for each push to many, to mostly steady devices."""
+    """Return a plan with `unicasts` unicasts for each push to many, and with mostly steady devices."""
     acting = min(_ACTING, devices)
     return Plan(seconds, acting, rate, seed, devices - acting, _IN_FLIGHT, Mixture(unicasts, _SPEEDS))
 
@@ -49,9 +49,9 @@ async def run(
 
     With a `former_commit` all processes begin with its code, and are upgraded first.
     """
-    attempts: list[Attempt] = []
+    requests: list[MeasuredRequest] = []
     injectors: list[ClusterFaults] = []
-    proxied = any(is_wanted(cut_off(role), wanted) for role in CUT_OFF)  # proxies take processor time
+    proxied = any(is_wanted(cut_off(role), wanted) for role in CUT_OFF)  # proxies use CPU time
     cluster = KafkaCluster(directory / "kafka", proxied=tuple(PROXIED.values()) if proxied else ())
     with contextlib.ExitStack() as stack:
         stack.callback(cluster.stop)
@@ -66,11 +66,11 @@ async def run(
             injectors.append(ClusterFaults(installation, cluster, disks, ledger, wanted))
             return injectors[0]
 
-        soak = Soak(plan, directory, installation, faults, lambda url: MeasuredInterface(url, attempts))
+        soak = Soak(plan, directory, installation, faults, lambda url: MeasuredInterface(url, requests))
         async with cluster.proxies(), injectors[0].supervised():
             verdict = await soak.run()
-        met = list(errors(attempts, directory / "data"))
-    return ClusterVerdict(verdict, rows(verdict.observed, injectors[0].phases, attempts), met)
+        lines = list(errors(requests, directory / "data"))
+    return ClusterVerdict(verdict, rows(verdict.observed, injectors[0].phases, requests), lines)
 
 
 def _disks(

@@ -1,4 +1,4 @@
-"""`python -m tests.soak.fuzz`: sends mutated, signed requests and device frames, and saves what hurts the service."""
+"""`python -m tests.soak.fuzz`: sends mutated, signed requests and device frames, and saves those that cause errors."""
 
 import asyncio
 import json
@@ -28,17 +28,19 @@ _REFRESH_S = 0.5
     "--bodies",
     type=click.IntRange(1),
     default=10_000,
-    help="How many cases to send; one has one or more bodies or frames.",
+    help="Number of cases to send; each has one or more bodies or frames.",
 )
-@click.option("--seed", type=int, help="Makes the same cases again; default: a random one, which is printed.")
-@click.option("--first", type=click.IntRange(0), default=0, help="Number of the seed's first case.")
-@click.option("--replay", "file", type=click.Path(path_type=Path, exists=True), help="Send a finding's cases again.")
+@click.option("--seed", type=int, help="Seed of the cases; default: random, printed.")
+@click.option("--first", type=click.IntRange(0), default=0, help="Number of the first case to send.")
+@click.option(
+    "--replay", "file", type=click.Path(path_type=Path, exists=True), help="Send the cases of a saved finding again."
+)
 @click.option(
     "--directory", type=click.Path(path_type=Path), default=Path("fuzz-findings"), help="Where findings are saved."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def main(bodies: int, seed: int | None, first: int, file: Path | None, directory: Path, as_json: bool) -> None:
-    """Fuzz the three HTTP interfaces and the gateway. Exit code 1: something was found.
+    """Fuzz the three HTTP interfaces and the gateway. Exit code 1: there are findings.
 
     Requests are valid ones with mutations, signed after the mutation. A finding is an answer with 500, more than 1 s
     of CPU time, a logged error or traceback, or a service that no longer works.

@@ -1,4 +1,4 @@
-"""What is wrong with an answer of the service over HTTP: 500 anywhere in it, or text that is no JSON."""
+"""Judges answers of the service over HTTP: wrong are 500 anywhere in an answer, and text that is not JSON."""
 
 import json
 import re
@@ -11,7 +11,7 @@ _SHOWN_BYTES = 300
 
 
 class Answer(NamedTuple):
-    """The body of an answer, and what is wrong with it; None: nothing."""
+    """The body of an answer, and the problem with it, None if there is none."""
 
     body: bytes = b""
     problem: str | None = None
@@ -31,13 +31,13 @@ def checked_bytes(results: Counter[str], data: bytes, method: str) -> Answer:
 
 
 def repeated_problem(answers: Iterable[Answer]) -> str | None:
-    """Return what is wrong with the answers to one request that was repeated under one idempotency key."""
+    """Return the problem with the answers to one request that was repeated under one idempotency key, or None."""
     accepted = {answer.body for answer in answers if b'"result":0' in answer.body}
     return f"one idempotency key, several answers: {accepted}" if len(accepted) > 1 else None
 
 
 def pipeline_problem(results: Counter[str], data: bytes) -> str | None:
-    """Return what is wrong with the answers to pipelined calls; there may be fewer than calls."""
+    """Return the problem with the answers to pipelined calls, or None; fewer answers than calls are allowed."""
     statuses = _STATUS.findall(data)
     results.update(f"pipelined HTTP {status.decode()}" for status in statuses)
     if b"500" in statuses or b'"result":500' in data:
@@ -46,7 +46,7 @@ def pipeline_problem(results: Counter[str], data: bytes) -> str | None:
 
 
 def head_problem(data: bytes) -> str | None:
-    """Return what is wrong with the first answer to a bent head, whose framing may be anything."""
+    """Return the problem with the first answer to a mutated head, whose framing may be anything, or None."""
     words = data.split(maxsplit=2)
     return f"answered {data[:_SHOWN_BYTES]!r}" if len(words) > 1 and words[1] == b"500" else None
 

@@ -1,4 +1,4 @@
-"""Cases of the fuzzer: what one of them sends, as it is generated, sent and stored in a finding."""
+"""The cases of the fuzzer: the requests or frames that one case sends, as they are generated and stored."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -87,7 +87,7 @@ def size(payload: Payload) -> int:
 
 
 class Names:
-    """Placeholders of what an installation chooses itself: appkeys, secrets, a task key, a message id.
+    """Replaces placeholders by the values that an installation chooses: appkeys, secrets, a task key, a message id.
 
     `appkeys`: the real ones, first that of the Android app whose devices the fuzzer plays.
     """
@@ -131,6 +131,6 @@ class Names:
 
 
 def pieces(data: bytes, count: int) -> list[bytes]:
-    """Return the data in about so many pieces of equal size; empty data in one."""
+    """Return the data in about `count` pieces of equal size; empty data in one."""
     size = max(1, -(-len(data) // count))
     return [data[place : place + size] for place in range(0, len(data), size)] or [b""]

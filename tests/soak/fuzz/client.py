@@ -1,4 +1,4 @@
-"""Sends the fuzzer's cases to the service, and says what is wrong with an answer."""
+"""Sends the fuzzer's cases to the service, and returns the problem with an answer."""
 
 import asyncio
 from collections import Counter
@@ -13,14 +13,14 @@ BOUND_S = 60.0
 
 
 class Client:
-    """Sends one case at a time, of one organisation; several clients send at once. `results` counts the answers."""
+    """Sends the cases of one organisation, one at a time; clients run in parallel. `results` counts the answers."""
 
     def __init__(self, service: FuzzedService, names: Names, results: Counter[str]) -> None:
         self._http = HttpClient(service, names, results)
         self._device = FuzzedDevice(service, names, results)
 
     async def problem(self, case: Case) -> str | None:
-        """Send the case and return what is wrong with its answer, or None."""
+        """Send the case; return the problem with its answer, or None."""
         try:
             async with asyncio.timeout(BOUND_S):
                 return await self._send(case.payload)

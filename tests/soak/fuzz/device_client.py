@@ -1,4 +1,4 @@
-"""Plays a device of the fuzzer: sends frames over a connection that lasts as long as the gateway keeps it."""
+"""A device of the fuzzer: it sends frames over one connection, and opens another when the gateway ends it."""
 
 import asyncio
 import itertools
@@ -14,7 +14,7 @@ _PUSH = b'{"type":"push"'
 
 
 class FuzzedDevice:
-    """A device of one organisation. `results` counts what its frames were answered with."""
+    """A device of one organisation. `results` counts the answers to its frames."""
 
     def __init__(self, service: FuzzedService, names: Names, results: Counter[str]) -> None:
         self._port = service.ports["gateway"]
@@ -25,7 +25,7 @@ class FuzzedDevice:
         self._markers = itertools.count(_MARKER)
 
     async def problem(self, frames: WireFrames) -> str | None:
-        """Send frames and return what is wrong with the answers, or None."""
+        """Send frames; return the problem with the answers, or None."""
         if not frames.welcomed:
             connection = await RawClient.connect(self._port)
             try:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from tests.soak.fuzz.cases import HTTP_PORTS, Call, Case, Head, Payload, Pipeline, WireFrames
-from tests.soak.fuzz.heads import bent_head
+from tests.soak.fuzz.heads import mutated_head
 from tests.soak.fuzz.values import COMPACT, STYLES, Mutator, Object, Raw, Value, mutated_bytes, parsed, written
 from tests.soak.fuzz.wire import wire_frames
 
@@ -143,7 +143,7 @@ class Generator:
 
     def _head(self, random: Random) -> Head:
         template = random.choice(self._calls)
-        return bent_head(random, template.method, template.path, written(template.body).encode())
+        return mutated_head(random, template.method, template.path, written(template.body).encode())
 
     def _wire_frames(self, random: Random) -> WireFrames:
         welcomed = random.random() < 0.9

@@ -1,4 +1,4 @@
-"""Request heads as the fuzzer bends them, with bodies whose framing may be wrong."""
+"""Makes mutated request heads, with bodies whose framing may be wrong."""
 
 from random import Random
 
@@ -43,7 +43,7 @@ _ENDS = (
 )
 
 
-def bent_head(random: Random, method: str, path: str, body: bytes) -> Head:
+def mutated_head(random: Random, method: str, path: str, body: bytes) -> Head:
     """Return a request with this body, or an upgrade of the gateway, whose bytes are changed."""
     port = random.choice(PORTS)
     if port == "gateway" and random.random() < 0.8:

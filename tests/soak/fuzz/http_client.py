@@ -22,7 +22,7 @@ class HttpClient:
         self._results = results
 
     async def call(self, call: Call) -> str | None:
-        """Send a call as often as it says, and return what is wrong with one of the answers, or None."""
+        """Send a call `times` times; return the problem with one of the answers, or None."""
         send = self._by_socket if call.by_socket else self._by_application
         answers = await asyncio.gather(*(send(call) for _ in range(call.times)))
         problem = next((answer.problem for answer in answers if answer.problem), None)

@@ -1,4 +1,4 @@
-"""Organisations whose app servers and devices the fuzzer plays: the apps of each, and the valid calls to them."""
+"""The organisations that the fuzzer acts for as app server and device: their apps, and valid calls to these."""
 
 import json
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from analytics.acks.positions import ReadPosition, encode
 from protos.registry.v1.registry_pb2 import AllowFromChange, QuotasChange, RotateSecretRequest, UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from testkit.edge.role import EdgeInstallation
-from testkit.edge.valid_requests import Valid, valid_requests
+from testkit.edge.valid_requests import ValidRequest, valid_requests
 from testkit.gateway.websocket import DeviceClient
 from tests.soak.fuzz.cases import Names
 from tests.soak.fuzz.generator import Template, device_frames, hello_frames, template
@@ -51,7 +51,7 @@ async def create_organisations(
     return [names for names, _ in named], _calls(installation, names, valid)
 
 
-async def _organisation(installation: EdgeInstallation, gateway_port: int) -> tuple[Names, Sequence[Valid]]:
+async def _organisation(installation: EdgeInstallation, gateway_port: int) -> tuple[Names, Sequence[ValidRequest]]:
     """Create three apps with devices; return their names, and the valid calls of app servers."""
     valid = await valid_requests(installation)
     appkeys = list(installation.secrets)[-len(_APPKEYS) :]
@@ -69,7 +69,7 @@ async def _organisation(installation: EdgeInstallation, gateway_port: int) -> tu
     return Names(real, secrets), valid
 
 
-def _calls(installation: EdgeInstallation, names: Names, valid: Sequence[Valid]) -> list[Template]:
+def _calls(installation: EdgeInstallation, names: Names, valid: Sequence[ValidRequest]) -> list[Template]:
     appkey_of = {secret: appkey for appkey, secret in installation.secrets.items()}
     calls = [
         template(

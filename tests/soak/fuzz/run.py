@@ -1,4 +1,4 @@
-"""The fuzzer's run: batches of cases against one installation after the other, and the findings among them."""
+"""Runs the fuzzer: sends batches of cases to one installation after the other, and collects the findings."""
 
 import asyncio
 import itertools
@@ -23,9 +23,9 @@ _HEADS = 4
 """Heads in a batch, as a multiple of other cases."""
 
 _STEP_S = 0.05
-"""How far the service's clock moves with each case, and each time that a batch is looked at."""
+"""How far the service's clock moves with each case, and each time that a batch is polled."""
 
-_LOOK_S = 0.005
+_POLL_S = 0.005
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Plan:
 
 @dataclass
 class Progress:
-    """What has run so far, by interface and by answer, and what was found. A case has one or more bodies or frames."""
+    """Counts of the cases sent, by interface and by answer, and the findings. A case has some bodies or frames."""
 
     sent: Counter[str] = field(default_factory=Counter)
     results: Counter[str] = field(default_factory=Counter)
@@ -74,7 +74,7 @@ async def fuzz(plan: Plan, progress: Progress, on_finding: Callable[[Finding], N
 
 
 async def replay(found: Finding, *, with_analytics: bool = True) -> Sequence[Finding]:
-    """Send the cases of a finding again, one after the other, and return what they cause."""
+    """Send the cases of a finding again, one after the other; return the findings that they cause now."""
     progress = Progress()
     plan = Plan(seed=0, first=0, count=0, with_analytics=with_analytics)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as directory:
@@ -144,7 +144,7 @@ class Run:
         sending = [asyncio.create_task(client.problem(case)) for client, case in clients]
         pending = set(sending)
         while pending:
-            _, pending = await asyncio.wait(pending, timeout=_LOOK_S)
+            _, pending = await asyncio.wait(pending, timeout=_POLL_S)
             self._service.clock.move(_STEP_S)
         problems = [sent.result() for sent in sending]
         self._service.clock.move(_STEP_S * len(batch))
@@ -168,7 +168,7 @@ class Run:
             used[organisation] += 1
 
     def _described(self, problem: str | None) -> str:
-        """Return the problem of an answer with what was logged and spent meanwhile."""
+        """Return the problem of an answer, with the errors logged and the CPU time used meanwhile."""
         return "\n".join([problem or "nothing is wrong with the answer", *self._around])
 
     async def _works(self, since: Sequence[Case]) -> bool:

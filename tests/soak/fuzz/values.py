@@ -1,4 +1,4 @@
-"""Mutations of JSON values, and the writer of what they make: objects with repeated keys, and text that is no JSON."""
+"""Mutates JSON values, and writes the results: also objects with repeated keys, and text that is not JSON."""
 
 import json
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Watches the process of the fuzzed service: errors in its log, lost exceptions, and CPU time."""
+"""Watches the process of the fuzzed service for errors in its log, exceptions that nothing awaits, and CPU time."""
 
 import asyncio
 import contextlib
@@ -13,11 +13,11 @@ import structlog
 
 _TRACE_LINES = 30
 _TRY_LATER = "TryLaterError: "
-"""How the log names an answer 503, which a busy machine makes true: analytics could not answer in time."""
+"""The log entry of an answer 503: analytics could not answer in time, as happens on a busy machine."""
 
 
 class Watch(logging.Handler):
-    """Collects log entries of level error and above, entries with a traceback, and exceptions that nobody awaited."""
+    """Collects log entries of level error and above, entries with a traceback, and exceptions that nothing awaited."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Frames of WebSocket as the fuzzer sends them: one, many at once, in fragments, or against the protocol."""
+"""Makes the bytes of WebSocket frames: one, many at once, in fragments, or in violation of the protocol."""
 
 from collections.abc import Callable
 from random import Random
@@ -23,7 +23,7 @@ _MANY = 80
 def wire_frames(random: Random, payload: Callable[[bool], bytes], *, welcomed: bool) -> WireFrames:
     """Return frames with one or more payloads, of which each call of `payload` makes one: with True of any bytes.
 
-    A payload that is no JSON ends the connection, so of several messages only the last may be bent as bytes.
+    A payload that is no JSON ends the connection, so of several messages only the last may be mutated as bytes.
     """
     messages = 1
     kind = random.random()
@@ -36,7 +36,7 @@ def wire_frames(random: Random, payload: Callable[[bool], bytes], *, welcomed: b
     elif is_whole:
         data = _fragments(random, payload(True))
     else:
-        data = _bent(random, payload(True))
+        data = _violating(random, payload(True))
     count = random.choice((2, 3, 10, 100)) if random.random() < 0.05 else 1
     return WireFrames(data, welcomed, is_whole, count, messages)
 
@@ -57,8 +57,8 @@ def _fragments(random: Random, payload: bytes) -> bytes:
     return b"".join(sent)
 
 
-def _bent(random: Random, payload: bytes) -> bytes:
-    """Return frames that bend the protocol of WebSocket."""
+def _violating(random: Random, payload: bytes) -> bytes:
+    """Return frames that violate the protocol of WebSocket."""
     change = random.randrange(7)
     data: bytes
     if change == 0:

@@ -24,7 +24,7 @@ OBEDIENT = "echo ready; cat > /dev/null"
 
 
 class ScriptedChild(ProcessServiceServicer):
-    """What the child answers: nothing while `hangs` is set, else `problems`."""
+    """A child process that answers nothing while `hangs` is set, else `problems`."""
 
     def __init__(self) -> None:
         self.hangs = False

@@ -1,4 +1,4 @@
-"""What a process gives back of its memory when it has started, and when it is idle later."""
+"""Memory that a process releases once it has started, and again when it is idle."""
 
 import asyncio
 import ctypes
@@ -57,7 +57,9 @@ def test_changed_pages_and_other_files_stay_as_they_are(tmp_path: Path) -> None:
     assert resident_kb(other) > 0
 
 
-def test_a_system_that_does_not_tell_of_memory_ends_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_system_that_hides_its_memory_figures_causes_no_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A directory in place of each file cannot be read, as where a container hides parts of /proc."""
     for name in ("_PAGES", "_MAPPINGS"):
         monkeypatch.setattr(f"services.runtime.process.memory.{name}", tmp_path)

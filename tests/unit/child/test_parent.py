@@ -1,4 +1,4 @@
-"""What a child asks of its parent: records that others appended, what processes announced, and who asks."""
+"""Calls of a child process to its parent: appended records, announced processes, and operations."""
 
 import asyncio
 from collections.abc import AsyncIterator

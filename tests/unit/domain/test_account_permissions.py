@@ -1,4 +1,4 @@
-"""What each account may do: every action by every role, and what no API token and no disabled user may."""
+"""Permissions of accounts: every action by every role, and the actions that no API token or disabled user may do."""
 
 from dataclasses import replace
 

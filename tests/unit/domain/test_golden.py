@@ -1,4 +1,4 @@
-"""What is in the logs of the field must mean the same for ever: golden bytes of every fact and command.
+"""Stored records must keep their meaning for ever: golden bytes of every fact and command.
 
 A test fails here when a field or enum value was renumbered, renamed or taken away. For a new one run
 `python -m tests.unit.domain.golden.write`, which adds and never changes.

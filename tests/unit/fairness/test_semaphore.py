@@ -1,4 +1,4 @@
-"""FairSemaphore: who enters when the slots are taken."""
+"""FairSemaphore: which waiting caller gets the next free slot."""
 
 import asyncio
 import gc

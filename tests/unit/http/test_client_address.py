@@ -1,4 +1,4 @@
-"""The client's address of a request: which peers are believed, and which entries of X-Forwarded-For are addresses."""
+"""The client's address of a request: trusted proxies, and the entries of X-Forwarded-For."""
 
 import pytest
 

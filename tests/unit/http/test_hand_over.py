@@ -25,9 +25,9 @@ from tests.unit.http.serving import BOUND_S
 class OtherProcess:
     """The process behind the port: it answers each request with its path and the client's address."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, socket_path: Path) -> None:
         self.connections = HttpConnections("other", HttpLimits(), ManualClock(0))
-        self.listener = HandedListener("other", self._application, place, self.connections)
+        self.listener = HandedListener("other", self._application, socket_path, self.connections)
 
     async def _application(self, scope: Any, receive: Any, send: Any) -> None:
         body = f"{scope['path']} {scope['client'][0]}".encode()
@@ -50,14 +50,14 @@ async def running(service: Any) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def socket_path(tmp_path: Path) -> Path:
     return tmp_path / "pages"
 
 
 @pytest.fixture
-async def operations(place: Path) -> AsyncIterator[Operations]:
-    """A process whose pages another one answers."""
-    operations = Operations("127.0.0.1", 0, hand_over=HandOver(place, is_operation))
+async def operations(socket_path: Path) -> AsyncIterator[Operations]:
+    """A process that hands requests for pages over to another process."""
+    operations = Operations("127.0.0.1", 0, hand_over=HandOver(socket_path, is_operation))
     async with running(operations):
         yield operations
 
@@ -67,9 +67,9 @@ async def fetch(operations: Operations, path: str) -> httpx.Response:
         return await client.get(f"http://127.0.0.1:{operations.port}{path}")
 
 
-async def test_pages_are_the_other_process_s_and_operations_stay(operations: Operations, place: Path) -> None:
+async def test_pages_go_to_the_other_process_and_operations_stay(operations: Operations, socket_path: Path) -> None:
     operations.set_ready()
-    other = OtherProcess(place)
+    other = OtherProcess(socket_path)
     async with running(other.listener), plain_http.async_client() as client:
         for path in ("/", "/pushes", "/healthz/", "/healthzz"):
             answer = await client.get(f"http://127.0.0.1:{operations.port}{path}")
@@ -80,7 +80,7 @@ async def test_pages_are_the_other_process_s_and_operations_stay(operations: Ope
 
 
 async def test_without_the_other_process_pages_are_refused_and_operations_go_on(
-    operations: Operations, place: Path
+    operations: Operations, socket_path: Path
 ) -> None:
     starting = await fetch(operations, "/")
     assert (starting.status_code, starting.json()) == (503, {"status": "starting"})
@@ -90,14 +90,14 @@ async def test_without_the_other_process_pages_are_refused_and_operations_go_on(
         assert (refused.status_code, refused.json()["problems"]) == (503, {"console": "its process is starting"})
         assert refused.headers["connection"] == "close"
         assert (await fetch(operations, "/healthz")).status_code == 200
-        async with running(OtherProcess(place).listener):
+        async with running(OtherProcess(socket_path).listener):
             assert (await fetch(operations, "/apps")).text == "/apps 127.0.0.1"
-        # The place is there still, and nobody at it.
+        # The socket's file is still there, and no process listens.
 
 
-async def test_a_connection_waits_for_its_first_bytes(operations: Operations, place: Path) -> None:
+async def test_a_connection_waits_for_its_first_bytes(operations: Operations, socket_path: Path) -> None:
     operations.set_ready()
-    async with running(OtherProcess(place).listener):
+    async with running(OtherProcess(socket_path).listener):
         for asked, expected in ((b"/livez", b"alive"), (b"/apps", b"/apps 127.0.0.1")):
             reader, writer = await asyncio.open_connection("127.0.0.1", operations.port)
             await asyncio.sleep(0)
@@ -107,9 +107,11 @@ async def test_a_connection_waits_for_its_first_bytes(operations: Operations, pl
             writer.close()
 
 
-async def test_many_silent_connections_become_the_other_process_s(operations: Operations, place: Path) -> None:
+async def test_silent_connections_beyond_the_bound_go_to_the_other_process(
+    operations: Operations, socket_path: Path
+) -> None:
     operations.set_ready()
-    other = OtherProcess(place)
+    other = OtherProcess(socket_path)
     async with running(other.listener):
         with contextlib.ExitStack() as stack:
             for _ in range(_MAX_WAITING + 3):
@@ -117,9 +119,11 @@ async def test_many_silent_connections_become_the_other_process_s(operations: Op
             await until_holds(lambda: len(other.connections) == 3)
 
 
-async def test_a_client_that_is_gone_before_it_asked_leaves_nothing(operations: Operations, place: Path) -> None:
+async def test_a_client_that_disconnects_before_its_request_leaves_no_connection(
+    operations: Operations, socket_path: Path
+) -> None:
     operations.set_ready()
-    other = OtherProcess(place)
+    other = OtherProcess(socket_path)
     async with running(other.listener):
         socket.create_connection(("127.0.0.1", operations.port)).close()
         assert (await fetch(operations, "/apps")).status_code == 200
@@ -128,7 +132,7 @@ async def test_a_client_that_is_gone_before_it_asked_leaves_nothing(operations: 
 
 @pytest.fixture
 def asking() -> Iterator[list[socket.socket]]:
-    """Connections that ask for a page: more than may wait at a socket."""
+    """Connections with a request for a page, more than may wait at a socket."""
     pairs = [socket.socketpair() for _ in range(40)]
     with contextlib.ExitStack() as stack:
         for client, accepted in pairs:
@@ -138,8 +142,8 @@ def asking() -> Iterator[list[socket.socket]]:
         yield [accepted for _, accepted in pairs]
 
 
-async def test_connections_wait_for_space_at_a_busy_process(place: Path, asking: list[socket.socket]) -> None:
-    inlet, hand_over, kept = HandedSockets(place), HandOver(place, is_operation), list[None]()
+async def test_connections_wait_for_space_at_a_busy_process(socket_path: Path, asking: list[socket.socket]) -> None:
+    inlet, hand_over, kept = HandedSockets(socket_path), HandOver(socket_path, is_operation), list[None]()
     inlet.setblocking(False)
     hand_over.is_open = True
     for accepted in asking:
@@ -160,9 +164,9 @@ async def test_connections_wait_for_space_at_a_busy_process(place: Path, asking:
 
 
 async def test_a_process_that_takes_nothing_for_long_gets_nothing_more(
-    place: Path, asking: list[socket.socket]
+    socket_path: Path, asking: list[socket.socket]
 ) -> None:
-    inlet, hand_over, kept = HandedSockets(place), HandOver(place, is_operation, unsent_s=0), list[None]()
+    inlet, hand_over, kept = HandedSockets(socket_path), HandOver(socket_path, is_operation, unsent_s=0), list[None]()
     hand_over.is_open = True
     for accepted in asking:
         hand_over.sort(accepted, lambda: kept.append(None))

@@ -128,7 +128,7 @@ def test_a_backup_of_a_damaged_archive_is_refused(data: Path, tmp_path: Path) ->
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
-def test_the_next_backup_takes_over_what_a_killed_one_left(data: Path, tmp_path: Path) -> None:
+def test_the_next_backup_takes_over_the_folder_of_a_killed_one(data: Path, tmp_path: Path) -> None:
     unfinished = tmp_path / ".monday.unfinished"
     (unfinished / "log").mkdir(parents=True)
     (unfinished / "log" / "events.db").write_bytes(b"SQLite")

@@ -1,4 +1,4 @@
-"""How long records have waited, told from where the log ended at earlier checks."""
+"""EndsHistory: how long records have waited, from the log's ends at earlier checks."""
 
 from services.runtime.log.ends_history import EndsHistory
 from services.runtime.log.port import Partition

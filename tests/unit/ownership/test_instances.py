@@ -14,12 +14,14 @@ _numbers = count(1)
 
 
 def alive(instance: str, *, epoch: int = 0, caught_up: bool = True, place: str = "", shard: int = 0) -> InstanceFact:
-    said = InstanceAlive(role="r", shard=shard, address=f"{instance}:1", place=place, caught_up=caught_up, epoch=epoch)
-    return InstanceFact(meta=Meta(event_id=next(_numbers).to_bytes(4, "big")), instance=instance, alive=said)
+    announced = InstanceAlive(
+        role="r", shard=shard, address=f"{instance}:1", place=place, caught_up=caught_up, epoch=epoch
+    )
+    return InstanceFact(meta=Meta(event_id=next(_numbers).to_bytes(4, "big")), instance=instance, alive=announced)
 
 
 def again(instance: str, times: int) -> list[InstanceFact]:
-    """Return records in which a standby says nothing new."""
+    """Return repeated records of a standby, in which nothing has changed."""
     return [alive(instance) for _ in range(times)]
 
 
@@ -112,7 +114,7 @@ def test_the_standby_that_caught_up_first_takes_over() -> None:
     assert seen_by("b", b, a, *again("b", ABSENT_AFTER)).is_elected()
 
 
-def test_who_caught_up_first_is_known_also_where_the_log_has_lost_the_record_that_said_so() -> None:
+def test_the_instance_that_caught_up_first_is_known_although_its_record_was_compacted() -> None:
     former = alive("a")
     former.alive.caught_up_offset = 7
     instances = Instances("b")
@@ -124,7 +126,7 @@ def test_who_caught_up_first_is_known_also_where_the_log_has_lost_the_record_tha
 @example([("b", True), ("b", False), ("a", True), ("a", False)])
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=40))
 def test_of_instances_that_start_together_only_one_is_ever_elected(steps: list[tuple[str, bool]]) -> None:
-    """Each says that it has caught up, and reads the log, at any time: nobody may be elected beside another one."""
+    """The instances announce that they have caught up, and read the log, in any order; at most one may be elected."""
     log: list[InstanceFact] = []
     views = {each: Instances(each) for each in "abc"}
     read = dict.fromkeys(views, 0)
@@ -141,7 +143,7 @@ def test_of_instances_that_start_together_only_one_is_ever_elected(steps: list[t
 
 
 def test_a_start_in_the_place_of_an_owner_does_not_wait_for_it() -> None:
-    """Only one process runs in a place, so the former one has ended, whatever of it is still on its way."""
+    """Only one process runs in a place, so the former one has ended, although its records may still arrive."""
     killed, again = alive("z", epoch=5, place="disk 1"), alive("b", place="disk 1")
     assert seen_by("b", killed, again).is_elected()
     assert seen_by("b", killed, again, killed).is_elected()
@@ -149,7 +151,7 @@ def test_a_start_in_the_place_of_an_owner_does_not_wait_for_it() -> None:
 
 
 class InstancesMachine(RuleBasedStateMachine):
-    """Instances say that they are alive, each with what it has read of the log; some are killed, and read late."""
+    """Instances that announce themselves, read the log at different times, stop and are killed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,7 +202,7 @@ class InstancesMachine(RuleBasedStateMachine):
         self.take_turn(instance)
 
     def teardown(self) -> None:
-        """Once all say that they are alive and read what the others say, one of them owns the shard, and keeps it."""
+        """Once all instances announce themselves and read the log, one of them owns the shard and stays its owner."""
         owners = []
         for _ in range(3 * ABSENT_AFTER):
             for instance in self.views:

@@ -1,4 +1,4 @@
-"""Membership: what an instance says of itself in the log."""
+"""Membership: the records that an instance writes about itself in the log."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,13 +23,13 @@ async def log(tmp_path: Path) -> AsyncIterator[SqliteLog]:
     await log.close()
 
 
-async def last_said(log: SqliteLog) -> InstanceFact:
+async def latest_fact(log: SqliteLog) -> InstanceFact:
     record = await log.last(Partition(INSTANCES.name, 0))
     assert record is not None
     return InstanceFact.FromString(record.value)
 
 
-async def test_an_instance_says_that_it_leaves_also_when_it_has_other_news(log: SqliteLog) -> None:
+async def test_an_instance_announces_its_leaving_after_other_pending_records(log: SqliteLog) -> None:
     """A follower that stops ends its tenure just before the membership is stopped."""
     membership = Membership(log, ManualClock(0), "r", 0, "a:1", "place", interval_s=BOUND_S)
     ready = asyncio.Event()
@@ -40,7 +40,7 @@ async def test_an_instance_says_that_it_leaves_also_when_it_has_other_news(log: 
         await membership.wait_elected()
         await membership.announce(7)
         assert await membership.wait_alone()
-        while (await last_said(log)).alive.epoch != 7:
+        while (await latest_fact(log)).alive.epoch != 7:
             await asyncio.sleep(0)
     for _ in range(5):
         await asyncio.sleep(0)
@@ -48,7 +48,7 @@ async def test_an_instance_says_that_it_leaves_also_when_it_has_other_news(log: 
     running.cancel()
     await asyncio.wait([running], timeout=BOUND_S)
     assert running.cancelled()
-    assert (await last_said(log)).HasField("left")
+    assert (await latest_fact(log)).HasField("left")
 
 
 async def test_a_former_owner_waits_for_its_turn_until_it_has_read_that_it_stands_by(log: SqliteLog) -> None:

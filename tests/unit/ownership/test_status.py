@@ -7,7 +7,7 @@ from protos.runtime.v1.log_pb2 import Meta
 _NOW_MS = 100_000
 
 
-def said(
+def alive_fact(
     instance: str, at_ms: int = _NOW_MS, *, shard: int = 0, caught_up: bool = True, epoch: int = 0
 ) -> InstanceFact:
     alive = InstanceAlive(
@@ -18,12 +18,12 @@ def said(
 
 def test_each_shard_is_shown_with_its_owner_first() -> None:
     facts = [
-        said("a"),
-        said("b", epoch=7),
-        said("c", caught_up=False),
-        said("d", 90_000, epoch=6),
-        said("e", shard=1),
-        said("f"),
+        alive_fact("a"),
+        alive_fact("b", epoch=7),
+        alive_fact("c", caught_up=False),
+        alive_fact("d", 90_000, epoch=6),
+        alive_fact("e", shard=1),
+        alive_fact("f"),
         InstanceFact(meta=Meta(time_ms=_NOW_MS), instance="f", left=InstanceLeft()),
     ]
     assert instance_statuses(facts, _NOW_MS) == [

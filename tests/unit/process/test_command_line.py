@@ -1,4 +1,4 @@
-"""What all commands have in common: help by -h, errors of --json as JSON, tables that are whole outside a terminal."""
+"""All commands: help by -h, errors of --json as JSON, tables that are not cut off outside a terminal."""
 
 import io
 import json
@@ -30,7 +30,7 @@ def commands(group: click.Group, *names: str) -> Iterator[tuple[str, ...]]:
     for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command
-        command._help_option = None  # Click keeps the first one: that of a test that invoked the command alone.
+        command._help_option = None  # Click caches it; another test may have run the command alone.
         if isinstance(command, click.Group):
             yield from commands(command, *names, name)
         else:

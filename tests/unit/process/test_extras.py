@@ -10,7 +10,7 @@ from analytics.settings import AnalyticsSettings
 from services.runtime.process.extras import EMBEDDED_PACKAGES
 from services.runtime.process.settings import SettingsError, load
 from testkit.installation.processes import CARILLON
-from testkit.installation.slim import without_embedded
+from testkit.installation.without_embedded import without_embedded
 from tests.contract.packaging.container_files import PROJECT
 
 ADVICE = (
@@ -21,7 +21,7 @@ ADVICE = (
 
 def test_analytics_without_pyarrow_says_how_to_get_it(tmp_path: Path) -> None:
     """`serve` with a wrong setting too, for which the settings of every role are imported."""
-    env = {**os.environ, **without_embedded(tmp_path / "slim"), "CARILLON_KAFKA_BOOTSTRAP": "127.0.0.1:1"}
+    env = {**os.environ, **without_embedded(tmp_path / "without_embedded"), "CARILLON_KAFKA_BOOTSTRAP": "127.0.0.1:1"}
     for role, extra, said in (
         ("analytics", {}, f"the role analytics needs the package pyarrow, which is not installed. {ADVICE}"),
         ("edge", {"CARILLON_V2_PROT": "1"}, "CARILLON_V2_PROT is no setting: use CARILLON_V2_PORT"),

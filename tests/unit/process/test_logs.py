@@ -130,8 +130,8 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-def said(code: str, *arguments: str, ends_with: int = 0) -> str:
-    """Return what the code writes to standard error, which is a file."""
+def written_to_file(code: str, *arguments: str, ends_with: int = 0) -> str:
+    """Run the code in a process whose standard error is not a terminal; return what it writes there."""
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True, timeout=BOUND_S, check=False
     )
@@ -139,8 +139,8 @@ def said(code: str, *arguments: str, ends_with: int = 0) -> str:
     return done.stderr
 
 
-def said_on_a_terminal(code: str, *arguments: str) -> str:
-    """Return what the code writes to standard error, which is a terminal."""
+def written_to_terminal(code: str, *arguments: str) -> str:
+    """Run the code in a process whose standard error is a terminal; return what it writes there."""
     ours, theirs = pty.openpty()
     chunks: list[bytes] = []
     reading = threading.Thread(target=_drain, args=(ours, chunks))
@@ -163,7 +163,7 @@ def _drain(terminal: int, chunks: list[bytes]) -> None:
 
 
 def test_off_a_terminal_every_line_is_one_json_object() -> None:
-    lines: list[dict[str, Any]] = [json.loads(line) for line in said(LINES).splitlines()]
+    lines: list[dict[str, Any]] = [json.loads(line) for line in written_to_file(LINES).splitlines()]
     assert [line["event"] for line in lines] == [
         "a device came",
         "two\nlines of theirs",
@@ -178,7 +178,7 @@ def test_off_a_terminal_every_line_is_one_json_object() -> None:
 
 
 def test_warnings_and_errors_that_nobody_catches_are_json_too() -> None:
-    lines = [json.loads(line) for line in said(UNCAUGHT, ends_with=1).splitlines()]
+    lines = [json.loads(line) for line in written_to_file(UNCAUGHT, ends_with=1).splitlines()]
     warning, unformatted, unraisable, in_thread, in_task, last = lines
     assert (warning["level"], warning["logger"]) == ("warning", "py.warnings")
     assert "UserWarning: soon gone" in warning["event"]
@@ -193,23 +193,23 @@ def test_warnings_and_errors_that_nobody_catches_are_json_too() -> None:
 
 
 def test_a_handshake_that_fails_adds_no_line_of_another_form(tmp_path: Path) -> None:
-    assert said(FOREIGN_HANDSHAKE, str(tmp_path / "tls")) == ""
+    assert written_to_file(FOREIGN_HANDSHAKE, str(tmp_path / "tls")) == ""
 
 
 def test_on_a_terminal_lines_are_readable_text() -> None:
-    text = said_on_a_terminal(LINES)
+    text = written_to_terminal(LINES)
     assert "a device came" in text
     assert "ValueError: wrong" in text
     assert not text.lstrip().startswith("{")
-    of_a_role = said_on_a_terminal(LINES.replace('"INFO"', '"INFO", text_on_terminal=False'))
+    of_a_role = written_to_terminal(LINES.replace('"INFO"', '"INFO", text_on_terminal=False'))
     assert all(json.loads(line) for line in of_a_role.splitlines())
     assert "canary" not in text
 
 
-@pytest.mark.parametrize("way", [said, said_on_a_terminal], ids=["to a file", "to a terminal"])
-def test_a_failed_call_is_logged_without_its_request(way: Any, tmp_path: Any) -> None:
+@pytest.mark.parametrize("written", [written_to_file, written_to_terminal], ids=["to a file", "to a terminal"])
+def test_a_failed_call_is_logged_without_its_request(written: Any, tmp_path: Any) -> None:
     """Neither in the traceback, nor in its variables, nor in debug messages of libraries."""
-    text = way(FAILED_CALLS, str(tmp_path))
+    text = written(FAILED_CALLS, str(tmp_path))
     assert text.count("a call failed") >= 2
     assert "CreateApp" in text
     assert "canary" not in text

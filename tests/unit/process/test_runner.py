@@ -17,18 +17,18 @@ BOUND_S = 60.0
 PROGRAM = """
 import asyncio
 from services.runtime.process.runner import run
-from tests.unit.process.test_runner import Plain, Events
+from tests.unit.process.test_runner import PlainService, Events
 
 def tell(line):
     print(line, flush=True)
 
-services = [Plain("a", Events())]
+services = [PlainService("a", Events())]
 asyncio.run(run(services, lambda: tell("ready"), on_stopping=lambda: tell("stopping"), drain_seconds=3600))
 """
 
 
 class Events:
-    """Events in order."""
+    """Notes the events of services and of the runner, in order."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -42,7 +42,7 @@ class Events:
         self.lines.append("not ready")
 
 
-class Plain:
+class PlainService:
     """A service that records its events; it needs some turns of the loop to stop."""
 
     def __init__(self, name: str, events: Events) -> None:
@@ -66,8 +66,8 @@ class Plain:
         await asyncio.Event().wait()
 
 
-class Ending(Plain):
-    """A service that ends when told to: by itself, with an error, or because a future it awaited was cancelled."""
+class EndingService(PlainService):
+    """A service that ends once `told` is set: without an error, or with this one, which may be a cancellation."""
 
     def __init__(self, name: str, events: Events, error: BaseException | None) -> None:
         super().__init__(name, events)
@@ -80,7 +80,7 @@ class Ending(Plain):
             raise self.error
 
 
-class Failing(Plain):
+class FailingService(PlainService):
     """A service that fails before it is ready."""
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -88,7 +88,7 @@ class Failing(Plain):
         raise CarillonError("port 8300 is taken") from OSError("address in use")
 
 
-class NeverReady(Plain):
+class NeverReadyService(PlainService):
     """A service that is never ready; it calls back when it has begun."""
 
     def __init__(self, name: str, events: Events, began: Callable[[], None]) -> None:
@@ -104,8 +104,8 @@ class NeverReady(Plain):
             self.events.lines.append(f"stopped {self.name}")
 
 
-class Unwilling(Plain):
-    """A service that does not stop until the test lets it."""
+class UnstoppableService(PlainService):
+    """A service that does not stop before the test sets `let_go`."""
 
     def __init__(self, name: str, events: Events) -> None:
         super().__init__(name, events)
@@ -126,7 +126,7 @@ def events() -> Events:
 
 @pytest.fixture(autouse=True)
 def handlers_of_signals() -> Iterator[None]:
-    """Restore the handlers, which end the process by default once it has been asked to stop."""
+    """Restore the signal handlers, because `run` leaves the default ones, which end the process."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():
@@ -147,7 +147,7 @@ def terminate() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_stops_all_in_reverse_one_at_a_time(events: Events, number: signal.Signals) -> None:
-    running = asyncio.create_task(run([Plain(name, events) for name in "abc"], events.on_ready))
+    running = asyncio.create_task(run([PlainService(name, events) for name in "abc"], events.on_ready))
     await asyncio.wait_for(events.ready.wait(), BOUND_S)
     os.kill(os.getpid(), number)
     await asyncio.wait_for(running, BOUND_S)
@@ -155,13 +155,14 @@ async def test_a_signal_stops_all_in_reverse_one_at_a_time(events: Events, numbe
 
 
 async def test_a_signal_during_the_start_starts_nothing_more(events: Events) -> None:
-    services = [Plain("a", events), NeverReady("b", events, terminate), Plain("c", events), Plain("d", events)]
+    later = [PlainService("c", events), PlainService("d", events)]
+    services = [PlainService("a", events), NeverReadyService("b", events, terminate), *later]
     await asyncio.wait_for(run(services, events.on_ready), BOUND_S)
     assert events.lines == [*started("a"), "start b", "stopped b", *stopped("a")]
 
 
 async def test_readiness_is_off_for_the_drain_before_anything_stops(events: Events) -> None:
-    services = [Plain("a", events), Plain("b", events)]
+    services = [PlainService("a", events), PlainService("b", events)]
     running = asyncio.create_task(run(services, events.on_ready, on_stopping=events.on_stopping, drain_seconds=0.05))
     await asyncio.wait_for(events.ready.wait(), BOUND_S)
     began = asyncio.get_running_loop().time()
@@ -172,7 +173,7 @@ async def test_readiness_is_off_for_the_drain_before_anything_stops(events: Even
 
 
 async def test_a_drain_ends_when_a_service_fails(events: Events) -> None:
-    failing = Ending("a", events, ValueError("lost the log"))
+    failing = EndingService("a", events, ValueError("lost the log"))
     running = asyncio.create_task(run([failing], events.on_ready, on_stopping=failing.told.set, drain_seconds=3600))
     await asyncio.wait_for(events.ready.wait(), BOUND_S)
     terminate()
@@ -181,7 +182,7 @@ async def test_a_drain_ends_when_a_service_fails(events: Events) -> None:
 
 
 async def test_a_process_that_was_never_ready_does_not_drain(events: Events) -> None:
-    services = [NeverReady("a", events, terminate)]
+    services = [NeverReadyService("a", events, terminate)]
     await asyncio.wait_for(run(services, events.on_ready, drain_seconds=3600), BOUND_S)
     assert events.lines == ["start a", "stopped a"]
 
@@ -198,8 +199,8 @@ async def test_a_second_signal_ends_the_process_at_once(number: signal.Signals) 
 
 
 async def test_listeners_open_first_and_close_first(events: Events) -> None:
-    services = [Plain("a", events), Plain("b", events)]
-    running = asyncio.create_task(run(services, events.on_ready, listeners=[Plain("listener", events)]))
+    services = [PlainService("a", events), PlainService("b", events)]
+    running = asyncio.create_task(run(services, events.on_ready, listeners=[PlainService("listener", events)]))
     await asyncio.wait_for(events.ready.wait(), BOUND_S)
     terminate()
     await asyncio.wait_for(running, BOUND_S)
@@ -207,14 +208,15 @@ async def test_listeners_open_first_and_close_first(events: Events) -> None:
 
 
 async def test_a_listener_closes_first_when_the_start_fails(events: Events) -> None:
-    services = [Plain("a", events), Failing("b", events)]
+    services = [PlainService("a", events), FailingService("b", events)]
     with pytest.raises(CarillonError, match="port 8300"):
-        await asyncio.wait_for(run(services, events.on_ready, listeners=[Plain("listener", events)]), BOUND_S)
+        await asyncio.wait_for(run(services, events.on_ready, listeners=[PlainService("listener", events)]), BOUND_S)
     assert events.lines == [*started("listener", "a"), "start b", *stopped("listener", "a")]
 
 
 async def test_a_failure_at_the_start_stops_what_runs_and_is_raised_with_its_cause(events: Events) -> None:
-    services = [Plain("a", events), Plain("b", events), Failing("c", events), Plain("d", events)]
+    earlier = [PlainService("a", events), PlainService("b", events)]
+    services = [*earlier, FailingService("c", events), PlainService("d", events)]
     with pytest.raises(CarillonError, match=r"^port 8300 is taken$") as raised:
         await asyncio.wait_for(run(services, events.on_ready), BOUND_S)
     assert isinstance(raised.value.__cause__, OSError)
@@ -222,16 +224,16 @@ async def test_a_failure_at_the_start_stops_what_runs_and_is_raised_with_its_cau
 
 
 async def test_an_earlier_service_that_fails_ends_the_start_of_a_later_one(events: Events) -> None:
-    first = Ending("a", events, ValueError("lost the log"))
+    first = EndingService("a", events, ValueError("lost the log"))
     with pytest.raises(ValueError, match="lost the log"):
-        await asyncio.wait_for(run([first, NeverReady("b", events, first.told.set)], events.on_ready), BOUND_S)
+        await asyncio.wait_for(run([first, NeverReadyService("b", events, first.told.set)], events.on_ready), BOUND_S)
     assert events.lines == [*started("a"), "start b", *stopped("a"), "stopped b"]
 
 
 async def test_a_failure_later_on_stops_the_others_in_order_and_is_raised(events: Events) -> None:
     error = CarillonError("too many dead letters")
-    middle = Ending("b", events, error)
-    running = asyncio.create_task(run([Plain("a", events), middle, Plain("c", events)], events.on_ready))
+    middle = EndingService("b", events, error)
+    running = asyncio.create_task(run([PlainService("a", events), middle, PlainService("c", events)], events.on_ready))
     await asyncio.wait_for(events.ready.wait(), BOUND_S)
     middle.told.set()
     with pytest.raises(CarillonError) as raised:
@@ -242,8 +244,8 @@ async def test_a_failure_later_on_stops_the_others_in_order_and_is_raised(events
 
 @pytest.mark.parametrize("error", [None, asyncio.CancelledError()], ids=["returns", "was cancelled"])
 async def test_a_service_that_ends_by_itself_is_a_failure(events: Events, error: BaseException | None) -> None:
-    last = Ending("b", events, error)
-    running = asyncio.create_task(run([Plain("a", events), last], events.on_ready))
+    last = EndingService("b", events, error)
+    running = asyncio.create_task(run([PlainService("a", events), last], events.on_ready))
     await asyncio.wait_for(events.ready.wait(), BOUND_S)
     last.told.set()
     with pytest.raises(CarillonError, match=r"^b ended by itself$"):
@@ -252,8 +254,8 @@ async def test_a_service_that_ends_by_itself_is_a_failure(events: Events, error:
 
 
 async def test_a_service_that_does_not_stop_in_time_is_left_and_named(events: Events) -> None:
-    stubborn = Unwilling("b", events)
-    services = [Plain("a", events), stubborn, Plain("c", events)]
+    stubborn = UnstoppableService("b", events)
+    services = [PlainService("a", events), stubborn, PlainService("c", events)]
     running = asyncio.create_task(run(services, events.on_ready, stop_seconds=0.05))
     await asyncio.wait_for(events.ready.wait(), BOUND_S)
     with capture_logs() as logs:
@@ -265,21 +267,21 @@ async def test_a_service_that_does_not_stop_in_time_is_left_and_named(events: Ev
 
 
 async def test_a_service_that_is_not_ready_in_time_is_a_failure(events: Events) -> None:
-    services = [Plain("a", events), NeverReady("b", events, lambda: None)]
+    services = [PlainService("a", events), NeverReadyService("b", events, lambda: None)]
     with pytest.raises(CarillonError, match=r"^b is not ready, and made no progress for 0 s$"):
         await asyncio.wait_for(run(services, events.on_ready, start_seconds=0.05), BOUND_S)
     assert events.lines == [*started("a"), "start b", "stopped b", *stopped("a")]
 
 
 async def test_an_error_while_stopping_is_logged_and_the_rest_still_stops(events: Events) -> None:
-    class Clumsy(Plain):
+    class FailingToStop(PlainService):
         async def live(self) -> None:
             try:
                 await super().live()
             finally:
                 raise ValueError("could not flush")
 
-    running = asyncio.create_task(run([Plain("a", events), Clumsy("b", events)], events.on_ready))
+    running = asyncio.create_task(run([PlainService("a", events), FailingToStop("b", events)], events.on_ready))
     await asyncio.wait_for(events.ready.wait(), BOUND_S)
     with capture_logs() as logs:
         terminate()

@@ -40,36 +40,36 @@ STALLED_S = 0.01
 EVERYTHING = [Partition(topic.name, n) for topic in TOPICS.values() for n in range(topic.partitions(PARTITIONS))]
 
 
-class HesitantLog(DelegatingLog):
-    """A log whose calls about the same partitions, and whose reads, fail the first time."""
+class FailingFirstLog(DelegatingLog):
+    """A log in which each method fails when it is first called for the same partitions."""
 
     def __init__(self, log: SqliteLog) -> None:
         super().__init__(log)
-        self._asked: set[object] = set()
+        self._called: set[object] = set()
 
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         wanted = list(partitions)
-        self.hesitate("ends", wanted)
+        self.fail_first("ends", wanted)
         return await super().ends(wanted)
 
     async def open(self, starts: Mapping[Partition, int]) -> Reader:
-        self.hesitate("open", starts)
-        return HesitantReader(await super().open(starts), partial(self.hesitate, "read", starts))
+        self.fail_first("open", starts)
+        return FailingFirstReader(await super().open(starts), partial(self.fail_first, "read", starts))
 
-    def hesitate(self, what: str, partitions: Iterable[Partition]) -> None:
-        question = (what, frozenset(partitions))
-        if question not in self._asked:
-            self._asked.add(question)
-            raise UnavailableError(f"{what} is not answered")
+    def fail_first(self, method: str, partitions: Iterable[Partition]) -> None:
+        call = (method, frozenset(partitions))
+        if call not in self._called:
+            self._called.add(call)
+            raise UnavailableError(f"{method} is not answered")
 
 
-class HesitantReader:
-    def __init__(self, reader: Reader, hesitate: "partial[None]") -> None:
+class FailingFirstReader:
+    def __init__(self, reader: Reader, fail_first: "partial[None]") -> None:
         self._reader = reader
-        self._hesitate = hesitate
+        self._fail_first = fail_first
 
     async def read(self, max_records: int = 5000) -> list[Record]:
-        self._hesitate()
+        self._fail_first()
         return await self._reader.read(max_records)
 
     async def close(self) -> None:
@@ -83,7 +83,7 @@ async def test_every_role_retries_until_the_log_answers(
     monkeypatch.setattr("services.runtime.process.retries._FIRST_RETRY_S", 0.001)
     embedded = SqliteLog(tmp_path / "log.db", TOPICS, partitions=PARTITIONS)
     await embedded.append([NewRecord(partition.topic, partition.number, b"k", b"") for partition in EVERYTHING])
-    log = HesitantLog(embedded)
+    log = FailingFirstLog(embedded)
     servers = {name: LocalServer() for name in ROLES}
     peers = Peers({name: [server.channel()] for name, server in servers.items()}, TOPICS)
     context = RoleContext(log, SystemClock(), peers, MasterKey(bytes(32)), AppDirectory(log))
@@ -120,7 +120,7 @@ async def test_the_pauses_grow_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the time-out of the Kafka log to one second."""
     monkeypatch.setattr("services.runtime.log.kafka.log.KafkaLog.connect", partial(KafkaLog.connect, timeout_s=4))
 
@@ -130,7 +130,7 @@ def settings(broker: KafkaBroker, directory: Path, partitions: int = PARTITIONS)
 
 
 @pytest.mark.kafka
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_retries")
 @pytest.mark.long
 async def test_a_process_that_starts_before_the_broker_waits_for_it(empty_broker: KafkaBroker, tmp_path: Path) -> None:
     await asyncio.to_thread(empty_broker.stop)
@@ -202,7 +202,7 @@ async def until_said(said: Sequence[Mapping[str, object]], event: str, running: 
 
 
 class CatchingUp:
-    """A service that is ready once it has caught up with a log; each question about its progress finds one more record
+    """A service that is ready once it has caught up with a log; each request for its progress finds one more record
     read, until the log has no more.
     """
 

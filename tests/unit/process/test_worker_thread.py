@@ -66,7 +66,7 @@ async def test_a_shut_down_waits_for_the_calls_and_takes_no_more() -> None:
     WorkerThread("never used").shutdown()
 
 
-async def test_the_thread_ends_when_nobody_has_its_object_any_more() -> None:
+async def test_the_thread_ends_once_its_object_is_garbage() -> None:
     thread = WorkerThread("worker")
     running = await thread.call(threading.current_thread)
     del thread

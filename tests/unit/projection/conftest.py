@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.projection.tally_role import BrittleLog
+from tests.unit.projection.tally_role import FaultyAppendsLog
 
 
 @pytest.fixture
-async def log(tmp_path: Path) -> AsyncIterator[BrittleLog]:
-    log = BrittleLog(tmp_path / "log.sqlite")
+async def log(tmp_path: Path) -> AsyncIterator[FaultyAppendsLog]:
+    log = FaultyAppendsLog(tmp_path / "log.sqlite")
     yield log
     await log.close()

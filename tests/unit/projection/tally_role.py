@@ -1,4 +1,4 @@
-"""A follower that counts commands, on a log whose appends fail as the test says."""
+"""A follower that counts commands, on a log in whose appends a test can cause errors."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -44,8 +44,8 @@ class Tally:
         return [Fact(DEVICES, record.partition, message.token.encode(), DeviceFact(device=device))]
 
 
-class BrittleLog(SqliteLog):
-    """A log that reads three records at a time; its appends of facts fail as the test says."""
+class FaultyAppendsLog(SqliteLog):
+    """A log that reads three records at a time, and raises a test's errors before or after it appends facts."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, TOPICS)
@@ -69,10 +69,6 @@ class BrittleLog(SqliteLog):
 
     async def select(self, starts: Mapping[Partition, int], limit: int) -> Page:
         return await super().select(starts, min(limit, 3))
-
-
-class CutError(Exception):
-    """The process was killed."""
 
 
 class Role:

@@ -8,7 +8,7 @@ import pytest
 
 from services.runtime.log.port import NewRecord, Record
 from services.runtime.projection.dead_letters import DeadLetters, TooManyDeadLettersError
-from tests.unit.projection.tally_role import COMMANDS, BrittleLog, Role, settled, tally, write
+from tests.unit.projection.tally_role import COMMANDS, FaultyAppendsLog, Role, settled, tally, write
 
 RECORD = Record("devices", 3, 41, b"1000000001/t", b"\xff\x00 canary")
 
@@ -49,7 +49,7 @@ def test_the_limit_stops_the_reader_after_the_record_is_stored(tmp_path: Path) -
     assert [json.loads(line)["error"] for line in file.read_text().splitlines()] == ["first", "second"]
 
 
-async def test_a_role_goes_on_behind_the_bad_records_that_stopped_it(log: BrittleLog, tmp_path: Path) -> None:
+async def test_a_role_goes_on_behind_the_bad_records_that_stopped_it(log: FaultyAppendsLog, tmp_path: Path) -> None:
     """All of them came in one batch, none of which was committed."""
     bad = [NewRecord(COMMANDS[0].topic, COMMANDS[0].number, b"a", b"\xff is no command")] * 150
     await log.append(bad)

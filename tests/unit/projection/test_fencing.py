@@ -20,7 +20,7 @@ PARTITION = Partition(TASKS.name, 0)
 
 
 class Reader:
-    """What one reader folds from the partition: which process decided each command, and the next offset."""
+    """The state that a reader folds from the partition: which process decided each command, and the next offset."""
 
     def __init__(self) -> None:
         self.epochs = Epochs()
@@ -37,7 +37,7 @@ class Reader:
 
 
 class Process:
-    """A process that does what a follower does, one append at a time. `disk` is what it has committed."""
+    """A process that decides as a follower does, one append at a time. `disk` is the state that it has committed."""
 
     def __init__(self, name: str, disk: Reader, random: Random, log: Sequence[Record]) -> None:
         self.name = name
@@ -154,7 +154,7 @@ class OwnersMachine(RuleBasedStateMachine):
             self.supersede(process)
 
     def supersede(self, process: Process) -> None:
-        """A process that knows of its successor commits nothing more, whatever it still appends before it ends."""
+        """Check that a process that knows of its successor commits nothing more, although it may still append."""
         process.decide(self.commands)
         if process.appending:
             with pytest.raises(SupersededError):
@@ -163,7 +163,7 @@ class OwnersMachine(RuleBasedStateMachine):
 
     @invariant()
     def readers_agree(self) -> None:
-        """What a process has committed is what any reader folds up to the same offset."""
+        """Check that each process has committed the state that a reader folds up to the same offset."""
         for process in self.processes:
             reader = Reader()
             reader.read(self.log[: process.disk.next])
@@ -171,7 +171,7 @@ class OwnersMachine(RuleBasedStateMachine):
             assert process.disk.epochs.highest() == reader.epochs.highest()
 
     def teardown(self) -> None:
-        """Without faults, one more process decides what is left."""
+        """Check that one more process, without faults, decides the remaining commands."""
         last = Process("last", Reader(), self.random, self.log)
         last.answered(self.log, self.store(last.appending[0]))
         for _ in range(self.commands):

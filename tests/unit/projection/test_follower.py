@@ -11,6 +11,7 @@ from services.domain.topics import DEVICES
 from services.runtime.errors import BusyError, UnavailableError
 from services.runtime.log.port import NewRecord
 from services.runtime.projection.sqlite_store import SqliteStore
+from testkit.faults.crashing_log import KilledError
 from tests.unit.projection.tally_role import (
     BOUND_S,
     COMMANDS,
@@ -18,8 +19,7 @@ from tests.unit.projection.tally_role import (
     DDL,
     FACTS,
     TOKENS,
-    BrittleLog,
-    CutError,
+    FaultyAppendsLog,
     Role,
     appended,
     settled,
@@ -28,7 +28,7 @@ from tests.unit.projection.tally_role import (
 )
 
 
-async def test_facts_and_offsets_are_committed_together(log: BrittleLog, tmp_path: Path) -> None:
+async def test_facts_and_offsets_are_committed_together(log: FaultyAppendsLog, tmp_path: Path) -> None:
     role = Role(log, tmp_path)
     await role.is_ready()
     produced = await settled(role, await write(log, *TOKENS))
@@ -41,7 +41,7 @@ async def test_facts_and_offsets_are_committed_together(log: BrittleLog, tmp_pat
 
 
 async def test_a_batch_without_facts_is_applied_and_committed_in_one_call_to_the_thread(
-    log: BrittleLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    log: FaultyAppendsLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     role = Role(log, tmp_path)
     await role.is_ready()
@@ -60,10 +60,10 @@ async def test_a_batch_without_facts_is_applied_and_committed_in_one_call_to_the
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before the append", "between append and commit"])
-async def test_the_next_start_recovers_from_a_crash(log: BrittleLog, tmp_path: Path, after: bool) -> None:
+async def test_the_next_start_recovers_from_a_crash(log: FaultyAppendsLog, tmp_path: Path, after: bool) -> None:
     await write(log, *TOKENS)
-    (log.after_facts if after else log.before_facts).append(CutError())
-    await Role(log, tmp_path).died_of(CutError)
+    (log.after_facts if after else log.before_facts).append(KilledError())
+    await Role(log, tmp_path).died_of(KilledError)
     role = Role(log, tmp_path)
     await role.is_ready()
     assert tally(role.store) == COUNTS
@@ -71,11 +71,11 @@ async def test_the_next_start_recovers_from_a_crash(log: BrittleLog, tmp_path: P
     await role.stop()
 
 
-async def test_recovery_from_many_crashes_in_a_row(log: BrittleLog, tmp_path: Path) -> None:
+async def test_recovery_from_many_crashes_in_a_row(log: FaultyAppendsLog, tmp_path: Path) -> None:
     await write(log, *TOKENS)
     for index in range(5):
-        (log.after_facts if index % 2 else log.before_facts).append(CutError())
-        await Role(log, tmp_path).died_of(CutError)
+        (log.after_facts if index % 2 else log.before_facts).append(KilledError())
+        await Role(log, tmp_path).died_of(KilledError)
     role = Role(log, tmp_path)
     await role.is_ready()
     assert tally(role.store) == COUNTS
@@ -83,7 +83,7 @@ async def test_recovery_from_many_crashes_in_a_row(log: BrittleLog, tmp_path: Pa
     await role.stop()
 
 
-async def test_appends_to_a_busy_or_unavailable_log_are_retried(log: BrittleLog, tmp_path: Path) -> None:
+async def test_appends_to_a_busy_or_unavailable_log_are_retried(log: FaultyAppendsLog, tmp_path: Path) -> None:
     log.before_facts += [BusyError("full"), UnavailableError("away")]
     role = Role(log, tmp_path)
     await role.is_ready()
@@ -93,7 +93,7 @@ async def test_appends_to_a_busy_or_unavailable_log_are_retried(log: BrittleLog,
     await role.stop()
 
 
-async def test_a_stop_while_facts_are_appended_leaves_nothing_half_done(log: BrittleLog, tmp_path: Path) -> None:
+async def test_a_stop_while_facts_are_appended_leaves_nothing_half_done(log: FaultyAppendsLog, tmp_path: Path) -> None:
     role = Role(log, tmp_path)
     await role.is_ready()
     log.hold = asyncio.Event()
@@ -108,11 +108,11 @@ async def test_a_stop_while_facts_are_appended_leaves_nothing_half_done(log: Bri
     await again.stop()
 
 
-async def test_callers_can_wait_for_own_facts(log: BrittleLog, tmp_path: Path) -> None:
+async def test_callers_can_wait_for_own_facts(log: FaultyAppendsLog, tmp_path: Path) -> None:
     """Also for facts that a crash left in the log, and for facts written after it."""
     await write(log, "a")
-    log.after_facts.append(CutError())
-    await Role(log, tmp_path).died_of(CutError)
+    log.after_facts.append(KilledError())
+    await Role(log, tmp_path).died_of(KilledError)
     role = Role(log, tmp_path)
     await role.is_ready()
     (produced,) = await settled(role, await write(log, "a"))

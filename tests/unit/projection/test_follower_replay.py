@@ -22,7 +22,7 @@ from tests.unit.projection.tally_role import (
     DDL,
     FACTS,
     TOKENS,
-    BrittleLog,
+    FaultyAppendsLog,
     Role,
     Tally,
     appended,
@@ -45,7 +45,7 @@ class Echo:
         return [Fact(DEVICE_COMMANDS, record.partition, b"k", DeviceCommand(token=f"echo {message.device.token}"))]
 
 
-async def test_an_empty_state_is_rebuilt_without_deciding_again(log: BrittleLog, tmp_path: Path) -> None:
+async def test_an_empty_state_is_rebuilt_without_deciding_again(log: FaultyAppendsLog, tmp_path: Path) -> None:
     await write(log, *TOKENS)
     role = Role(log, tmp_path / "one")
     await role.is_ready()
@@ -58,7 +58,7 @@ async def test_an_empty_state_is_rebuilt_without_deciding_again(log: BrittleLog,
     await fresh.stop()
 
 
-async def test_a_replay_applies_facts_up_to_the_ends_and_no_further(log: BrittleLog, tmp_path: Path) -> None:
+async def test_a_replay_applies_facts_up_to_the_ends_and_no_further(log: FaultyAppendsLog, tmp_path: Path) -> None:
     role = Role(log, tmp_path / "one")
     await role.is_ready()
     await settled(role, await write(log, *(f"t{index}" for index in range(30))))
@@ -79,7 +79,9 @@ async def test_a_replay_applies_facts_up_to_the_ends_and_no_further(log: Brittle
 
 
 @pytest.mark.parametrize("seen", [COMMANDS[0], FACTS[1]], ids=["commands", "own facts"])
-async def test_a_state_that_is_ahead_of_the_log_is_refused(log: BrittleLog, tmp_path: Path, seen: Partition) -> None:
+async def test_a_state_that_is_ahead_of_the_log_is_refused(
+    log: FaultyAppendsLog, tmp_path: Path, seen: Partition
+) -> None:
     """Both the start and a replay refuse it: it belongs to another log."""
     await write(log, *TOKENS)
     role = Role(log, tmp_path)
@@ -98,7 +100,7 @@ async def test_a_state_that_is_ahead_of_the_log_is_refused(log: BrittleLog, tmp_
     store.close()
 
 
-async def test_own_facts_are_replayed_before_those_of_others(log: BrittleLog, tmp_path: Path) -> None:
+async def test_own_facts_are_replayed_before_those_of_others(log: FaultyAppendsLog, tmp_path: Path) -> None:
     new_records = [NewRecord(SESSIONS.name, 0, b"", b"")] * 4 + [
         NewRecord(DEVICES.name, 0, bytes([n]), b"") for n in range(4)
     ]
@@ -119,7 +121,7 @@ async def test_own_facts_are_replayed_before_those_of_others(log: BrittleLog, tm
     store.close()
 
 
-async def test_a_fresh_state_does_not_decide_on_the_past(log: BrittleLog, tmp_path: Path) -> None:
+async def test_a_fresh_state_does_not_decide_on_the_past(log: FaultyAppendsLog, tmp_path: Path) -> None:
     async def facts(*tokens: str) -> None:
         await log.append(
             [

@@ -199,7 +199,7 @@ async def test_the_account_that_acts_is_believed_from_front_ends_alone(authority
     ]
 
 
-async def test_a_process_of_the_service_says_itself_where_requests_come_from(tmp_path: Path) -> None:
+async def test_the_origin_that_a_process_of_the_service_passes_on_is_believed(tmp_path: Path) -> None:
     address, registry = f"unix:{tmp_path / 'registry.sock'}", new_registry()
     async with running(registry, serve([address], believes_origins=True)):
         await create_app(address, None, ACCOUNT)

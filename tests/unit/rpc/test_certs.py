@@ -1,4 +1,4 @@
-"""`carillon certs`: roles call each other over TLS with what it makes, and it renews that in time."""
+"""`carillon certs`: roles call each other over TLS with its certificates, which it renews in time."""
 
 import datetime
 import json
@@ -46,7 +46,7 @@ def tls(folder: Path) -> Tls:
     return found
 
 
-async def test_roles_call_each_other_with_what_it_makes(tmp_path: Path) -> None:
+async def test_roles_call_each_other_with_the_certificates(tmp_path: Path) -> None:
     made = run(tmp_path, "--operator", "alice")
     assert made.keys() == {files.AUTHORITY, "operator-alice", *ROLES}
     assert {line["action"] for line in made.values()} == {"issued"}
@@ -66,7 +66,7 @@ def test_what_it_writes_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in written} == {0o600}
 
 
-def test_hosts_are_those_of_the_settings_and_what_is_there_stays(tmp_path: Path) -> None:
+def test_hosts_come_from_the_settings_and_existing_files_are_kept(tmp_path: Path) -> None:
     addresses = "registry-0.registry:7401,10.0.0.7:7401,[fd00::7]:7401"
     made = run(tmp_path, "--host", "gateway=gateway.example", env={"CARILLON_REGISTRY_ADDR": addresses})
     assert made["registry"]["hosts"] == ["10.0.0.7", "fd00::7", "registry-0.registry"]

@@ -81,8 +81,8 @@ def replace(files: Tls, renewed: Tls) -> None:
         getattr(files, name).write_bytes(getattr(renewed, name).read_bytes())
 
 
-class Renewable(PositionsServicer):
-    """Answers calls about offset 2 when `ends` is set, and others at once."""
+class HeldAwaits(PositionsServicer):
+    """Holds calls that await positions until `ends` is set, and answers other calls at once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ async def test_renewed_files_are_used_by_a_running_server_and_an_open_channel(
     monkeypatch.setattr(rpc_channel, "LOOK_S", 0)
     ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs")
     served, called, left = ours.issue("registry"), ours.issue("edge"), ours.issue("gateway")
-    server, servicer = serve([], served, permissions=PERMISSIONS), Renewable()
+    server, servicer = serve([], served, permissions=PERMISSIONS), HeldAwaits()
     address = f"127.0.0.1:{server.add_secure_port('127.0.0.1:0', served.server_credentials())}"
     add_PositionsServiceServicer_to_server(servicer, server)
     await server.start()

@@ -41,7 +41,7 @@ async def test_a_server_that_stops_makes_calls_and_streams_unavailable(tmp_path:
 
 
 async def test_streams_end_at_once_when_their_listener_stops(tmp_path: Path) -> None:
-    """A stream that waits for its server, as a gateway's does, would hold up the stop, and who takes over."""
+    """A stream that waits for its server, as a gateway's does, would delay the stop and the takeover."""
     server = serve([address := f"unix:{tmp_path}/s"], streams=(streams := Streams()))
     servicers = ServicersOnChannel()
     servicers.add_to(server)

@@ -15,7 +15,7 @@ from services.runtime.sockets.open_files import file_shares
 WAITING = 20
 
 
-class Counting(socket.socket):
+class CountingListener(socket.socket):
     """A listener that counts the calls of accept."""
 
     calls = 0
@@ -27,7 +27,7 @@ class Counting(socket.socket):
 
 @contextmanager
 def no_more_files_than(count: int) -> Iterator[None]:
-    """Let this process open only so many files more, while the block runs."""
+    """Let this process open at most `count` further files, while the block runs."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest_free = os.dup(0)
     os.close(lowest_free)
@@ -39,10 +39,10 @@ def no_more_files_than(count: int) -> Iterator[None]:
 
 
 @contextmanager
-def listening() -> Iterator[tuple[Counting, list[socket.socket]]]:
+def listening() -> Iterator[tuple[CountingListener, list[socket.socket]]]:
     """Yield a listener, and clients whose connections wait to be accepted."""
     with socket.create_server(("127.0.0.1", 0), backlog=100) as bound:
-        listener = Counting(fileno=bound.detach())
+        listener = CountingListener(fileno=bound.detach())
     listener.setblocking(False)
     clients = [socket.create_connection(listener.getsockname()) for _ in range(WAITING)]
     try:

@@ -6,12 +6,12 @@ from services.runtime.sockets.peers import PeerCounts, network, shared_addresses
 SETTING = "CARILLON_TEST"
 
 
-def nobody(_: str) -> bool:
+def is_never_shared(_: str) -> bool:
     return False
 
 
 def test_each_network_has_its_share_and_gets_it_back() -> None:
-    counts = PeerCounts(2, nobody, SETTING)
+    counts = PeerCounts(2, is_never_shared, SETTING)
     taken = [counts.take("192.0.2.1") for _ in range(3)]
     assert taken == ["192.0.2.1", "192.0.2.1", None]
     assert counts.take("192.0.2.2") == "192.0.2.2"
@@ -23,7 +23,7 @@ def test_each_network_has_its_share_and_gets_it_back() -> None:
 
 
 def test_a_host_shares_its_64_bits_of_ipv6_and_a_mapped_address_is_one_of_ipv4() -> None:
-    counts = PeerCounts(1, nobody, SETTING)
+    counts = PeerCounts(1, is_never_shared, SETTING)
     assert counts.take("2001:db8::1") is not None
     assert counts.take("2001:db8::2") is None
     assert counts.take("2001:db8:0:1::1") is not None

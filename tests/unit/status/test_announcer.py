@@ -1,4 +1,4 @@
-"""A process announces how it is in the log, from which a board is filled."""
+"""A process announces its status in the log, from which a status board is filled."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

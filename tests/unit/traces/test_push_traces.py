@@ -1,4 +1,4 @@
-"""Traces of pushes: which spans a push has, and that nothing is kept without bound."""
+"""Traces of pushes: the spans of a push, and the bounds of what a process keeps."""
 
 from random import Random
 

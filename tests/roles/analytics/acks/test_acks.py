@@ -280,5 +280,5 @@ async def test_limits(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) ->
 
 
 async def caught_up(analytics: "AnalyticsServiceAsyncStub") -> None:
-    """Ingest what is in the log, as any statistic does first."""
+    """Ingest all records that the log holds, as each request for statistics does first."""
     await analytics.Statistics(StatisticsRequest(appkey=APP, kind=StatisticsKind.STATISTICS_KIND_BROADCASTS))

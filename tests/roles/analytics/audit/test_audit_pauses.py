@@ -1,4 +1,4 @@
-"""Audits of a push and of an app name the pauses that made the push wait, with who and why."""
+"""Audits of a push and of an app name the pauses that made the push wait, with actor and reason."""
 
 from pathlib import Path
 

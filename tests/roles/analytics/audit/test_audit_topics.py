@@ -22,7 +22,7 @@ from services.runtime.process.clock import ManualClock
 
 
 class LaggingIngestion:
-    """An ingestion that is behind the log in every topic, and notes which ones it was asked for."""
+    """An ingestion that is behind the log in every topic, and records the topics that it was asked to ingest."""
 
     def __init__(self) -> None:
         self.asked: set[str] = set()

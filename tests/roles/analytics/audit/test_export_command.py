@@ -34,7 +34,7 @@ OLD = "an older export"
 
 
 class HaltingStore:
-    """A store whose file stops after its first piece until `continues` has a result: continue, end, or an exception."""
+    """A store whose files pause after the first piece until `continues` has a result: go on, end, or an exception."""
 
     def __init__(self, clickhouse: ClickHouse) -> None:
         self._clickhouse = clickhouse
@@ -178,7 +178,7 @@ async def test_a_full_disk(exported: ExportedService) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a Linux device")
-async def test_a_full_disk_behind_the_standard_output(exported: ExportedService) -> None:
+async def test_an_export_to_a_full_disk_fails_with_the_reason(exported: ExportedService) -> None:
     exported.store.continues.set_result(True)
     full = os.open("/dev/full", os.O_WRONLY)
     process = await exported.start_export("--format", "csv", stdout=full)

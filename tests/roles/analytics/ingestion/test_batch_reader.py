@@ -14,7 +14,7 @@ from services.runtime.log.sqlite.log import SqliteLog
 PARTITIONS = [Partition(PUSH_COMMANDS.name, 0), *(Partition(DELIVERIES.name, number) for number in range(3))]
 
 
-class Counting:
+class CountingReader:
     """A log reader that counts the records it has returned."""
 
     def __init__(self, reader: Reader) -> None:
@@ -33,8 +33,8 @@ class Counting:
 
 
 @pytest.fixture
-async def reader(log: SqliteLog) -> Counting:
-    return Counting(await log.open(dict.fromkeys(PARTITIONS, 0)))
+async def reader(log: SqliteLog) -> CountingReader:
+    return CountingReader(await log.open(dict.fromkeys(PARTITIONS, 0)))
 
 
 def records(count: int, size: int) -> list[NewRecord]:
@@ -59,7 +59,7 @@ def assert_each_once_in_order(found: Sequence[Sequence[Record]], count: int) -> 
     assert sum(map(len, found)) == count
 
 
-async def test_a_read_of_many_bytes_is_several_batches(log: SqliteLog, reader: Counting) -> None:
+async def test_a_read_of_many_bytes_is_several_batches(log: SqliteLog, reader: CountingReader) -> None:
     """One read returns sixteen times the bytes of a batch."""
     await log.append(records(160, 1000))
     found = await batches(BatchReader(reader, IngestionLimits(flush_s=5, max_bytes=10_000), asyncio.Event()), 160)
@@ -68,13 +68,13 @@ async def test_a_read_of_many_bytes_is_several_batches(log: SqliteLog, reader: C
     assert [sum(len(record.value) for record in batch) for batch in found] == [10_000] * 16
 
 
-async def test_a_record_larger_than_a_batch_is_one(log: SqliteLog, reader: Counting) -> None:
+async def test_a_record_larger_than_a_batch_is_one(log: SqliteLog, reader: CountingReader) -> None:
     await log.append(records(3, 1000))
     found = await batches(BatchReader(reader, IngestionLimits(flush_s=5, max_bytes=10), asyncio.Event()), 3)
     assert [len(batch) for batch in found] == [1, 1, 1]
 
 
-async def test_a_batch_has_at_most_max_records(log: SqliteLog, reader: Counting) -> None:
+async def test_a_batch_has_at_most_max_records(log: SqliteLog, reader: CountingReader) -> None:
     """The second of two reads is cut where the batch is full."""
     hurry = asyncio.Event()
     gathering = BatchReader(reader, IngestionLimits(flush_s=5, max_records=10), hurry)
@@ -91,7 +91,7 @@ async def test_a_batch_has_at_most_max_records(log: SqliteLog, reader: Counting)
     assert_each_once_in_order(found, 16)
 
 
-async def test_nothing_is_read_while_buffered_records_fill_batches(log: SqliteLog, reader: Counting) -> None:
+async def test_nothing_is_read_while_buffered_records_fill_batches(log: SqliteLog, reader: CountingReader) -> None:
     await log.append(records(100, 1000))
     gathering = BatchReader(reader, IngestionLimits(flush_s=5, max_records=40, max_bytes=10_000), asyncio.Event())
     for _ in range(4):
@@ -102,7 +102,7 @@ async def test_nothing_is_read_while_buffered_records_fill_batches(log: SqliteLo
     await gathering.close()
 
 
-async def test_a_flush_returns_buffered_records_at_once(log: SqliteLog, reader: Counting) -> None:
+async def test_a_flush_returns_buffered_records_at_once(log: SqliteLog, reader: CountingReader) -> None:
     """While a flush is requested, buffered records are returned at once, though a batch could take more."""
     hurry = asyncio.Event()
     gathering = BatchReader(reader, IngestionLimits(flush_s=3600, max_bytes=10_000), hurry)
@@ -115,7 +115,7 @@ async def test_a_flush_returns_buffered_records_at_once(log: SqliteLog, reader: 
 
 
 async def test_records_that_trickle_in_are_read_together(
-    log: SqliteLog, reader: Counting, monkeypatch: pytest.MonkeyPatch
+    log: SqliteLog, reader: CountingReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_reader, "_PAUSE_S", 3600)
     monkeypatch.setattr(batch_reader, "_READ_S", 60)

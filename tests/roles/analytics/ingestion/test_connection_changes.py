@@ -42,7 +42,7 @@ def closed(number: int, minute: int, connection: int, gateway: str = "g1", parti
     return session(number, CLOSED, START_MS + minute * MINUTE_MS, partition, "", connection, gateway)
 
 
-def like(number: int, region: str, partition: int = 1, time_ms: int = T0) -> NewRecord:
+def device_in_region(number: int, region: str, partition: int = 1, time_ms: int = T0) -> NewRecord:
     return device(number, partition, time_ms=time_ms, attributes={"region": region})
 
 
@@ -86,13 +86,20 @@ async def test_changes_are_added_up(log: SqliteLog, clickhouse: ClickHouse, tmp_
         log,
         clickhouse,
         tmp_path,
-        [like(1, "north"), like(2, "north"), opened(1, 5, 1), opened(2, 5, 2), opened(3, 6, 3), closed(2, 9, 2)],
+        [
+            device_in_region(1, "north"),
+            device_in_region(2, "north"),
+            opened(1, 5, 1),
+            opened(2, 5, 2),
+            opened(3, 6, 3),
+            closed(2, 9, 2),
+        ],
     )
     start = {("g1", 5, "north"): 2, ("g1", 9, "north"): -1, ("g1", 6, ""): 1}
     assert await sums(clickhouse) == start
     assert await sums(clickhouse, "brand") == {("g1", 5, ""): 2, ("g1", 9, ""): -1, ("g1", 6, ""): 1}
 
-    await ingest(log, clickhouse, tmp_path, [like(1, "south", time_ms=T0 + 1)])
+    await ingest(log, clickhouse, tmp_path, [device_in_region(1, "south", time_ms=T0 + 1)])
     await ingest(log, clickhouse, tmp_path, [opened(1, 20, 4, "g2"), closed(3, 25, 3)])
     assert await sums(clickhouse) == {
         **start,
@@ -126,20 +133,20 @@ async def test_an_ingester_without_offsets_doubles_nothing(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
     """Connections then count with the current attributes, and the rows of the replaced ingester are dropped."""
-    await ingest(log, clickhouse, tmp_path, [like(1, "north"), opened(1, 5, 1)])
-    await ingest(log, clickhouse, tmp_path, [like(1, "south", time_ms=T0 + 1)])
+    await ingest(log, clickhouse, tmp_path, [device_in_region(1, "north"), opened(1, 5, 1)])
+    await ingest(log, clickhouse, tmp_path, [device_in_region(1, "south", time_ms=T0 + 1)])
     assert await sums(clickhouse) == {("g1", 5, "north"): 1}
 
     await ingest(log, clickhouse, tmp_path / "other", [])
     assert await sums(clickhouse) == {("g1", 5, "south"): 1}
     assert await value(clickhouse, "SELECT uniqExact(reader) FROM connection_changes") == 1
 
-    await ingest(log, clickhouse, tmp_path / "other", [like(1, "west", time_ms=T0 + 2), closed(1, 9, 1)])
+    await ingest(log, clickhouse, tmp_path / "other", [device_in_region(1, "west", time_ms=T0 + 2), closed(1, 9, 1)])
     assert await sums(clickhouse) == {("g1", 5, "south"): 1, ("g1", 9, "south"): -1}, "as the new reader stored it"
 
 
 async def test_a_store_of_an_older_version_is_filled(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    new_records = [like(1, "north"), opened(1, 5, 1), closed(1, 9, 1)]
+    new_records = [device_in_region(1, "north"), opened(1, 5, 1), closed(1, 9, 1)]
     await ingest(log, clickhouse, tmp_path, new_records)
     for table in COLUMNS:
         await clickhouse.command(f"DROP TABLE {table}")
@@ -226,7 +233,7 @@ async def test_devices_are_ingested_before_records_that_refer_to_them(
     holding = HoldingLog(log)
     async with running_ingestion(new_ingestion(holding, clickhouse, tmp_path)) as ingestion:
         for number in (1, 2, 3):
-            await log.append([like(number, "north")])
+            await log.append([device_in_region(number, "north")])
             await log.append([naming(number, number)[number - 1]])
             assert await ingestion.catch_up() == 0
         await log.append(naming(9, 9))

@@ -1,4 +1,4 @@
-"""An app's questions beside a backlog of another app's outcomes."""
+"""Statistics of one app are answered although many outcomes of another app have not been ingested."""
 
 import asyncio
 from pathlib import Path

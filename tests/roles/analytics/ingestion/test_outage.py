@@ -118,7 +118,7 @@ async def sent(store: ClickHouse) -> list[int]:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.runtime.process.retries._LAST_RETRY_S", 0.1)
 
 
@@ -132,7 +132,7 @@ async def assert_callers_can_leave(store: ClickHouse) -> None:
     assert all(task.cancelled() for task in leaving)
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_retries")
 @pytest.mark.parametrize("hangs", [False, pytest.param(True, marks=pytest.mark.long)], ids=["down", "hanging"])
 async def test_memory_does_not_grow_with_the_log(
     server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path, hangs: bool
@@ -159,7 +159,7 @@ async def test_memory_does_not_grow_with_the_log(
     assert await sent(store) == list(range(1, 502))
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_retries")
 async def test_memory_is_bounded_by_bytes_too(
     server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path
 ) -> None:
@@ -195,7 +195,7 @@ CHANGED = [
 ]
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_retries")
 @pytest.mark.parametrize(("change", "undo", "why"), CHANGED, ids=["column missing", "table missing", "other type"])
 async def test_a_table_whose_schema_was_changed(
     server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path, change: str, undo: str, why: str
@@ -221,7 +221,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_retries")
 async def test_refusals_are_logged_with_a_hint(
     server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path
 ) -> None:
@@ -256,7 +256,7 @@ async def test_a_refused_insert_is_retried_with_back_off(
         assert [line["again_in_s"] for line in refusals(logs)][:7] == [0.001, 0.002, 0.004, 0.008, 0.016, 0.02, 0.02]
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_retries")
 async def test_the_lag_counts_refused_records(
     server: ClickHouseServer, store: ClickHouse, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

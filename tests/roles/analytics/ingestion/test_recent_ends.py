@@ -1,4 +1,4 @@
-"""Questions that need not the newest records wait for the same batch, and have none written for them alone."""
+"""Requests that allow older records wait for the batch being gathered; none is written for one request alone."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ LONG_MS = 600_000
 NEVER = IngestionLimits(flush_s=3600, catch_up_s=20, stop_s=1)
 
 
-async def test_what_was_appended_lately_is_left_for_later(
+async def test_catching_up_with_an_allowed_age_leaves_newer_records_for_later(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
     async def stored() -> int:

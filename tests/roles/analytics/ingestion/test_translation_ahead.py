@@ -1,4 +1,4 @@
-"""A batch is translated while the batch before it is written, and changes nothing of what is noted with that one."""
+"""A batch is translated while the earlier one is written: the earlier one is committed with its own epochs."""
 
 import asyncio
 import sqlite3
@@ -28,12 +28,12 @@ def sent(epoch: int) -> NewRecord:
     return new_record(TASKS.name, 2, fact)
 
 
-def noted_epochs(directory: Path) -> list[int]:
+def committed_epochs(directory: Path) -> list[int]:
     with closing(sqlite3.connect(directory / "offsets.db")) as offsets:
         return [epoch for (epoch,) in offsets.execute("SELECT epoch FROM epochs")]
 
 
-async def test_each_batch_is_noted_with_its_own_epochs(
+async def test_each_batch_is_committed_with_its_own_epochs(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_insert, translated = asyncio.Semaphore(0), asyncio.Event()
@@ -56,10 +56,10 @@ async def test_each_batch_is_noted_with_its_own_epochs(
         await translated.wait()
         may_insert.release()
         await ingestion.applied.wait([(Partition(TASKS.name, 2), 0)])
-        assert noted_epochs(tmp_path) == [1]
+        assert committed_epochs(tmp_path) == [1]
         may_insert.release()
         await ingestion.applied.wait([(Partition(TASKS.name, 2), 1)])
-        assert noted_epochs(tmp_path) == [2]
+        assert committed_epochs(tmp_path) == [2]
 
 
 async def test_an_error_ends_the_ingestion_though_no_further_batch_comes(

@@ -40,7 +40,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncStore]:
 
 
 class Gateway(NamedTuple):
-    """A gateway with its counts by minute; it lives from the first to the last of them."""
+    """A gateway with its counts by minute; it runs from the first to the last of them."""
 
     name: str
     counts: dict[int, int]
@@ -57,7 +57,7 @@ class Connection(NamedTuple):
 
 @st.composite
 def gateways(draw: st.DrawFn, period: DateRange) -> list[Gateway]:
-    """Draw gateways; some live until long after the requested days."""
+    """Draw gateways; some run until long after the requested days."""
     end_ms = (period.ms(period.last) + 2 * DAY_MS) // MINUTE_MS * MINUTE_MS
     minutes = moments(period, 1, 1).map(lambda ms: ms // MINUTE_MS * MINUTE_MS)
     counts = st.dictionaries(minutes, st.integers(1, 1000), min_size=1, max_size=12)
@@ -82,7 +82,7 @@ def connections(draw: st.DrawFn, alive: Sequence[Gateway]) -> list[Connection]:
     ]
 
 
-class Moment(NamedTuple):
+class ConnectionChange(NamedTuple):
     """The opening or the end of a connection, as a record in the log."""
 
     connection: Connection
@@ -95,27 +95,29 @@ class Moment(NamedTuple):
 
 
 @st.composite
-def logs(draw: st.DrawFn, made: Sequence[Connection]) -> list[Moment]:
+def logs(draw: st.DrawFn, made: Sequence[Connection]) -> list[ConnectionChange]:
     """Draw an order in which gateways may report the connections, some of them twice.
 
     A connection's end comes after its opening, and before the opening of the connection after the next. The first two
     openings of a device may be swapped.
     """
-    told = []
+    changes = []
     for device in DEVICES[:2]:
         mine = [c for c in made if c.device == device]
-        late: list[Moment] = []
+        late: list[ConnectionChange] = []
         if len(mine) > 1 and draw(st.booleans()):
             second, first, *mine = mine[1], mine[0], *mine[2:]
-            told += [Moment(second, False), Moment(first, False)]
-            told += draw(st.permutations([Moment(c, True) for c in (first, second) if c.closed_ms is not None]))
+            changes += [ConnectionChange(second, False), ConnectionChange(first, False)]
+            changes += draw(
+                st.permutations([ConnectionChange(c, True) for c in (first, second) if c.closed_ms is not None])
+            )
         for c in mine:
-            told += draw(st.permutations([*late, Moment(c, False)]))
-            told += draw(st.lists(st.just(Moment(c, False)), max_size=1))
-            late = [Moment(c, True)] if c.closed_ms is not None else []
-            told += draw(st.sampled_from(([], late)))
-        told += late
-    return told
+            changes += draw(st.permutations([*late, ConnectionChange(c, False)]))
+            changes += draw(st.lists(st.just(ConnectionChange(c, False)), max_size=1))
+            late = [ConnectionChange(c, True)] if c.closed_ms is not None else []
+            changes += draw(st.sampled_from(([], late)))
+        changes += late
+    return changes
 
 
 @pytest.mark.long
@@ -134,16 +136,16 @@ def test_connections(store: SyncStore, data: st.DataObject) -> None:
         for at, n in g.counts.items()
     ]
     store.ingest([store.record(SESSIONS.name, 0, fact) for fact in counts] or [store.sessions_record("g", 0, [])])
-    for info, told in itertools.groupby(data.draw(logs(made)), lambda moment: moment.connection.info):
+    for info, changes in itertools.groupby(data.draw(logs(made)), lambda change: change.connection.info):
         store.ingest(
             [store.device(appkey, *device, period.ms(period.first), attributes={"region": info}) for device in DEVICES]
         )
         store.ingest(
             [
                 store.sessions_record(
-                    f"{appkey} {moment.connection.gateway}", moment.connection.device[0], [moment.event(appkey)]
+                    f"{appkey} {change.connection.gateway}", change.connection.device[0], [change.event(appkey)]
                 )
-                for moment in told
+                for change in changes
             ]
         )
 

@@ -30,7 +30,7 @@ SPANS = {
 """How many days ago the first and the last day of a scope were."""
 
 
-def at(zone: str, text: str, fold: int = 0) -> int:
+def ms_at(zone: str, text: str, fold: int = 0) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone), fold=fold).timestamp() * 1000)
 
 
@@ -57,7 +57,7 @@ MOMENTS = [
 @pytest.mark.parametrize("scope", SPANS)
 def test_days_contain_the_moments_of_their_date(zone: str, text: str, fold: int, scope: TimeScope.ValueType) -> None:
     """A day contains exactly the moments with its date in the time zone."""
-    now_ms = at(zone, text, fold)
+    now_ms = ms_at(zone, text, fold)
     days = StatisticsQuery.of(device_command(StatisticsKind.STATISTICS_KIND_LOGINS, scope), now_ms, ZoneInfo(zone)).days
     first, last = SPANS[scope]
     today = date.fromisoformat(text[:10])
@@ -84,7 +84,7 @@ async def test_a_day_that_is_not_over(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, text: str, fold: int, hours: float
 ) -> None:
     """Ten devices are connected all the time, and five more in the last hour."""
-    now_ms, midnight_ms = at("Europe/Berlin", text, fold), at("Europe/Berlin", text[:10])
+    now_ms, midnight_ms = ms_at("Europe/Berlin", text, fold), ms_at("Europe/Berlin", text[:10])
     assert now_ms - midnight_ms == hours * HOUR_MS
     marks = range(midnight_ms - HOUR_MS, now_ms, MINUTE_MS)
     counts = [connection_counts(mark, {APP: 15 if mark >= now_ms - HOUR_MS else 10}) for mark in marks]
@@ -127,12 +127,12 @@ class CrashingStore:
             raise CrashError
 
 
-NOON_MS = at("UTC", "2026-11-10 12:00")
+NOON_MS = ms_at("UTC", "2026-11-10 12:00")
 LOGINS = [
-    (1, at("UTC", "2026-11-09 23:30")),
-    (2, at("UTC", "2026-11-10 00:30")),
-    (3, at("UTC", "2026-11-10 10:30")),
-    (4, at("UTC", "2026-11-10 11:30")),
+    (1, ms_at("UTC", "2026-11-09 23:30")),
+    (2, ms_at("UTC", "2026-11-10 00:30")),
+    (3, ms_at("UTC", "2026-11-10 10:30")),
+    (4, ms_at("UTC", "2026-11-10 11:30")),
 ]
 BY_DAY = {
     "UTC": {"2026-11-09": 1, "2026-11-10": 3},
@@ -150,16 +150,16 @@ async def logged_in(log: SqliteLog, clickhouse: ClickHouse, directory: Path, zon
     return {row.date: row.counts[1] for row in rows if row.counts[1]}
 
 
-def of(logins: Sequence[tuple[int, int]]) -> list[Any]:
+def log_in_sessions(logins: Sequence[tuple[int, int]]) -> list[Any]:
     return [session(number, Session.SESSION_EVENT_KIND_LOGGED_IN, time_ms) for number, time_ms in logins]
 
 
 async def test_a_change_of_the_zone_between_two_starts(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     """Stored log-ins are counted again by days of the new zone, and later ones by these days only."""
     await count_days(clickhouse, ZoneInfo("UTC"))
-    await ingest(log, clickhouse, tmp_path, of(LOGINS[:2]))
+    await ingest(log, clickhouse, tmp_path, log_in_sessions(LOGINS[:2]))
     await count_days(clickhouse, ZoneInfo("America/New_York"))
-    await ingest(log, clickhouse, tmp_path, of(LOGINS[2:]))
+    await ingest(log, clickhouse, tmp_path, log_in_sessions(LOGINS[2:]))
     for zone in ("America/New_York", "Pacific/Kiritimati", "UTC", "UTC"):
         assert await logged_in(log, clickhouse, tmp_path, zone) == BY_DAY[zone]
 
@@ -170,7 +170,7 @@ async def test_a_crash_during_a_change_of_the_zone(
 ) -> None:
     """Wherever the crash is, the next start counts every log-in."""
     await count_days(clickhouse, ZoneInfo("UTC"))
-    await ingest(log, clickhouse, tmp_path, of(LOGINS))
+    await ingest(log, clickhouse, tmp_path, log_in_sessions(LOGINS))
     zones = ["America/New_York", "UTC"]
     died = 0
     while True:

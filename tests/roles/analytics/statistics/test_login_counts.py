@@ -139,7 +139,7 @@ async def test_days_are_counted_at_midnight(log: SqliteLog, clickhouse: ClickHou
 async def test_a_start_asks_ahead_for_the_newest_broadcast_and_for_acknowledgements(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if a unicast is newer than the broadcast."""
+    """A unicast may be newer than that broadcast."""
     unicast = send(2000, kind=Kind.KIND_UNICAST, id_count=1)
     receipt = outcomes(1, app_outcomes(2000, [1], OutcomeKind.OUTCOME_KIND_RECEIVED, T0))
     await count_days(clickhouse, UTC)

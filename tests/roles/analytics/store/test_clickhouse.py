@@ -1,4 +1,4 @@
-"""The priority of chdb's threads, lower than that of the threads that deliver pushes; and files that are read ahead."""
+"""chdb in the process: its threads have a lower priority than those that deliver pushes; files are read ahead."""
 
 import asyncio
 import json
@@ -55,7 +55,7 @@ async def test_the_engine_has_normal_priority_on_request(tmp_path: Path) -> None
 
 @pytest.fixture
 def advised(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """The files that the system was asked to read from the disk, and how many of their bytes from the first on."""
+    """The files that the operating system was advised to read ahead, and how many of their bytes from the first on."""
     until: dict[str, int] = {}
 
     def note(descriptor: int, start: int, size: int, advice: int) -> None:

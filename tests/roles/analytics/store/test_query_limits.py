@@ -29,7 +29,7 @@ _STATISTICS = StatisticsRequest(appkey=APP, kind=StatisticsKind.STATISTICS_KIND_
 
 
 async def long_answer(clickhouse: ClickHouse, _: Any) -> StatisticsResponse:
-    """Stands for statistics whose query is long."""
+    """Answer in place of statistics, with a query that takes long."""
     await clickhouse.rows(_LONG)
     return StatisticsResponse()
 

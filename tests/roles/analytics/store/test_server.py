@@ -54,7 +54,7 @@ async def opened(url: str) -> ClickHouse:
 async def test_a_server_that_starts_late(
     server: ClickHouseServer, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Services behind it start without it after a while; it is filled once it answers."""
+    """The services that need it become ready without it after a while, and ingest once it answers."""
     monkeypatch.setattr("analytics.main._START_TIMEOUTS", StoreStartTimeouts(0.01, 0.01))
     server.kill()
     await log.append(new_records(0))

@@ -1,4 +1,4 @@
-"""Who may make which call: each is made with every kind of API token, without one, and with a person's session."""
+"""Permissions of all calls: each is made with every kind of API token, without one, and with a person's session."""
 
 from edge.console.api.table import CALLS, DOCUMENT_PATH
 from protos.accounts.v1.service_pb2 import RevokeTokenRequest

@@ -1,4 +1,4 @@
-"""What the calls of `/console/v1` answer and change, with a real registry, real accounts and a scripted analytics."""
+"""Answers and changes of the calls of `/console/v1`, with a real registry, real accounts and a scripted analytics."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ async def demand_approval(console: ConsoleInstallation, team_id: str) -> None:
 
 
 async def actors(console: ConsoleInstallation, appkey: str) -> list[tuple[str, str, int]]:
-    """Return who has read which device, in the log."""
+    """Return actor, device and message id of each recorded read of personal data of the app."""
     page = await console.log.select({Partition(LOG_INS.name, 0): 0}, 100)
     facts = [decode(record) for record in page.records]
     return [
@@ -59,7 +59,7 @@ async def actors(console: ConsoleInstallation, appkey: str) -> list[tuple[str, s
     ]
 
 
-async def test_the_speed_of_a_push_is_told(console: ConsoleInstallation, programs: Programs) -> None:
+async def test_the_speed_of_a_push_is_returned(console: ConsoleInstallation, programs: Programs) -> None:
     appkey = await push_of_app(console)
     team_id = next(team.team.team_id for team in (await console.accounts.ListTeams(ListTeamsRequest())).teams)
     viewer = await programs.program(team_id, "viewer")

@@ -1,4 +1,4 @@
-"""Processes that announce themselves to the console of a test."""
+"""Writes announcements of processes, which the console of a test reads."""
 
 import re
 from html import unescape
@@ -37,5 +37,5 @@ def everything_works(console: ConsoleInstallation, **others: ProcessStatus) -> N
 
 
 def some_time_later(console: ConsoleInstallation) -> None:
-    """Let pass the time after the start in which no process is missed yet."""
+    """Let the time pass after which a process that has not announced itself counts as missing."""
     console.clock.move(SILENT_MS / 1000 + 1)

@@ -1,4 +1,4 @@
-"""Live parts of pages: they change without a reload, cost one question for all readers, and end with the rights."""
+"""Live parts of pages: they change without a reload, share one request for all readers, and end with the rights."""
 
 import asyncio
 from contextlib import AsyncExitStack, ExitStack
@@ -106,7 +106,7 @@ async def test_the_list_of_pushes_moves_and_says_when_its_numbers_are_old(consol
 
 
 async def ended(console: ConsoleInstallation, stream: EventStream) -> None:
-    """Wait until the stream has told its page to load itself anew."""
+    """Wait until the stream has told its page to reload."""
     await run_ready_tasks()
     console.clock.move(HEARTBEAT_S)
     assert (await stream.end())[-1] == "over"
@@ -135,7 +135,7 @@ async def test_a_stream_ends_with_the_session_and_with_the_rights(console: Conso
         assert refused.status == 403
 
 
-async def test_a_stream_that_has_nothing_to_say_says_that_it_is_there(console: ConsoleInstallation) -> None:
+async def test_a_stream_without_events_sends_heartbeats(console: ConsoleInstallation) -> None:
     await console.app("News", await console.team("News", viewer="viewer"))
     viewer = await console.logged_in("viewer")
     async with event_stream(console.application, viewer, "/pushes/live") as stream:

@@ -1,4 +1,4 @@
-"""The overview: what processes announce, in words, and only to those who may see it."""
+"""The overview: the announced state of processes in words, only for accounts that may see it."""
 
 from protos.runtime.v1.processes_pb2 import (
     AppDevices,
@@ -17,14 +17,14 @@ from tests.roles.console.live.announcements import READY, announce, everything_w
 
 
 async def overview_says(browser: Browser, *expected: str) -> str:
-    """Return the words of the overview, which says all of this."""
+    """Assert that the overview has all of these texts; return its words."""
     words = text_of(await browser.get("/"))
     missing = [text for text in expected if text not in words]
     assert not missing, words
     return words
 
 
-async def test_the_overview_says_of_each_role_how_it_is(console: ConsoleInstallation) -> None:
+async def test_the_overview_shows_the_state_of_each_role(console: ConsoleInstallation) -> None:
     await console.user("root", administrator=True)
     root = await console.logged_in("root")
     assert "not heard of yet" in text_of(await root.get("/"))

@@ -1,4 +1,4 @@
-"""Log-ins with a real provider: the first one, groups and roles, refusals, and what an attacker tries."""
+"""Log-ins with a real provider: the first one, groups and roles, refusals, and attacks."""
 
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -127,7 +127,7 @@ async def test_nobody_enters_without_a_group_or_disabled_or_refused_by_the_provi
     assert reasons == ["no group with a role", "disabled"]
 
 
-async def test_the_way_back_serves_the_browser_that_went_and_serves_it_once(
+async def test_the_return_from_the_provider_works_once_and_in_the_same_browser(
     console: ConsoleInstallation, provider: RunningProvider
 ) -> None:
     provider.person("grace", "news-desk")
@@ -146,7 +146,9 @@ async def test_the_way_back_serves_the_browser_that_went_and_serves_it_once(
     assert (await late.console.get(back)).status_code == 400
 
 
-async def test_a_forged_way_back_begins_no_session(console: ConsoleInstallation, provider: RunningProvider) -> None:
+async def test_a_forged_return_from_the_provider_begins_no_session(
+    console: ConsoleInstallation, provider: RunningProvider
+) -> None:
     """Another issuer (mix-up), another code, a code of another log-in (PKCE), a replay with the old cookie."""
     provider.person("heidi", "news-desk")
 

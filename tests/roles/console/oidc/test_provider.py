@@ -1,4 +1,4 @@
-"""Providers that answer late, too much or wrongly, and settings that cannot be right."""
+"""Providers with late, too large or wrong answers, and invalid settings of a provider."""
 
 import asyncio
 import gzip

@@ -12,7 +12,7 @@ from tests.roles.console.oidc.conftest import CHECK_S, OUTAGE_S, Person, StartCo
 from tests.roles.console.oidc.test_log_in import roles_in
 
 
-async def entered(console: ConsoleInstallation, provider: RunningProvider, name: str, *groups: str) -> Person:
+async def logged_in_person(console: ConsoleInstallation, provider: RunningProvider, name: str, *groups: str) -> Person:
     """Return a person of these groups who has logged in."""
     provider.person(name, *(groups or ("news-desk",)))
     person = Person(console)
@@ -21,7 +21,7 @@ async def entered(console: ConsoleInstallation, provider: RunningProvider, name:
 
 
 async def test_a_leaver_is_out_within_five_minutes(console: ConsoleInstallation, provider: RunningProvider) -> None:
-    person = await entered(console, provider, "lea")
+    person = await logged_in_person(console, provider, "lea")
     console.clock.move(CHECK_S - 1)
     provider.leave("sub-lea")
     assert (await person.console.get("/apps")).status_code == 200
@@ -39,7 +39,7 @@ async def test_a_session_goes_on_with_tokens_that_are_valid_once(
     console: ConsoleInstallation, provider: RunningProvider
 ) -> None:
     """The provider takes back everything when a refresh token comes a second time."""
-    person = await entered(console, provider, "max")
+    person = await logged_in_person(console, provider, "max")
     old = person.console.http.cookies["carillon"]
     before = [fact for fact in await facts(console, "log-ins") if fact.HasField("logged_in")]
     for _ in range(3):
@@ -55,7 +55,7 @@ async def test_a_session_goes_on_with_tokens_that_are_valid_once(
 
 
 async def test_several_consoles_share_sessions(console: ConsoleInstallation, provider: RunningProvider) -> None:
-    person = await entered(console, provider, "nia")
+    person = await logged_in_person(console, provider, "nia")
     second = build(console.settings, console.context)
     async with running_services(second.services):
         there = type(person.console)(second.pages)
@@ -71,7 +71,7 @@ async def test_several_consoles_share_sessions(console: ConsoleInstallation, pro
 
 async def test_roles_follow_the_groups_at_each_renewal(console: ConsoleInstallation, provider: RunningProvider) -> None:
     team_id = await console.team("News")
-    person = await entered(console, provider, "oto", "news-heads", "push-admins")
+    person = await logged_in_person(console, provider, "oto", "news-heads", "push-admins")
     oto = (await users(console))["oto"]
     assert (await person.console.get("/users")).status_code == 200
     provider.person("oto", "news-desk")
@@ -91,7 +91,7 @@ async def test_roles_follow_the_groups_at_each_renewal(console: ConsoleInstallat
 async def test_sessions_outlive_an_outage_of_the_provider_for_a_while(
     console: ConsoleInstallation, provider: RunningProvider
 ) -> None:
-    person = await entered(console, provider, "pia")
+    person = await logged_in_person(console, provider, "pia")
     provider.refuse_tokens(True)
     try:
         console.clock.move(CHECK_S)
@@ -125,7 +125,7 @@ async def test_a_provider_that_is_down_says_so_and_passwords_go_on(
 async def test_a_new_signing_key_is_fetched_once_it_is_used(
     console: ConsoleInstallation, provider: RunningProvider
 ) -> None:
-    person = await entered(console, provider, "quin")
+    person = await logged_in_person(console, provider, "quin")
     provider.rotate_key()
     console.clock.move(CHECK_S)
     assert (await person.console.get("/apps")).status_code == 200
@@ -135,7 +135,7 @@ async def test_a_new_signing_key_is_fetched_once_it_is_used(
 async def test_a_log_out_ends_the_session_on_both_sides(
     console: ConsoleInstallation, provider: RunningProvider
 ) -> None:
-    person = await entered(console, provider, "rosa")
+    person = await logged_in_person(console, provider, "rosa")
     stolen = person.console.http.cookies["carillon"]
     leaving = await person.console.post("/log-out")
     assert leaving.status_code == 200
@@ -155,8 +155,8 @@ async def test_a_log_out_ends_the_session_on_both_sides(
 async def test_a_log_out_at_the_provider_ends_all_sessions_at_once(
     console: ConsoleInstallation, provider: RunningProvider
 ) -> None:
-    person = await entered(console, provider, "sol")
-    other = await entered(console, provider, "tom")
+    person = await logged_in_person(console, provider, "sol")
+    other = await logged_in_person(console, provider, "tom")
     elsewhere = Person(console)
     await elsewhere.log_in("sol")
     provider.log_out_tokens()
@@ -194,7 +194,7 @@ async def test_without_refresh_tokens_people_go_through_the_provider_again(
 async def test_sessions_end_with_the_provider_of_the_settings(
     console: ConsoleInstallation, provider: RunningProvider, change: dict[str, str | None]
 ) -> None:
-    person = await entered(console, provider, "vic")
+    person = await logged_in_person(console, provider, "vic")
     settings = {name: getattr(console.settings, name) for name in console.settings.__struct_fields__}
     settings |= {f"oidc_{name}": value for name, value in change.items()}
     changed = build(type(console.settings)(**settings), console.context)

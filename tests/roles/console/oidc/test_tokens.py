@@ -1,4 +1,4 @@
-"""Tokens that are not what they should be, made by the keys of a provider, of an attacker, or of nobody."""
+"""Validation of tokens: signed by the provider's key, by an attacker's, or unsigned, with right and wrong claims."""
 
 import base64
 import json

@@ -35,7 +35,7 @@ async def team_with(console: ConsoleInstallation, rules: ApprovalRules) -> Team:
 
 
 async def draft_of(browser: Browser, appkey: str, **words: str) -> str:
-    """Submit a broadcast, as one who clicks twice; return the path of its draft."""
+    """Submit a broadcast twice, as by a double click; return the path of its draft."""
     page, hidden = await reviewed(browser, appkey, **{"audience": "everyone", "content": "To <all>", **words})
     assert "Submit for approval" in text_of(page)
     answers = [await send(browser, appkey, hidden, typed="2") for _ in range(2)]

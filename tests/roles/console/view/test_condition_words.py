@@ -1,4 +1,4 @@
-"""Filters, their conditions, and what a device had of them, in the reader's language."""
+"""Filters, their conditions, and the values that a device had for them, in words of the reader's language."""
 
 import pytest
 
@@ -29,7 +29,7 @@ OPENS = Filter(activity=[ActivityClause(days=7, comparison=Comparison.COMPARISON
 ONE_DAY = Filter(activity=[ActivityClause(days=1, comparison=Comparison.COMPARISON_LESS, opens=1)])
 
 
-def whole(*rules: Filter) -> Filter:
+def merged(*rules: Filter) -> Filter:
     joined = Filter()
     for rule in rules:
         joined.MergeFrom(rule)
@@ -50,7 +50,7 @@ def whole(*rules: Filter) -> Filter:
         (OPENS, "app opens in 7 days ≥ 3", "7 天内打开应用的次数 ≥ 3"),
         (ONE_DAY, "app opens in 1 day < 1", "1 天内打开应用的次数 < 1"),
         (
-            whole(NOT_TAG, VERSION, OPENS),
+            merged(NOT_TAG, VERSION, OPENS),
             "not tag 1, app version not in 1 in 2, app opens in 7 days ≥ 3",
             "不满足：标签 1, 应用版本 不属于 1 in 2, 7 天内打开应用的次数 ≥ 3",
         ),

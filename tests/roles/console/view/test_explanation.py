@@ -1,4 +1,4 @@
-"""The sentence about a push on a device, and the numbers of a push."""
+"""The sentence that explains a push on a device, and the funnel of a push."""
 
 import pytest
 

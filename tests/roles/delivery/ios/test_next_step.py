@@ -4,7 +4,6 @@ import pytest
 
 from services.delivery.apns.push import UNKNOWN, ApnsResult
 from services.delivery.ios.next_step import (
-    AttemptState,
     CircuitChange,
     DelayDevice,
     NextStep,
@@ -13,6 +12,7 @@ from services.delivery.ios.next_step import (
     RemoveToken,
     ResendToSandbox,
     ResendWithNewToken,
+    RetryHistory,
     RetryLater,
     Step,
     backoff_ms,
@@ -72,10 +72,10 @@ OTHERS: list[tuple[int, str, Step, CircuitChange, bool]] = [
 
 
 @pytest.mark.parametrize(("status", "reason", "step", "circuit", "alarm"), DOCUMENTED + OTHERS)
-def test_the_first_response_to_an_attempt(
+def test_the_first_response_to_a_message(
     status: int, reason: str, step: Step, circuit: CircuitChange, alarm: bool
 ) -> None:
-    assert react(ApnsResult(status, reason), AttemptState(), False) == NextStep(step, circuit, alarm)
+    assert react(ApnsResult(status, reason), RetryHistory(), False) == NextStep(step, circuit, alarm)
 
 
 def test_every_documented_reason_has_a_row() -> None:
@@ -83,40 +83,40 @@ def test_every_documented_reason_has_a_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "attempt", "uses_both", "step"),
+    ("result", "history", "uses_both", "step"),
     [
-        (ApnsResult(410, "Unregistered", 7), AttemptState(), True, RemoveToken("Unregistered", 7)),
-        (ApnsResult(400, "BadDeviceToken"), AttemptState(), True, ResendToSandbox()),
-        (ApnsResult(400, "BadDeviceToken"), AttemptState(sandbox=True), True, RemoveToken("BadDeviceToken", 0)),
-        (ApnsResult(403, "ExpiredProviderToken"), AttemptState(renewed=True), False, RetryLater(1000)),
-        (ApnsResult(403, "ExpiredProviderToken"), AttemptState(retries=1), False, ResendWithNewToken()),
-        (ApnsResult(503, "Shutdown"), AttemptState(retries=2), False, RetryLater(4000)),
-        (ApnsResult(503, "Shutdown"), AttemptState(retries=1, unknown="reset"), False, RetryLater(2000)),
-        (ApnsResult(429, "TooManyRequests"), AttemptState(retries=3), False, DelayDevice(8000)),
-        (ApnsResult(UNKNOWN, "reset"), AttemptState(retries=1), False, RetryLater(2000, "reset")),
+        (ApnsResult(410, "Unregistered", 7), RetryHistory(), True, RemoveToken("Unregistered", 7)),
+        (ApnsResult(400, "BadDeviceToken"), RetryHistory(), True, ResendToSandbox()),
+        (ApnsResult(400, "BadDeviceToken"), RetryHistory(sandbox=True), True, RemoveToken("BadDeviceToken", 0)),
+        (ApnsResult(403, "ExpiredProviderToken"), RetryHistory(renewed=True), False, RetryLater(1000)),
+        (ApnsResult(403, "ExpiredProviderToken"), RetryHistory(retries=1), False, ResendWithNewToken()),
+        (ApnsResult(503, "Shutdown"), RetryHistory(retries=2), False, RetryLater(4000)),
+        (ApnsResult(503, "Shutdown"), RetryHistory(retries=1, unknown="reset"), False, RetryLater(2000)),
+        (ApnsResult(429, "TooManyRequests"), RetryHistory(retries=3), False, DelayDevice(8000)),
+        (ApnsResult(UNKNOWN, "reset"), RetryHistory(retries=1), False, RetryLater(2000, "reset")),
     ],
 )
-def test_the_step_depends_on_the_attempts_history(
-    result: ApnsResult, attempt: AttemptState, uses_both: bool, step: Step
+def test_the_step_depends_on_the_messages_history(
+    result: ApnsResult, history: RetryHistory, uses_both: bool, step: Step
 ) -> None:
-    assert react(result, attempt, uses_both).step == step
+    assert react(result, history, uses_both).step == step
 
 
 @pytest.mark.parametrize(
     ("step", "expected"),
     [
-        (RecordSent(), AttemptState(1, unknown="reset")),
-        (RecordFailed("BadTopic"), AttemptState(1, unknown="reset")),
-        (RemoveToken("Unregistered", 0), AttemptState(1, unknown="reset")),
-        (ResendToSandbox(), AttemptState(1, sandbox=True, unknown="reset")),
-        (ResendWithNewToken(), AttemptState(1, renewed=True, unknown="reset")),
-        (RetryLater(2000), AttemptState(2, unknown="reset")),
-        (RetryLater(2000, "no answer in time"), AttemptState(2, unknown="no answer in time")),
-        (DelayDevice(2000), AttemptState(2, unknown="reset")),
+        (RecordSent(), RetryHistory(1, unknown="reset")),
+        (RecordFailed("BadTopic"), RetryHistory(1, unknown="reset")),
+        (RemoveToken("Unregistered", 0), RetryHistory(1, unknown="reset")),
+        (ResendToSandbox(), RetryHistory(1, sandbox=True, unknown="reset")),
+        (ResendWithNewToken(), RetryHistory(1, renewed=True, unknown="reset")),
+        (RetryLater(2000), RetryHistory(2, unknown="reset")),
+        (RetryLater(2000, "no answer in time"), RetryHistory(2, unknown="no answer in time")),
+        (DelayDevice(2000), RetryHistory(2, unknown="reset")),
     ],
 )
-def test_a_step_changes_the_attempts_history(step: Step, expected: AttemptState) -> None:
-    assert AttemptState(1, unknown="reset").apply(step) == expected
+def test_a_step_changes_the_messages_history(step: Step, expected: RetryHistory) -> None:
+    assert RetryHistory(1, unknown="reset").apply(step) == expected
 
 
 def test_backoff_doubles_up_to_fifteen_minutes() -> None:

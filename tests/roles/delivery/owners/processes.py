@@ -47,18 +47,18 @@ _RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
 
 
 class ProcessLog(DelegatingLog):
-    """One process's connection to the log. While it is not `whole`, appends wait, and while `takes_outcomes` is not
-    set those of outcomes; once the process is killed, they fail."""
+    """One process's connection to the log. Appends wait while `is_connected` is not set, appends of outcomes also while
+    `takes_outcomes` is not; once the process is killed, they fail."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(log)
         self.is_killed = False
-        self.whole, self.takes_outcomes = asyncio.Event(), asyncio.Event()
-        self.whole.set()
+        self.is_connected, self.takes_outcomes = asyncio.Event(), asyncio.Event()
+        self.is_connected.set()
         self.takes_outcomes.set()
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
-        await self.whole.wait()
+        await self.is_connected.wait()
         if any(new_record.topic == DELIVERIES.name for new_record in new_records):
             await self.takes_outcomes.wait()
         if self.is_killed:
@@ -103,7 +103,7 @@ class DeliveryProcess:
             task.result()
 
     async def stop(self) -> None:
-        """Stop the services as a process does that is asked to."""
+        """Stop the services in reverse order, as a process does on SIGTERM."""
         for task in reversed(self.tasks):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, KilledError, SupersededError):
@@ -179,7 +179,7 @@ class Processes:
 
 
 class Gateway:
-    """A gateway's uplink to the owner; `messages` holds (connection, message id) as they came."""
+    """A gateway's uplink to the owner; `messages` holds (connection, message id) in the order received."""
 
     def __init__(self, processes: Processes) -> None:
         self.messages: list[tuple[int, int]] = []
@@ -199,7 +199,7 @@ class Gateway:
         self.queue.report(self._sessions[device], [msgid], _RECEIVED, START_MS)
 
     async def until(self, *messages: tuple[int, int]) -> None:
-        """Wait until these messages have come, and no others."""
+        """Wait until exactly these messages have been received."""
         await until_holds(lambda: len(self.messages) >= len(messages))
         assert self.messages == list(messages)
 

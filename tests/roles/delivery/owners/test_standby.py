@@ -103,11 +103,11 @@ async def test_late_records_of_an_owner_that_was_paused_count_nowhere(delivery: 
         former.log.takes_outcomes.clear()
         gateway.acknowledge(A, push.msgid)
         await until_holds(lambda: former.recorder.has_unwritten_final(A.partition, push.msgid, A.number))
-        former.log.whole.clear()
+        former.log.is_connected.clear()
         successor = await processes.until_owner("b")
         await gateway.until_recorded()
         former.log.takes_outcomes.set()
-        former.log.whole.set()
+        former.log.is_connected.set()
         with pytest.raises(SupersededError):
             await former.end()
         assert successor.store.state.started[push.msgid].active_parts.keys() == {B.partition}
@@ -120,20 +120,20 @@ async def test_late_records_of_an_owner_that_was_paused_count_nowhere(delivery: 
 async def test_an_owner_that_may_have_a_successor_sends_nothing_before_the_log_has_its_start(
     delivery: DeliveryHarness,
 ) -> None:
-    """It might send what the successor has cancelled."""
+    """It might otherwise send a push that the successor has cancelled."""
     async with running(delivery) as (processes, gateway):
         owner = await processes.start("a")
         gateway.connect(1, A)
         await processes.command(first := delivery.push(A))
         await gateway.until((1, first.msgid))
         await delivery.expect_outcomes(OutcomeRow(first.msgid, A, SENT))
-        owner.log.whole.clear()
+        owner.log.is_connected.clear()
         await until_holds(lambda: not owner.membership.is_confirmed)
         await delivery.command(second := delivery.push(A), wait_applied=False)
         await until_holds(lambda: second.msgid in owner.store.state.requested)
         await run_ready_tasks()
         assert (gateway.messages, owner.events.unwritten) == ([(1, first.msgid)], 0)
-        owner.log.whole.set()
+        owner.log.is_connected.set()
         await gateway.until((1, first.msgid), (1, second.msgid))
 
 

@@ -1,4 +1,4 @@
-"""The queue of an app: pushes that were held up start in the order of the log, whatever became known of them first."""
+"""The queue of an app: held up pushes start in the order of the log, in whatever order they are resolved."""
 
 from pyroaring import BitMap
 

@@ -1,4 +1,4 @@
-"""Attempts to resolve an audience that fail: which of them are repeated, and which are counted."""
+"""Failed attempts to resolve an audience: some are repeated, and some count towards the limit."""
 
 import asyncio
 
@@ -28,7 +28,7 @@ async def test_a_push_whose_time_is_over_as_its_attempt_begins_holds_up_no_other
 async def test_a_push_that_fails_again_and_again_ends_as_failed_and_stops_no_other(
     delivery: DeliveryHarness, crashes: bool
 ) -> None:
-    """Besides an error of its own, this is a targeting that answers a probe and is gone once it has the request."""
+    """Each attempt fails with an error of targeting, or because targeting crashes at each request after a probe."""
     async with delivery.running(), delivery.gateway() as gateway:
         await delivery.register(A, stag="good")
         gateway.connect((1, A))

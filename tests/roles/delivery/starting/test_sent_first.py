@@ -56,7 +56,7 @@ async def test_its_acknowledgement_counts_after_the_kill_and_it_is_not_sent_agai
     assert (await delivery.verify()).equal
 
 
-async def test_a_gateways_reports_wait_until_what_was_left_has_started(delivery: DeliveryHarness) -> None:
+async def test_a_gateways_reports_wait_until_unfinished_pushes_have_started_again(delivery: DeliveryHarness) -> None:
     msgid = await sent_before_a_kill(delivery)
     async with delivery.running(hide_targeting=True):
         starter = delivery.starter()

@@ -1,4 +1,4 @@
-"""What one app may take of the memory for pushes that wait."""
+"""The share of one app in the memory for pushes that wait."""
 
 import pytest
 

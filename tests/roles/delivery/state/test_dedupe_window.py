@@ -1,4 +1,4 @@
-"""The dedupe window: bounded, kept over restarts, and wide for what scheduling may repeat long after."""
+"""The dedupe window: bounded, stored over restarts, and larger for timed pushes, which may be repeated late."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""An instance of delivery makes objects of its own part of a list alone."""
+"""An instance of delivery creates objects only for its own part of a push's list of targets."""
 
 import pytest
 from hypothesis import given

@@ -179,7 +179,7 @@ async def test_a_kill_during_the_restore_leaves_the_snapshot_unchanged(delivery:
     log = SlowLog(delivery.log)
     role = build(delivery.settings, dataclasses.replace(delivery.role_context(), log=log))
     restoring = [asyncio.create_task(service.run(asyncio.Event())) for service in role.services[:2]]
-    await log.asked.wait()
+    await log.read_begun.wait()
     await stop(restoring)
     assert delivery.read_snapshot() == before
     async with delivery.running(), delivery.gateway() as gateway:

@@ -1,4 +1,4 @@
-"""Which messages devices were sent: bounded for each app and partition, the same however it was folded."""
+"""The record of sent messages: bounded for each app and partition, and the same in any order of folding."""
 
 from collections.abc import Sequence
 

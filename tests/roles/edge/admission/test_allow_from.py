@@ -1,4 +1,4 @@
-"""Requests of an app from an address that it does not allow: HTTP 403, and only for those who know its secret."""
+"""Requests of an app from an address that it does not allow: HTTP 403, if they are signed with its secret."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -181,7 +181,7 @@ async def test_waiting_broadcasts_are_bounded() -> None:
     assert edge.entered == ["noisy0", "quiet"]
 
 
-async def test_a_request_that_waits_when_the_server_stops_is_told_to_come_again() -> None:
+async def test_a_request_that_waits_when_the_server_stops_is_answered_with_retry_after() -> None:
     edge = Edge("noisy", "quiet")
     await edge.begin()
     await edge.call("noisy1", wide=True)

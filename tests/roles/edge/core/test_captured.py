@@ -1,4 +1,4 @@
-"""What a captured body can do: its sign covers neither the path, nor the method, nor the interface, nor the time."""
+"""Replays of a captured body: its sign covers neither the path, nor the method, nor the interface, nor the time."""
 
 from typing import Any
 

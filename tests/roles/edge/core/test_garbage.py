@@ -1,4 +1,4 @@
-"""Requests leave nothing that only the cyclic garbage collector frees: its pauses would delay other requests."""
+"""Requests leave no objects that only the cyclic garbage collector frees: its pauses would delay other requests."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, GetBr
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer, add_DeliveryServiceServicer_to_server
 from services.runtime.rpc.server import Context, Server
 from testkit.edge.role import EdgeInstallation
-from testkit.edge.valid_requests import Valid, valid_requests
+from testkit.edge.valid_requests import ValidRequest, valid_requests
 from testkit.garbage import cyclic_garbage
 from testkit.signing import signed
 
@@ -52,7 +52,9 @@ async def test_requests_leave_no_cyclic_garbage(installation: EdgeInstallation, 
         await writer.wait_closed()
 
 
-async def _send(connections: dict[int, Connection], installation: EdgeInstallation, request: Valid, times: int) -> bool:
+async def _send(
+    connections: dict[int, Connection], installation: EdgeInstallation, request: ValidRequest, times: int
+) -> bool:
     """Send the request some times over a bare connection: a client library would leave garbage too.
 
     Return whether all were answered, with any result but 500.

@@ -17,7 +17,7 @@ import services.delivery.settings
 from edge.core.parsing.body import MAX_BODY_BYTES
 from testkit.edge.role import BACKENDS, EdgeInstallation, edge_installation
 from testkit.edge.v2_bodies import broadcast
-from testkit.edge.valid_requests import Valid, valid_requests
+from testkit.edge.valid_requests import ValidRequest, valid_requests
 from testkit.examples import examples
 from testkit.signing import reference_sign, signed
 
@@ -100,7 +100,7 @@ spoilings = st.lists(
 
 
 @pytest.fixture
-async def everything(tmp_path: Path) -> AsyncIterator[tuple[EdgeInstallation, list[Valid]]]:
+async def everything(tmp_path: Path) -> AsyncIterator[tuple[EdgeInstallation, list[ValidRequest]]]:
     async with edge_installation(tmp_path, EVERY_ROLE) as installation:
         yield installation, await valid_requests(installation)
 
@@ -109,7 +109,7 @@ def test_texts_are_written_as_they_are() -> None:
     assert written({"a": [Text("NaN"), 1]}) == '{"a":[NaN,1]}'
 
 
-async def test_every_valid_request_is_answered(everything: tuple[EdgeInstallation, list[Valid]]) -> None:
+async def test_every_valid_request_is_answered(everything: tuple[EdgeInstallation, list[ValidRequest]]) -> None:
     installation, requests = everything
     assert len(requests) == REQUESTS
     cancelled = 0
@@ -128,7 +128,7 @@ async def test_every_valid_request_is_answered(everything: tuple[EdgeInstallatio
 )
 @given(index=st.integers(0, REQUESTS - 1), spoiled=spoilings)
 async def test_a_spoiled_request_is_the_callers_fault(
-    everything: tuple[EdgeInstallation, list[Valid]], index: int, spoiled: list[tuple[int, str, Any]]
+    everything: tuple[EdgeInstallation, list[ValidRequest]], index: int, spoiled: list[tuple[int, str, Any]]
 ) -> None:
     installation, requests = everything
     valid = requests[index]
@@ -152,7 +152,7 @@ async def test_a_spoiled_request_is_the_callers_fault(
     index=st.integers(0, REQUESTS - 1), place=st.integers(0, 10**6), cut=st.integers(0, 50), noise=st.binary(max_size=8)
 )
 async def test_spoiled_bytes_are_the_callers_fault(
-    everything: tuple[EdgeInstallation, list[Valid]], index: int, place: int, cut: int, noise: bytes
+    everything: tuple[EdgeInstallation, list[ValidRequest]], index: int, place: int, cut: int, noise: bytes
 ) -> None:
     installation, requests = everything
     valid = requests[index]
@@ -163,7 +163,7 @@ async def test_spoiled_bytes_are_the_callers_fault(
     assert answer["result"] in (400, 401) or json.loads(spoiled) == json.loads(raw)  # white space added between tokens
 
 
-async def test_transport_of_every_endpoint(everything: tuple[EdgeInstallation, list[Valid]]) -> None:
+async def test_transport_of_every_endpoint(everything: tuple[EdgeInstallation, list[ValidRequest]]) -> None:
     installation, requests = everything
     for valid in {(valid.interface, valid.method, valid.path): valid for valid in requests}.values():
         http = valid.client(installation)
@@ -218,7 +218,7 @@ async def test_slow_senders_do_not_delay_others(installation: EdgeInstallation) 
         writer.close()
 
 
-async def send(installation: EdgeInstallation, valid: Valid, content: bytes) -> dict[str, Any]:
+async def send(installation: EdgeInstallation, valid: ValidRequest, content: bytes) -> dict[str, Any]:
     """Return the answer, and check that another request is answered meanwhile."""
     http = valid.client(installation)
     answer, health = await asyncio.gather(
@@ -230,7 +230,7 @@ async def send(installation: EdgeInstallation, valid: Valid, content: bytes) -> 
     return content_of
 
 
-def methods_of(requests: list[Valid], valid: Valid) -> set[str]:
+def methods_of(requests: list[ValidRequest], valid: ValidRequest) -> set[str]:
     return {other.method for other in requests if (other.interface, other.path) == (valid.interface, valid.path)}
 
 

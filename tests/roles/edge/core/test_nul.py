@@ -17,8 +17,8 @@ from testkit.signing import signed
 PROOF = ("sign", "appkey", "token", "key", "type")
 
 
-async def test_of_every_endpoint(installation: EdgeInstallation) -> None:
-    """A key that nobody reads, and the last text, of every valid request."""
+async def test_every_endpoint_refuses_nul(installation: EdgeInstallation) -> None:
+    """NUL is in an unknown field and an unknown key, or in the last text, of every valid request."""
     for valid in await valid_requests(installation):
         before = len(await installation.sent())
         bodies = {"unread.deep[1]": {**valid.body, "unread": {"deep": ["", "a\0"]}}, "a key": {**valid.body, "\0": 1}}

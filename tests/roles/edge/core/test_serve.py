@@ -27,7 +27,7 @@ from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.settings import Settings, SettingsError
 from testkit import plain_http
 from testkit.edge.v2_bodies import broadcast
-from testkit.installation.draining import accepted_for, stop_is_told
+from testkit.installation.draining import accepted_for, until_stopping
 from testkit.ports import free_ports
 from testkit.signing import signed
 
@@ -156,7 +156,7 @@ async def test_workers_bound_their_connections_drain_and_end_at_a_second_signal(
             writer.close()
         (worker,) = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGTERM)
-        await stop_is_told(console)
+        await until_stopping(console)
         worker.send_signal(signal.SIGTERM)  # as a service manager does that signals all processes
         async with plain_http.async_client(timeout=60) as http:
             assert (await http.post(f"http://127.0.0.1:{ports['V2']}/v2/push", content=b"{}")).json()["result"] == 400

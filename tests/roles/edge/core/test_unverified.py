@@ -1,4 +1,4 @@
-"""The byte budget of request bodies before their sign is verified: who is refused, and that nobody else notices."""
+"""The byte budget of request bodies before their sign is verified: the largest sender is refused, others are served."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ HEAD = b"POST /v2/push HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
 
 
 class Sender:
-    """A request with so many bytes of a body, which then waits. `error`: what ended it."""
+    """A request that has sent `size` bytes of its body and waits. `error`: the error that ended it."""
 
     def __init__(self, budget: BodyBudget, address: str, size: int) -> None:
         self.error: falcon.HTTPError | None = None

@@ -72,10 +72,10 @@ async def test_the_app_is_refreshed_before_a_refusal(
     log = SlowLog(installation.log)
     behind = AppDirectory(log)
     reading = asyncio.create_task(behind.run(asyncio.Event()))
-    await log.asked.wait()
+    await log.read_begun.wait()
     checking = asyncio.create_task(Acks(behind, installation.context.peers).check_enabled(android_app))
     await legacy.android(android_app, message="another request, so that the check is on its way")
-    log.shown.set()
+    log.released.set()
     await checking
     reading.cancel()
 

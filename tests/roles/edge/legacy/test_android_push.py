@@ -21,7 +21,7 @@ from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_CANCELLED, GetTaskRe
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from testkit.edge.legacy_client import LegacyClient
 from testkit.edge.role import NOW_MS, EdgeInstallation
-from testkit.edge.sent_pushes import device_places, only_push, targets
+from testkit.edge.sent_pushes import device_numbers, only_push, targets
 from testkit.waiting import until
 from tests.roles.edge.legacy.test_android_rules import minutes_from_now
 
@@ -133,7 +133,7 @@ async def test_a_list_of_tokens(legacy: LegacyClient, installation: EdgeInstalla
     }
     push = await only_push(installation)
     assert (push.kind, push.msgid, push.id_count, push.qps) == (KIND_UNICAST, first, 4, 0)
-    a, b = await device_places(installation, android_app, "a", "b")
+    a, b = await device_numbers(installation, android_app, "a", "b")
     assert targets(push.audience.devices) == [(*a, 0), (*b, 2), (*a, 3)]
 
 
@@ -180,7 +180,7 @@ async def test_aliases(legacy: LegacyClient, installation: EdgeInstallation, and
         ("bob", 1),
     ]
     one, all_of_them = await installation.sent()
-    old, new, bob = await device_places(installation, android_app, "old", "new", "b")
+    old, new, bob = await device_numbers(installation, android_app, "old", "new", "b")
     assert (one.kind, one.msgid, one.id_count) == (KIND_UNICAST, answer["msgid"], 1)
     assert set(targets(one.audience.devices)) == {(*new, 0), (*bob, 0)}
     assert set(targets(all_of_them.audience.devices)) == {(*old, 0), (*new, 0), (*bob, 0)}

@@ -105,10 +105,10 @@ async def test_a_cancel_waits_until_delivery_has_caught_up(tmp_path: Path) -> No
     delivery = (services.delivery.settings.DeliverySettings, build)
     async with edge_installation(tmp_path, {**BACKENDS, "delivery": delivery}) as installation:
         legacy, app = LegacyClient(installation), await installation.app()
-        await logs[0].asked.wait()
+        await logs[0].read_begun.wait()
         msgid = (await legacy.android(app, message="m"))["msgid"]
         cancelling = asyncio.create_task(legacy.android(app, "/push", "DELETE", msgid=msgid))
         await legacy.android(app, message="another request, so that the first is on its way")
         assert not cancelling.done()
-        logs[0].shown.set()
+        logs[0].released.set()
         assert await cancelling == DONE

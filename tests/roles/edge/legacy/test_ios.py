@@ -14,7 +14,7 @@ from services.domain.topics import DEVICE_COMMANDS, decode
 from services.runtime.log.port import Partition
 from testkit.edge.legacy_client import GONE, LegacyClient, Row, check
 from testkit.edge.role import PARTITIONS, EdgeInstallation
-from testkit.edge.sent_pushes import device_places, only_push, targets
+from testkit.edge.sent_pushes import device_numbers, only_push, targets
 
 TOKEN = "ab" * 32
 UNKNOWN = "cd" * 32
@@ -190,7 +190,7 @@ async def test_a_single_token(legacy: LegacyClient, installation: EdgeInstallati
     answer = await legacy.ios(ios_app, message="m", token=TOKEN, badge=1, category="c", **only_for_many)
     assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"]}
     push = await only_push(installation)
-    (place,) = await device_places(installation, ios_app, TOKEN)
+    (place,) = await device_numbers(installation, ios_app, TOKEN)
     assert (push.kind, push.id_count, targets(push.audience.devices)) == (KIND_UNICAST, 1, [(*place, 0)])
     assert (push.message.is_notif, push.message.HasField("extra")) == (True, False)
     assert push.message.ios == IosStyle(badge=1, sound="default", category="c")
@@ -204,7 +204,7 @@ async def test_a_list_of_tokens(legacy: LegacyClient, installation: EdgeInstalla
     )
     assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"]}
     push = await only_push(installation)
-    (place,) = await device_places(installation, ios_app, TOKEN)
+    (place,) = await device_numbers(installation, ios_app, TOKEN)
     assert (push.kind, push.msgid, push.id_count) == (KIND_UNICAST, answer["msgid"], 3)
     assert targets(push.audience.devices) == [(*place, 1), (*place, 2)]
     assert (push.message.is_notif, push.message.extra) == (False, "e")

@@ -28,39 +28,39 @@ UNAUTHORIZED = {"type": "error", "code": 401, "desc": "unauthorized"}
 TOKEN = "abcd" * 16
 
 
-class Phone:
+class HttpDevice:
     """A device that sends frames over HTTP and stores its token and key."""
 
     def __init__(self, installation: EdgeInstallation, app: App, token: str | None = None) -> None:
         self._installation = installation
-        self.who: dict[str, Any] = {"appkey": app.appkey}
+        self.identity: dict[str, Any] = {"appkey": app.appkey}
         if token is not None:
-            self.who["token"] = token
+            self.identity["token"] = token
 
     async def send(self, kind: str, **fields: Any) -> dict[str, Any]:
-        frame = {"type": kind, **self.who, **fields}
+        frame = {"type": kind, **self.identity, **fields}
         return await self._installation.post(json.dumps(frame).encode(), "/device/v1")
 
     async def hello(self, **fields: Any) -> dict[str, Any]:
         welcome = await self.send("hello", **fields)
         assert welcome["type"] == "welcome", welcome
-        self.who |= {"token": welcome["token"], "key": welcome["key"]}
+        self.identity |= {"token": welcome["token"], "key": welcome["key"]}
         return welcome
 
 
 async def test_an_ios_device_registers_and_is_pushed_to_at_once(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
-    phone = Phone(installation, app, token="f00d" * 16)
-    welcome = await phone.hello(device={"region": "北京市", "carrier": "cm"})
+    device = HttpDevice(installation, app, token="f00d" * 16)
+    welcome = await device.hello(device={"region": "北京市", "carrier": "cm"})
     assert (welcome["token"], welcome["new"], welcome["heartbeat"]) == ("f00d" * 16, True, 240)
-    assert await phone.send("set_alias", id=5, alias="alice") == {"type": "ok", "id": 5}
-    assert await phone.send("add_tags", id=6, tags=[3, 1]) == {"type": "ok", "id": 6}
-    assert await phone.send("add_stags", stags=["news"]) == {"type": "ok"}
-    known = await phone.send("get_device", id=7)
+    assert await device.send("set_alias", id=5, alias="alice") == {"type": "ok", "id": 5}
+    assert await device.send("add_tags", id=6, tags=[3, 1]) == {"type": "ok", "id": 6}
+    assert await device.send("add_stags", stags=["news"]) == {"type": "ok"}
+    known = await device.send("get_device", id=7)
     assert (known["id"], known["alias"], known["tags"], known["stags"]) == (7, "alice", [1, 3], ["news"])
     assert known["device"] == {"region": "北京市", "carrier": "cm"}
     for body in (
-        push_to(None, 5, ios=app.appkey, token={"ios": phone.who["token"]}),
+        push_to(None, 5, ios=app.appkey, token={"ios": device.identity["token"]}),
         push_to(None, 3, ios=app.appkey, alias="alice"),
     ):
         assert (await installation.push(body, app.appkey))["desc"] == "send ok"
@@ -69,11 +69,11 @@ async def test_an_ios_device_registers_and_is_pushed_to_at_once(installation: Ed
 
 async def test_a_second_hello_welcomes_the_same_device(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
-    first, second = Phone(installation, app, TOKEN), Phone(installation, app, TOKEN)
+    first, second = HttpDevice(installation, app, TOKEN), HttpDevice(installation, app, TOKEN)
     await first.hello(device={"model": "m1"})
     again = await second.hello(device={"model": "m2"})
     assert again["new"] is False
-    assert again["key"] == first.who["key"]
+    assert again["key"] == first.identity["key"]
     with_key = await first.hello()
     assert with_key["new"] is False
     assert (await first.send("get_device"))["device"]["model"] == "m2"
@@ -81,35 +81,35 @@ async def test_a_second_hello_welcomes_the_same_device(installation: EdgeInstall
 
 async def test_an_android_device_gets_a_token_and_needs_its_key(installation: EdgeInstallation) -> None:
     app = await installation.app()
-    phone = Phone(installation, app)
-    welcome = await phone.hello()
+    device = HttpDevice(installation, app)
+    welcome = await device.hello()
     assert welcome["new"] is True
-    assert (await Phone(installation, app).hello())["token"] != welcome["token"]
-    assert (await phone.hello())["new"] is False
-    impostor = Phone(installation, app, welcome["token"])
+    assert (await HttpDevice(installation, app).hello())["token"] != welcome["token"]
+    assert (await device.hello())["new"] is False
+    impostor = HttpDevice(installation, app, welcome["token"])
     assert await impostor.send("hello") == UNAUTHORIZED
     assert await impostor.send("hello", key="AAAA") == UNAUTHORIZED
     assert await impostor.send("get_device") == UNAUTHORIZED
-    assert await impostor.send("set_alias", alias="x", key=phone.who["key"][:-1] + "_") == UNAUTHORIZED
+    assert await impostor.send("set_alias", alias="x", key=device.identity["key"][:-1] + "_") == UNAUTHORIZED
 
 
 async def test_the_key_of_another_device_or_app_is_refused(installation: EdgeInstallation) -> None:
     app, other = await installation.app(PLATFORM_IOS), await installation.app(PLATFORM_IOS)
-    one, two = Phone(installation, app, ios_token("one")), Phone(installation, app, ios_token("two"))
+    one, two = HttpDevice(installation, app, ios_token("one")), HttpDevice(installation, app, ios_token("two"))
     await one.hello()
     await two.hello()
-    assert await one.send("get_device", key=two.who["key"]) == UNAUTHORIZED
+    assert await one.send("get_device", key=two.identity["key"]) == UNAUTHORIZED
     assert await one.send("get_device", appkey=other.appkey) == UNAUTHORIZED
-    assert await one.send("hello", key=two.who["key"]) == UNAUTHORIZED
+    assert await one.send("hello", key=two.identity["key"]) == UNAUTHORIZED
     assert await one.send("hello", appkey="1000000000") == UNAUTHORIZED
 
 
 async def test_activity_is_a_fact_in_the_log(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
-    phone = Phone(installation, app, TOKEN)
-    await phone.hello()
-    assert await phone.send("activity", event="open") == {"type": "ok"}
-    assert await phone.send("activity", event="logout") == {"type": "ok"}
+    device = HttpDevice(installation, app, TOKEN)
+    await device.hello()
+    assert await device.send("activity", event="open") == {"type": "ok"}
+    assert await device.send("activity", event="logout") == {"type": "ok"}
     partition = partition_of(device_key(app.appkey, TOKEN), PARTITIONS)
     page = await installation.log.select({Partition(SESSIONS.name, partition): 0}, 100)
     facts: list[SessionFact] = [decode(record) for record in page.records]
@@ -121,9 +121,9 @@ async def test_activity_is_a_fact_in_the_log(installation: EdgeInstallation) -> 
 
 async def test_frames_that_need_a_connection_are_refused(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
-    phone = Phone(installation, app, TOKEN)
-    await phone.hello()
-    for answer in (await phone.send("ack", msgids=[1]), await phone.send("report", event="shown", msgid=1)):
+    device = HttpDevice(installation, app, TOKEN)
+    await device.hello()
+    for answer in (await device.send("ack", msgids=[1]), await device.send("report", event="shown", msgid=1)):
         assert (answer["type"], answer["code"]) == ("error", 400)
         assert answer["desc"].endswith("not supported over HTTP")
 
@@ -150,16 +150,16 @@ async def test_malformed_frames(installation: EdgeInstallation) -> None:
 async def test_while_the_log_does_not_answer_an_unknown_app_is_not_refused(
     installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    phone = Phone(installation, await installation.app(PLATFORM_IOS), token="f00d" * 16)
-    await phone.hello()
+    device = HttpDevice(installation, await installation.app(PLATFORM_IOS), token="f00d" * 16)
+    await device.hello()
 
     async def unavailable(_: object) -> None:
         raise UnavailableError("the log does not answer")
 
     monkeypatch.setattr(installation.log, "ends", unavailable)
-    assert (await phone.send("hello", appkey="1000000000"))["code"] == 500
-    assert await phone.send("get_device", key="AAAA") == UNAUTHORIZED
-    assert (await phone.send("get_device"))["type"] == "ok"
+    assert (await device.send("hello", appkey="1000000000"))["code"] == 500
+    assert await device.send("get_device", key="AAAA") == UNAUTHORIZED
+    assert (await device.send("get_device"))["type"] == "ok"
 
 
 async def test_the_size_of_a_frame_is_limited(installation: EdgeInstallation) -> None:
@@ -176,32 +176,32 @@ async def revoke(installation: EdgeInstallation, app: App, token: str) -> None:
 
 async def test_a_revoked_key_is_refused_as_a_wrong_one_is(installation: EdgeInstallation) -> None:
     app = await installation.app()
-    phone = Phone(installation, app)
-    await phone.hello()
-    wrong = json.dumps({"type": "get_device", **phone.who, "key": "AAAA"}).encode()
+    device = HttpDevice(installation, app)
+    await device.hello()
+    wrong = json.dumps({"type": "get_device", **device.identity, "key": "AAAA"}).encode()
     refused = await installation.http.post("/device/v1", content=wrong)
-    await revoke(installation, app, phone.who["token"])
+    await revoke(installation, app, device.identity["token"])
     for kind in ("get_device", "hello", "add_tags", "activity"):
-        frame = {"type": kind, **phone.who, "tags": [1], "event": "open"}
+        frame = {"type": kind, **device.identity, "tags": [1], "event": "open"}
         answer = await installation.http.post("/device/v1", content=json.dumps(frame).encode())
         assert (answer.status_code, answer.content) == (refused.status_code, refused.content)
-    assert (await Phone(installation, app).hello())["new"] is True
+    assert (await HttpDevice(installation, app).hello())["new"] is True
 
 
 async def test_an_ios_device_registers_anew_under_its_token(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
-    phone = Phone(installation, app, TOKEN)
-    old = await phone.hello()
-    await phone.send("set_alias", alias="alice")
+    device = HttpDevice(installation, app, TOKEN)
+    old = await device.hello()
+    await device.send("set_alias", alias="alice")
     await revoke(installation, app, TOKEN)
     unknown = await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": TOKEN}), app.appkey)
     assert (unknown["result"], await installation.sent()) == (401, [])
-    del phone.who["key"]
-    new = await phone.hello()
+    del device.identity["key"]
+    new = await device.hello()
     assert (new["new"], new["token"]) == (True, TOKEN)
     assert new["key"] != old["key"]
-    assert (await phone.send("get_device")).get("alias") is None
-    assert await phone.send("get_device", key=old["key"]) == UNAUTHORIZED
+    assert (await device.send("get_device")).get("alias") is None
+    assert await device.send("get_device", key=old["key"]) == UNAUTHORIZED
     assert (await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": TOKEN}), app.appkey))[
         "desc"
     ] == "send ok"
@@ -212,17 +212,17 @@ async def test_between_the_revocation_of_all_keys_and_its_removal_a_device_regis
 ) -> None:
     hold_removals(monkeypatch)
     app = await installation.app(PLATFORM_IOS)
-    phone = Phone(installation, app, TOKEN)
-    old = await phone.hello()
+    device = HttpDevice(installation, app, TOKEN)
+    old = await device.hello()
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
     await registry.RevokeAppKeys(RevokeAppKeysRequest(appkey=app.appkey))
     await installation.context.apps.refresh()
-    assert await phone.send("hello") == UNAUTHORIZED
-    del phone.who["key"]
-    new = await phone.hello()
+    assert await device.send("hello") == UNAUTHORIZED
+    del device.identity["key"]
+    new = await device.hello()
     assert new["new"] is True
     assert new["key"] != old["key"]
-    assert (await phone.send("get_device"))["type"] == "ok"
+    assert (await device.send("get_device"))["type"] == "ok"
 
 
 async def test_registrations_are_limited_by_address_as_at_the_gateway(
@@ -231,10 +231,10 @@ async def test_registrations_are_limited_by_address_as_at_the_gateway(
     monkeypatch.setattr("edge.v2.app.RegistrationLimiter", lambda _: RegistrationLimiter(per_s=1))
     async with edge_installation(tmp_path, BACKENDS) as installation:
         app = await installation.app(PLATFORM_IOS)
-        known = Phone(installation, app, token="f00d" * 16)
+        known = HttpDevice(installation, app, token="f00d" * 16)
         await known.hello()
         for number in range(9):
-            await Phone(installation, app, token=f"{number:064x}").hello()
+            await HttpDevice(installation, app, token=f"{number:064x}").hello()
         before = await installation.log.ends([Partition(DEVICE_COMMANDS.name, each) for each in range(PARTITIONS)])
         for appkey in (app.appkey, "1999999999"):
             hello = {"type": "hello", "appkey": appkey, "token": "beef" * 16}
@@ -244,4 +244,4 @@ async def test_registrations_are_limited_by_address_as_at_the_gateway(
         assert await installation.log.ends(before) == before
         assert (await known.hello())["new"] is False
         installation.clock.move(1)
-        await Phone(installation, app, token="beef" * 16).hello()
+        await HttpDevice(installation, app, token="beef" * 16).hello()

@@ -22,7 +22,7 @@ from protos.push.v1.push_pb2 import (
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
 from testkit.apns.tokens import ios_token
 from testkit.edge.role import EdgeInstallation
-from testkit.edge.sent_pushes import device_places, only_push, targets
+from testkit.edge.sent_pushes import device_numbers, only_push, targets
 from testkit.edge.v2_bodies import broadcast, push_to
 from testkit.signing import reference_text
 
@@ -142,7 +142,7 @@ async def test_a_single_token(installation: EdgeInstallation) -> None:
     answer = await installation.push(push_to(app, 5, token={"android": "known"}), app.appkey)
     assert answer == {"result": 0, "desc": "send ok", "id": answer["id"], "details": []}
     push = await only_push(installation)
-    ((place,),) = [await device_places(installation, app, "known")]
+    ((place,),) = [await device_numbers(installation, app, "known")]
     assert (push.kind, targets(push.audience.devices)) == (KIND_UNICAST, [(*place, 0)])
 
 
@@ -158,7 +158,7 @@ async def test_every_entry_of_a_token_list_has_its_own_id(installation: EdgeInst
         {**failed, "pos": 1, "token": "nobody", "msgid": answer["id"] + 1},
         {**failed, "pos": 4, "token": "", "msgid": answer["id"] + 4},
     ]
-    places = await device_places(installation, app, "c", "a", "c", "b")
+    places = await device_numbers(installation, app, "c", "a", "c", "b")
     push = await only_push(installation)
     assert (push.msgid, push.id_count) == (answer["id"], 6)
     assert targets(push.audience.devices) == [
@@ -232,9 +232,9 @@ async def test_alias_to_the_most_recent_device_or_to_all(installation: EdgeInsta
     assert everywhere["not_found"] == []
     first, second = await installation.sent()
     assert (first.id_count, first.kind) == (1, KIND_UNICAST)
-    newest = [(*place, 0) for place in await device_places(installation, app, "a2", "b1")]
+    newest = [(*place, 0) for place in await device_numbers(installation, app, "a2", "b1")]
     assert sorted(targets(first.audience.devices)) == sorted(newest)
-    both = [(*place, 0) for place in await device_places(installation, app, "a1", "a2")]
+    both = [(*place, 0) for place in await device_numbers(installation, app, "a1", "a2")]
     assert sorted(targets(second.audience.devices)) == sorted(both)
 
 
@@ -273,5 +273,5 @@ async def test_concurrent_pushes_have_their_own_ids_and_audiences(installation: 
     assert len(set(ids)) == 100
     assert [push.msgid for push in pushes] == sorted(ids), "the log's order is the ids' order"
     by_id = {push.msgid: targets(push.audience.devices) for push in pushes}
-    places = await device_places(installation, app, *tokens)
+    places = await device_numbers(installation, app, *tokens)
     assert [by_id[msgid] for msgid in ids] == [[(*place, 0)] for place in places * 5]

@@ -166,7 +166,7 @@ def test_refused_requests(kind: Any, param: Any, problem: str) -> None:
     assert str(refused.value) == problem
 
 
-def shapes(found: StatisticsResponse) -> list[dict[str, Any]]:
+def data_of_reply(found: StatisticsResponse) -> list[dict[str, Any]]:
     reply = msgspec.to_builtins(statistics_reply(found, ZoneInfo("Asia/Shanghai")))
     assert (reply["result"], set(reply)) == (0, {"result", "desc", "data"})
     data: list[dict[str, Any]] = reply["data"]
@@ -176,7 +176,7 @@ def shapes(found: StatisticsResponse) -> list[dict[str, Any]]:
 def test_rows_of_connections() -> None:
     day = ConnectionsRow(date="2026-01-31", average=2.345, maximum=4, minimum=1)
     value = ConnectionsRow(info="cm", average=2, maximum=4, minimum=0)
-    assert shapes(StatisticsResponse(connections=[day, value])) == [
+    assert data_of_reply(StatisticsResponse(connections=[day, value])) == [
         {"date": "2026-01-31", "avgCount": 2.35, "maxCount": 4, "minCount": 1},
         {"info": "cm", "avgCount": 2.0, "maxCount": 4, "minCount": 0},
     ]
@@ -188,14 +188,14 @@ def test_rows_of_broadcasts() -> None:
     for name, count in counts.items():
         setattr(row, name, count)
     wanted = {"msgid": 7, "sendTime": "2026-09-21 22:13:30", **counts, "cancelled": 0}
-    assert shapes(StatisticsResponse(broadcasts=[row])) == [wanted]
+    assert data_of_reply(StatisticsResponse(broadcasts=[row])) == [wanted]
     row.info = ""
-    assert shapes(StatisticsResponse(broadcasts=[row])) == [{**wanted, "info": ""}]
+    assert data_of_reply(StatisticsResponse(broadcasts=[row])) == [{**wanted, "info": ""}]
 
 
 def test_rows_of_users() -> None:
     rows = [UsersRow(date="2026-01-31", count=3), UsersRow(info="cm"), UsersRow(date="2026-01-31", info="x", count=1)]
-    assert shapes(StatisticsResponse(users=rows)) == [
+    assert data_of_reply(StatisticsResponse(users=rows)) == [
         {"date": "2026-01-31", "count": 3},
         {"info": "cm", "count": 0},
         {"date": "2026-01-31", "info": "x", "count": 1},
@@ -205,9 +205,9 @@ def test_rows_of_users() -> None:
 def test_rows_of_logins() -> None:
     row = LoginsRow(date="2026-01-31", counts={1: 5, 30: 9})
     wanted = {"date": "2026-01-31", "1": 5, "2": 0, "3": 0, "4": 0, "5": 0, "6": 0, "7": 0, "30": 9}
-    assert shapes(StatisticsResponse(logins=[row])) == [wanted]
+    assert data_of_reply(StatisticsResponse(logins=[row])) == [wanted]
     row.info = "cm"
-    assert shapes(StatisticsResponse(logins=[row])) == [{**wanted, "info": "cm"}]
+    assert data_of_reply(StatisticsResponse(logins=[row])) == [{**wanted, "info": "cm"}]
 
 
 APPKEYS: list[Any] = [None, ["1"], {"android": "1"}, True, ""]
@@ -221,7 +221,7 @@ async def test_rules_of_the_appkey(installation: EdgeInstallation) -> None:
         assert answer["desc"].startswith(f"input error: appkey {problem}")
 
 
-async def behind(*_: object) -> int:
+async def seven_records_behind(*_: object) -> int:
     return 7
 
 
@@ -285,7 +285,7 @@ async def test_every_type_from_the_delivery_history(tmp_path: Path, monkeypatch:
             leaving.cancel()
             await query.given_up.wait()
         with monkeypatch.context() as patched:
-            patched.setattr(Ingestion, "catch_up", behind)
+            patched.setattr(Ingestion, "catch_up", seven_records_behind)
             unavailable = await installation.http.post("/v2/statistics", content=content)
         assert (unavailable.status_code, unavailable.headers["retry-after"]) == (503, "5")
         desc = "statistics and acknowledgements are not available at present"

@@ -12,8 +12,8 @@ from testkit.edge.v2_bodies import broadcast, push_to
 NO_TASK = "input error: task_key: there is no such timed task of these apps"
 
 
-def at(moment_ms: int) -> str:
-    return datetime.fromtimestamp(moment_ms / 1000, ZoneInfo(ZONE)).strftime("%Y-%m-%d %H:%M:%S")
+def time_text(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, ZoneInfo(ZONE)).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def android(app: App) -> dict[str, Any]:
@@ -45,8 +45,8 @@ async def test_a_record_has_its_times_in_the_services_zone(installation: EdgeIns
     key = await create(installation, app, "你好")
     record = {
         "TaskKey": key,
-        "CreateTime": at(NOW_MS),
-        "SendTime": at(NOW_MS + 90_000),
+        "CreateTime": time_text(NOW_MS),
+        "SendTime": time_text(NOW_MS + 90_000),
         "MsgContent": "你好",
         "Status": "unsend",
     }

@@ -1,4 +1,4 @@
-"""The operator's command, and what it printed."""
+"""Runs the operator's commands within the test's process."""
 
 import asyncio
 import json

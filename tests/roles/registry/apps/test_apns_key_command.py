@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.domain.apns.credentials import ApnsCredentials, Environment, open_credentials
-from testkit.apns.keys import KEY_ID, TEAM_ID, canaries, holding, pem
+from testkit.apns.keys import KEY_ID, TEAM_ID, canaries, files_containing, pem
 from tests.roles.registry.apps.command import Carillon
 from tests.roles.registry.conftest import RunningRegistry
 
@@ -79,6 +79,6 @@ async def test_the_apns_key_is_in_no_file_output_or_log_line(
     told = "".join(f"{outcome.out}{outcome.err}" for outcome in outcomes) + str(logs)
     assert [outcome.code for outcome in outcomes] == [0, 0, 1, 0, 0, 0]
     assert not [word for word in words if word.decode() in told]
-    assert holding(tmp_path, words) == []
+    assert files_containing(tmp_path, words) == []
     (tmp_path / "planted").write_text(text)
-    assert holding(tmp_path, words) == [tmp_path / "planted"]
+    assert files_containing(tmp_path, words) == [tmp_path / "planted"]

@@ -1,1 +1,1 @@
-"""Analytics in a world: its ingestion on a model of its store, and what the store must hold in the end."""
+"""Analytics in a world: its ingestion on a model of its store, and the checks of that store's rows."""

@@ -1,4 +1,4 @@
-"""What the analytics store must hold: each fact of the log once, and what happened to each push.
+"""Checks of the rows in the analytics store: each fact of the log is there once.
 
 Its queries are not run here: the tests of analytics show that the answers follow from these rows.
 """
@@ -103,7 +103,7 @@ def _logged_outcomes(history: History) -> Iterator[tuple[str, int, DeviceNumber]
 
 
 def _acknowledgements(store: ModelStore, history: History) -> Iterator[tuple[int, DeviceNumber]]:
-    """Yield what getAckInfo answers: it leaves out receipts of other pushes than unicasts to Android devices."""
+    """Yield the receipts that getAckInfo returns: those of unicasts to Android devices."""
     unicasts = _android_unicasts(history)
     return (
         (row["msgid"], DeviceNumber(row["partition"], row["number"]))

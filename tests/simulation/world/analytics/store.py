@@ -1,6 +1,6 @@
 """A model of the analytics store, as the ingestion uses it: inserts with tokens, and the questions of its start.
 
-It is a server: a request that has been sent is carried out also when the process that sent it is killed meanwhile.
+It behaves as a server: a request that was sent is carried out even if its sender is killed meanwhile.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class ModelStore:
         return (row for insert in self.inserts if insert.table == table for row in insert.rows)
 
     def final(self, table: str) -> Sequence[Row]:
-        """Return the rows that are left of a table once all are merged: of each key that of the earliest record."""
+        """Return the rows of a table as they are after all merges: for each key the row of the earliest record."""
         key = _keys()[table]
         found: dict[tuple[Any, ...], Row] = {}
         for row in self.inserted(table):

@@ -1,4 +1,4 @@
-"""Worlds with analytics: its ingestion bears kills and a store that fails, and one that does not is found."""
+"""Worlds with analytics: its ingestion tolerates kills and a failing store, and one that does not is found."""
 
 from functools import partial
 

@@ -1,9 +1,9 @@
-"""Builds the attempts for the devices of a chunk: token, badge and payload of each."""
+"""Builds the messages for the devices of a chunk: token, badge and payload of each."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from services.delivery.ios.attempt import Attempt, AttemptOwner
 from services.delivery.ios.badge_counter import BadgeCounter
+from services.delivery.ios.device_message import DeviceMessage, MessageCallbacks
 from services.delivery.ios.device_tokens import DeviceTokens, PushDevice
 from services.delivery.ios.push_progress import PushProgress
 from services.delivery.ios.round_robin import Chunk
@@ -12,20 +12,20 @@ from services.domain.apns.credentials import ApnsCredentials
 from services.runtime.process.clock import Clock
 
 
-class AttemptBuilder:
-    """Builds attempts for one app."""
+class DeviceMessageBuilder:
+    """Builds the messages of one app."""
 
     def __init__(
         self,
         appkey: str,
-        owner: AttemptOwner,
+        callbacks: MessageCallbacks,
         tokens: DeviceTokens,
         badges: BadgeCounter,
         recorder: OutcomeRecorder,
         clock: Clock,
     ) -> None:
         self._appkey = appkey
-        self._owner = owner
+        self._callbacks = callbacks
         self._tokens = tokens
         self._badges = badges
         self._recorder = recorder
@@ -38,10 +38,10 @@ class AttemptBuilder:
             partitions.setdefault(chunk.partition, []).extend(chunk.numbers)
         return await self._tokens.fetch(self._appkey, partitions)
 
-    def attempts(
+    def messages(
         self, chunk: Chunk, devices: Mapping[int, PushDevice], credentials: ApnsCredentials
-    ) -> Iterator[Attempt]:
-        """Yield an attempt for each message without a final outcome; the token is "" if the device was removed."""
+    ) -> Iterator[DeviceMessage]:
+        """Yield each message of the chunk without a final outcome; its token is "" if the device was removed."""
         progress, partition, numbers = chunk
         part = progress.push.active_parts.get(partition)
         if part is None:
@@ -53,7 +53,7 @@ class AttemptBuilder:
                 device = devices[number]
                 badge = self._badge(progress, partition, number, device.active_ms)
                 push = progress.apns_push(device.token, credentials.topic, msgid, badge)
-                yield Attempt(self._owner, progress, partition, number, msgid, push, badge)
+                yield DeviceMessage(self._callbacks, progress, partition, number, msgid, push, badge)
 
     def _badge(self, progress: PushProgress, partition: int, number: int, active_ms: int) -> int | None:
         now_ms = self._clock.now_ms()

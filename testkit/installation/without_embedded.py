@@ -1,4 +1,4 @@
-"""Processes without the packages of the extra `embedded`, as in the smaller image."""
+"""Settings of a process that cannot import the packages of the extra `embedded`, as in the image without them."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from services.runtime.process.extras import EMBEDDED_PACKAGES
 
 
 def without_embedded(folder: Path) -> dict[str, str]:
-    """Return the setting of a process that cannot import the packages of the extra `embedded`; writes into `folder`."""
+    """Make `folder` with modules that fail on import; return the setting that puts it before the packages."""
     folder.mkdir()
     for name in EMBEDDED_PACKAGES:
         (folder / f"{name}.py").write_text(f"raise ModuleNotFoundError('no {name} here', name='{name}')\n")

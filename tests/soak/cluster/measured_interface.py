@@ -1,4 +1,4 @@
-"""Requests of app servers through a load balancer: when each began, how long it took, and how it was answered."""
+"""An HTTP interface behind a load balancer, with the time and the answer of each request."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -16,7 +16,7 @@ from tests.soak.senders import Answer
 TIMEOUT_S = 15.0
 
 
-class Attempt(NamedTuple):
+class MeasuredRequest(NamedTuple):
     """One request. `answer`: its `result`; `HTTP 503` for an answer of the load balancer; else the error's name.
 
     `call`: its method and path. `edge`: the process that answered it; "" where none did.
@@ -30,11 +30,11 @@ class Attempt(NamedTuple):
 
 
 class MeasuredInterface:
-    """An HTTP interface of the edges behind a load balancer; each request is noted in `attempts`."""
+    """An HTTP interface of the edges behind a load balancer; each request is noted in `requests`."""
 
-    def __init__(self, url: str, attempts: list[Attempt]) -> None:
+    def __init__(self, url: str, requests: list[MeasuredRequest]) -> None:
         self._client = plain_http.async_client(base_url=url, timeout=TIMEOUT_S)
-        self._attempts = attempts
+        self._requests = requests
 
     async def call(
         self,
@@ -51,7 +51,7 @@ class MeasuredInterface:
 
         def note(answer: str, edge: str = "") -> None:
             ms = round((time.monotonic() - begun_s) * 1000)
-            self._attempts.append(Attempt(begun_ms, ms, answer, f"{method} {path}", edge))
+            self._requests.append(MeasuredRequest(begun_ms, ms, answer, f"{method} {path}", edge))
 
         sent = {"content-type": "application/json", **(headers or {})}
         try:

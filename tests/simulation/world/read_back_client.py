@@ -1,4 +1,4 @@
-"""An app server that changes string tags and timed tasks, and reads each change back."""
+"""A simulated app server that changes string tags and timed tasks, and reads each change back."""
 
 import asyncio
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ _RETRY_S = 0.3
 _LATER_S = 86_400
 
 
-class Reader:
-    """Reads its own writes, each read through any edge. What it reads of them otherwise is an error of the ledger.
+class ReadBackClient:
+    """Changes tags and tasks, and reads each change through any edge. A wrong read is an error of the ledger.
 
-    Nobody else changes the tags of its device or its tasks. `pace`: how many times longer than usual it waits between
+    No other client changes its device or its tasks. `pace`: how many times longer than usual it waits between
     two changes.
     """
 

@@ -1,4 +1,4 @@
-"""Somebody who reads pages of the console: logs in, fills in forms, and opens each page."""
+"""An HTTP client of the console: it logs in, submits forms and opens pages, as a person's browser does."""
 
 import re
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ _KINDS = ("connections", "broadcasts", "users", "logins")
 _SEND = {"is_notif": "1", "click_action": "1", "audience": "everyone", "when": "now", "content": "To all"}
 
 
-class Reader:
-    """A browser without a screen, with the session of an administrator of the installation."""
+class ConsoleClient:
+    """A client with the session of an administrator of the installation."""
 
     def __init__(self, url: str, cookie: str = "") -> None:
         headers = {"Accept-Encoding": "gzip", **({"Cookie": cookie} if cookie else {})}

@@ -1,4 +1,4 @@
-"""What the clients met during each fault."""
+"""Figures for each fault: the requests and pushes that began during it, and their answers and messages."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from tests.soak.checks import Observations
-from tests.soak.cluster.measured import Attempt
+from tests.soak.cluster.measured_interface import MeasuredRequest
 from tests.soak.ledger import Outcome, Push
 
 _ANSWERED = frozenset({"0", "400", "401"})
@@ -15,7 +15,7 @@ _ANSWERED = frozenset({"0", "400", "401"})
 
 
 def is_error(answer: str) -> bool:
-    """Return whether no request of the load may be answered so."""
+    """Return whether this answer is an error: the load gets none of this kind while nothing is wrong."""
     return answer not in _ANSWERED
 
 
@@ -31,12 +31,12 @@ class Phase(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One fault, by the pushes and requests that began during its phase.
+    """The figures of one fault, over the pushes and requests that began during its phase.
 
     `answered`: pushes answered with result 0. `due`: their messages that a device has to show, of which `lost` were not
-    shown. `doubled`: messages that a device showed once more. `gap_s`: the longest time without an answer of result 0.
+    shown. `doubled`: messages that a device showed twice. `gap_s`: the longest time without an answer of result 0.
     `request_s`: the longest time of a request that was answered. `frame_s`: the longest time from the answer until a
-    device showed the message that stays connected where it can. `errors`: requests by their other answers.
+    steady device showed the message. `errors`: the number of requests by wrong answer.
     """
 
     fault: str
@@ -52,29 +52,29 @@ class Row(NamedTuple):
     errors: Mapping[str, int]
 
 
-def rows(observed: Observations, phases: Sequence[Phase], attempts: Sequence[Attempt]) -> list[Row]:
+def rows(observed: Observations, phases: Sequence[Phase], requests: Sequence[MeasuredRequest]) -> list[Row]:
     """Return a row for each phase."""
-    return [_row(observed, phase, [each for each in attempts if phase.has(each.begun_ms)]) for phase in phases]
+    return [_row(observed, phase, [each for each in requests if phase.has(each.begun_ms)]) for phase in phases]
 
 
-def _row(observed: Observations, phase: Phase, attempts: Sequence[Attempt]) -> Row:
+def _row(observed: Observations, phase: Phase, requests: Sequence[MeasuredRequest]) -> Row:
     pushes = [push for push in observed.ledger.pushes if phase.has(push.begun_ms)]
     due = list(_due(observed, pushes))
     ids = {msgid for msgid, *_ in due}
-    answered_ms = sorted(each.begun_ms + each.ms for each in attempts if each.answer == "0")
+    answered_ms = sorted(each.begun_ms + each.ms for each in requests if each.answer == "0")
     moments = [phase.begun_ms, *(each for each in answered_ms if phase.has(each)), phase.ended_ms]
     return Row(
         fault=phase.fault,
         seconds=round((phase.ended_ms - phase.begun_ms) / 1000, 1),
-        requests=len(attempts),
+        requests=len(requests),
         answered=sum(push.outcome is Outcome.ACCEPTED for push in pushes),
         due=len(due),
         lost=sum(not is_shown for _, is_shown in due),
         doubled=sum(msgid in ids for msgid in observed.ledger.doubled),
         gap_s=max(later - earlier for earlier, later in pairwise(moments)) / 1000,
-        request_s=max((each.ms for each in attempts if not is_error(each.answer)), default=0) / 1000,
+        request_s=max((each.ms for each in requests if not is_error(each.answer)), default=0) / 1000,
         frame_s=max(0, *_frames_ms(observed, pushes), 0) / 1000,
-        errors=Counter(each.answer for each in attempts if is_error(each.answer)),
+        errors=Counter(each.answer for each in requests if is_error(each.answer)),
     )
 
 
