@@ -9,6 +9,8 @@ those that the documents show, to docs/images, as WebP of at most 60 KB.
 
 import argparse
 import base64
+import shutil
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -24,7 +26,7 @@ from demo.person import PASSWORD
 from demo.screenshots.pages import BEFORE_LOG_IN, SHOTS, DemoPaths, Shot, find_paths
 from demo.service import Service
 from services.runtime.errors import CarillonError
-from testkit.edge.browser import running_browser
+from testkit.edge.browser import chromium, running_browser
 from testkit.ports import free_ports
 from testkit.repository import ROOT
 
@@ -46,6 +48,7 @@ _SETTLE_MS = 400
 _PATIENCE_MS = 120_000
 """Longest wait for a page, on a machine that has other work."""
 
+_CHINESE_FONTS = ["fc-list", ":lang=zh"]
 _QUALITIES = (88, 80, 70, 60, 50)
 
 
@@ -78,9 +81,20 @@ def main() -> None:
     options = parser.parse_args()
     plan = DemoPlan(options.directory, options.devices, pushes=200, seed=1)
     try:
+        _check_machine()
         uvloop.run(_take(plan, options.out, options.only))
     except CarillonError as error:
         sys.exit(f"screenshots: {error}")
+
+
+def _check_machine() -> None:
+    """Check that there are a browser and a font, before the demo is filled. CarillonError says what to install."""
+    try:
+        chromium()
+    except RuntimeError as error:
+        raise CarillonError(str(error)) from None
+    if shutil.which("fc-list") and not subprocess.run(_CHINESE_FONTS, capture_output=True, check=True).stdout.strip():
+        raise CarillonError("no font has Chinese characters: install one with `apt-get install fonts-noto-cjk`")
 
 
 async def _take(plan: DemoPlan, out: Path, only: Sequence[str] | None) -> None:
