@@ -15,11 +15,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tests.simulation.kernel.running import Outcome, run_world, run_worlds, without_needless_faults
+from tests.simulation.kernel.running import Outcome, run_world, run_worlds, warm_up, without_needless_faults
 from tests.simulation.world.run import InstallationWorld
 
 _KIND = InstallationWorld()
 _LAST_LINES = 60
+_FEW = 3
+"""So few worlds take less than `warm_up` does."""
+
 _SHARE = 1000
 """Worlds whose jobs are made at a time."""
 
@@ -63,6 +66,8 @@ def main(seeds: int, first: int, processes: int, replay: int | None, shorten: bo
             totals.add(outcome)
             sys.stdout.writelines([] if as_json else outcome.lines)
     else:
+        if seeds > _FEW:
+            warm_up(_KIND)
         with suppress(KeyboardInterrupt):  # the worlds that have run are shown
             _run(totals, first, seeds, processes)
     if shorten:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from testkit.repository import ROOT
-from tests.simulation.world.plan import faults_of
+from tests.simulation.world.seeds.faults import faults_of
 
 SEED = "13"
 """A small world with faults, in which clients do everything that the test looks for."""

@@ -26,6 +26,7 @@ FOUND_SOON = (
     "cancelled-push-sent",
     "expired-push-sent",
     "frame-sent-twice",
+    "confirmed-before-append",
 )
 """Bugs that are found within ten seconds of CPU time; docs/contributing.md has the others, which take minutes."""
 

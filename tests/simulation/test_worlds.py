@@ -38,11 +38,12 @@ def simulated(*arguments: str, hash_seed: str = "0") -> str:
 
 
 @pytest.mark.long
-def test_a_seed_gives_the_same_trace_whatever_the_hashes_of_strings_are() -> None:
-    worlds = ("--first", "44", "--seeds", "2", "--digests")
-    first, second = (simulated(*worlds, hash_seed=seed) for seed in ("1", "2"))
+@pytest.mark.parametrize("seed", ["44", "45", "1009"])
+def test_a_seed_gives_the_same_trace_whatever_the_hashes_of_strings_and_the_addresses_of_objects_are(seed: str) -> None:
+    """In world 1009 several calls are given up at once, because their owner has a successor."""
+    first, second = (simulated("--first", seed, "--seeds", "1", "--digests", hash_seed=each) for each in ("1", "2"))
     assert first == second
-    assert len({line.split()[1] for line in first.splitlines()}) == 2
+    assert first.startswith(seed)
 
 
 def test_a_finding_is_shown_with_the_faults_that_it_needs() -> None:

@@ -84,8 +84,7 @@ class SnapshotFile:
         try:
             connection.execute("PRAGMA journal_mode = OFF")
             connection.execute("PRAGMA synchronous = FULL")
-            connection.executescript(_SCHEMA)
-            connection.execute("BEGIN")
+            connection.executescript(f"BEGIN; {_SCHEMA}")  # with the rows in one transaction, which writes pages once
             connection.executemany("INSERT INTO offsets VALUES (?, ?, ?)", [(*p, n) for p, n in offsets.items()])
             connection.executemany(
                 "INSERT INTO blobs VALUES (?, ?, ?)", ((key, value, _crc(key, value)) for key, value in blobs)

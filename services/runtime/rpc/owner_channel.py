@@ -53,7 +53,7 @@ class OwnerChannel:
         self._channels: dict[str, Channel] = {}
         self._owner = OwnerOfShard(directory, role, shard)
         self._asked = self._owner.id
-        self._unanswered: set[asyncio.Timeout] = set()
+        self._unanswered: dict[asyncio.Timeout, None] = {}  # in the order in which the calls began
         directory.on_change(self._give_up_at_former_owner)
 
     def unary_unary(self, method: str, *arguments: Any, **options: Any) -> Callable[..., Awaitable[Any]]:
@@ -104,7 +104,7 @@ class OwnerChannel:
         UnavailableError.
         """
         unanswered = asyncio.timeout(None)
-        self._unanswered.add(unanswered)
+        self._unanswered[unanswered] = None
         try:
             async with unanswered:
                 yield
@@ -115,7 +115,7 @@ class OwnerChannel:
                 raise UnavailableError("the owner did not answer, and another process owns the shard by now") from None
             raise NotOwnerError("another process owns the shard by now") from None
         finally:
-            self._unanswered.discard(unanswered)
+            self._unanswered.pop(unanswered, None)
 
     def _give_up_at_former_owner(self) -> None:
         owner = self._owner.id
@@ -125,8 +125,7 @@ class OwnerChannel:
         self._asked = owner
         if is_the_asked:
             return
-        unanswered = self._unanswered
-        self._unanswered = set()
+        unanswered, self._unanswered = self._unanswered, {}
         for each in unanswered:
             each.reschedule(0)
 

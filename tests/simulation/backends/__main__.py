@@ -9,9 +9,11 @@ from functools import partial
 import click
 
 from tests.simulation.backends.world import Backends
-from tests.simulation.kernel.running import Kind, Outcome, run_world, run_worlds, without_needless_faults
+from tests.simulation.kernel.running import Kind, Outcome, run_world, run_worlds, warm_up, without_needless_faults
 
 _TRACE_LINES = 200
+_FEW = 3
+"""So few worlds take less than `warm_up` does."""
 
 
 @dataclass
@@ -59,6 +61,8 @@ class Totals:
 def main(seeds: int, first: int, at_once: int, faults: int, trace: bool, digests: bool, minimise: bool) -> None:
     """Run simulated worlds. Exit code 1: there are findings."""
     kind, totals = Backends(faults), Totals()
+    if seeds > _FEW:
+        warm_up(kind)
     jobs = [partial(run_world, kind, seed, keeps_trace=trace) for seed in range(first, first + seeds)]
     for outcome in run_worlds(jobs, at_once):
         totals.add(outcome)

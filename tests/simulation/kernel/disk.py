@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -133,9 +133,15 @@ class _Connection(sqlite3.Connection):
 
     def _check(self, sql: str) -> None:
         """Refuse what writes to the file: a commit, and any change outside a transaction."""
-        verb = sql.split(maxsplit=1)[0].upper()
+        verb = _verb(sql)
         if (verb == "COMMIT" or (verb in _CHANGES and not self.in_transaction)) and self._is_full():
             raise sqlite3.OperationalError(FULL)
+
+
+@cache
+def _verb(sql: str) -> str:
+    """Return the first word of a statement, in capitals; of each statement it is looked for once."""
+    return sql.split(maxsplit=1)[0].upper()
 
 
 @contextmanager

@@ -62,15 +62,18 @@ class SimulatedHandle(asyncio.TimerHandle):
     __slots__ = ()
 
     def __init__(
-        self, when: float, callback: Callable[..., object], args: Sequence[Any], loop: Any, context: Context | None
+        self, when: float, callback: Callable[..., object], args: Sequence[Any], context: Context | None
     ) -> None:
         self._when = when
         self._callback = callback
         self._args = args
-        self._loop = loop
         self._context = copy_context() if context is None else context
-        self._cancelled = self._scheduled = False
-        self._repr = self._source_traceback = None
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """Let the loop drop the callback when its turn comes."""
+        self._cancelled = True
+        self._callback = self._args = None  # type: ignore[assignment]
 
 
 class SimulatedLoop(asyncio.AbstractEventLoop):
@@ -110,7 +113,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        handle = SimulatedHandle(0.0, callback, args, self, context)
+        handle = SimulatedHandle(0.0, callback, args, context)
         self._ready.append(handle)
         return handle
 
@@ -124,7 +127,7 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        timer = SimulatedHandle(when, callback, args, self, context)
+        timer = SimulatedHandle(when, callback, args, context)
         heapq.heappush(self._timers, (when, next(self._numbers), timer))
         return timer
 
@@ -269,6 +272,3 @@ class SimulatedLoop(asyncio.AbstractEventLoop):
 
     def get_debug(self) -> bool:
         return False
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: a cancelled timer is dropped when its time comes."""

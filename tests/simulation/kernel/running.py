@@ -19,6 +19,8 @@ from typing import Protocol
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.world import World
 
+_WARM_UP_SEED = 0
+
 
 class Kind(Protocol):
     """A kind of world: which faults a seed chooses for it, and what happens in it."""
@@ -71,6 +73,15 @@ def run_world(kind: Kind, seed: int, faults: Sequence[Fault] | None = None, *, k
         chosen,
         lines,
     )
+
+
+def warm_up(kind: Kind) -> None:
+    """Run the kind's world of one seed in this process, without faults, before others run in child processes.
+
+    These then begin with modules, caches and code that have been used, which each would otherwise do again. It changes
+    no trace.
+    """
+    run_world(kind, _WARM_UP_SEED, [])
 
 
 def run_worlds(jobs: Sequence[Callable[[], Outcome]], at_once: int = 1) -> Iterator[Outcome]:

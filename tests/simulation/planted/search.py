@@ -5,7 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 from tests.simulation.backends.world import Backends
-from tests.simulation.kernel.running import Kind, Outcome, run_world, run_worlds
+from tests.simulation.kernel.running import Kind, Outcome, run_world, run_worlds, warm_up
 from tests.simulation.planted.bug import PlantedBug
 from tests.simulation.planted.edit import Edit, planted
 from tests.simulation.world.run import InstallationWorld
@@ -36,6 +36,7 @@ def search(
     with planted(bug.edits):
         pass
     kind = KINDS[bug.kind]
+    warm_up(kind)
     worlds, cpu_s = 0, 0.0
     for first in range(0, len(seeds), processes * _AHEAD):
         some = seeds[first : first + processes * _AHEAD]

@@ -1,7 +1,6 @@
 """One simulated world from its start to its checks: load with faults, then settling, then all checks."""
 
 import asyncio
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -38,9 +37,11 @@ from tests.simulation.world.errors import NotSettledError, in_time, unexpected
 from tests.simulation.world.faults import MustKnow, WorldFaults
 from tests.simulation.world.listeners import edge_listeners, gateway_listeners
 from tests.simulation.world.operator import Operator, sent_while_paused
-from tests.simulation.world.plan import Plan, faults_of, latest_end_s, plan_of
+from tests.simulation.world.plan import Plan, latest_end_s
 from tests.simulation.world.quota import QuotaUser
 from tests.simulation.world.read_back_client import ReadBackClient
+from tests.simulation.world.seeds.faults import faults_of
+from tests.simulation.world.seeds.plans import plan_of
 from tests.simulation.world.stateful_roles import STATEFUL_ROLES
 from tests.simulation.world.timed_history import TimedHistory
 from tests.soak.analytics_checks import received_violations
@@ -292,8 +293,4 @@ class Simulation:
 
     def _record(self, event: Mapping[str, Any]) -> None:
         fields = {name: value for name, value in event.items() if name not in ("time_ms", "what")}
-        self._world.trace.event(event["what"], fields=json.dumps(fields, default=_in_order))
-
-
-def _in_order(value: object) -> object:
-    return sorted(value) if isinstance(value, frozenset) else str(value)
+        self._world.trace.json_event(event["what"], fields)

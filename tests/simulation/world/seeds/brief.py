@@ -2,10 +2,8 @@
 
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tests.simulation.world.plan import Plan
+from tests.simulation.world.plan import Plan
 
 LOG_SLOWNESS = (1, 1, 1, 10, 30)
 NETWORK_SLOWNESS = (1, 1, 1, 5)
@@ -15,7 +13,7 @@ _KEPT = 0.5
 """Share of the worlds that keep what they have of analytics, iOS devices and owners."""
 
 
-def brief(plan: "Plan", random: Random) -> "Plan":
+def brief(plan: Plan, random: Random) -> Plan:
     """Return the plan of a brief world: one instance of each role, or two of one."""
     twice = random.choice((*plan.processes, *[""] * len(plan.processes)))
     kept = [role for role in plan.processes if role != "analytics" or random.random() < _KEPT]
