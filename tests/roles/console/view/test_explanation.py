@@ -101,7 +101,7 @@ def test_each_reason_of_an_exclusion_has_a_text_with_its_numbers(language: Langu
     for reason, shown in (
         (ExclusionReason.EXCLUSION_REASON_PUSH_NOT_STARTED, ["2"]),
         (ExclusionReason.EXCLUSION_REASON_REGISTERED_LATER, ["T4"]),
-        (ExclusionReason.EXCLUSION_REASON_REMOVED, ["T4", language.detail("idle")]),
+        (ExclusionReason.EXCLUSION_REASON_REMOVED, ["T4", language.reason("idle")]),
         (ExclusionReason.EXCLUSION_REASON_RECORD_LACKS_CHANGES, ["3"]),
     ):
         assert all(part in texts[reason] for part in shown)
