@@ -19,9 +19,7 @@ import uvloop
 from playwright.async_api import Browser, BrowserContext, Page
 
 from demo.fill import DemoPlan, fill
-from demo.organisation import ADMINISTRATOR, SHOP
-from demo.person import PASSWORD
-from demo.screenshots.pages import BEFORE_LOG_IN, SHOTS, Places, Shot, find_places
+from demo.screenshots.pages import BEFORE_LOG_IN, SHOTS, Places, Shot, find_places, log_in
 from demo.service import Service
 from services.runtime.errors import CarillonError
 from testkit.edge.browser import running_browser
@@ -99,8 +97,8 @@ async def _take(plan: DemoPlan, out: Path, only: Sequence[str] | None) -> None:
 
 async def _places(browser: Browser, url: str) -> Places:
     async with _opened(browser, url, FORMS[0]) as page:
-        await _log_in(page)
-        return await find_places(page, SHOP.apps[0].name, SHOP.name, SHOP.people[1].login)
+        await log_in(page)
+        return await find_places(page)
 
 
 async def _take_form(
@@ -110,7 +108,7 @@ async def _take_form(
     async with _opened(browser, url, form) as page:
         for shots in (BEFORE_LOG_IN, SHOTS):
             if shots is SHOTS:
-                await _log_in(page)
+                await log_in(page)
             for shot in shots:
                 if only is None or shot.name in only:
                     await _take_one(page, shot, form, places, out)
@@ -156,14 +154,6 @@ async def _opened(browser: Browser, url: str, form: Form) -> AsyncIterator[Page]
         yield await context.new_page()
     finally:
         await context.close()
-
-
-async def _log_in(page: Page) -> None:
-    await page.goto("/log-in")
-    await page.locator("[name=login]").fill(ADMINISTRATOR)
-    await page.locator("[name=password]").fill(PASSWORD)
-    await page.locator("main button.primary").click()
-    await page.locator("nav.navigation").wait_for(state="attached")
 
 
 if __name__ == "__main__":

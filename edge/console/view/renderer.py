@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from edge.console.access_control.visit import Visit
 from edge.console.view.static_files import StaticFiles
+from edge.console.view.statistics_links import path_of_push
 from protos.analytics.v1.analytics_pb2 import ActionEntry, TimelineEntry
 from services.domain.accounts.permissions import Action
 from services.runtime.process.clock import Clock
@@ -20,8 +21,9 @@ TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 class Renderer:
     """A Jinja2 environment in which a name that is not given is an error.
 
-    Every template has `visit`, `notice` and `shown_once`, the functions `static` and `_`, and the filters `moment`,
-    `ago`, `duration`, `span`, `detail_line`, `reason`, `audience`, `condition`, `device_had`, `number` and `share_of`.
+    Every template has `visit`, `notice` and `shown_once`, the functions `static`, `path_of_push` and `_`, and the
+    filters `moment`, `ago`, `duration`, `span`, `detail_line`, `reason`, `audience`, `condition`, `device_had`,
+    `number` and `share_of`.
     """
 
     def __init__(self, files: StaticFiles, clock: Clock) -> None:
@@ -36,7 +38,12 @@ class Renderer:
         )
         extension: Any = self._templates
         extension.install_gettext_callables(_gettext, _ngettext, newstyle=True)
-        self._templates.globals |= {"static": files.url, "has_file": files.__contains__, "Action": Action}
+        self._templates.globals |= {
+            "static": files.url,
+            "has_file": files.__contains__,
+            "Action": Action,
+            "path_of_push": path_of_push,
+        }
         self._templates.filters |= {
             "moment": _in_language(self._moment),
             "ago": _in_language(lambda visit, ms: visit.language.ago(ms, clock.now_ms())),
