@@ -13,8 +13,12 @@ LATEST_ONLY = "devices"
 _DEPENDS_ON_ORDER = frozenset(ATTRIBUTES)
 """Attributes of other tables than `devices` depend on how the records of several topics interleaved."""
 
-_WORDS = frozenset({"title", "text"})
-"""Pushes that were stored before these columns were there do not have them."""
+_OF_PUSHES = frozenset({"title", "text", "audience_summary"})
+_ADDED = {
+    **dict.fromkeys(("pushes", "task_pushes"), _OF_PUSHES),
+    **dict.fromkeys(("device_commands", "actions"), frozenset({"details"})),
+}
+"""By table, columns that rows which were stored before do not have, or have in another form."""
 
 _FIRST_REGISTRATION = frozenset({"registered"})
 """A compacted topic has a device's first registration no more once the device has left and registered again."""
@@ -41,7 +45,7 @@ def compared_columns(table: str) -> list[str]:
     """Return the columns in which a rebuilt store has what the live one has."""
     ignored = frozenset() if table == LATEST_ONLY else _DEPENDS_ON_ORDER
     ignored |= _FIRST_REGISTRATION if table == "registrations" else frozenset()
-    ignored |= _WORDS if table in ("pushes", "task_pushes") else frozenset()
+    ignored |= _ADDED.get(table, frozenset())
     return [
         name
         for name in TABLES[table].schema.names

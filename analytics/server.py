@@ -132,7 +132,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
             async with self._limiter.slot(OPERATORS):
                 audit = await self._answer(
                     request,
-                    lambda: audit_device(self._clickhouse, request.appkey, request.token),
+                    lambda: audit_device(self._clickhouse, request.appkey, request.token, self._zone),
                     lambda made: [made.appkey],
                 )
         except NotFoundError as error:
@@ -148,7 +148,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         behind = allowed(request, await self._catch_up(_BUT_OUTCOMES))
         try:
             async with self._limiter.slot(OPERATORS):
-                audit = await audit_app(self._clickhouse, request.appkey, span, request.pos, request.limit)
+                audit = await audit_app(self._clickhouse, request.appkey, span, request.pos, request.limit, self._zone)
         except NotFoundError as error:
             raise not_found(error, behind) from None
         audit.records_behind = behind

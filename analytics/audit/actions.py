@@ -1,6 +1,7 @@
 """The audit of what accounts and operators did."""
 
 from analytics.audit.app import TimeRange
+from analytics.audit.details.parts import read_details
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import ActionEntry, AuditActionsRequest, AuditActionsResponse
@@ -34,7 +35,7 @@ async def audit_actions(
 
 
 def _entry(time_ms: int, _: str, __: int, *texts: str) -> ActionEntry:
-    actor, action, team_id, appkey, detail, interface, address, request_id = texts
+    actor, action, team_id, appkey, detail, details, interface, address, request_id = texts
     return ActionEntry(
         time_ms=time_ms,
         actor=actor,
@@ -42,6 +43,7 @@ def _entry(time_ms: int, _: str, __: int, *texts: str) -> ActionEntry:
         team_id=team_id,
         appkey=appkey,
         detail=detail,
+        details=read_details(details, detail),
         interface=interface,
         address=address,
         request_id=request_id,

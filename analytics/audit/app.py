@@ -1,11 +1,16 @@
 """The audit of an app: its pushes, cancels, timed tasks, settings, and changes of devices, each with its origin."""
 
+from base64 import b64decode
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
-from analytics.audit.timeline import comma_joined, entry, origin_text
+from analytics.audit.details.audience import read_summary
+from analytics.audit.details.parts import origins, push_kind, texts
+from analytics.audit.timeline import entry, with_texts
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import AuditAppResponse, TimelineEntry
+from protos.analytics.v1.details_pb2 import Detail, Remark
 from services.runtime.errors import InputError, NotFoundError
 
 _KNOWN = """
@@ -22,8 +27,29 @@ class TimeRange(NamedTuple):
     to_ms: int
 
 
+class AppEvent(NamedTuple):
+    """A row of the app's timeline; `filter` and `audience_summary`, which only pushes have, are in base64."""
+
+    time_ms: int
+    id: str
+    event: str
+    devices: int
+    msgid: int
+    push_kind: str
+    audience: str
+    filter: str
+    audience_summary: str
+    task_key: str
+    text: str
+    is_hourly: bool
+    writer: str
+    interface: str
+    address: str
+    request_id: str
+
+
 async def audit_app(
-    clickhouse: ClickHouse, appkey: str, time_range: TimeRange, pos: str, limit: int
+    clickhouse: ClickHouse, appkey: str, time_range: TimeRange, pos: str, limit: int, zone: ZoneInfo
 ) -> AuditAppResponse:
     """Return a page, ascending by time.
 
@@ -36,11 +62,25 @@ async def audit_app(
         raise NotFoundError(f"the event log knows no app with the appkey {appkey!r}")
     page = rows[:limit]
     following = f"{page[-1][0]}/{page[-1][1]}" if len(rows) > limit else ""
-    return AuditAppResponse(timeline=[_entry(*row) for row in page], pos=following)
+    entries = [_entry(AppEvent(*row)) for row in page]
+    return AuditAppResponse(timeline=with_texts(entries, zone), pos=following)
 
 
-def _entry(time_ms: int, _: str, event: str, count: int, what: str, *origin: str) -> TimelineEntry:
-    return entry(event, time_ms, count=count, detail=comma_joined(what, origin_text(*origin)))
+def _entry(event: AppEvent) -> TimelineEntry:
+    details = [
+        *([Detail(push=event.msgid)] if event.msgid else []),
+        *(_audience(event) if event.push_kind else []),
+        *([Detail(task=event.task_key)] if event.task_key else []),
+        *texts(event.text),
+        *([Detail(remark=Remark.REMARK_WITHIN_HOUR)] if event.is_hourly else []),
+        *origins(event.writer, event.interface, event.address, event.request_id),
+    ]
+    return entry(event.event, event.time_ms, count=event.devices, details=details)
+
+
+def _audience(event: AppEvent) -> list[Detail]:
+    summary = read_summary(b64decode(event.audience_summary), b64decode(event.filter))
+    return [push_kind(event.push_kind), *([Detail(audience=summary)] if summary else texts(event.audience))]
 
 
 def _position(pos: str) -> tuple[int, str]:

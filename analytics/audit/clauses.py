@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-from analytics.audit.audience_text import filter_text
+from analytics.audit.details.audience import filter_text
+from analytics.audit.details.text import comma_joined
 from analytics.audit.device_states import DeviceState
-from analytics.audit.timeline import comma_joined
 from analytics.store.enum_names import enum_name
 from protos.analytics.v1.analytics_pb2 import Clause, FoundValues
 from protos.push.v1.push_pb2 import (

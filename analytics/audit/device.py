@@ -4,23 +4,28 @@ from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 from pyroaring import BitMap
 
+from analytics.audit.details.parts import origins, read_details, reasons
 from analytics.audit.device_states import LATEST, DeviceState, find_device, state_entries
-from analytics.audit.timeline import by_time, comma_joined, entry, of_message, origin_text
+from analytics.audit.timeline import by_time, entry, of_message
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import AuditDeviceResponse, TimelineEntry
+from protos.analytics.v1.details_pb2 import Detail, RequestedChange
 from services.domain.ios_tokens import spellings
 from services.runtime.errors import NotFoundError
 
 _COMMANDS = """
-SELECT partition, toUnixTimestamp64Milli(time), command, detail, writer, interface, address, request_id
+SELECT partition, toUnixTimestamp64Milli(time), command, detail, base64Encode(details),
+  writer, interface, address, request_id
 FROM device_commands FINAL WHERE appkey = {appkey:String} AND token = {token:String}
 ORDER BY time DESC, _offset DESC LIMIT {limit:UInt32}
 """
 _COMMANDS_TO_ALL = """
-SELECT partition, toUnixTimestamp64Milli(time), command, detail, writer, interface, address, request_id
+SELECT partition, toUnixTimestamp64Milli(time), command, detail, base64Encode(details),
+  writer, interface, address, request_id
 FROM device_commands FINAL WHERE appkey = {appkey:String} AND token = '' AND partition = {partition:UInt16}
 ORDER BY time DESC, _offset DESC LIMIT {limit:UInt32}
 """
@@ -55,27 +60,29 @@ _SESSION_EVENTS = {
 
 
 class CommandRecord(NamedTuple):
-    """A row of `device_commands`."""
+    """A row of `device_commands`; `details` are in base64."""
 
     partition: int
     time_ms: int
     command: str
     detail: str
+    details: str
     writer: str
     interface: str
     address: str
     request_id: str
 
     @property
-    def text(self) -> str:
-        return f"{self.command}: {self.detail}" if self.detail else self.command
+    def requested_change(self) -> Detail:
+        details = read_details(self.details, self.detail)
+        return Detail(requested_change=RequestedChange(command=self.command, details=details))
 
     @property
-    def origin(self) -> str:
-        return origin_text(self.writer, self.interface, self.address, self.request_id)
+    def origins(self) -> list[Detail]:
+        return origins(self.writer, self.interface, self.address, self.request_id)
 
 
-async def audit_device(clickhouse: ClickHouse, appkey: str, token: str) -> AuditDeviceResponse:
+async def audit_device(clickhouse: ClickHouse, appkey: str, token: str, zone: ZoneInfo) -> AuditDeviceResponse:
     """Return the device's timeline. NotFoundError: the store has neither the device nor a command to it."""
     registered, states = await find_device(clickhouse, appkey, token)
     if states:
@@ -84,7 +91,7 @@ async def audit_device(clickhouse: ClickHouse, appkey: str, token: str) -> Audit
         token, commands = await _commands_to_unknown(clickhouse, appkey, token)
     entries = _with_origins(state_entries(states) if states else [], commands)
     events = await _events(clickhouse, appkey, states) if states else []
-    return AuditDeviceResponse(appkey=appkey, token=token, timeline=by_time([*entries, *events]))
+    return AuditDeviceResponse(appkey=appkey, token=token, timeline=by_time([*entries, *events], zone))
 
 
 async def _commands_to_unknown(clickhouse: ClickHouse, appkey: str, given: str) -> tuple[str, list[CommandRecord]]:
@@ -114,12 +121,13 @@ def _with_origins(entries: Sequence[TimelineEntry], commands: Sequence[CommandRe
     """
     changed_ms = {change.first_ms for change in entries}
     for change in entries:
-        origins = dict.fromkeys(command.origin for command in commands if command.time_ms == change.first_ms)
-        change.detail = comma_joined(change.detail, *origins)
+        for command in commands:
+            if command.time_ms == change.first_ms:
+                change.details.extend(origin for origin in command.origins if origin not in change.details)
     unchanged = [command for command in commands if command.time_ms not in changed_ms]
     return [
         *entries,
-        *(entry("asked", command.time_ms, detail=comma_joined(command.text, command.origin)) for command in unchanged),
+        *(entry("asked", one.time_ms, details=[one.requested_change, *one.origins]) for one in unchanged),
     ]
 
 
@@ -129,7 +137,7 @@ async def _events(clickhouse: ClickHouse, appkey: str, states: Sequence[DeviceSt
     parameters = {"appkey": appkey, "partition": states[-1].partition, "numbers": sorted(numbers), "limit": LATEST}
     return [
         *(
-            entry(_SESSION_EVENTS.get(kind, kind), time_ms, detail=reason)
+            entry(_SESSION_EVENTS.get(kind, kind), time_ms, details=reasons(reason))
             for kind, time_ms, reason in await clickhouse.rows(_SESSIONS, parameters)
         ),
         *await _audience_entries(clickhouse, parameters, numbers),
@@ -155,7 +163,7 @@ async def _audience_entries(
     of_lists = await clickhouse.rows(_LISTED, {**parameters, "msgids": [msgid for _, msgid in found]})
     messages = {msgid: [msgid + offset for offset in offsets] for msgid, offsets in of_lists}
     return [
-        of_message("audience", time_ms, message, what="message" if msgid in messages else "push")
+        of_message("audience", time_ms, message, is_push=msgid not in messages)
         for time_ms, msgid in found
         for message in messages.get(msgid, [msgid])
     ]

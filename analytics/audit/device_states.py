@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from analytics.audit.command_text import DESCRIPTION, stags, tags
-from analytics.audit.timeline import comma_joined, entry
+from analytics.audit.details.device_command import DESCRIPTION, stags, tags
+from analytics.audit.details.parts import platform, reasons
+from analytics.audit.timeline import entry
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import TimelineEntry
+from protos.analytics.v1.details_pb2 import AliasCleared, AttributeValue, Detail
 from services.domain.ios_tokens import spellings
 
 LATEST = 1000
@@ -58,39 +60,41 @@ def state_entries(states: Sequence[DeviceState]) -> list[TimelineEntry]:
     """Return an entry for the registration, and one for each change of the state."""
     first = states[0]
     nothing = first._replace(alias=None, tags=frozenset(), stags=frozenset(), description=("",) * len(DESCRIPTION))
+    details = [platform(first.platform)]
     if first.time_ms > first.registered_ms:
-        entries = [entry("registered", first.registered_ms, detail=first.platform)]
         states = [nothing._replace(removed_ms=0), *states]
     else:
-        entries = [
-            entry("registered", first.registered_ms, detail=comma_joined(first.platform, _difference(nothing, first)))
-        ]
-    return [*entries, *(change for before, after in pairwise(states) for change in _changes(before, after))]
+        details += _difference(nothing, first)
+    registered = entry("registered", first.registered_ms, details=details)
+    return [registered, *(change for before, after in pairwise(states) for change in _changes(before, after))]
 
 
 def _changes(before: DeviceState, after: DeviceState) -> list[TimelineEntry]:
     difference = _difference(before, after)
     if after.removed_ms and not before.removed_ms:
-        return [entry("removed", after.removed_ms, detail=after.removed_reason)]
+        return [entry("removed", after.removed_ms, details=reasons(after.removed_reason))]
     if (before.removed_ms and not after.removed_ms) or before.number != after.number:
-        return [entry("registered again", after.time_ms, detail=difference)]
-    return [entry("changed", after.time_ms, detail=difference)] if difference else []
+        return [entry("registered again", after.time_ms, details=difference)]
+    return [entry("changed", after.time_ms, details=difference)] if difference else []
 
 
-def _difference(before: DeviceState, after: DeviceState) -> str:
-    alias = "" if before.alias == after.alias else "no alias" if after.alias is None else f"alias {after.alias}"
-    return comma_joined(
-        alias,
-        *tags("+", after.tags - before.tags),
-        *tags("-", before.tags - after.tags),
-        *stags("+", after.stags - before.stags),
-        *stags("-", before.stags - after.stags),
+def _difference(before: DeviceState, after: DeviceState) -> list[Detail]:
+    return [
+        *([] if before.alias == after.alias else [_alias(after.alias)]),
+        *tags(after.tags - before.tags),
+        *tags(before.tags - after.tags, removed=True),
+        *stags(after.stags - before.stags),
+        *stags(before.stags - after.stags, removed=True),
         *(
-            f"{name} {new or 'unknown'}"
+            Detail(attribute=AttributeValue(name=name, value=new))
             for name, old, new in zip(DESCRIPTION, before.description, after.description, strict=True)
             if old != new
         ),
-    )
+    ]
+
+
+def _alias(alias: str | None) -> Detail:
+    return Detail(alias_cleared=AliasCleared()) if alias is None else Detail(alias=alias)
 
 
 def _state(row: Sequence[Any]) -> DeviceState:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from zoneinfo import ZoneInfo
 
-from analytics.audit.timeline import comma_joined, time_text
+from analytics.audit.details.text import comma_joined, time_text
 from protos.analytics.v1.analytics_pb2 import Clause, Exclusion
 from protos.analytics.v1.analytics_pb2 import ExclusionReason as Reason
 

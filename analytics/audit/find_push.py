@@ -3,9 +3,11 @@
 from base64 import b64decode
 from typing import NamedTuple
 
-from analytics.audit.timeline import origin_text
+from analytics.audit.details.audience import read_summary
+from analytics.audit.details.parts import command_origin
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
+from protos.analytics.v1.details_pb2 import AudienceSummary, CommandOrigin
 from protos.push.v1.push_pb2 import Filter
 from services.runtime.errors import NotFoundError
 
@@ -16,7 +18,10 @@ _MAX_KNOWN = 1000
 
 
 class PushRecord(NamedTuple):
-    """A row of `pushes`, or of `task_pushes` while the task is not sent. `filter` is a serialised Filter, or empty."""
+    """A row of `pushes`, or of `task_pushes` while the task is not sent.
+
+    `filter` is a serialised Filter, or empty; `stored_summary` of another audience is a serialised AudienceSummary.
+    """
 
     msgid: int
     last_msgid: int
@@ -24,6 +29,7 @@ class PushRecord(NamedTuple):
     kind: str
     audience: str
     filter: bytes
+    stored_summary: bytes
     request_json: str
     time_ms: int
     task_key: str
@@ -39,15 +45,23 @@ class PushRecord(NamedTuple):
         return Filter.FromString(self.filter) if self.filter else None
 
     @property
-    def origin(self) -> str:
-        return origin_text(self.writer, self.interface, self.address, self.request_id)
+    def audience_summary(self) -> AudienceSummary | None:
+        """What the audience is made of; None of a push without a filter that an older version stored."""
+        return read_summary(self.stored_summary, self.filter)
+
+    @property
+    def origin(self) -> CommandOrigin:
+        return command_origin(self.writer, self.interface, self.address, self.request_id)
 
 
 async def find_push(clickhouse: ClickHouse, table: str, msgid: int) -> PushRecord | None:
     """Return the push that has this message id, as its first one or another of its list; `table`: see PushRecord."""
     parameters = {"table": table, "msgid": msgid, "lowest": max(0, msgid - _MAX_IDS)}
     rows = await clickhouse.rows(sql(__package__, "find_push"), parameters)
-    return PushRecord(*rows[0])._replace(filter=b64decode(rows[0][5])) if rows else None
+    if not rows:
+        return None
+    found = PushRecord(*rows[0])
+    return found._replace(filter=b64decode(found.filter), stored_summary=b64decode(found.stored_summary))
 
 
 async def find_planned(clickhouse: ClickHouse, msgid: int) -> PushRecord | None:

@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from analytics.audit.timeline import comma_joined, entry, origin_text
+from analytics.audit.details.parts import origins, texts
+from analytics.audit.timeline import entry
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import TimelineEntry
@@ -34,6 +35,5 @@ async def pause_entries(clickhouse: ClickHouse, appkey: str, from_ms: int, until
 def _entries(changes: Iterable[_Change]) -> Iterable[TimelineEntry]:
     for change in changes:
         whose = "app" if change.appkey else "all apps"
-        yield entry(
-            f"{whose} {change.action}", change.time_ms, detail=comma_joined(change.reason, origin_text(*change.origin))
-        )
+        details = [*texts(change.reason), *origins(*change.origin)]
+        yield entry(f"{whose} {change.action}", change.time_ms, details=details)

@@ -4,14 +4,16 @@ from collections.abc import Sequence
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from analytics.audit.details.parts import origins, reasons
 from analytics.audit.find_push import PushRecord, find_push, no_such_push
 from analytics.audit.pauses import pause_entries
 from analytics.audit.push_on_device import push_on_device
 from analytics.audit.states.counts import state_counts
-from analytics.audit.timeline import by_time, comma_joined, entry, origin_text, time_text
+from analytics.audit.timeline import by_time, entry
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import AuditPushResponse, PartitionSize, StateCount, TimelineEntry
+from protos.analytics.v1.details_pb2 import Detail, PartitionCount, ReasonCount, Remark
 
 _REQUEST = """
 SELECT request_json FROM {table:Identifier}
@@ -63,13 +65,13 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: 
     partitions = {event: numbers for event, *numbers in await _of_push(clickhouse, _PARTITIONS, push)}
     tasks = await _task_rows(clickhouse, push)
     entries = [
-        *_task_entries(push, tasks, zone),
+        *_task_entries(push, tasks),
         *await pause_entries(clickhouse, push.appkey, *_sending_span(push, tasks, partitions)),
         *([_command_entry(sent)] if sent else []),
-        *_partition_entries(partitions, zone),
+        *_partition_entries(partitions),
         *_repeat_entries(await _of_push(clickhouse, sql(__package__, "repeated_records"), push)),
         *(
-            entry("cancel command", time_ms, detail=origin_text(*origin))
+            entry("cancel command", time_ms, details=origins(*origin))
             for time_ms, *origin in await _of_push(clickhouse, _CANCELS, push)
         ),
         *await _outcome_entries(clickhouse, push.appkey, push.msgid, push.last_msgid),
@@ -80,10 +82,10 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: 
         appkey=push.appkey,
         kind=push.kind,
         audience=push.audience,
-        filter=push.rule,
+        audience_summary=push.audience_summary,
         audience_count=sum(count.devices for count in whole),
         request_json=await _request(clickhouse, push),
-        timeline=by_time(entries),
+        timeline=by_time(entries, zone),
         states=whole if msgid == push.msgid else await _state_counts(clickhouse, push, msgid, msgid),
         partitions=await _sizes(clickhouse, push),
         device=await push_on_device(clickhouse, push, token, zone) if token else None,
@@ -100,7 +102,7 @@ async def audit_push_on_device(clickhouse: ClickHouse, msgid: int, zone: ZoneInf
         appkey=push.appkey,
         kind=push.kind,
         audience=push.audience,
-        filter=push.rule,
+        audience_summary=push.audience_summary,
         request_json=await _request(clickhouse, push),
         device=await push_on_device(clickhouse, push, token, zone),
     )
@@ -132,8 +134,8 @@ async def _request(clickhouse: ClickHouse, push: PushRecord) -> str:
 
 
 def _command_entry(push: PushRecord) -> TimelineEntry:
-    task = f"task {push.task_key}" if push.task_key else ""
-    return entry("command", push.time_ms, detail=comma_joined(f"accepted {push.origin}".strip(), task))
+    task = [Detail(task=push.task_key)] if push.task_key else []
+    return entry("command", push.time_ms, details=[Detail(accepted=push.origin), *task])
 
 
 async def _task_rows(clickhouse: ClickHouse, push: PushRecord) -> Sequence[Sequence[Any]]:
@@ -150,38 +152,38 @@ def _sending_span(
     return min(due_ms, default=push.time_ms), max(ended_ms, default=_FAR_FUTURE_MS)
 
 
-def _task_entries(push: PushRecord, rows: Sequence[Sequence[Any]], zone: ZoneInfo) -> list[TimelineEntry]:
+def _task_entries(push: PushRecord, rows: Sequence[Sequence[Any]]) -> list[TimelineEntry]:
     return [
-        entry(f"task {event}", time_ms, detail=_task_detail(push.task_key, event, due_ms, reason, origin, zone))
+        entry(f"task {event}", time_ms, details=_task_details(push.task_key, event, due_ms, reason, origin))
         for event, time_ms, due_ms, reason, *origin in rows
     ]
 
 
-def _task_detail(task_key: str, event: str, due_ms: int, reason: str, origin: Sequence[str], zone: ZoneInfo) -> str:
-    due = f"due {time_text(due_ms, zone)}" if event == "scheduled" else ""
-    return comma_joined(f"task {task_key}", due, reason, origin_text(*origin))
+def _task_details(task_key: str, event: str, due_ms: int, reason: str, origin: Sequence[str]) -> list[Detail]:
+    due = [Detail(due_ms=due_ms)] if event == "scheduled" else []
+    return [Detail(task=task_key), *due, *reasons(reason), *origins(*origin)]
 
 
-def _partition_entries(partitions: dict[str, list[Any]], zone: ZoneInfo) -> list[TimelineEntry]:
+def _partition_entries(partitions: dict[str, list[Any]]) -> list[TimelineEntry]:
     entries = []
     started = partitions["started"][2] if "started" in partitions else 0
     for event, (first_ms, last_ms, count, devices, expires_ms, reason) in partitions.items():
         match event:
             case "started":
-                detail = comma_joined(_in_partitions(count), f"until {time_text(expires_ms, zone)}")
-                entries.append(entry("audience", first_ms, last_ms, devices, detail))
+                details = [_in_partitions(count), Detail(until_ms=expires_ms)]
+                entries.append(entry("audience", first_ms, last_ms, devices, details))
             case "failed":
-                detail = comma_joined(f"{_in_partitions(count)} it never starts", reason)
-                entries.append(entry("push failed", first_ms, last_ms, count, detail))
+                details = [Detail(failed_partitions=count), *reasons(reason)]
+                entries.append(entry("push failed", first_ms, last_ms, count, details))
             case _:
                 name = "push cancelled" if event == "cancelled" else event
-                where = f"in {count} of {started} partitions" if count <= started else _in_partitions(count)
-                entries.append(entry(name, first_ms, last_ms, count, where))
+                where = _in_partitions(count, of=started if count <= started else 0)
+                entries.append(entry(name, first_ms, last_ms, count, [where]))
     return entries
 
 
-def _in_partitions(count: int) -> str:
-    return f"in {count} partition{'' if count == 1 else 's'}"
+def _in_partitions(count: int, *, of: int = 0) -> Detail:
+    return Detail(partitions=PartitionCount(count=count, of=of))
 
 
 def _repeat_entries(rows: Sequence[Sequence[Any]]) -> list[TimelineEntry]:
@@ -192,29 +194,31 @@ def _repeat_entries(rows: Sequence[Sequence[Any]]) -> list[TimelineEntry]:
     ]
 
 
-def _counted_once(event: str, partitions: int) -> str:
-    where = "" if event == "command" else f"{_in_partitions(partitions)}, "
-    return f"{where}the log has the record more than once; it counted once"
+def _counted_once(event: str, partitions: int) -> list[Detail]:
+    where = [] if event == "command" else [_in_partitions(partitions)]
+    return [*where, Detail(remark=Remark.REMARK_COUNTED_ONCE)]
 
 
-async def _outcome_entries(clickhouse: ClickHouse, appkey: str, first: int, last: int) -> list[TimelineEntry]:
+async def _outcome_entries(
+    clickhouse: ClickHouse, appkey: str, first: int, last: int, about: Sequence[Detail] = ()
+) -> list[TimelineEntry]:
+    """Return an entry for each kind of outcome; the details of each begin with what it is `about`."""
     parameters = {"appkey": appkey, "first": first, "last": last}
-    reasons: dict[str, list[str]] = {}
+    counts: dict[str, list[Detail]] = {}
     for kind, reason, devices in await clickhouse.rows(sql(__package__, "push_outcome_reasons"), parameters):
-        reasons.setdefault(kind, []).append(f"{reason}: {devices}")
+        counts.setdefault(kind, []).append(Detail(reason_count=ReasonCount(reason=reason, devices=devices)))
     rows = await clickhouse.rows(sql(__package__, "push_outcomes"), parameters)
     firsts = {kind: first_ms for kind, first_ms, *_ in rows}
     if any(first_ms <= 0 for first_ms in firsts.values()):
         firsts |= dict(await clickhouse.rows(sql(__package__, "first_outcomes"), parameters))  # type: ignore[arg-type]
     return [
-        entry(kind, firsts[kind], last_ms, devices, comma_joined(*reasons.get(kind, [])))
+        entry(kind, firsts[kind], last_ms, devices, [*about, *counts.get(kind, [])])
         for kind, _, last_ms, devices in rows
     ]
 
 
 async def _message_entries(clickhouse: ClickHouse, appkey: str, msgid: int) -> list[TimelineEntry]:
-    entries = await _outcome_entries(clickhouse, appkey, msgid, msgid)
+    entries = await _outcome_entries(clickhouse, appkey, msgid, msgid, [Detail(message=msgid)])
     for one in entries:
         one.event = f"message {one.event}"
-        one.detail = comma_joined(f"message {msgid}", one.detail)
     return entries

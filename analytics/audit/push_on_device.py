@@ -9,13 +9,15 @@ from zoneinfo import ZoneInfo
 from pyroaring import BitMap
 
 from analytics.audit.clauses import clauses
+from analytics.audit.details.parts import reasons
 from analytics.audit.device_states import DeviceState, find_device
 from analytics.audit.exclusions import verdict_text
 from analytics.audit.find_push import PushRecord
-from analytics.audit.timeline import by_time, comma_joined, entry, of_message
+from analytics.audit.timeline import by_time, entry, of_message
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import Clause, Exclusion, PushOnDevice, TimelineEntry
 from protos.analytics.v1.analytics_pb2 import ExclusionReason as Reason
+from protos.analytics.v1.details_pb2 import Detail, Remark
 from protos.push.v1.push_pb2 import Filter
 
 _LISTED = """
@@ -85,7 +87,8 @@ async def push_on_device(clickhouse: ClickHouse, push: PushRecord, token: str, z
                 entry("audience", start.time_ms),
                 *(of_message(kind, time_ms, msgid, reason) for kind, time_ms, msgid, reason in outcomes),
                 *_endings(events),
-            ]
+            ],
+            zone,
         ),
     )
 
@@ -114,7 +117,7 @@ def _endings(events: dict[str, PartitionEvent]) -> list[TimelineEntry]:
             last_ms=one.time_ms,
             event=names[event],
             count=1,
-            detail=comma_joined("in the device's partition", one.reason),
+            details=[Detail(remark=Remark.REMARK_IN_PARTITION_OF_DEVICE), *reasons(one.reason)],
             reason=one.reason,
         )
         for event, one in events.items()

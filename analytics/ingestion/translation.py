@@ -7,6 +7,8 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
+from analytics.audit.details.audience import audience_summary
+from analytics.audit.details.device_command import requested_details
 from analytics.ingestion.attributes import DeviceAttributes
 from analytics.ingestion.audience_values import bitmaps_by_value
 from analytics.ingestion.broadcast_ids import BroadcastIds
@@ -21,6 +23,7 @@ from analytics.ingestion.tables.devices import (
     DEVICE_COMMANDS_TABLE,
     DEVICES_TABLE,
     REGISTRATIONS_TABLE,
+    RequestedCommand,
 )
 from analytics.ingestion.tables.pushes import (
     PUSH_CANCELS_TABLE,
@@ -133,7 +136,8 @@ class RecordTranslator:
             case TaskFact():
                 return _task_rows(record, message) + action_rows(record, message)
             case DeviceCommand():
-                row = DEVICE_COMMANDS_TABLE.row(RowSource(record, message.meta, message))
+                requested = RequestedCommand(message, requested_details(message))
+                row = DEVICE_COMMANDS_TABLE.row(RowSource(record, message.meta, requested))
                 return [row, *action_rows(record, message)]
             case AppFact():
                 return _app_rows(record, message) + action_rows(record, message)
@@ -280,7 +284,7 @@ def _task_rows(record: Record, message: TaskFact) -> list[Row]:
 
 def _accepted(send: SendPush, time_ms: int) -> AcceptedPush:
     check_targets(send.audience.devices)
-    return AcceptedPush(send, time_ms)
+    return AcceptedPush(send, time_ms, audience_summary(send.audience))
 
 
 def _translation_order(record: Record) -> tuple[int, str, int, int]:

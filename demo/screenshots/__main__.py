@@ -21,9 +21,7 @@ import uvloop
 from playwright.async_api import Browser, BrowserContext, Page
 
 from demo.fill import DemoPlan, fill
-from demo.organisation import ADMINISTRATOR, SHOP
-from demo.person import PASSWORD
-from demo.screenshots.pages import BEFORE_LOG_IN, SHOTS, DemoPaths, Shot, find_paths
+from demo.screenshots.pages import BEFORE_LOG_IN, SHOTS, DemoPaths, Shot, find_paths, log_in
 from demo.service import Service
 from services.runtime.errors import CarillonError
 from testkit.edge.browser import chromium, running_browser
@@ -113,8 +111,8 @@ async def _take(plan: DemoPlan, out: Path, only: Sequence[str] | None) -> None:
 
 async def _paths(browser: Browser, url: str) -> DemoPaths:
     async with _opened(browser, url, FORMS[0]) as page:
-        await _log_in(page)
-        return await find_paths(page, SHOP.apps[0].name, SHOP.name, SHOP.people[1].login)
+        await log_in(page)
+        return await find_paths(page)
 
 
 async def _take_form(
@@ -124,7 +122,7 @@ async def _take_form(
     async with _opened(browser, url, form) as page:
         for shots in (BEFORE_LOG_IN, SHOTS):
             if shots is SHOTS:
-                await _log_in(page)
+                await log_in(page)
             for shot in shots:
                 if only is None or shot.name in only:
                     await _take_one(page, shot, form, paths, out)
@@ -170,14 +168,6 @@ async def _opened(browser: Browser, url: str, form: Form) -> AsyncIterator[Page]
         yield await context.new_page()
     finally:
         await context.close()
-
-
-async def _log_in(page: Page) -> None:
-    await page.goto("/log-in")
-    await page.locator("[name=login]").fill(ADMINISTRATOR)
-    await page.locator("[name=password]").fill(PASSWORD)
-    await page.locator("main button.primary").click()
-    await page.locator("nav.navigation").wait_for(state="attached")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,9 @@ from typing import NamedTuple
 
 from playwright.async_api import Page, expect
 
+from demo.organisation import ADMINISTRATOR, SHOP
+from demo.person import PASSWORD
+
 Reach = Callable[[Page, "DemoPaths"], Awaitable[None]]
 
 
@@ -150,8 +153,17 @@ _LARGEST = """rows => {
 }"""
 
 
-async def find_paths(page: Page, app_name: str, team: str, login: str) -> DemoPaths:
-    """Find the paths by their links: an app, its team and a user by name, a draft that waits, and the widest push."""
+async def log_in(page: Page) -> None:
+    """Log in as the administrator of the demo."""
+    await page.goto("/log-in")
+    await page.locator("[name=login]").fill(ADMINISTRATOR)
+    await page.locator("[name=password]").fill(PASSWORD)
+    await page.locator("main button.primary").click()
+    await page.locator("nav.navigation").wait_for(state="attached")
+
+
+async def find_paths(page: Page) -> DemoPaths:
+    """Find the paths by their links: an app of the shop, its team and a user, a draft that waits, the widest push."""
 
     async def link(path: str, text: str) -> str:
         await page.goto(path)
@@ -159,7 +171,7 @@ async def find_paths(page: Page, app_name: str, team: str, login: str) -> DemoPa
         assert found is not None
         return found
 
-    app = await link("/apps", app_name)
+    app = await link("/apps", SHOP.apps[0].name)
     await page.goto("/drafts")
     draft = await page.locator('main a[href^="/drafts/"]').first.get_attribute("href")
     assert draft is not None
@@ -169,6 +181,6 @@ async def find_paths(page: Page, app_name: str, team: str, login: str) -> DemoPa
         app=app,
         push=push,
         draft=draft,
-        team=await link("/teams", team),
-        user=await link("/users", login),
+        team=await link("/teams", SHOP.name),
+        user=await link("/users", SHOP.people[1].login),
     )

@@ -6,6 +6,7 @@ from protos.runtime.v1.log_pb2 import Origin
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import CommandWriter, device_command
 from services.domain.limits.device_quota import DeviceQuota
+from services.domain.recorded_reasons import FixedReason
 
 
 class Registrations:
@@ -26,5 +27,5 @@ class Registrations:
     async def remove(self, app: AppRef, given: str, origin: Origin) -> None:
         """Remove the token; an unknown one stays unknown."""
         token = await self._targets.registered_name(app.appkey, given)
-        command = DeviceCommand(appkey=app.appkey, token=token, remove=RemoveDevice(reason="unregistered"))
+        command = DeviceCommand(appkey=app.appkey, token=token, remove=RemoveDevice(reason=FixedReason.UNREGISTERED))
         await self._writer.append_and_wait([device_command(command)], origin)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes
+from services.domain.recorded_reasons import FixedReason
 
 REASON_CHARS = 200
 """Reasons are cut to this length."""
@@ -61,7 +62,7 @@ class OutcomeColumns:
 
     def _reason_index(self, reason: str) -> int:
         if reason not in self.reasons and len(self.reasons) >= _MAX_REASONS - 1:
-            reason = "other"
+            reason = FixedReason.OTHER
         return self.reasons.setdefault(reason, len(self.reasons) + 1)
 
     def _badges_from(self, at: int) -> bytes:

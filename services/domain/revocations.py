@@ -7,9 +7,6 @@ from pyroaring import BitMap
 
 from protos.registry.v1.apps_pb2 import Revocations
 
-REVOKED = "revoked"
-"""Prefix of the removal reason of devices whose key was revoked."""
-
 
 @dataclass(frozen=True, slots=True)
 class RevokedKeys:

@@ -4,8 +4,8 @@ from typing import NamedTuple, assert_never
 
 from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceCommand, RemoveDevice
+from services.domain.recorded_reasons import FixedReason
 from services.registry.carriers import carrier_code
-from services.registry.store import UNREGISTERED
 
 MAX_DEVICE_BYTES = 256 * 1024
 """Largest record of a device. A command that would exceed it is ignored: the log could not store the record."""
@@ -111,7 +111,7 @@ def _set_alias(device: Device, alias: str, time_ms: int) -> None:
 def _remove(device: Device, remove: RemoveDevice, time_ms: int) -> None:
     if not remove.registered_before_ms or device.registered_ms < remove.registered_before_ms:
         device.removed_ms = max(time_ms, 1)
-        device.removed_reason = remove.reason or UNREGISTERED
+        device.removed_reason = remove.reason or FixedReason.UNREGISTERED
 
 
 def _merge_attributes(device: Device, attributes: Attributes) -> None:

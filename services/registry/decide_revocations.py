@@ -5,7 +5,8 @@ from pyroaring import BitMap
 from protos.registry.v1.apps_pb2 import Revocations
 from protos.registry.v1.devices_pb2 import Device, DeviceCommand
 from protos.runtime.v1.log_pb2 import Meta
-from services.domain.revocations import REVOKED, RevokedKeys
+from services.domain.recorded_reasons import KeyRevoked
+from services.domain.revocations import RevokedKeys
 
 
 def revoke_one(command: DeviceCommand, device: Device | None, revoked: RevokedKeys) -> Revocations | None:
@@ -56,5 +57,4 @@ def _record(command: DeviceCommand, partition: int, revoked: RevokedKeys) -> Rev
 
 
 def _reason(meta: Meta) -> str:
-    by = meta.origin.address or meta.origin.interface
-    return f"{REVOKED} by {by}" if by else REVOKED
+    return str(KeyRevoked(meta.origin.address or meta.origin.interface))

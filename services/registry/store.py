@@ -11,12 +11,10 @@ from typing import NamedTuple
 from protos.gateway.v1.sessions_pb2 import SessionEvent
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, Revocations
 from protos.registry.v1.devices_pb2 import Device
-from services.domain.revocations import NONE_REVOKED, REVOKED, RevokedKeys
+from services.domain.recorded_reasons import FixedReason, KeyRevoked, understood
+from services.domain.revocations import NONE_REVOKED, RevokedKeys
 from services.runtime.errors import CarillonError
 from services.runtime.projection.sqlite_store import SqliteStore
-
-UNREGISTERED = "unregistered"
-"""The removal reason of a device that its app or its app server unregistered."""
 
 DEVICES_FILE = "devices.sqlite"
 DEVICES_DDL = """
@@ -138,8 +136,10 @@ class DeviceTable:
 
 def _is_invalid(device: Device) -> bool:
     """Return whether Apple rejected the token, and not the app or a revocation removed the device."""
-    by_us = device.removed_reason == UNREGISTERED or device.removed_reason.startswith(REVOKED)
-    return bool(device.removed_ms) and device.platform == PLATFORM_IOS and not by_us
+    if not device.removed_ms or device.platform != PLATFORM_IOS:
+        return False
+    reason = understood(device.removed_reason)
+    return reason is not FixedReason.UNREGISTERED and not isinstance(reason, KeyRevoked)
 
 
 class AliasedDevice(NamedTuple):

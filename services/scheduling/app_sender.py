@@ -8,6 +8,7 @@ from protos.scheduling.v1.scheduling_pb2 import TaskFact
 from services.domain.audience_resolver import AudienceResolver
 from services.domain.command_writer import Command, CommandWriter, push_command
 from services.domain.pushes.capacity import PushCapacity
+from services.domain.recorded_reasons import AttemptsFailed
 from services.domain.topics import TASKS
 from services.runtime.errors import (
     BusyError,
@@ -151,7 +152,7 @@ class AppSender:
             failures = self._try_again(task, is_its_fault=True)
             if failures < MAX_FAILURES:
                 return None
-            return self._failed(task, f"{failures} attempts failed, the last one with: {error}")
+            return self._failed(task, str(AttemptsFailed(failures, str(error))))
         return decide.sent(task.task_key, self._clock.now_ms())
 
     def _try_again(self, task: StoredTask, *, is_its_fault: bool) -> int:

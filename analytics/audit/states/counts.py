@@ -16,6 +16,7 @@ from analytics.store.clickhouse import ClickHouse
 from analytics.store.retention import expired_outcome_days
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import StateCount
+from services.domain.recorded_reasons import OutcomesForgotten
 
 STATES = ("pending", "sent", "received", "shown", "clicked", "failed", "dropped", "cancelled", "expired")
 """In the order of answers."""
@@ -43,7 +44,7 @@ async def state_counts(
 def sorted_counts(counts: Sequence[StateCount], expired_days: int) -> list[StateCount]:
     """Return the counts in the order of STATES; one for all devices if the outcomes have outlived `expired_days`."""
     if counts and expired_days:
-        reason = f"outcomes are kept for {expired_days} days"
+        reason = str(OutcomesForgotten(expired_days))
         return [StateCount(state=UNKNOWN, reason=reason, devices=sum(count.devices for count in counts))]
     return sorted(counts, key=lambda count: STATES.index(count.state))
 

@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, assert_never
 
-from analytics.audit.audience_text import audience_text
-from analytics.audit.command_text import command_detail, command_name
-from analytics.audit.timeline import comma_joined
+from analytics.audit.details.audience import audience_summary
+from analytics.audit.details.device_command import command_name, requested_details
+from analytics.audit.details.parts import reasons, stored_details, texts
+from analytics.audit.details.text import details_text
 from analytics.ingestion.tables.row_source import EVENT_ID, ORIGIN, POSITION, RowSource
-from analytics.store.columns import TEXT, TIME, Column, Row, Table
-from analytics.store.enum_names import enum_name
-from protos.accounts.v1.accounts_pb2 import AccountFact, LinkPurpose, LogInFact, LogInMethod, MemberRole
+from analytics.store.columns import BYTES, TEXT, TIME, Column, Row, Table
+from protos.accounts.v1.accounts_pb2 import AccountFact, LogInFact
 from protos.accounts.v1.drafts_pb2 import DraftFact
-from protos.push.v1.push_pb2 import Kind, PushCommand
+from protos.analytics.v1.details_pb2 import Detail
+from protos.push.v1.push_pb2 import PushCommand
 from protos.registry.v1.apps_pb2 import AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
@@ -24,7 +25,7 @@ class DoneAction(NamedTuple):
     """One action; what it does not concern is empty. A draft's id is the key of the task that sends it."""
 
     action: str
-    detail: str = ""
+    details: Sequence[Detail] = ()
     team_id: str = ""
     appkey: str = ""
     task_key: str = ""
@@ -39,7 +40,8 @@ ACTIONS_TABLE = Table[RowSource[DoneAction]](
     Column("team_id", TEXT, lambda row: row.part.team_id),
     Column("appkey", TEXT, lambda row: row.part.appkey),
     Column("task_key", TEXT, lambda row: row.part.task_key),
-    Column("detail", TEXT, lambda row: row.part.detail),
+    Column("detail", TEXT, lambda row: details_text(row.part.details)),
+    Column("details", BYTES, lambda row: stored_details(row.part.details)),
     *ORIGIN,
     EVENT_ID,
     *POSITION,
@@ -60,10 +62,10 @@ def _actions(message: object) -> Sequence[DoneAction]:
     match message:
         case AppFact(changed=changed) if message.HasField("changed"):
             subject = "app " if changed.appkey else "app all "
-            return [DoneAction(subject + changed.action, ", ".join(changed.settings), appkey=changed.appkey)]
+            return [DoneAction(subject + changed.action, texts(*changed.settings), appkey=changed.appkey)]
         case DeviceCommand():
-            detail = comma_joined(message.token, command_detail(message))
-            return [DoneAction(f"device {command_name(message)}", detail, appkey=message.appkey)]
+            details = [*texts(message.token), *requested_details(message)]
+            return [DoneAction(f"device {command_name(message)}", details, appkey=message.appkey)]
         case PushCommand():
             return _of_push(message)
         case TaskFact():
@@ -82,11 +84,12 @@ def _of_push(message: PushCommand) -> Sequence[DoneAction]:
     match message.WhichOneof("command"):
         case "send":
             send = message.send
-            kind = enum_name(Kind.DESCRIPTOR, send.kind, "KIND_")
-            detail = comma_joined(f"push {send.msgid}", kind, audience_text(send.audience))
-            return [DoneAction("push sent", detail, appkey=send.appkey, task_key=send.task_key)]
+            audience = Detail(audience=audience_summary(send.audience))
+            details = [Detail(push=send.msgid), Detail(push_kind=send.kind), audience]
+            return [DoneAction("push sent", details, appkey=send.appkey, task_key=send.task_key)]
         case "cancel":
-            return [DoneAction("push cancelled", f"push {message.cancel.msgid}", appkey=message.cancel.appkey)]
+            cancel = message.cancel
+            return [DoneAction("push cancelled", [Detail(push=cancel.msgid)], appkey=cancel.appkey)]
         case None:
             return []
         case never:
@@ -95,41 +98,38 @@ def _of_push(message: PushCommand) -> Sequence[DoneAction]:
 
 def _of_task(message: TaskFact) -> Sequence[DoneAction]:
     """Return the scheduling of a task for each of its apps, or its cancellation; the rest is not done by anybody."""
-    key = message.task_key
+    key, details = message.task_key, [Detail(task=message.task_key)]
     if message.HasField("scheduled") and not message.scheduled.at_once:
         appkeys = dict.fromkeys(send.appkey for send in message.scheduled.pushes)
-        return [DoneAction("task scheduled", f"task {key}", appkey=appkey, task_key=key) for appkey in appkeys]
+        return [DoneAction("task scheduled", details, appkey=appkey, task_key=key) for appkey in appkeys]
     if message.HasField("cancelled"):
-        return [DoneAction("task cancelled", f"task {key}", task_key=key)]
+        return [DoneAction("task cancelled", details, task_key=key)]
     return []
 
 
 def _of_account(message: AccountFact) -> Sequence[DoneAction]:
     match message.WhichOneof("fact"):
         case "user":
-            detail = comma_joined(message.user.user.login, *message.user.settings)
-            return [DoneAction(f"user {message.user.action}", detail)]
+            details = texts(message.user.user.login, *message.user.settings)
+            return [DoneAction(f"user {message.user.action}", details)]
         case "team":
             team = message.team.team
-            return [
-                DoneAction(f"team {message.team.action}", comma_joined(team.name, *message.team.settings), team.team_id)
-            ]
+            details = texts(team.name, *message.team.settings)
+            return [DoneAction(f"team {message.team.action}", details, team.team_id)]
         case "app":
             given = message.app
             action = "app given to team" if given.team_id else "app taken from team"
             return [DoneAction(action, team_id=given.team_id, appkey=given.appkey)]
         case "link":
-            purpose = enum_name(LinkPurpose.DESCRIPTOR, message.link.purpose, "LINK_PURPOSE_").replace("_", " ")
-            return [DoneAction("user link made", f"user/{message.link.user_id}, {purpose}")]
+            details = [*texts(f"user/{message.link.user_id}"), Detail(link_purpose=message.link.purpose)]
+            return [DoneAction("user link made", details)]
         case "token":
             token = message.token.token
-            role = enum_name(MemberRole.DESCRIPTOR, token.role, "MEMBER_ROLE_")
-            detail = comma_joined(token.name, role, f"token/{token.token_id}")
-            return [DoneAction("token created", detail, token.team_id)]
+            details = [*texts(token.name), Detail(role=token.role), *texts(f"token/{token.token_id}")]
+            return [DoneAction("token created", details, token.team_id)]
         case "token_revoked":
-            return [
-                DoneAction("token revoked", f"token/{message.token_revoked.token_id}", message.token_revoked.team_id)
-            ]
+            revoked = message.token_revoked
+            return [DoneAction("token revoked", texts(f"token/{revoked.token_id}"), revoked.team_id)]
         case None:
             return []
         case never:
@@ -139,17 +139,19 @@ def _of_account(message: AccountFact) -> Sequence[DoneAction]:
 def _of_log_in(message: LogInFact) -> Sequence[DoneAction]:
     match message.WhichOneof("fact"):
         case "logged_in":
-            method = enum_name(LogInMethod.DESCRIPTOR, message.logged_in.method, "LOG_IN_METHOD_").replace("_", " ")
-            return [DoneAction("log-in", method, actor=f"user/{message.logged_in.user_id}")]
+            logged_in = message.logged_in
+            details = [Detail(log_in_method=logged_in.method)]
+            return [DoneAction("log-in", details, actor=f"user/{logged_in.user_id}")]
         case "failed":
             user_id = message.failed.user_id
-            return [DoneAction("log-in failed", message.failed.reason, actor=f"user/{user_id}" if user_id else "")]
+            actor = f"user/{user_id}" if user_id else ""
+            return [DoneAction("log-in failed", reasons(message.failed.reason), actor=actor)]
         case "token_used":
-            return [DoneAction("token used", f"token/{message.token_used.token_id}")]
+            return [DoneAction("token used", texts(f"token/{message.token_used.token_id}"))]
         case "data_read":
             read = message.data_read
-            push = f"push {read.msgid}" if read.msgid else ""
-            return [DoneAction("data read", comma_joined(read.name, push, *read.tokens), appkey=read.appkey)]
+            push = [Detail(push=read.msgid)] if read.msgid else []
+            return [DoneAction("data read", [*texts(read.name), *push, *texts(*read.tokens)], appkey=read.appkey)]
         case None:
             return []
         case never:
@@ -158,18 +160,19 @@ def _of_log_in(message: LogInFact) -> Sequence[DoneAction]:
 
 def _of_draft(message: DraftFact) -> Sequence[DoneAction]:
     key = message.draft_id
-    draft = f"draft {key}"
+    details = [Detail(draft=key)]
     match message.WhichOneof("fact"):
         case "submitted":
-            detail = comma_joined(draft, f"{message.submitted.draft.estimated_devices} devices")
-            action = "draft changed" if message.submitted.draft.version > 1 else "draft submitted"
-            return [DoneAction(action, detail, message.submitted.draft.team_id, task_key=key)]
+            draft = message.submitted.draft
+            details.append(Detail(devices=draft.estimated_devices))
+            action = "draft changed" if draft.version > 1 else "draft submitted"
+            return [DoneAction(action, details, draft.team_id, task_key=key)]
         case "rejected":
-            return [DoneAction("draft rejected", comma_joined(draft, message.rejected.reason), task_key=key)]
+            return [DoneAction("draft rejected", [*details, *texts(message.rejected.reason)], task_key=key)]
         case "approved":
-            return [DoneAction("draft approved", draft, task_key=key)]
+            return [DoneAction("draft approved", details, task_key=key)]
         case "withdrawn":
-            return [DoneAction("draft withdrawn", draft, task_key=key)]
+            return [DoneAction("draft withdrawn", details, task_key=key)]
         case "sent" | None:
             return []
         case never:

@@ -1,8 +1,13 @@
 """Tables of devices, of the commands to them, and of changes of apps."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import pyarrow as pa
 
-from analytics.audit.command_text import command_detail, command_name
+from analytics.audit.details.device_command import command_name
+from analytics.audit.details.parts import stored_details
+from analytics.audit.details.text import details_text
 from analytics.ingestion.tables.row_source import (
     DEVICE_ATTRIBUTES,
     EVENT_ID,
@@ -11,9 +16,18 @@ from analytics.ingestion.tables.row_source import (
     RowSource,
     platform_name,
 )
-from analytics.store.columns import TEXT, TIME, UINT16, UINT32, Column, Table
+from analytics.store.columns import BYTES, TEXT, TIME, UINT16, UINT32, Column, Table
+from protos.analytics.v1.details_pb2 import Detail
 from protos.registry.v1.apps_pb2 import AppChanged
 from protos.registry.v1.devices_pb2 import Device, DeviceCommand
+
+
+class RequestedCommand(NamedTuple):
+    """A command to a device, and the parts of the line that says what it asks for."""
+
+    command: DeviceCommand
+    details: Sequence[Detail]
+
 
 DEVICES_TABLE = Table[RowSource[Device]](
     "devices",
@@ -44,14 +58,15 @@ REGISTRATIONS_TABLE = Table[RowSource[Device]](
     *DEVICE_ATTRIBUTES,
     *POSITION,
 )
-DEVICE_COMMANDS_TABLE = Table[RowSource[DeviceCommand]](
+DEVICE_COMMANDS_TABLE = Table[RowSource[RequestedCommand]](
     "device_commands",
-    Column("appkey", TEXT, lambda row: row.part.appkey),
+    Column("appkey", TEXT, lambda row: row.part.command.appkey),
     Column("partition", UINT16, lambda row: row.record.partition),
-    Column("token", TEXT, lambda row: row.part.token),
+    Column("token", TEXT, lambda row: row.part.command.token),
     Column("time", TIME, lambda row: row.meta.time_ms),
-    Column("command", TEXT, lambda row: command_name(row.part)),
-    Column("detail", TEXT, lambda row: command_detail(row.part)),
+    Column("command", TEXT, lambda row: command_name(row.part.command)),
+    Column("detail", TEXT, lambda row: details_text(row.part.details)),
+    Column("details", BYTES, lambda row: stored_details(row.part.details)),
     *ORIGIN,
     EVENT_ID,
     *POSITION,

@@ -5,10 +5,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from analytics.audit.audience_text import audience_text
+from analytics.audit.details.audience import audience_text, stored_summary
 from analytics.ingestion.tables.row_source import EVENT_ID, ORIGIN, POSITION, RowSource, platform_name
 from analytics.store.columns import ATTRIBUTES, BYTES, TEXT, TIME, UINT16, UINT32, UINT64, Column, Table
 from analytics.store.enum_names import enum_name
+from protos.analytics.v1.details_pb2 import AudienceSummary
 from protos.push.v1.push_pb2 import Audience, CancelPush, Devices, Kind, SendPush
 from services.domain.pushes.words import push_text, push_title
 
@@ -16,10 +17,11 @@ _GREATEST_ID = 2**64 - 1
 
 
 class AcceptedPush(NamedTuple):
-    """A push, and when its request was accepted."""
+    """A push, when its request was accepted, and what its audience is made of."""
 
     send: SendPush
     time_ms: int
+    summary: AudienceSummary
 
 
 class TaskEvent(NamedTuple):
@@ -76,7 +78,8 @@ _PUSH: tuple[Column[RowSource[AcceptedPush]], ...] = (
     Column("kind", TEXT, lambda row: enum_name(Kind.DESCRIPTOR, row.part.send.kind, "KIND_")),
     Column("title", TEXT, lambda row: push_title(row.part.send.message)),
     Column("text", TEXT, lambda row: push_text(row.part.send.message)),
-    Column("audience", TEXT, lambda row: audience_text(row.part.send.audience)),
+    Column("audience", TEXT, lambda row: audience_text(row.part.summary)),
+    Column("audience_summary", BYTES, lambda row: stored_summary(row.part.summary)),
     Column("filter", BYTES, lambda row: _filter(row.part.send.audience)),
     Column("request_json", TEXT, lambda row: row.part.send.request_json),
     Column("time", TIME, lambda row: row.part.time_ms),

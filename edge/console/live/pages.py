@@ -12,7 +12,7 @@ from edge.console.live.stream import LivePage, Part
 from edge.console.pages.overview import overview_values
 from edge.console.pages.page import sought_words, visit_of
 from edge.console.pages.pushes import MAX_APPS, MAX_ROWS
-from edge.console.view.push_view import funnel, is_moving
+from edge.console.view.push_view import funnel, is_moving, questions_behind
 from services.domain.accounts.permissions import Action
 
 _INSTALLATION_S = 5
@@ -68,9 +68,8 @@ class LivePush(LivePage):
 
         async def numbers(found: Any) -> str:
             answer, row = found
-            return await self.fragment(
-                visit, "pushes/numbers.html", app=app, msgid=msgid, push=answer, funnel=funnel(answer, row)
-            )
+            values = {"push": answer, "funnel": funnel(answer, row), "questions": questions_behind(answer, int(msgid))}
+            return await self.fragment(visit, "pushes/numbers.html", app=app, msgid=msgid, **values)
 
         def is_final(feeds: Sequence[Feed]) -> bool:
             return not is_moving(feeds[0].answer[0], site.clock.now_ms())

@@ -16,7 +16,7 @@ from edge.console.actions.statistics import CATEGORIES
 from edge.console.pages.page import Page, go_to, problem_of, sought_words, visit_of
 from edge.console.view.push_speed import speed_chart
 from edge.console.view.push_states import failures
-from edge.console.view.push_view import content, funnel, is_moving, may_be_cancelled
+from edge.console.view.push_view import content, funnel, is_moving, may_be_cancelled, questions_behind
 from services.domain.accounts.permissions import Action
 from services.runtime.errors import CarillonError
 
@@ -82,6 +82,7 @@ class PushPageBase(Page):
             push=answer,
             content=content(answer.request_json),
             funnel=funnel(answer, row),
+            questions=questions_behind(answer, int(msgid)),
             is_moving=is_moving(answer, self.site.clock.now_ms()),
             divided_by=CATEGORIES if row is not None else (),
         )

@@ -29,9 +29,9 @@ class Words(NamedTuple):
     def gettext(self, text: str) -> str:
         return self.language.gettext(text)
 
-    def detail(self, recorded: str) -> str:
+    def reason(self, recorded: str) -> str:
         """Return a recorded reason in the reader's language."""
-        return self.language.detail(recorded)
+        return self.language.reason(recorded) or self.gettext("no reason is recorded")
 
 
 def explain(device: PushOnDevice, words: Words, *, is_ios: bool = False, pause: Pause | None = None) -> Explanation:
@@ -82,12 +82,11 @@ def _excluded(device: PushOnDevice, words: Words) -> str:
 
 def _reason(exclusion: Exclusion, words: Words) -> str:
     text = _exclusion_texts(words.gettext).get(exclusion.reason) or words.gettext("no reason is recorded")
-    recorded = words.detail(exclusion.recorded_reason) or words.gettext("no reason is recorded")
     return text % {
         "partition": exclusion.partition,
         "count": exclusion.count,
         "time": words.moment(exclusion.time_ms),
-        "reason": recorded,
+        "reason": words.reason(exclusion.recorded_reason),
     }
 
 
@@ -145,5 +144,4 @@ def _ended(entry: TimelineEntry, words: Words) -> str:
             sentence = _("The push was cancelled at %(time)s, before the device had received it.")
         case _:
             sentence = words.gettext("It expired at %(time)s, before the device had received it.")
-    reason = words.detail(entry.reason) or words.gettext("no reason is recorded")
-    return sentence % {"time": words.moment(entry.first_ms), "reason": reason}
+    return sentence % {"time": words.moment(entry.first_ms), "reason": words.reason(entry.reason)}

@@ -12,8 +12,10 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 from babel.support import NullTranslations, Translations
 
+from edge.console.view.words.audience import AudienceWords
 from edge.console.view.words.conditions import ConditionWords
 from edge.console.view.words.details import DetailWords
+from edge.console.view.words.reasons import ReasonWords
 
 LOCALE_DIRECTORY = Path(__file__).resolve().parent.parent / "locale"
 DEFAULT = "en"
@@ -39,8 +41,10 @@ class Language:
         # Babel has no long names of units in Chinese.
         self._unit_length: Literal["short", "long"] = "short" if tag == "zh" else "long"
         self._translations = translations
-        self.detail = DetailWords(self.gettext)
         self.conditions = ConditionWords(self.gettext, self.ngettext)
+        self.reason = ReasonWords(self.gettext)
+        self.audience = AudienceWords(self.conditions)
+        self.details = DetailWords(self.conditions, self.audience, self.reason)
 
     def gettext(self, text: str) -> str:
         return str(self._translations.gettext(text))

@@ -1,10 +1,12 @@
 """Values of a push's page, made of the audit's answer: the content, and the numbers as a funnel."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
+from edge.console.view.explanation import ENDED
+from edge.console.view.statistics_links import path_of_push
 from protos.analytics.v1.analytics_pb2 import AuditPushResponse, BroadcastRow
 
 _LATER = {
@@ -34,6 +36,19 @@ class Content(NamedTuple):
 
     title: str
     text: str
+
+
+def questions_behind(answer: AuditPushResponse, msgid: int) -> Mapping[str, str]:
+    """Return the path of the question behind the number of each step of the funnel and event of the timeline.
+
+    The numbers of a broadcast or multicast are divided by a category, and the devices that did not receive it by their
+    reasons. A list has no such statistics: its devices are counted by state, and by the time that they took.
+    """
+    path = f"/apps/{answer.appkey}/pushes/{msgid}"
+    if answer.kind == UNICAST:
+        return {**dict.fromkeys(("accepted", *ENDED), f"{path}#states"), **dict.fromkeys(_LATER, f"{path}/speed")}
+    divided = dict.fromkeys(("accepted", "audience", *_LATER), path_of_push(answer.appkey, msgid))
+    return {**divided, **dict.fromkeys(ENDED, f"{path}/failures")}
 
 
 def funnel(answer: AuditPushResponse, row: BroadcastRow | None) -> list[Step]:

@@ -10,6 +10,8 @@ from markupsafe import Markup
 
 from edge.console.access_control.visit import Visit
 from edge.console.view.static_files import StaticFiles
+from edge.console.view.statistics_links import path_of_push
+from protos.analytics.v1.analytics_pb2 import ActionEntry, TimelineEntry
 from services.domain.accounts.permissions import Action
 from services.runtime.process.clock import Clock
 
@@ -19,8 +21,9 @@ TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 class Renderer:
     """A Jinja2 environment in which a name that is not given is an error.
 
-    Every template has `visit`, `notice` and `shown_once`, the functions `static` and `_`, and the filters `moment`,
-    `ago`, `duration`, `span`, `detail`, `number` and `share_of`.
+    Every template has `visit`, `notice` and `shown_once`, the functions `static`, `path_of_push` and `_`, and the
+    filters `moment`, `ago`, `duration`, `span`, `detail_line`, `reason`, `audience`, `condition`, `device_had`,
+    `number` and `share_of`.
     """
 
     def __init__(self, files: StaticFiles, clock: Clock) -> None:
@@ -35,14 +38,20 @@ class Renderer:
         )
         extension: Any = self._templates
         extension.install_gettext_callables(_gettext, _ngettext, newstyle=True)
-        self._templates.globals |= {"static": files.url, "has_file": files.__contains__, "Action": Action}
+        self._templates.globals |= {
+            "static": files.url,
+            "has_file": files.__contains__,
+            "Action": Action,
+            "path_of_push": path_of_push,
+        }
         self._templates.filters |= {
             "moment": _in_language(self._moment),
             "ago": _in_language(lambda visit, ms: visit.language.ago(ms, clock.now_ms())),
             "duration": _in_language(lambda visit, seconds: visit.language.duration(seconds)),
             "span": _in_language(lambda visit, ms: visit.language.span(ms)),
-            "detail": _in_language(lambda visit, text: visit.language.detail(text)),
-            "audience_filter": _in_language(lambda visit, rule: visit.language.conditions.filter(rule)),
+            "detail_line": _in_language(_detail_line),
+            "reason": _in_language(lambda visit, recorded: visit.language.reason(recorded)),
+            "audience": _in_language(lambda visit, summary: visit.language.audience(summary)),
             "condition": _in_language(lambda visit, clause: visit.language.conditions.condition(clause)),
             "device_had": _in_language(lambda visit, clause: visit.language.conditions.found(clause)),
             "number": _in_language(lambda visit, value: visit.language.number(value)),
@@ -58,6 +67,11 @@ class Renderer:
         text = visit.language.moment(ms, visit.zone)
         title = f"{visit.language.ago(ms, self._clock.now_ms())} ({visit.zone.key})"
         return Markup('<time title="{}">{}</time>').format(title, text)
+
+
+def _detail_line(visit: Visit, entry: TimelineEntry | ActionEntry) -> str:
+    """Return the line about an entry of an audit, with times in the reader's zone."""
+    return visit.language.details.line(entry, lambda ms: visit.language.moment(ms, visit.zone))
 
 
 def _in_language(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from protos.accounts.v1.accounts_pb2 import LoggedIn, LogInFact, LogInFailed, LogInMethod, TokenUsed, User
 from protos.accounts.v1.service_pb2 import LogInResult
 from services.accounts.store import AccountTable
+from services.domain.recorded_reasons import FixedReason
 
 TOKEN_USE_MS = 3_600_000
 """The use of an API token is noted once in this time."""
@@ -29,16 +30,16 @@ class LogInAttempt:
 def decide_log_in(accounts: AccountTable, attempt: LogInAttempt) -> tuple["LogInResult.ValueType", list[LogInFact]]:
     """Return the answer and the fact. A one-time code or a recovery code is accepted once."""
     if attempt.user is None:
-        return failed("", "unknown name")
+        return failed("", FixedReason.UNKNOWN_NAME)
     user = accounts.user(attempt.user.user_id)
     if user is None or not _has_same_secrets(user, attempt.user):
-        return failed(attempt.user.user_id, "changed meanwhile")
+        return failed(attempt.user.user_id, FixedReason.CHANGED_MEANWHILE)
     if not attempt.is_password_right:
-        return failed(user.user_id, "wrong password")
+        return failed(user.user_id, FixedReason.WRONG_PASSWORD)
     if user.disabled:
-        return failed(user.user_id, "disabled")
+        return failed(user.user_id, FixedReason.DISABLED)
     if attempt.only_administrators and not user.administrator:
-        return failed(user.user_id, "no password allowed")
+        return failed(user.user_id, FixedReason.NO_PASSWORD_ALLOWED)
     if not user.sealed_totp_secret:
         return logged_in(user, LogInMethod.LOG_IN_METHOD_PASSWORD)
     if not attempt.is_code_given:
@@ -58,12 +59,12 @@ def _with_code(
 ) -> tuple["LogInResult.ValueType", list[LogInFact]]:
     if attempt.totp_step:
         if attempt.totp_step <= accounts.log_in_state(user.user_id).totp_step:
-            return failed(user.user_id, "used code")
+            return failed(user.user_id, FixedReason.USED_CODE)
         return logged_in(user, LogInMethod.LOG_IN_METHOD_ONE_TIME_CODE, totp_step=attempt.totp_step)
     if attempt.code_hash not in user.recovery_code_hashes:
-        return failed(user.user_id, "wrong code")
+        return failed(user.user_id, FixedReason.WRONG_CODE)
     if accounts.is_used(attempt.code_hash):
-        return failed(user.user_id, "used code")
+        return failed(user.user_id, FixedReason.USED_CODE)
     return logged_in(user, LogInMethod.LOG_IN_METHOD_RECOVERY_CODE, code_hash=attempt.code_hash)
 
 
@@ -83,7 +84,7 @@ def logged_in(
     return LogInResult.LOG_IN_RESULT_OK, [LogInFact(logged_in=fact)]
 
 
-def failed(user_id: str, reason: str) -> tuple["LogInResult.ValueType", list[LogInFact]]:
+def failed(user_id: str, reason: FixedReason) -> tuple["LogInResult.ValueType", list[LogInFact]]:
     """Return the answer and the fact of a log-in that is refused; `user_id` is empty where nobody has the name."""
     fact = LogInFailed(user_id=user_id, reason=reason)
     return LogInResult.LOG_IN_RESULT_REFUSED, [LogInFact(failed=fact)]

@@ -8,6 +8,7 @@ from services.accounts.decide import MAX_SUBJECT, changed_user
 from services.accounts.decide_teams import with_role
 from services.accounts.log_ins.decide import failed, logged_in
 from services.accounts.store import AccountTable
+from services.domain.recorded_reasons import FixedReason
 from services.domain.text import checked_text
 
 _MAX_LOGIN = 64
@@ -24,16 +25,16 @@ def decide_log_in_with_subject(
     known = accounts.user_of_subject(request.subject)
     gives_nothing = request.HasField("roles") and not request.roles.administrator and not request.roles.teams
     if known is None and (gives_nothing or not request.login):
-        return failed("", "no group with a role" if gives_nothing else "unknown name")
+        return failed("", FixedReason.NO_GROUP_WITH_A_ROLE if gives_nothing else FixedReason.UNKNOWN_NAME)
     if known is not None and known.disabled:
-        return failed(known.user_id, "disabled")
+        return failed(known.user_id, FixedReason.DISABLED)
     user = User()
     user.CopyFrom(known or _new_user(accounts, request, new_user_id, now_ms))
     facts = [*_user_facts(user, request, is_new=known is None, ends_sessions=gives_nothing)]
     if request.HasField("roles"):
         facts += _role_facts(accounts, user, request.roles)
     if gives_nothing:
-        result, noted = failed(user.user_id, "no group with a role")
+        result, noted = failed(user.user_id, FixedReason.NO_GROUP_WITH_A_ROLE)
     else:
         result, noted = logged_in(user, LogInMethod.LOG_IN_METHOD_SUBJECT)
     return result, facts if request.is_renewal and not gives_nothing else [*facts, *noted]

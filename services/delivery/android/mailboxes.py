@@ -10,6 +10,7 @@ from services.delivery.state.addresses import DeviceAddress
 from services.delivery.state.audience_parts import ListedAudience
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush
+from services.domain.recorded_reasons import FixedReason
 
 JustStarted = tuple[StartedPush, Sequence[int]]
 """A push, and the active partitions in which it has just started."""
@@ -31,5 +32,5 @@ def drop_overflow(
         for msgid in decide.overflow(state, device, is_connected):
             recorder.record_final(
                 *(device.partition, device.appkey, msgid, device.number),
-                *(OutcomeKind.OUTCOME_KIND_DROPPED, now_ms, "mailbox full"),
+                *(OutcomeKind.OUTCOME_KIND_DROPPED, now_ms, FixedReason.MAILBOX_FULL),
             )

@@ -18,6 +18,7 @@ from typing import Protocol
 from services.delivery.apns.circuit_breaker import CircuitBreaker
 from services.delivery.starting.waiting_push import WaitingPush
 from services.domain.audiences.bitmaps import AudienceBitmapResolver
+from services.domain.recorded_reasons import AttemptsFailed
 from services.runtime.errors import BusyError, CarillonError, DeadlineError, InputError, UnavailableError
 from services.runtime.process import background
 from services.runtime.process.clock import Clock
@@ -232,7 +233,7 @@ class InstanceResolver:
     def _retry(self, waiting: WaitingPush, error: CarillonError) -> None:
         """Try again after a pause that grows each time; with too many failures the push fails."""
         if waiting.failures >= MAX_FAILURES:
-            self._starts.failed(waiting, f"{waiting.failures} attempts failed, the last one with: {error}")
+            self._starts.failed(waiting, str(AttemptsFailed(waiting.failures, str(error))))
             return
         pause_ms = min(RETRY_MS << min(waiting.retries, 30), MAX_RETRY_MS)
         waiting.retries += 1

@@ -19,6 +19,7 @@ from services.delivery.starting.waiting_push import WaitingPush
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import RequestedPush
 from services.domain.audiences.bitmaps import AudienceBitmapResolver
+from services.domain.recorded_reasons import AudienceTooLarge, AudienceUnresolved, FixedReason
 from services.domain.topics import PUSHES
 from services.runtime.fairness.queue import FairQueue
 from services.runtime.log.port import MAX_RECORD_BYTES
@@ -103,13 +104,11 @@ class PushStarter:
 
     def end_expired(self) -> None:
         """Fail the pushes that are held up and whose time to live is over."""
-        now_ms = self._clock.now_ms()
-        while self._expiries and self._expiries[0][0] <= now_ms:
+        while self._expiries and self._expiries[0][0] <= self._clock.now_ms():
             _, msgid = heapq.heappop(self._expiries)
             if msgid in self._held_up:
                 waiting = self._waiting[msgid]
-                cause = f": {waiting.last_error}" if waiting.last_error else ""
-                self.failed(waiting, f"its time to live was over before targeting resolved its audience{cause}")
+                self.failed(waiting, str(AudienceUnresolved(waiting.last_error)))
 
     async def run(self, ready: asyncio.Event) -> None:
         for push in sorted(self._state.requested.values(), key=lambda push: push.offset):
@@ -226,11 +225,11 @@ class PushStarter:
             size = max(fact.ByteSize() for fact in facts) + _META_BYTES
         except Exception as error:
             logger.error("a push cannot be started", msgid=part.waiting.msgid, exc_info=error)
-            reason = "internal error"
+            reason = str(FixedReason.INTERNAL_ERROR)
         else:
             if size <= MAX_RECORD_BYTES:
                 return facts
-            reason = f"its audience in a partition makes a record of {size} bytes, too large for the log"
+            reason = str(AudienceTooLarge(size))
         part.waiting.unstarted.update(part.audiences)
         self.failed(part.waiting, reason)
         return []

@@ -1,4 +1,4 @@
-"""The demo in a small size: every page of the console has something to show afterwards."""
+"""The demo in a small size: every page of the console has something to show afterwards, and its numbers lead on."""
 
 import os
 import re
@@ -6,27 +6,41 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from demo.fill import DemoPlan, fill
 from demo.organisation import ADMINISTRATOR, TEAMS
 from demo.person import Person
+from demo.screenshots.pages import SHOTS, find_paths, log_in
 from demo.service import Service
 from services.runtime.errors import CarillonError
+from testkit.edge.browser import running_browser
 from testkit.ports import free_ports
+from tests.journeys.console.numbers import ShownNumber, shown_numbers
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 DEVICES, PUSHES = 260, 60
 FIRST_APPS = 1
 """The app that the first start creates."""
 
+OF_ROLES = {"Processes", "Records behind", "Seconds behind", "Work a second"}
+"""Columns of what is measured now; nothing further is stored about it."""
 
-@pytest.fixture
-async def filled(tmp_path: Path) -> AsyncIterator[Service]:
+IN_PARTITIONS = {"finished", "push cancelled", "push failed"}
+"""Events of a push that count partitions, which have no page."""
+
+WITHOUT_STATISTICS = {"dismissed"}
+"""Events that no statistics count."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def filled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
+    directory = tmp_path_factory.mktemp("demo") / "demo"
     ports = zip(("CONSOLE", "V2", "ANDROID", "IOS", "GATEWAY"), free_ports(5), strict=True)
     env = {f"CARILLON_{name}_PORT": str(port) for name, port in ports} | {"CARILLON_PARTITIONS": "8"}
-    service = Service(tmp_path / "demo", env)
+    service = Service(directory, env)
     try:
-        async with fill(DemoPlan(tmp_path / "demo", DEVICES, PUSHES, seed=3), service):
+        async with fill(DemoPlan(directory, DEVICES, PUSHES, seed=3), service):
             yield service
     finally:
         service.stop()
@@ -72,6 +86,48 @@ async def test_every_page_has_something_to_show(filled: Service) -> None:
     await admin.open(f"{shop}/device?name=zoe")
     assert "dropped" in admin.page
     await admin.close()
+
+
+def is_no_answer(number: ShownNumber) -> bool:
+    """Return whether no question is behind the number: an entry of a timeline is one thing unless it counts more."""
+    is_of_one_entry = number.column == "Count" and number.text == "1"
+    return number.column in OF_ROLES or is_of_one_entry or number.row in IN_PARTITIONS | WITHOUT_STATISTICS
+
+
+async def test_every_number_leads_to_the_question_behind_it(filled: Service) -> None:
+    plain: list[tuple[str, ShownNumber]] = []
+    paths: dict[tuple[str, str], str] = {}
+
+    async def note_numbers(name: str) -> None:
+        for number in await shown_numbers(page):
+            if number.path:
+                paths[name, number.column] = number.path.partition("#")[0]
+            elif not is_no_answer(number):
+                plain.append((name, number))
+
+    async with running_browser() as browser:
+        context = await browser.new_context(base_url=filled.console_url, locale="en-GB", reduced_motion="reduce")
+        context.set_default_timeout(60_000)
+        page = await context.new_page()
+        await log_in(page)
+        paths = await find_paths(page)
+        for shot in SHOTS:
+            await shot.reach(page, paths)
+            await note_numbers(shot.name)
+        for kind in ("connections", "broadcasts", "logins"):
+            await page.goto(f"/statistics?appkey={paths.appkey}&kind={kind}")
+            await note_numbers(kind)
+        await page.goto(f"{paths.app}/device?name=zoe")
+        messages = await page.locator('main th a[href*="push="]').all_text_contents()
+        for msgid in messages[:5]:
+            await page.goto(f"{paths.app}/pushes/{msgid}")
+            await note_numbers("message")
+        assert plain == [], "\n".join(map(str, plain))
+        assert {"overview", "pushes", "push", "speed", "why-pushes", "drafts", "teams", "logins"} <= {
+            name for name, _ in paths
+        }
+        answers = {path: (await page.request.get(path)).status for path in set(paths.values())}
+        assert {path: status for path, status in answers.items() if status != 200} == {}
 
 
 async def test_the_demo_leaves_the_data_of_others_alone(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from edge.console.actions.audit import SUBJECTS
 from edge.console.view.words.actions import action_words
 from protos.accounts.v1.accounts_pb2 import DataRead, LogInFact
 from protos.analytics.v1.analytics_pb2 import ActionEntry, ActionScope, AuditActionsRequest
+from protos.analytics.v1.details_pb2 import AudienceSummary, Detail
 from services.domain.topics import LOG_INS, decode
 from services.runtime.log.port import Partition
 from testkit.faults.crashing_log import records_of
@@ -76,6 +77,15 @@ async def test_the_audit_is_filtered_paged_and_exported(console: ConsoleInstalla
         assert (await root.get(f"{path}?who=mallory")).status_code == 400
         for wrong in ("first=yesterday", "last=9999-12-31"):
             assert (await viewer.get(f"{path}?{wrong}")).status_code == 400
+
+
+async def test_a_line_of_the_audit_is_in_the_readers_language(console: ConsoleInstallation) -> None:
+    await console.user("root", administrator=True)
+    sent = [Detail(push=7), Detail(audience=AudienceSummary(devices=2)), Detail(until_ms=START_MS)]
+    console.analytics.actions = [ActionEntry(time_ms=START_MS, action="push sent", detail="English", details=sent)]
+    page = await (await console.logged_in("root")).get("/audit", **{"Accept-Language": "zh-CN"})
+    assert "推送 7, 2 台设备, 至 2026-09-21 22:13:20" in text_of(page)
+    assert "English" not in page.text
 
 
 async def test_reading_the_data_of_a_device_is_in_the_log(console: ConsoleInstallation) -> None:

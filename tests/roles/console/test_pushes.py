@@ -25,6 +25,7 @@ from protos.analytics.v1.analytics_pb2 import (
     TimelineEntry,
     ValueStates,
 )
+from protos.analytics.v1.details_pb2 import AudienceSummary, Detail
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, Platform
 from protos.registry.v1.devices_pb2 import AddStags, Attributes, DeviceCommand, RegisterDevice, SetAlias
 from services.domain.command_writer import CommandWriter, device_command
@@ -199,8 +200,12 @@ async def test_pushes_are_listed_found_and_shown_with_their_funnel(console: Cons
     one = await viewer.get("/pushes?latest=1", **{"HX-Request": "true"})
     assert one.text.count("<tr>") == 1
     assert (await viewer.get("/pushes?latest=0")).status_code == 400
+    expires = TimelineEntry(event="audience", detail="English", details=[Detail(until_ms=START_MS)])
+    changes = AuditPushResponse(audience_summary=AudienceSummary(tokens=1200), timeline=[expires])
+    console.analytics.pushes[MSGID].MergeFrom(changes)
     chinese = await viewer.http.get(f"/apps/{appkey}/pushes/{MSGID}", headers={"Accept-Language": "zh-CN"})
-    assert "1,200 台设备" in text_of(chinese)
+    assert "1,200 个令牌 (1,200 台设备)" in text_of(chinese)
+    assert "至 2026-09-21 22:13:20" in text_of(chinese)
 
 
 async def test_a_push_of_another_team_is_not_found_in_any_way(console: ConsoleInstallation) -> None:

@@ -7,6 +7,7 @@ import re
 from html import unescape
 
 from protos.analytics.v1.analytics_pb2 import (
+    CATEGORY_BRAND,
     CATEGORY_CHANNEL,
     CATEGORY_REGION,
     BroadcastRow,
@@ -113,8 +114,12 @@ async def test_each_number_links_to_its_details(console: ConsoleInstallation) ->
     row = BroadcastRow(msgid=9, info="x", target=9, sent=3, failed=2, cancelled=4)
     answers[appkey] = StatisticsResponse(broadcasts=[row])
     reasons = f"/apps/{appkey}/pushes/9/failures"
-    assert await links("kind=broadcasts") == ["", "", "", "", "", reasons, "", reasons]
-    assert (await links("kind=broadcasts&push=9&category=brand"))[5] == f"{reasons}?category=brand"
+    by_region = f"/statistics?appkey={appkey}&kind=broadcasts&push=9&category=region"
+    assert await links("kind=broadcasts") == [by_region, by_region, "", "", "", reasons, "", reasons]
+    by_brand = await links("kind=broadcasts&push=9&category=brand")
+    assert by_brand[5] == f"{reasons}?category=brand"
+    assert (await links(by_brand[0].partition("?")[2]))[:2] == ["", ""]
+    assert (last_asked(console).category, last_asked(console).info) == (CATEGORY_BRAND, "x")
 
 
 async def test_the_file_has_the_numbers_of_the_page_and_no_foreign_app(console: ConsoleInstallation) -> None:

@@ -1,1 +1,1 @@
-"""Texts of actions, of recorded details, and of filters, in the reader's language."""
+"""Texts of actions, of details and reasons in audits, and of audiences and their filters, in the reader's language."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from edge.console.view.words.attributes import attribute_names
 from protos.analytics.v1.analytics_pb2 import Clause, FoundValues
 from protos.push.v1.push_pb2 import ActivityClause, Attribute, Comparison, Filter, ModelClause
 
@@ -23,15 +24,20 @@ class ConditionWords:
     def __init__(self, gettext: Gettext, ngettext: NGettext) -> None:
         self.gettext = gettext
         self.ngettext = ngettext
-        self._attributes = _attribute_names(gettext)
+        names = attribute_names(gettext)
+        self._attributes = {
+            number: names[name.removeprefix("ATTRIBUTE_").lower()]
+            for name, number in Attribute.items()
+            if number != Attribute.ATTRIBUTE_UNSPECIFIED
+        }
 
     def filter(self, rule: Filter) -> str:
         """Return the conditions of the filter, all of which must hold, with commas between them."""
         conditions = [
-            self._any_of([list(map(self._tag, group.tags)) for group in rule.tags]),
-            self._none_of([list(map(self._tag, group.tags)) for group in rule.not_tags]),
-            self._any_of([list(map(self._stag, group.stags)) for group in rule.stags]),
-            self._none_of([list(map(self._stag, group.stags)) for group in rule.not_stags]),
+            self._any_of([list(map(self.tag, group.tags)) for group in rule.tags]),
+            self._none_of([list(map(self.tag, group.tags)) for group in rule.not_tags]),
+            self._any_of([list(map(self.stag, group.stags)) for group in rule.stags]),
+            self._none_of([list(map(self.stag, group.stags)) for group in rule.not_stags]),
             *(self._within(self._attribute(one.attribute), one.values, one.negated) for one in rule.attributes),
             *map(self._activity, rule.activity),
             *map(self._model, rule.models),
@@ -48,19 +54,19 @@ class ConditionWords:
             return clause.found
         _, rule, had = self.gettext, clause.filter, clause.found_values
         if rule.tags or rule.not_tags:
-            return ", ".join(map(self._tag, had.tags)) or _("no tags")
+            return ", ".join(map(self.tag, had.tags)) or _("no tags")
         if rule.stags or rule.not_stags:
-            return ", ".join(map(self._stag, had.stags)) or _("no string tags")
+            return ", ".join(map(self.stag, had.stags)) or _("no string tags")
         if rule.attributes:
             return f"{self._attribute(rule.attributes[0].attribute)} {had.attribute or _('unknown')}"
         if rule.models:
             return f"{_('model')} {self._brand_and_model(had)}"
         return self.ngettext("%(count)s app open", "%(count)s app opens", had.opens) % {"count": had.opens}
 
-    def _tag(self, tag: int) -> str:
+    def tag(self, tag: int) -> str:
         return self.gettext("tag %(tag)s") % {"tag": tag}
 
-    def _stag(self, stag: str) -> str:
+    def stag(self, stag: str) -> str:
         return self.gettext('string tag "%(stag)s"') % {"stag": stag}
 
     def _attribute(self, attribute: Attribute.ValueType) -> str:
@@ -99,15 +105,3 @@ class ConditionWords:
         )
         comparison = _COMPARISONS.get(clause.comparison, "?")
         return text % {"days": clause.days, "comparison": comparison, "opens": clause.opens}
-
-
-def _attribute_names(gettext: Gettext) -> dict[int, str]:
-    _ = gettext
-    return {
-        Attribute.ATTRIBUTE_REGION: _("region"),
-        Attribute.ATTRIBUTE_CARRIER: _("carrier"),
-        Attribute.ATTRIBUTE_CHANNEL: _("channel"),
-        Attribute.ATTRIBUTE_BRAND: _("brand"),
-        Attribute.ATTRIBUTE_OS_VERSION: _("OS version"),
-        Attribute.ATTRIBUTE_APP_VERSION: _("app version"),
-    }

@@ -1,155 +1,162 @@
-"""The details of timelines and reasons in the reader's language.
+"""The line about an entry of an audit in the reader's language, made of its typed details."""
 
-Facts and the answers to programs keep the words with which they were recorded.
-"""
+from collections.abc import Callable, Iterable, Mapping
+from typing import assert_never
 
-import re
-from collections.abc import Callable
-from functools import lru_cache
+from edge.console.view.words.attributes import attribute_names
+from edge.console.view.words.audience import AudienceWords
+from edge.console.view.words.conditions import ConditionWords
+from edge.console.view.words.detail_names import detail_names
+from edge.console.view.words.reasons import ReasonWords
+from protos.analytics.v1.analytics_pb2 import ActionEntry, TimelineEntry
+from protos.analytics.v1.details_pb2 import (
+    AliasCleared,
+    CommandOrigin,
+    Detail,
+    PartitionCount,
+    RequestedChange,
+)
 
-_CACHED = 4096
-_COUNTED = re.compile(r"(?P<reason>.+): (?P<count>\d+)")
-_ATTRIBUTES = "model|region|carrier|channel|sdk_version|brand|resolution|os_version|app_version"
-_ATTRIBUTE = re.compile(rf"(?P<name>{_ATTRIBUTES}) (?P<value>.+)")
-_ASKED = re.compile(r"(?P<command>[a-z]+(?: [a-z]+){0,2})(?:: (?P<change>.+))?")
-
-Gettext = Callable[[str], str]
-Words = list[tuple[str, str]]
-"""Regular expressions, and the texts in their place, which name their groups."""
+Moment = Callable[[int], str]
+"""Writes a time in milliseconds since 1970 UTC in the reader's zone."""
 
 
 class DetailWords:
-    """Translates texts that analytics makes of facts. What matches no expression stays as it is."""
+    """Writes the details of audits in one language."""
 
-    def __init__(self, gettext: Gettext) -> None:
-        self._of_parts = [*_compiled(_reworded(gettext)), *_others(_part_texts(gettext), _part_texts(str))]
-        self._names = _other_names(_attribute_names(gettext), _attribute_names(str))
-        self._commands = _other_names(_command_names(gettext), _command_names(str))
-        self._part = lru_cache(_CACHED)(self._translated_part)
+    def __init__(self, conditions: ConditionWords, audience: AudienceWords, reasons: ReasonWords) -> None:
+        self.gettext = conditions.gettext
+        self.ngettext = conditions.ngettext
+        self._conditions = conditions
+        self._audience = audience
+        self._reasons = reasons
+        self._attributes = attribute_names(conditions.gettext)
+        self._names = detail_names(conditions.gettext)
 
-    def __call__(self, text: str) -> str:
-        """Return the text with each of its parts, which commas separate, in the reader's language."""
-        return ", ".join(self._part(part) for part in text.split(", "))
+    def line(self, entry: TimelineEntry | ActionEntry, moment: Moment) -> str:
+        """Return the details with commas between them.
 
-    def _translated_part(self, part: str) -> str:
-        for expression, words in self._of_parts:
-            if found := expression.fullmatch(part):
-                return words % found.groupdict()
-        if (attribute := _ATTRIBUTE.fullmatch(part)) and attribute["name"] in self._names:
-            return f"{self._names[attribute['name']]} {attribute['value']}"
-        if (asked := _ASKED.fullmatch(part)) and asked["command"] in self._commands:
-            return ": ".join(filter(None, (self._commands[asked["command"]], self._part(asked["change"] or ""))))
-        if counted := _COUNTED.fullmatch(part):
-            return f"{self._part(counted['reason'])}: {counted['count']}"
-        return part
+        Of analytics of another version, whose details are missing or of unknown kinds, it is the recorded text.
+        """
+        if not entry.details or any(detail.WhichOneof("detail") is None for detail in entry.details):
+            return entry.detail
+        return self._joined(entry.details, moment)
+
+    def _joined(self, details: Iterable[Detail], moment: Moment) -> str:
+        return ", ".join(filter(None, (self._text(detail, moment) for detail in details)))
+
+    def _text(self, detail: Detail, moment: Moment) -> str:
+        _ = self.gettext
+        match detail.WhichOneof("detail"):
+            case "message":
+                return _("message %(id)s") % {"id": detail.message}
+            case "push":
+                return _("push %(id)s") % {"id": detail.push}
+            case "task":
+                return _("task %(id)s") % {"id": detail.task}
+            case "draft":
+                return _("draft %(id)s") % {"id": detail.draft}
+            case "push_kind":
+                return self._named(self._names.push_kinds, detail.push_kind)
+            case "audience":
+                return self._audience(detail.audience)
+            case "devices":
+                return self._audience.devices(detail.devices)
+            case "origin":
+                return self._origin(detail.origin)
+            case "accepted":
+                return self._accepted(detail.accepted)
+            case "due_ms":
+                return _("due %(time)s") % {"time": moment(detail.due_ms)}
+            case "until_ms":
+                return _("until %(time)s") % {"time": moment(detail.until_ms)}
+            case "partitions":
+                return self._partitions(detail.partitions)
+            case "failed_partitions":
+                return self._failed_partitions(detail.failed_partitions)
+            case "reason":
+                return self._reasons(detail.reason)
+            case "reason_count":
+                return f"{self._reasons(detail.reason_count.reason)}: {detail.reason_count.devices:,}"
+            case "platform":
+                return self._named(self._names.platforms, detail.platform)
+            case "alias":
+                return _("alias %(alias)s") % {"alias": detail.alias}
+            case "alias_cleared":
+                return self._alias_cleared(detail.alias_cleared)
+            case "tag":
+                return f"{_sign(detail.tag.removed)}{self._conditions.tag(detail.tag.tag)}"
+            case "stag":
+                return f"{_sign(detail.stag.removed)}{self._conditions.stag(detail.stag.stag)}"
+            case "attribute":
+                name = self._attributes.get(detail.attribute.name, detail.attribute.name)
+                return f"{name} {detail.attribute.value or _('unknown')}"
+            case "requested_change":
+                return self._requested_change(detail.requested_change, moment)
+            case "device_numbers":
+                return self._device_numbers(detail.device_numbers)
+            case "log_in_method":
+                return self._named(self._names.log_in_methods, detail.log_in_method)
+            case "role":
+                return self._named(self._names.roles, detail.role)
+            case "link_purpose":
+                return self._named(self._names.link_purposes, detail.link_purpose)
+            case "remark":
+                return self._named(self._names.remarks, detail.remark)
+            case "text":
+                return detail.text
+            case None:
+                return ""
+            case never:
+                assert_never(never)
+
+    def _named(self, names: Mapping[int, str], number: int) -> str:
+        return names.get(number) or self.gettext("unknown")
+
+    def _device_numbers(self, count: int) -> str:
+        return self.ngettext("%(count)s device number", "%(count)s device numbers", count) % {"count": f"{count:,}"}
+
+    def _origin(self, origin: CommandOrigin) -> str:
+        _ = self.gettext
+        if not origin.interface:
+            return _("by %(writer)s") % {"writer": origin.writer} if origin.writer else ""
+        text = _("through %(interface)s from %(address)s") if origin.address else _("through %(interface)s")
+        return self._with_request(text, origin)
+
+    def _accepted(self, origin: CommandOrigin) -> str:
+        _ = self.gettext
+        if not origin.interface:
+            return _("accepted by %(writer)s") % {"writer": origin.writer} if origin.writer else _("accepted")
+        text = _("accepted through %(interface)s")
+        if origin.address:
+            text = _("accepted through %(interface)s from %(address)s")
+        return self._with_request(text, origin)
+
+    def _with_request(self, text: str, origin: CommandOrigin) -> str:
+        came = text % {"interface": origin.interface, "address": origin.address}
+        request = self.gettext("request %(id)s") % {"id": origin.request_id}
+        return f"{came}, {request}" if origin.request_id else came
+
+    def _partitions(self, partitions: PartitionCount) -> str:
+        text = self.ngettext("in %(count)s partition", "in %(count)s partitions", partitions.count)
+        if partitions.of:
+            text = self.gettext("in %(count)s of %(all)s partitions")
+        return text % {"count": partitions.count, "all": partitions.of}
+
+    def _failed_partitions(self, count: int) -> str:
+        text = self.ngettext("in %(count)s partition it never starts", "in %(count)s partitions it never starts", count)
+        return text % {"count": count}
+
+    def _alias_cleared(self, cleared: AliasCleared) -> str:
+        if cleared.HasField("only_alias"):
+            return self.gettext("no alias if it is %(alias)s") % {"alias": cleared.only_alias}
+        return self.gettext("no alias")
+
+    def _requested_change(self, change: RequestedChange, moment: Moment) -> str:
+        command = self._names.commands.get(change.command, change.command)
+        details = self._joined(change.details, moment)
+        return f"{command}: {details}" if details else command
 
 
-def _compiled(words: Words) -> list[tuple[re.Pattern[str], str]]:
-    return [(re.compile(expression), text) for expression, text in words]
-
-
-def _others(words: Words, english: Words) -> list[tuple[re.Pattern[str], str]]:
-    """Return those whose text differs from the English one, which says what the recorded text says."""
-    return _compiled([own for own, other in zip(words, english, strict=True) if own != other])
-
-
-def _other_names(names: dict[str, str], english: dict[str, str]) -> dict[str, str]:
-    return {name: own for name, own in names.items() if own != english[name]}
-
-
-def _attribute_names(gettext: Gettext) -> dict[str, str]:
-    _ = gettext
-    return {
-        "model": _("Model"),
-        "region": _("Region"),
-        "carrier": _("Carrier"),
-        "channel": _("Channel"),
-        "sdk_version": _("SDK version"),
-        "brand": _("Brand"),
-        "resolution": _("Resolution"),
-        "os_version": _("OS version"),
-        "app_version": _("App version"),
-    }
-
-
-def _command_names(gettext: Gettext) -> dict[str, str]:
-    """Return what was asked for in commands to devices."""
-    _ = gettext
-    return {
-        "register": _("register"),
-        "begin session": _("begin a session"),
-        "set alias": _("set the alias"),
-        "clear alias": _("clear the alias"),
-        "add tags": _("add tags"),
-        "remove tags": _("remove tags"),
-        "add stags": _("add string tags"),
-        "remove stags": _("remove string tags"),
-        "set attributes": _("set attributes"),
-        "remove": _("remove the device"),
-        "revoke key": _("revoke the key"),
-        "revoke all keys": _("revoke all keys"),
-    }
-
-
-def _reworded(gettext: Gettext) -> Words:
-    """Recorded texts for which the console has plainer words in every language."""
-    _ = gettext
-    return [
-        (r"mailbox full", _("more than 100 messages were waiting")),
-        (r"everyone", _("all devices")),
-    ]
-
-
-def _part_texts(gettext: Gettext) -> Words:
-    """Parts of the details of timelines, and reasons."""
-    _ = gettext
-    return [
-        (r"in (?P<count>\d+) of (?P<all>\d+) partitions", _("in %(count)s of %(all)s partitions")),
-        (r"in (?P<count>\d+) partitions? it never starts", _("in %(count)s partitions it never starts")),
-        (r"in (?P<count>\d+) partitions?", _("in %(count)s partitions")),
-        (r"in the device's partition", _("in the device's partition")),
-        (r"until (?P<time>\d{4}-.*)", _("until %(time)s")),
-        (r"due (?P<time>\d{4}-.*)", _("due %(time)s")),
-        (
-            r"accepted through (?P<interface>\S+) from (?P<address>\S+)",
-            _("accepted through %(interface)s from %(address)s"),
-        ),
-        (r"accepted through (?P<interface>\S+)", _("accepted through %(interface)s")),
-        (r"through (?P<interface>\S+) from (?P<address>\S+)", _("through %(interface)s from %(address)s")),
-        (r"through (?P<interface>\S+)", _("through %(interface)s")),
-        (r"by (?P<writer>\S+)", _("by %(writer)s")),
-        (r"request (?P<id>\S+)", _("request %(id)s")),
-        (r"message (?P<id>\d+)", _("message %(id)s")),
-        (r"push (?P<id>\d+)", _("push %(id)s")),
-        (r"task (?P<id>\S+)", _("task %(id)s")),
-        (r"draft (?P<id>\S+)", _("draft %(id)s")),
-        (r"broadcast", _("broadcast")),
-        (r"multicast", _("multicast")),
-        (r"unicast", _("unicast")),
-        (r"password", _("password")),
-        (r"wrong password", _("wrong password")),
-        (r"one time code", _("one-time code")),
-        (r"recovery code", _("recovery code")),
-        (r"(?P<count>\d+) devices?", _("%(count)s devices")),
-        (
-            r"the log has the record more than once; it counted once",
-            _("the log has the record more than once; it counted once"),
-        ),
-        (r"(?P<count>\d+) attempts failed", _("%(count)s attempts failed")),
-        (r"the last one with: (?P<error>.*)", _("the last one with: %(error)s")),
-        (r"internal error", _("internal error")),
-        (
-            r"its time to live was over before targeting resolved its audience(?P<cause>.*)",
-            _("its time to live was over before targeting resolved its audience%(cause)s"),
-        ),
-        (r"outcomes are kept for (?P<days>\d+) days", _("outcomes are kept for %(days)s days")),
-        (r"no alias", _("no alias")),
-        (r"alias (?P<alias>.+)", _("alias %(alias)s")),
-        (r"unregistered", _("unregistered")),
-        (r"idle", _("silent for too long")),
-        (r"unacknowledged", _("acknowledged nothing")),
-        (r"slow", _("took in too little")),
-        (r"gone", _("did not answer")),
-        (r"replaced", _("replaced by another connection")),
-        (r"draining", _("the gateway stopped")),
-    ]
+def _sign(removed: bool) -> str:
+    return "-" if removed else "+"

@@ -15,7 +15,7 @@ from services.domain.topics import TASKS
 from services.runtime.errors import InputError, NotFoundError
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite.log import SqliteLog
-from tests.roles.analytics.audit.timelines import lines
+from tests.roles.analytics.audit.timelines import kinds, lines
 from tests.roles.analytics.records import (
     APP,
     T0,
@@ -78,6 +78,8 @@ async def test_a_push_with_everything(log: SqliteLog, clickhouse: ClickHouse, tm
         ("expired", 90, 90, 1, ""),
         ("finished", 95, 96, 2, "in 2 of 2 partitions"),
     ]
+    what_happened = [["accepted"], ["partitions", "until_ms"], [], [], ["reason_count"], ["origin"], ["partitions"]]
+    assert kinds(answer.timeline) == [*what_happened, [], ["partitions"]]
     assert in_states(answer) == [("received", "", 2), ("failed", "token not found", 1), ("expired", "", 1)]
 
 
@@ -94,6 +96,7 @@ async def test_a_push_that_failed_says_why(log: SqliteLog, clickhouse: ClickHous
         ("push failed", 7, 8, 2, f"in 2 partitions it never starts, {reason}"),
         ("push failed again", 8, 8, 1, "in 1 partition, the log has the record more than once; it counted once"),
     ]
+    assert kinds(whole.timeline)[1:] == [["failed_partitions", "reason"], ["partitions", "remark"]]
     assert (whole.audience_count, in_states(whole)) == (0, [])
     assert whole.device.verdict == f"the push failed in the device's partition, 1: {reason}"
     assert ("push failed", 9, 9, 1, "in 1 partition it never starts, bug") in lines(list(part.timeline))
@@ -187,6 +190,7 @@ async def test_a_timed_push(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Pa
         "task k1, due 2026-09-21 22:14:20 CST, through v2 from 10.0.0.9, request req-t",
     )
     assert lines(list(waiting.timeline)) == [scheduled]
+    assert kinds(waiting.timeline) == [["task", "due_ms", "origin"]]
     assert waiting.request_json == '{"a":1}'
     assert [line[:2] for line in lines(list(sent.timeline))] == [
         ("task scheduled", 0),

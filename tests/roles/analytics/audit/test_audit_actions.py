@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from analytics.audit.details.text import details_text
 from analytics.store.clickhouse import ClickHouse
 from protos.accounts.v1.accounts_pb2 import (
     AccountFact,
@@ -30,6 +31,7 @@ from services.domain.topics import ACCOUNTS, DRAFTS, LOG_INS, PUSH_COMMANDS, TAS
 from services.runtime.errors import InputError
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite.log import SqliteLog
+from tests.roles.analytics.audit.timelines import kinds
 from tests.roles.analytics.records import APP, T0, app_changed, cancel, device_command, meta, new_record, send
 from tests.roles.analytics.service import running_service
 
@@ -85,6 +87,22 @@ DONE = [
     ("draft submitted", ALICE, "draft d, 0 devices"),
     ("draft approved", "user/b2", "draft d"),
 ]
+KINDS = [
+    ["text"],
+    ["reason"],
+    ["log_in_method"],
+    ["text", "text"],
+    ["text"],
+    [],
+    ["text"],
+    ["text", "push"],
+    ["push", "push_kind", "audience"],
+    ["push"],
+    ["task"],
+    ["task"],
+    ["draft", "devices"],
+    ["draft"],
+]
 
 
 async def test_actions_are_filtered_and_paged(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
@@ -101,6 +119,9 @@ async def test_actions_are_filtered_and_paged(log: SqliteLog, clickhouse: ClickH
     async with running_service(log, clickhouse, tmp_path) as analytics:
         await log.append(RECORDS)
         assert await found() == DONE
+        everything = await analytics.AuditActions(AuditActionsRequest(from_ms=T0, to_ms=T0 + 60_000, limit=100))
+        assert kinds(reversed(everything.actions)) == KINDS
+        assert all(entry.detail == details_text(entry.details) for entry in everything.actions)
         assert await found(actor="user/b2") == [DONE[11], DONE[13]]
         assert await found(subject="log-in") == DONE[1:3]
         assert await found(from_ms=T0 + 4000, to_ms=T0 + 6000) == DONE[4:6]

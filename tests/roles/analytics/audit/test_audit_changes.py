@@ -15,6 +15,7 @@ from protos.analytics.v1.analytics_pb2 import (
     AuditPushRequest,
     TimelineEntry,
 )
+from protos.analytics.v1.details_pb2 import Detail, RequestedChange, TagChange
 from protos.push.v1.push_pb2 import SendPush
 from protos.registry.v1.apps_pb2 import Platform
 from protos.registry.v1.devices_pb2 import (
@@ -33,6 +34,7 @@ from services.domain.topics import DEVICE_COMMANDS, TASKS
 from services.runtime.errors import InputError, NotFoundError
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite.log import SqliteLog
+from tests.roles.analytics.audit.timelines import kinds
 from tests.roles.analytics.records import (
     APP,
     T0,
@@ -83,6 +85,10 @@ async def test_changes_have_the_origin_of_their_command(log: SqliteLog, clickhou
         ("changed", 2, f"alias a, +tag 5, {DEVICE}"),
         ("asked", 3, f"clear alias: no alias if it is b, {V2}"),
     ]
+    asked = Detail(requested_change=RequestedChange(command="add tags", details=[Detail(tag=TagChange(tag=5))]))
+    assert answer.timeline[1].details[0] == asked
+    changes = [["platform", "attribute", "origin"], ["requested_change", "origin"], ["alias", "tag", "origin"]]
+    assert kinds(answer.timeline) == [*changes, ["requested_change", "origin"]]
     assert answer.records_behind == 0
 
 
@@ -216,6 +222,9 @@ async def test_the_timeline_of_an_app(log: SqliteLog, clickhouse: ClickHouse, tm
             pos, pages = page.pos, pages + 1
 
     assert lines(whole) == EVERYTHING
+    by_command = [["push", "origin"], ["task", "origin"], ["task", "origin"], ["origin"], ["remark", "origin"]]
+    first = [["origin"], ["text", "origin"], ["push", "push_kind", "audience", "origin"]]
+    assert kinds(whole.timeline) == [*first, *by_command, ["remark", "origin"], ["origin"]]
     assert whole.pos == ""
     assert (paged, pages) == (EVERYTHING, 4)
 

@@ -15,7 +15,7 @@ from protos.registry.v1.devices_pb2 import DeviceFact
 from services.domain.topics import DEVICES
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite.log import SqliteLog
-from tests.roles.analytics.audit.timelines import lines
+from tests.roles.analytics.audit.timelines import kinds, lines
 from tests.roles.analytics.records import (
     APP,
     T0,
@@ -69,6 +69,10 @@ async def test_a_device(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) 
         ("disconnected", 20, 20, 1, "idle"),
         ("removed", 30, 30, 1, "unregistered"),
     ]
+    changed = ["alias", "tag", "tag", "stag"]
+    changes = [["platform", "attribute"], [], [*changed, "attribute"], changed]
+    messages = [["push"], ["message"], ["message", "reason"]]
+    assert kinds(answer.timeline) == [*changes, *messages, ["reason"], ["reason"]]
 
 
 async def test_a_list_that_names_a_device_twice_means_two_messages(

@@ -7,6 +7,7 @@ import pytest
 
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import AuditPushRequest, Exclusion, ExclusionReason, FoundValues
+from protos.analytics.v1.details_pb2 import AudienceSummary
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from protos.push.v1.push_pb2 import (
@@ -148,7 +149,7 @@ async def test_the_clause_that_excludes_a_device(log: SqliteLog, clickhouse: Cli
 
     for answer, push, (rule, text, found) in zip(answers, pushes.values(), CLAUSES, strict=True):
         explained = answer.device
-        assert answer.filter == push
+        assert answer.audience_summary == AudienceSummary(filter=push)
         assert [(clause.filter, clause.found_values) for clause in explained.clauses if not clause.holds] == [
             (rule, FOUND_VALUES[found])
         ]
@@ -219,6 +220,7 @@ async def test_a_list_of_devices(log: SqliteLog, clickhouse: ClickHouse, tmp_pat
         inside = await analytics.AuditPush(AuditPushRequest(msgid=1000, token="token-2-4"))
         outside = (await analytics.AuditPush(AuditPushRequest(msgid=1000, token="token-1-4"))).device
 
+    assert inside.audience_summary == AudienceSummary(devices=2)
     assert [(size.partition, size.devices) for size in inside.partitions] == [(1, 1), (2, 1)]
     assert (inside.device.in_audience, inside.device.verdict) == (True, "in the audience: the push lists it")
     assert [(e.event, e.detail) for e in inside.device.timeline] == [("audience", ""), ("received", "message 1001")]

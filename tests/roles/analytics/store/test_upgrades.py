@@ -1,5 +1,6 @@
 """A store created and filled by an older version answers like a new one after an upgrade."""
 
+from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -16,9 +17,10 @@ from analytics.statistics.logins import count_days
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import Migration, migrate, migrations
 from analytics.store.offsets import Offsets, Range
+from protos.analytics.v1.details_pb2 import AudienceSummary
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
-from protos.push.v1.push_pb2 import Audience, Devices, Kind
+from protos.push.v1.push_pb2 import Audience, Devices, Everyone, Kind
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
@@ -58,6 +60,11 @@ GROUP BY appkey, category, day, info
 """
 """As the versions between the fourth and the eighth migration made it at their start."""
 
+BEFORE_SUMMARIES = 22
+LISTED = """
+INSERT INTO pushes (appkey, msgid, last_msgid, kind, audience, target_numbers)
+SELECT '1', {msgid:UInt64}, {msgid:UInt64}, 'unicast', if({size:UInt32} = 0, 'everyone', 'a list'), range({size:UInt32})
+"""
 LOG_IN = """
 INSERT INTO sessions (appkey, partition, number, kind, time)
 SELECT {app:String}, 1, {number:UInt32}, 'logged_in', fromUnixTimestamp64Milli({time_ms:Int64})
@@ -176,6 +183,22 @@ async def test_stores_of_older_versions(
         await fill_by_version(clickhouse, noting.came, ends, state / "offsets.db")
         await migrate(clickhouse)
         assert await answers_after_upgrade(log, clickhouse, state) == expected, f"after migration {version}"
+
+
+async def test_the_audience_of_a_push_from_before_is_summarised(
+    clickhouse: ClickHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The migration writes the summaries of lists in the form of protobuf."""
+    await create_by_version(BEFORE_SUMMARIES, clickhouse, monkeypatch)
+    sizes = {1: 1, 2: 127, 3: 128, 4: 16_383, 5: 16_384, 6: 1_048_576}
+    for msgid, size in sizes.items():
+        await clickhouse.command(LISTED, {"msgid": msgid, "size": size})
+    await clickhouse.command(LISTED.replace("unicast", "broadcast"), {"msgid": 7, "size": 0})
+    await migrate(clickhouse)
+    rows = await clickhouse.rows("SELECT msgid, base64Encode(audience_summary) FROM pushes ORDER BY msgid")
+    found = {msgid: AudienceSummary.FromString(b64decode(stored)) for msgid, stored in rows}
+    lists = {msgid: AudienceSummary(devices=size) for msgid, size in sizes.items()}
+    assert found == {**lists, 7: AudienceSummary(everyone=Everyone())}
 
 
 async def test_log_ins_before_and_after_the_upgrade_to_small_granules(

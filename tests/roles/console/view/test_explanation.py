@@ -2,9 +2,9 @@
 
 import pytest
 
-from edge.console.view.explanation import Words, explain
+from edge.console.view.explanation import ENDED, Words, explain
 from edge.console.view.languages import Language, Languages, english
-from edge.console.view.push_view import Content, content, funnel
+from edge.console.view.push_view import Content, content, funnel, questions_behind
 from protos.analytics.v1.analytics_pb2 import (
     AuditPushResponse,
     BroadcastRow,
@@ -101,7 +101,7 @@ def test_each_reason_of_an_exclusion_has_a_text_with_its_numbers(language: Langu
     for reason, shown in (
         (ExclusionReason.EXCLUSION_REASON_PUSH_NOT_STARTED, ["2"]),
         (ExclusionReason.EXCLUSION_REASON_REGISTERED_LATER, ["T4"]),
-        (ExclusionReason.EXCLUSION_REASON_REMOVED, ["T4", language.detail("idle")]),
+        (ExclusionReason.EXCLUSION_REASON_REMOVED, ["T4", language.reason("idle")]),
         (ExclusionReason.EXCLUSION_REASON_RECORD_LACKS_CHANGES, ["3"]),
     ):
         assert all(part in texts[reason] for part in shown)
@@ -130,6 +130,18 @@ def test_a_funnel_counts_devices_that_came_at_least_so_far() -> None:
     assert [step.devices for step in funnel(answer, None)] == [63, 30, 28, 24, 16]
     row = BroadcastRow(target=63, sent=62, received=28, shown=24, clicked=16)
     assert [step.devices for step in funnel(answer, row)] == [63, 62, 28, 24, 16]
+
+
+def test_each_number_of_a_push_leads_to_the_question_behind_it() -> None:
+    numbers = {"accepted", "audience", "sent", "received", "shown", "clicked", *ENDED}
+    by_region = "/statistics?appkey=1&kind=broadcasts&push=7&category=region"
+    broadcast = questions_behind(AuditPushResponse(appkey="1", kind="broadcast"), 7)
+    assert broadcast.keys() == numbers
+    assert {path for event, path in broadcast.items() if event not in ENDED} == {by_region}
+    assert {broadcast[event] for event in ENDED} == {"/apps/1/pushes/7/failures"}
+    listed = questions_behind(AuditPushResponse(appkey="1", kind="unicast"), 7)
+    assert listed.keys() == numbers - {"audience"}
+    assert (listed["failed"], listed["sent"]) == ("/apps/1/pushes/7#states", "/apps/1/pushes/7/speed")
 
 
 def test_the_content_of_any_interface_is_found() -> None:

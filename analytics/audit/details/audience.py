@@ -1,9 +1,10 @@
-"""Text of an audience and of the clauses of its filter, for audits."""
+"""What an audience is made of, and the English text of that and of the clauses of a filter."""
 
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from analytics.store.enum_names import enum_name
+from protos.analytics.v1.details_pb2 import AudienceSummary, ListedAliases
 from protos.push.v1.push_pb2 import (
     ActivityClause,
     Attribute,
@@ -26,23 +27,55 @@ _COMPARISONS = {
 }
 
 
-def audience_text(audience: Audience) -> str:
+def audience_summary(audience: Audience) -> AudienceSummary:
+    """Return what the audience is made of: its filter, or the number of entries in its list."""
+    match audience.WhichOneof("audience"):
+        case "everyone":
+            return AudienceSummary(everyone=audience.everyone)
+        case "filter":
+            return AudienceSummary(filter=audience.filter)
+        case "devices":
+            return AudienceSummary(devices=len(audience.devices.numbers) // _NUMBER_BYTES)
+        case "tokens":
+            return AudienceSummary(tokens=len(audience.tokens.tokens))
+        case "aliases":
+            listed = audience.aliases
+            return AudienceSummary(aliases=ListedAliases(count=len(listed.aliases), all_devices=listed.all_devices))
+        case None:
+            return AudienceSummary()
+        case never:
+            assert_never(never)
+
+
+def stored_summary(summary: AudienceSummary) -> bytes:
+    """Return the summary as the store keeps it; nothing of a filter with conditions, which has a column of its own."""
+    return b"" if summary.filter.ByteSize() else summary.SerializeToString(deterministic=True)
+
+
+def read_summary(stored: bytes, stored_filter: bytes) -> AudienceSummary | None:
+    """Return the summary from the store; None for an audience without a filter that an older version stored."""
+    if stored_filter:
+        return AudienceSummary(filter=Filter.FromString(stored_filter))
+    return AudienceSummary.FromString(stored) if stored else None
+
+
+def audience_text(summary: AudienceSummary) -> str:
     """Return the audience as one line; commas separate the clauses of a filter, all of which must hold.
 
     For example `(tag 1 AND tag 2) OR (tag 5), NOT stag "news", region in 北京市`.
     """
-    match audience.WhichOneof("audience"):
+    match summary.WhichOneof("audience"):
         case "everyone":
             return "everyone"
         case "filter":
-            return filter_text(audience.filter)
+            return filter_text(summary.filter)
         case "devices":
-            return _count(len(audience.devices.numbers) // _NUMBER_BYTES, "device", "devices")
+            return _count(summary.devices, "device", "devices")
         case "tokens":
-            return _count(len(audience.tokens.tokens), "token", "tokens")
+            return _count(summary.tokens, "token", "tokens")
         case "aliases":
-            which = "all their devices" if audience.aliases.all_devices else "the latest device of each"
-            return f"{_count(len(audience.aliases.aliases), 'alias', 'aliases')}, {which}"
+            which = "all their devices" if summary.aliases.all_devices else "the latest device of each"
+            return f"{_count(summary.aliases.count, 'alias', 'aliases')}, {which}"
         case None:
             return "unknown"
         case never:

@@ -1,8 +1,8 @@
-"""Texts of audiences."""
+"""Texts of audiences, and their summaries in the store."""
 
 import pytest
 
-from analytics.audit.audience_text import audience_text
+from analytics.audit.details.audience import audience_summary, audience_text, read_summary, stored_summary
 from protos.push.v1.push_pb2 import (
     ActivityClause,
     Aliases,
@@ -68,7 +68,7 @@ def clause(*values: str, attribute: Attribute.ValueType = REGION, negated: bool 
     ],
 )
 def test_filters(rule: Filter, text: str) -> None:
-    assert audience_text(Audience(filter=rule)) == text
+    assert audience_text(audience_summary(Audience(filter=rule))) == text
 
 
 @pytest.mark.parametrize(
@@ -83,4 +83,23 @@ def test_filters(rule: Filter, text: str) -> None:
     ],
 )
 def test_other_audiences(audience: Audience, text: str) -> None:
-    assert audience_text(audience) == text
+    assert audience_text(audience_summary(audience)) == text
+
+
+@pytest.mark.parametrize(
+    "audience",
+    [
+        Audience(everyone=Everyone()),
+        Audience(filter=Filter()),
+        Audience(filter=Filter(tags=[TagGroup(tags=[1])])),
+        Audience(devices=Devices()),
+        Audience(aliases=Aliases(aliases=["a"], all_devices=True)),
+    ],
+)
+def test_the_store_keeps_what_an_audience_is_made_of(audience: Audience) -> None:
+    summary = audience_summary(audience)
+    assert read_summary(stored_summary(summary), audience.filter.SerializeToString()) == summary
+
+
+def test_what_an_older_version_stored_may_have_no_summary() -> None:
+    assert read_summary(b"", b"") is None

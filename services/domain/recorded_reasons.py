@@ -1,0 +1,124 @@
+"""The reasons that the service records in facts, as texts, and how a recorded text is understood again.
+
+A reason that is recorded with other words from now on is a value of its own: the log has the former words for ever.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
+
+
+class FixedReason(StrEnum):
+    """A reason that is always recorded with the same words."""
+
+    MAILBOX_FULL = "mailbox full"
+    INTERNAL_ERROR = "internal error"
+    OTHER = "other"
+    """Outcomes of one record have more different reasons than it has room for."""
+
+    UNREGISTERED = "unregistered"
+    """The app or its app server unregistered the device."""
+
+    # Why the gateway ended a connection.
+    IDLE = "idle"
+    UNACKNOWLEDGED = "unacknowledged"
+    SLOW = "slow"
+    GONE = "gone"
+    REPLACED = "replaced"
+    DRAINING = "draining"
+    UNAUTHORIZED = "unauthorized"
+    PROTOCOL = "protocol"
+
+    # Why a log-in was refused.
+    UNKNOWN_NAME = "unknown name"
+    WRONG_PASSWORD = "wrong password"  # noqa: S105 - no password
+    WRONG_CODE = "wrong code"
+    USED_CODE = "used code"
+    DISABLED = "disabled"
+    CHANGED_MEANWHILE = "changed meanwhile"
+    NO_PASSWORD_ALLOWED = "no password allowed"  # noqa: S105 - no password
+    NO_GROUP_WITH_A_ROLE = "no group with a role"
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptsFailed:
+    """So many attempts to resolve an audience or to send a task failed, the last one with this error."""
+
+    count: int
+    last_error: str
+
+    def __str__(self) -> str:
+        return f"{self.count} attempts failed, the last one with: {self.last_error}"
+
+
+@dataclass(frozen=True, slots=True)
+class AudienceUnresolved:
+    """The time to live of a push was over before targeting resolved its audience; the last error may be empty."""
+
+    last_error: str
+
+    def __str__(self) -> str:
+        cause = f": {self.last_error}" if self.last_error else ""
+        return f"its time to live was over before targeting resolved its audience{cause}"
+
+
+@dataclass(frozen=True, slots=True)
+class AudienceTooLarge:
+    """The audience of a push in one partition makes a record that is too large for the log."""
+
+    size_bytes: int
+
+    def __str__(self) -> str:
+        return f"its audience in a partition makes a record of {self.size_bytes} bytes, too large for the log"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRevoked:
+    """The key of the device was revoked, by a command from this address or through this interface if one is known."""
+
+    by: str
+
+    def __str__(self) -> str:
+        return f"revoked by {self.by}" if self.by else "revoked"
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomesForgotten:
+    """The outcomes of the push are older than the days for which they are kept."""
+
+    kept_days: int
+
+    def __str__(self) -> str:
+        return f"outcomes are kept for {self.kept_days} days"
+
+
+RecordedReason: TypeAlias = (
+    FixedReason | AttemptsFailed | AudienceUnresolved | AudienceTooLarge | KeyRevoked | OutcomesForgotten
+)
+
+_FIXED = {reason.value: reason for reason in FixedReason}
+_ATTEMPTS_FAILED = re.compile(r"(\d+) attempts failed, the last one with: (.*)", re.DOTALL)
+_AUDIENCE_UNRESOLVED = re.compile(
+    r"its time to live was over before targeting resolved its audience(?:: (.*))?", re.DOTALL
+)
+_AUDIENCE_TOO_LARGE = re.compile(r"its audience in a partition makes a record of (\d+) bytes, too large for the log")
+_KEY_REVOKED = re.compile(r"revoked(?: by (.*))?", re.DOTALL)
+_OUTCOMES_FORGOTTEN = re.compile(r"outcomes are kept for (\d+) days")
+
+
+def understood(recorded: str) -> RecordedReason | None:
+    """Return the reason that is recorded with this text; None for Apple's, and for texts that people wrote."""
+    if fixed := _FIXED.get(recorded):
+        return fixed
+    if found := _ATTEMPTS_FAILED.fullmatch(recorded):
+        return AttemptsFailed(int(found[1]), found[2])
+    if found := _AUDIENCE_UNRESOLVED.fullmatch(recorded):
+        return AudienceUnresolved(found[1] or "")
+    if found := _AUDIENCE_TOO_LARGE.fullmatch(recorded):
+        return AudienceTooLarge(int(found[1]))
+    if found := _KEY_REVOKED.fullmatch(recorded):
+        return KeyRevoked(found[1] or "")
+    if found := _OUTCOMES_FORGOTTEN.fullmatch(recorded):
+        return OutcomesForgotten(int(found[1]))
+    return None
