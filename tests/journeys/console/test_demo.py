@@ -110,17 +110,17 @@ async def test_every_number_leads_to_the_question_behind_it(filled: Service) -> 
         context.set_default_timeout(60_000)
         page = await context.new_page()
         await log_in(page)
-        paths = await find_paths(page)
+        demo_paths = await find_paths(page)
         for shot in SHOTS:
-            await shot.reach(page, paths)
+            await shot.reach(page, demo_paths)
             await note_numbers(shot.name)
         for kind in ("connections", "broadcasts", "logins"):
-            await page.goto(f"/statistics?appkey={paths.appkey}&kind={kind}")
+            await page.goto(f"/statistics?appkey={demo_paths.appkey}&kind={kind}")
             await note_numbers(kind)
-        await page.goto(f"{paths.app}/device?name=zoe")
+        await page.goto(f"{demo_paths.app}/device?name=zoe")
         messages = await page.locator('main th a[href*="push="]').all_text_contents()
         for msgid in messages[:5]:
-            await page.goto(f"{paths.app}/pushes/{msgid}")
+            await page.goto(f"{demo_paths.app}/pushes/{msgid}")
             await note_numbers("message")
         assert plain == [], "\n".join(map(str, plain))
         assert {"overview", "pushes", "push", "speed", "why-pushes", "drafts", "teams", "logins"} <= {
