@@ -275,9 +275,9 @@ async def test_a_store_of_an_older_version_gets_the_targets_of_its_pushes(
     columns = {"partitions": np.array([1, 2], "<u2"), "numbers": np.array([4, 5], "<u4")}
     devices = Devices(id_offsets=np.array([0, 1], "<u4").tobytes(), **{k: v.tobytes() for k, v in columns.items()})
     await ingest(log, clickhouse, tmp_path, [send(1000, audience=Audience(devices=devices), id_count=2)])
-    for column in ("target_partitions", "target_numbers", "target_offsets"):
+    for column in ("audience_summary", "target_partitions", "target_numbers", "target_offsets"):
         await clickhouse.command(f"ALTER TABLE pushes DROP COLUMN {column}")
-    await clickhouse.command("ALTER TABLE schema_migrations DELETE WHERE version = 5 SETTINGS mutations_sync = 2")
+    await clickhouse.command("ALTER TABLE schema_migrations DELETE WHERE version IN (5,23) SETTINGS mutations_sync = 2")
     await migrate(clickhouse)
     await ingest(log, clickhouse, tmp_path, [])
     targets = await clickhouse.rows("SELECT target_partitions, target_numbers, target_offsets FROM pushes FINAL")
