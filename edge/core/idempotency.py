@@ -15,7 +15,8 @@ What a crash leaves behind:
 - scheduling between claim and push: its next start sends, with the message ids of the claim. Between push and the fact
   that it was sent: it sends again, and delivery drops repeated message ids.
 - the log does not confirm the record, or scheduling lags: the caller is asked to repeat the request under the key, and
-  one of the cases above applies.
+  one of the cases above applies. Where the repeat has no device to send to any more, because its token was removed
+  meanwhile, it waits until scheduling has decided what is in the log, and finds the claim too.
 
 The answer to an immediate push waits until the push is in `push-commands`, so that a cancel right after it finds it.
 """
@@ -87,12 +88,13 @@ class PushClaims:
     ) -> tuple[Reply | Content, SendPush | None]:
         """Claim the key; return the answer of the winning claim, and the last push if it is this one.
 
-        A request without a device to send to takes no key.
+        A request without a device to send to takes no key: it is refused once no earlier claim in the log is undecided.
         """
         task_key = self._task_key(claim)
         prepared, reply = await self._prepare(requested, origin, text, task_key)
         if not prepared.commands:
-            return reply, None
+            await self._pushes.wait_claims_decided(partition_of(claim.key, self._partitions))
+            return await self.first_answer(claim) or reply, None
         claim.answer_json = msgspec.json.encode(reply)
         await self._pushes.commit_claim(task_key, prepared, claim)
         holding = await self._find(claim.key)

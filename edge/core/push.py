@@ -17,6 +17,7 @@ from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask, TaskCommand
 from services.domain.apps import AppDirectory
 from services.domain.audience_resolver import AudienceResolver, ResolvedAudience
 from services.domain.command_writer import CommandWriter, push_command, task_command
+from services.domain.topics import TASK_COMMANDS
 from services.runtime.errors import InputError
 from services.runtime.log.port import MAX_RECORD_BYTES
 from services.runtime.process import stages
@@ -167,6 +168,10 @@ class Pushes:
         create = CreateTask(pushes=prepared.commands, due_ms=due_ms, claim=claim, at_once=prepared.due_ms is None)
         async with self._quotas.committing(prepared.commands, is_timed=prepared.due_ms is not None):
             await self._create(prepared, task_key, create)
+
+    async def wait_claims_decided(self, partition: int) -> None:
+        """Return once scheduling has decided every claim that the log holds in this partition now."""
+        await self._writer.wait_applied(TASK_COMMANDS, partition)
 
     async def _create(self, prepared: PreparedPushes, task_key: str, create: CreateTask) -> None:
         command = TaskCommand(task_key=task_key, create=create)

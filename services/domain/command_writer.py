@@ -10,7 +10,7 @@ from protos.scheduling.v1.scheduling_pb2 import TaskCommand
 from services.domain.meta import RecordStamp
 from services.domain.topics import DEVICE_COMMANDS, PUSH_COMMANDS, TASK_COMMANDS, TOPICS, device_key
 from services.runtime.errors import InputError
-from services.runtime.log.port import MAX_RECORD_BYTES, Log, NewRecord
+from services.runtime.log.port import MAX_RECORD_BYTES, Log, NewRecord, Partition
 from services.runtime.log.topics import Topic, partition_of
 from services.runtime.process.clock import Clock
 from services.runtime.process.crashpoint import Point, reached
@@ -84,6 +84,15 @@ class CommandWriter:
             known = last.setdefault((position.topic, position.partition), position)
             known.offset = max(known.offset, position.offset)
         await self._peers.wait_applied(last.values())
+
+    async def wait_applied(self, topic: Topic, partition: int) -> None:
+        """Return once every role that answers for the topic has applied what the log holds of the partition now.
+
+        DeadlineError: a role is behind.
+        """
+        ends = await self._log.ends([Partition(topic.name, partition)])
+        last = [Position(topic=each.topic, partition=each.number, offset=end - 1) for each, end in ends.items() if end]
+        await self._peers.wait_applied(last)
 
     def _new_record(self, command: Command) -> NewRecord:
         value = command.envelope.SerializeToString()

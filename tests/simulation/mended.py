@@ -117,6 +117,26 @@ MENDED: Mapping[str, MendedWorld] = {
         192,
         [Fault(7.817, "kill_after_steps", "delivery-1", 1391.0), Fault(9.118, "reset_connections")],
     ),
+    "refused-before-its-claim": MendedWorld(
+        "a request repeated under its idempotency key was refused, because its token had been removed, and was sent",
+        InstallationWorld(
+            Plan(
+                partitions=2,
+                processes={"registry": 1, "targeting": 1, "scheduling": 1, "delivery": 1, "gateway": 1, "edge": 2},
+                devices=3,
+                rate=10.0,
+                load_s=4.0,
+                snapshot_s=3,
+                has_ios=True,
+                has_owners=False,
+                pace=0.5,
+                log_slowness=30,
+                network_slowness=5,
+            )
+        ),
+        1009,
+        [Fault(0.035265745805418636, "log_faults", "gateway-0", 8.0)],
+    ),
     "held-up-request": MendedWorld(
         "a request that was held up in one gateway was carried out after later ones through another",
         InstallationWorld(

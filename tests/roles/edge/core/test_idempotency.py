@@ -11,9 +11,12 @@ import pytest
 
 import edge.main
 import edge.settings
-from edge.core.idempotency import HEADER
+from edge.core.answers import Content
+from edge.core.idempotency import HEADER, PushClaims
 from edge.core.request_limiter import RequestLimiter
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
+from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
+from protos.scheduling.v1.scheduling_pb2 import Claim
 from services.domain.topics import TASK_COMMANDS
 from services.runtime.errors import UnavailableError
 from services.runtime.http.listener import HttpListener
@@ -133,6 +136,29 @@ async def test_a_request_without_an_audience_takes_no_key(installation: EdgeInst
     assert await push(installation, body, ios.appkey) == {"result": 401, "desc": "token not found"}
     await installation.device(ios, ios_token("later"))
     assert (await push(installation, body, ios.appkey))["result"] == 0
+
+
+async def test_a_repeat_whose_token_was_removed_meanwhile_gets_the_answer_of_a_claim_that_is_decided_late(
+    installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scheduling is behind when the repeat looks for the claim; Apple has refused the token before."""
+    ios, token = await installation.app(PLATFORM_IOS), ios_token("removed")
+    await installation.device(ios, token)
+    body = push_to(None, 5, ios=ios.appkey, token={"ios": token})
+    first = await push(installation, body, ios.appkey)
+    assert first["result"] == 0
+    await installation.command(ios.appkey, token, DeviceCommand(remove=RemoveDevice(reason="unregistered")))
+    first_answer, looks = PushClaims.first_answer, 0
+
+    async def late(claims: PushClaims, claim: Claim) -> Content | None:
+        nonlocal looks
+        looks += 1
+        return None if looks == 1 else await first_answer(claims, claim)
+
+    monkeypatch.setattr(PushClaims, "first_answer", late)
+    assert await push(installation, body, ios.appkey) == first
+    assert await push(installation, body, ios.appkey, key="another") == {"result": 401, "desc": "token not found"}
+    assert len(await installation.sent()) == 1
 
 
 async def test_a_refused_request_takes_no_key(installation: EdgeInstallation) -> None:
