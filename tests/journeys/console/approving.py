@@ -52,5 +52,5 @@ async def _another_browser(page: Page) -> AsyncIterator[Page]:
 async def open_draft(page: Page, text: str) -> None:
     """Open the page of the waiting draft with this text, as its team's people find it."""
     await page.get_by_role("navigation").get_by_role("link", name="Drafts").click()
-    await page.get_by_role("row").filter(has_text=text).get_by_role("link").click()
+    await page.get_by_role("row").filter(has_text=text).get_by_role("rowheader").get_by_role("link").click()
     await expect(page.get_by_role("heading", name="Approval")).to_be_visible()
