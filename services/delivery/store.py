@@ -55,6 +55,9 @@ class DeliveryStore:
         return serialization.digest(self.state)
 
     def close(self) -> None:
+        """Do nothing: no file stays open."""
+
+    def save(self) -> None:
         """Save a snapshot."""
         self.file.save(self.reached, serialization.dump(self.state))
 

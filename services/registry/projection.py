@@ -73,6 +73,9 @@ class RegistryProjection:
     def digest(self) -> str:
         return hashlib.sha256(f"{self.devices.digest()} {self.aliases.digest()}".encode()).hexdigest()
 
+    def save(self) -> None:
+        """Do nothing: each batch of facts has been committed."""
+
     def close(self) -> None:
         self.devices.close()
         self.aliases.close()

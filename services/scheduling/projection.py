@@ -82,6 +82,9 @@ class SchedulingProjection:
     def digest(self) -> str:
         return self._store.digest()
 
+    def save(self) -> None:
+        """Do nothing: each batch of facts has been committed."""
+
     def close(self) -> None:
         self.committed.close()
         self._store.close()

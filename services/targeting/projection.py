@@ -68,9 +68,12 @@ class TargetingProjection:
     def digest(self) -> str:
         return self.state.digest()
 
-    def close(self) -> None:
+    def save(self) -> None:
         """Save the snapshots; nothing may be folding."""
         self._snapshots.save()
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
 
     def check(self) -> None:
         """UnavailableError: the state has not caught up with the log, or another process answers for the partitions."""

@@ -36,8 +36,10 @@ def test_a_world_under_faults_finds_nothing_and_a_seed_gives_the_same_trace() ->
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_a_seed_gives_the_same_trace_whatever_the_hashes_of_strings_are() -> None:
-    first, second = (simulated("--seeds", "16", "--first", "1", hash_seed=seed) for seed in ("1", "2"))
+@pytest.mark.parametrize("first_seed", ["1", "410000"])
+def test_a_seed_gives_the_same_trace_whatever_the_hashes_of_strings_are(first_seed: str) -> None:
+    """In world 410003 a reader waits for partitions that the simulated broker first heard of in the order of a set."""
+    first, second = (simulated("--seeds", "16", "--first", first_seed, hash_seed=seed) for seed in ("1", "2"))
     assert first["digests"] == second["digests"]
 
 

@@ -40,8 +40,12 @@ class State(Protocol):
         """Return a hash over the whole state except its offsets."""
         ...
 
+    def save(self) -> None:
+        """Make durable what is not yet."""
+        ...
+
     def close(self) -> None:
-        """Make the state durable and close it."""
+        """Close the state without saving it."""
         ...
 
 
@@ -96,7 +100,9 @@ async def rebuild(open_state: OpenState, directory: Path, source: ReplaySource) 
     """Rebuild the state and replace the directory by it; return its digest. The role must not be running."""
     with tempfile.TemporaryDirectory(dir=parent_of(directory)) as work:
         fresh = Path(work) / "state"
-        digest = await _folded(open_state, fresh, source)
+        with _opened(open_state, fresh, source.log) as state:
+            digest = await _folded(state, source)
+            state.save()
         shutil.rmtree(directory, ignore_errors=True)
         fresh.rename(directory)
     return digest
@@ -111,9 +117,11 @@ async def verify(open_state: OpenState, directory: Path, source: ReplaySource) -
     with tempfile.TemporaryDirectory(dir=parent_of(directory)) as work:
         copy, fresh = Path(work) / "copy", Path(work) / "fresh"
         copy_state(directory, copy)
-        source = replace(source, ends=await _furthest(open_state, copy, source))
-        live = await _folded(open_state, copy, replace(source, progress=UnreportedProgress()))
-        return ReplayComparison(live, await _folded(open_state, fresh, source))
+        with _opened(open_state, copy, source.log) as state:
+            source = replace(source, ends=await _furthest(state, source.ends))
+            live = await _folded(state, replace(source, progress=UnreportedProgress()))
+        with _opened(open_state, fresh, source.log) as state:
+            return ReplayComparison(live, await _folded(state, source))
 
 
 def to_fold(ends: Mapping[Partition, int], sources: Iterable[Partition], offsets: Mapping[Partition, int]) -> int:
@@ -141,22 +149,22 @@ def _copy_file(path: Path, target: Path) -> None:
         live.backup(copy)
 
 
-async def _furthest(open_state: OpenState, directory: Path, source: ReplaySource) -> dict[Partition, int]:
-    furthest = dict(source.ends)
-    with _opened(open_state, directory, source.log) as state:
-        for follower in state.followers:
-            for partition, next_offset in (await follower.offsets()).items():
-                furthest[partition] = max(furthest.get(partition, 0), next_offset)
+async def _furthest(state: State, ends: Mapping[Partition, int]) -> dict[Partition, int]:
+    """Return the ends, or the state's offsets where these are further."""
+    furthest = dict(ends)
+    for follower in state.followers:
+        for partition, next_offset in (await follower.offsets()).items():
+            furthest[partition] = max(furthest.get(partition, 0), next_offset)
     return furthest
 
 
-async def _folded(open_state: OpenState, directory: Path, source: ReplaySource) -> str:
-    with _opened(open_state, directory, source.log) as state:
-        ahead = [to_fold(source.ends, follower.sources, await follower.offsets()) for follower in state.followers]
-        source.progress.begin(sum(ahead))
-        for follower in state.followers:
-            await follower.apply_until(source.ends, source.progress.advance)
-        return state.digest()
+async def _folded(state: State, source: ReplaySource) -> str:
+    """Apply the log up to the ends; return the digest of the state."""
+    ahead = [to_fold(source.ends, follower.sources, await follower.offsets()) for follower in state.followers]
+    source.progress.begin(sum(ahead))
+    for follower in state.followers:
+        await follower.apply_until(source.ends, source.progress.advance)
+    return state.digest()
 
 
 @contextmanager

@@ -59,10 +59,9 @@ class SqliteStore:
             self.rows.close()
             remove(path)
             self.rows = _open(path)
-            self.rows.executescript(_POSITIONS + ddl)
-            self.rows.execute(f"PRAGMA user_version = {version}")
+            self.rows.executescript(f"BEGIN; {_POSITIONS} {ddl}; PRAGMA user_version = {version}; COMMIT")
         else:
-            self.rows.executescript(_POSITIONS)
+            self.rows.executescript(f"BEGIN; {_POSITIONS}; COMMIT")
 
     def offsets(self) -> dict[Partition, int]:
         """Return the next offset of each partition that the rows have applied."""

@@ -127,8 +127,8 @@ class _Connection(sqlite3.Connection):
 
     def executescript(self, script: str) -> sqlite3.Cursor:
         """Run statements that make tables where there are none."""
-        if not super().execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-            self._check(script)
+        if self._is_full() and not super().execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+            self._check("CREATE")
         return super().executescript(script)
 
     def _check(self, sql: str) -> None:

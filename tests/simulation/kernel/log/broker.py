@@ -127,7 +127,7 @@ class Broker:
         for name in names or (*self._cut_off, *self._half_cut_off):
             self._cut_off.discard(name)
             self._half_cut_off.pop(name, None)
-        for partition in list(self._stored):
+        for partition in sorted(self._stored):  # which entries were made first may depend on the order of a set
             self._tell(partition)
 
     def slow_down(self, name: str, seconds: float, half: str = "") -> None:
