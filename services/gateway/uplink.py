@@ -183,7 +183,7 @@ class UnreportedQueue:
         self._full: deque[ReportColumns] = deque()
         self._sent: deque[ReportBatch] = deque()
         self._resend: deque[ReportBatch] = deque()
-        self._sequence = 0
+        self._sequence = self._dropped = 0
         self.unrecorded = 0
         self.changed = asyncio.Event()
 
@@ -210,7 +210,9 @@ class UnreportedQueue:
         `confirm` is called once the log has the reports, and never if they are dropped.
         """
         if self.unrecorded + len(msgids) > (MAX_REPORTS if is_proved else MAX_UNPROVED_REPORTS):
-            logger.error("reports were dropped: delivery has been away for too long", count=len(msgids))
+            if not self._dropped:
+                logger.error("reports are dropped from now on: delivery has been away for too long")
+            self._dropped += len(msgids)
             return
         columns = self._filling.get(session.appkey)
         if columns is None:
@@ -231,6 +233,9 @@ class UnreportedQueue:
             self.unrecorded -= batch.rows
             for confirm in batch.confirms:
                 confirm()
+            if self._dropped:
+                logger.error("reports were dropped while delivery was away", count=self._dropped)
+                self._dropped = 0
         if not self.unrecorded:
             self.changed.set()
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from structlog.testing import capture_logs
 
 from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, OutcomeKind
 from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
@@ -229,6 +230,17 @@ def test_unrecorded_reports_are_bounded() -> None:
     for _ in range(MAX_REPORTS // 100_000 + 1):
         queue.report(session(1), [7] * 100_000, report_kind("shown"), NOON_MS)
     assert queue.unrecorded == MAX_REPORTS
+
+
+def test_dropped_reports_are_logged_when_that_begins_and_counted_when_it_ends() -> None:
+    queue = UnreportedQueue()
+    with capture_logs() as logs:
+        for _ in range(MAX_REPORTS // 100_000 + 3):
+            queue.report(session(1), [7] * 100_000, RECEIVED, NOON_MS)
+        batch = queue.take()
+        assert batch is not None
+        queue.recorded(batch.sequence)
+    assert [line.get("count") for line in logs] == [None, 300_000]
 
 
 async def test_a_restarted_delivery_gets_connections_and_unrecorded_reports() -> None:
