@@ -16,7 +16,7 @@ from services.runtime.projection.merge import CausalOrder, DecodedRecord
 from services.runtime.projection.positions import AppliedPositions
 
 MAX_HELD_BYTES = 64 * 1024 * 1024
-"""Upper bound of the records that wait for their causes; a standby beyond it is far behind, and merges by time."""
+"""Upper bound of the records that wait for their causes; a standby beyond it reads the log merged by time."""
 
 _COMMANDS = Partition(PUSH_COMMANDS.name, 0)
 _ORDER = (PUSH_COMMANDS.name, PUSHES.name, DELIVERIES.name)

@@ -18,7 +18,7 @@ MAX_BYTES = 32 * 1024
 
 
 class SharedMessage:
-    """A message of a burst; `slices_left`: the slices of connections that it is still to be written to."""
+    """A message of a burst; `slices_left`: the number of slices of connections that it is still to be written to."""
 
     __slots__ = ("expires_ms", "frame", "msgid", "slices_left")
 

@@ -225,18 +225,12 @@ def test_batches_are_bounded_and_keep_the_order() -> None:
     assert queue.unrecorded == 25_000
 
 
-def test_unrecorded_reports_are_bounded() -> None:
-    queue = UnreportedQueue()
-    for _ in range(MAX_REPORTS // 100_000 + 1):
-        queue.report(session(1), [7] * 100_000, report_kind("shown"), NOON_MS)
-    assert queue.unrecorded == MAX_REPORTS
-
-
-def test_dropped_reports_are_logged_when_that_begins_and_counted_when_it_ends() -> None:
+def test_unrecorded_reports_are_bounded_and_those_that_are_dropped_are_counted_in_the_log() -> None:
     queue = UnreportedQueue()
     with capture_logs() as logs:
         for _ in range(MAX_REPORTS // 100_000 + 3):
-            queue.report(session(1), [7] * 100_000, RECEIVED, NOON_MS)
+            queue.report(session(1), [7] * 100_000, report_kind("shown"), NOON_MS)
+        assert queue.unrecorded == MAX_REPORTS
         batch = queue.take()
         assert batch is not None
         queue.recorded(batch.sequence)
