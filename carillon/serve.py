@@ -13,7 +13,7 @@ from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
 from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_thread_turns
 from protos.runtime.v1.clock_pb2_grpc import add_ClockServiceServicer_to_server
-from services.domain.permissions import PERMISSIONS
+from services.domain.call_permissions import PERMISSIONS
 from services.domain.role import RoleContext, RoleDefinition
 from services.domain.role_addresses import DEFAULT_ADDRESSES, ROLES_WITH_STANDBYS, role_addresses
 from services.domain.role_context import connected_peers, role_context

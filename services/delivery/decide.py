@@ -16,13 +16,13 @@ MAILBOX_CAP = 100
 """Unicast pushes stored for a device that is not connected; beyond it the oldest are dropped."""
 
 UNACKNOWLEDGED_CAP = 1000
-"""The same for a connected device, which has been sent them and may acknowledge them soon."""
+"""Unicast pushes stored for a connected device, which may acknowledge them soon; beyond it the oldest are dropped."""
 
 MAX_REASON_CHARS = 1000
 """Reasons of failed pushes are cut to this length."""
 
-_CANCELS = 100
-"""Pushes that are ended at once, so that many cancels of one app delay nothing for long."""
+_MAX_CANCELS = 100
+"""Upper bound of the pushes that one call ends, so that many cancels of one app delay nothing for long."""
 
 
 def start(push: RequestedPush, audiences: Mapping[int, BitMap]) -> list[PushFact]:
@@ -56,10 +56,10 @@ def fail(push: RequestedPush, partitions: Iterable[int], reason: str) -> list[Pu
 def cancel(state: DeliveryState, held_up: Collection[int] = ()) -> list[PushFact]:
     """End pushes with a pending cancel in all their partitions: those that have started, and those `held_up`.
 
-    Other pushes that have not started do so first, unseen by any device, so that their audience is on record.
+    Any other push that has not started is started first, and sent to no device, so that its audience is on record.
     """
     ending = [msgid for msgid in state.pending_cancels if msgid not in state.requested or msgid in held_up]
-    return [fact for msgid in ending[:_CANCELS] for fact in _cancel(state, msgid)]
+    return [fact for msgid in ending[:_MAX_CANCELS] for fact in _cancel(state, msgid)]
 
 
 def _cancel(state: DeliveryState, msgid: int) -> list[PushFact]:

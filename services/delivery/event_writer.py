@@ -52,7 +52,7 @@ class _Unwritten(NamedTuple):
 
 
 class EventWriter:
-    """Appends facts and applies them to the state, one write per topic at a time, so that none is skipped.
+    """Appends facts and applies them to the state, one write per topic at a time, so that no fact is skipped.
 
     `offsets` holds the next offset of each partition that the state has not applied. Facts are written under epochs,
     which `announcements` and `begin` start.
@@ -66,7 +66,7 @@ class EventWriter:
         offsets: dict[Partition, int] | None = None,
         election: OwnerElection | None = None,
     ) -> None:
-        """`offsets`: those that the state has reached, which this object advances; None: they are given to `begin`."""
+        """`offsets`: the offsets that the state has reached, which this object advances; None: `begin` gets them."""
         self.offsets = {} if offsets is None else offsets
         self._log = log
         self._state = state
@@ -79,8 +79,8 @@ class EventWriter:
 
     @property
     def may_apply_starts(self) -> bool:
-        """Whether starts may be applied before they are in the log: not too many wait for it, and no other process can
-        own the partitions, which may have cancelled the pushes meanwhile."""
+        """Whether starts may be applied before they are in the log: not too many wait for the log, and no other process
+        can own the partitions and have cancelled the pushes meanwhile."""
         return len(self._unwritten) < MAX_UNWRITTEN and (self._election is None or self._election.is_confirmed)
 
     @property
@@ -152,9 +152,10 @@ class EventWriter:
         self.offsets[partition] = max(self.offsets.get(partition, 0), record.offset + 1)
 
     async def _others_before(self, new_records: Sequence[NewRecord], offsets: Sequence[int]) -> list[_Applied]:
-        """Return the records before these, which were appended at the offsets, that the state has not applied.
+        """Return the records before these new ones, which were appended at `offsets`, that the state has not applied.
 
-        Such are a former process's that the log stored late, which no reader counts, and own ones that it stored twice.
+        They are records of a former process that the log stored late, which no reader counts, and own records that the
+        log stored twice.
         SupersededError: there is a successor's record among them.
         """
         ends, others = ends_after(new_records, offsets), list[_Applied]()

@@ -31,7 +31,7 @@ from services.delivery.starting.waiting_bytes import WaitingBytes
 from services.delivery.store import DeliveryStore
 from services.delivery.tenure import DeliveryTenure
 from services.domain.apns.credentials import ApnsCredentials, CredentialsCache, Environment
-from services.domain.audiences.bitmaps import AudienceBitmapResolver
+from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay

@@ -47,7 +47,7 @@ class _Unwritten:
 
 
 class OutcomeRecorder:
-    """A service that writes queued outcomes to the log; at its stop it writes those that are left."""
+    """A service that writes queued outcomes to the log, and the last ones when it stops."""
 
     name = "delivery recorder"
 
@@ -113,12 +113,12 @@ class OutcomeRecorder:
         return key in self._queued.finals or key in self._being_written.finals
 
     def has_unwritten_sent(self, partition: int, msgid: int, number: int) -> bool:
-        """The same for a message that was sent to the device."""
+        """Whether a record that the message was sent to the device is queued or being written."""
         key = (msgid, partition, number)
         return self._queued.has_sent(key) or self._being_written.has_sent(key)
 
     def has_unwritten_report(self, partition: int, msgid: int, number: int, kind: int) -> bool:
-        """The same for the device's report of this kind."""
+        """Whether the device's report of this kind on the message is queued or being written."""
         key = kind, (msgid, partition, number)
         return key in self._queued.reports or key in self._being_written.reports
 
@@ -127,7 +127,7 @@ class OutcomeRecorder:
         await self._has_capacity.wait()
 
     async def wait_recorded(self) -> None:
-        """Return once everything queued so far is in the log and in the state, by the next regular flush."""
+        """Return once the next regular flush has written everything queued so far to the log and to the state."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         self._flush_needed.set()

@@ -27,8 +27,11 @@ from services.runtime.rpc.server import Context
 
 
 class DeliveryServicer(DeliveryServiceServicer):
-    """Serves gateways and the edge as the owner of the partitions; calls wait while this process takes over, and until
-    left pushes have started (`has_resumed`)."""
+    """Serves gateways and the edge as the owner of the partitions.
+
+    Calls wait while this process takes over, and until the pushes that an earlier process left have started
+    (`has_resumed`).
+    """
 
     def __init__(
         self,

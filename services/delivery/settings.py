@@ -10,8 +10,9 @@ ROLE_NAME = "delivery"
 
 
 class DeliverySettings(Settings, frozen=True, kw_only=True):
-    """`apns_url`: base URL of APNs; unset, pushes go to a simulator in this process and nothing leaves the machine.
+    """Delivery's settings for Apple's push service (APNs).
 
+    `apns_url`: base URL of APNs; unset, pushes go to a simulator in this process and nothing leaves the machine.
     `apns_sandbox_url`: base URL of the sandbox environment, for devices of developers.
     `apns_authority`: a PEM file with the certificate authority of both URLs, when they are not Apple's.
     """

@@ -1,4 +1,4 @@
-"""Folds the log into the state of a process that does not own its partitions: up to its end, and then as it grows."""
+"""Folds the log into the state of a process that does not own its partitions: what it holds, then what is appended."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
@@ -16,7 +16,7 @@ from services.runtime.projection.merge import CausalOrder, DecodedRecord
 from services.runtime.projection.positions import AppliedPositions
 
 MAX_HELD_BYTES = 64 * 1024 * 1024
-"""Records that wait for their causes, beyond which the log is read merged instead: a standby that is far behind."""
+"""Upper bound of the records that wait for their causes; a standby beyond it reads the log merged by time."""
 
 _COMMANDS = Partition(PUSH_COMMANDS.name, 0)
 _ORDER = (PUSH_COMMANDS.name, PUSHES.name, DELIVERIES.name)
@@ -83,14 +83,14 @@ class Standby:
             self._fold(self._order.put(reading.result()))
 
     async def fold_until(self, ends: Mapping[Partition, int]) -> None:
-        """Apply the records before these ends; those last whose causes the log does not hold."""
+        """Apply the records before these ends, and as the last ones those whose causes the log does not hold."""
         while any(self._next_to_read(partition) < end for partition, end in ends.items()):
             records = await self._more()
             self._fold(self._order.put(records))
         self._fold(self._order.rest())
 
     async def close(self) -> None:
-        """Forget what was read and not applied; it is read again."""
+        """Forget the records that were read and not applied; they are read again."""
         self._order, self._read = CausalOrder(self._log.topics, {}), {}
         if self._reader is not None:
             await self._reader.close()

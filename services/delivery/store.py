@@ -25,9 +25,9 @@ _LEAD_MS = {PUSH_COMMANDS.name: 10_000, PUSHES.name: 5_000}
 class DeliveryStore:
     """The state in a directory, for the role and for replays; opened at its snapshot (see replay.State).
 
-    `reached` holds the next offset of each partition that the state has not applied; whoever applies records changes
-    it. `building` is held while a thread applies records, and while a snapshot is taken; `is_built` is False from the
-    beginning of the former to its end.
+    `reached` holds the next offset of each partition that the state has not applied; the code that applies records
+    advances it. `building` is held while a thread applies records, and while a snapshot is taken; `is_built` is False
+    until a thread has caught up with the log, and while one does so again.
     """
 
     def __init__(self, directory: Path, log: Log, dead_letters: DeadLetters, owned: Sequence[int]) -> None:

@@ -22,7 +22,7 @@ INSTALLATION_PAUSE_KEY = b"installation/pause"
 APPS_PARTITION = Partition(APPS.name, 0)
 
 OUTDATED = "the app directory may not be up to date, because the log does not answer; try again"
-"""Why what a directory does not know is not refused: a refresh has failed, so it may be in the log all the same."""
+"""The error where a directory does not know an app after a refresh has failed: the log may hold the app."""
 
 
 class AppDirectory:
@@ -71,7 +71,7 @@ class AppDirectory:
         return sorted(self._apps.values(), key=lambda app: (app.created_ms, app.appkey))
 
     def key_fingerprint(self, purpose: str) -> bytes | None:
-        """Return the first fingerprint in the log of a key for the purpose, which is the installation's, if any."""
+        """Return the fingerprint of the installation's key for the purpose: the first one in the log, if any."""
         return self._key_fingerprints.get(purpose)
 
     def broadcasts(self, appkey: str) -> BroadcastCount:
@@ -135,7 +135,7 @@ class AppDirectory:
             logger.error("a record of the apps topic could not be applied", offset=record.offset, error=str(error))
 
     def _admits(self, key: bytes, fact: AppFact) -> bool:
-        """Return whether the fact counts. `refused` holds the latest facts of keys that do not: see AppEpochs."""
+        """Return whether the fact is applied. `refused` holds by key the latest fact that was not; see AppEpochs."""
         if not has_epoch(fact):
             return True
         if self._epochs.admits(APPS_PARTITION, fact.meta.epoch):

@@ -1,8 +1,8 @@
 """The installation's master key, and the keys derived from it for sealed secrets and device keys.
 
 The master key is 32 random bytes in a file of mode 600, created by the first `carillon up` or by `carillon keys export
---create`. The other keys are derived from it
-by HKDF-SHA256, and may be given to processes in files of their own, which do not reveal the master key.
+--create`. The other keys are derived from it by HKDF-SHA256, and may be given to processes in files of their own, which
+do not reveal the master key.
 """
 
 import base64
@@ -30,7 +30,7 @@ _MAC = 16
 
 
 class KeyPurpose(Enum):
-    """A key derived from the master key; neither the other one nor the master key follow from it."""
+    """What a derived key is used for. Neither the key of the other purpose nor the master key follows from it."""
 
     DEVICES = "device keys"
     SECRETS = "app secrets"
@@ -45,7 +45,7 @@ _FILE_SETTINGS = {
 class Keys:
     """The derived keys of a process. Methods whose key the process does not have raise CarillonError.
 
-    With DEVICES it issues and checks device keys, with SECRETS it seals and opens secrets.
+    The key of DEVICES issues and checks device keys, that of SECRETS seals and opens secrets.
     """
 
     def __init__(self, by_purpose: Mapping[KeyPurpose, bytes]) -> None:

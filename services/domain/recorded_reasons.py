@@ -1,6 +1,6 @@
-"""The reasons that the service records in facts, as texts, and how a recorded text is understood again.
+"""The reasons that the service records in facts, as texts, and the parser of recorded texts.
 
-A reason that is recorded with other words from now on is a value of its own: the log has the former words for ever.
+A reason that gets a new wording becomes another value: the log keeps the former wording for ever.
 """
 
 import re
@@ -43,7 +43,7 @@ class FixedReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttemptsFailed:
-    """So many attempts to resolve an audience or to send a task failed, the last one with this error."""
+    """`count` attempts to resolve an audience or to send a task failed, the last one with `last_error`."""
 
     count: int
     last_error: str
@@ -107,8 +107,8 @@ _KEY_REVOKED = re.compile(r"revoked(?: by (.*))?", re.DOTALL)
 _OUTCOMES_FORGOTTEN = re.compile(r"outcomes are kept for (\d+) days")
 
 
-def understood(recorded: str) -> RecordedReason | None:
-    """Return the reason that is recorded with this text; None for Apple's, and for texts that people wrote."""
+def parsed_reason(recorded: str) -> RecordedReason | None:
+    """Return the reason that is recorded with this text; None for a reason of Apple's or a text that a person wrote."""
     if fixed := _FIXED.get(recorded):
         return fixed
     if found := _ATTEMPTS_FAILED.fullmatch(recorded):

@@ -30,9 +30,9 @@ S = TypeVar("S", bound=Settings)
 class RoleContext:
     """Dependencies that a process shares among its roles. `apps` is caught up with the log before any role starts.
 
-    `archived` is the log with its archive, where the log has one: what moves records into the archive needs both apart.
-    `membership` is that of the process's role where several processes may stand by for each other; the role runs it.
-    `board` is that of a process whose parent tells it of all processes; elsewhere they announce themselves in the log.
+    `archived`: the log with its archive, where it has one; the service that moves records to the archive needs both.
+    `membership`: this process among those that stand by for each other, for a role with standbys; the role runs it.
+    `board`: the states of all processes, where the parent process reports them; elsewhere they are read from the log.
     """
 
     log: Log

@@ -28,9 +28,9 @@ HAZARDOUS = frozenset(
         f"{_REGISTRY}/RevokeAppKeys",
     }
 )
-"""Methods whose callers decide themselves whether to repeat a call that may have been carried out. The registry's would
-do once more what they did: make another app, for example. Delivery counts attempts to resolve an audience, because it
-may have been the audience that made the owner crash."""
+"""Methods that are not repeated after a call that may have been carried out; the caller decides. A repeated call of the
+registry would take effect a second time: create another app, for example. Delivery counts the attempts to resolve an
+audience, because the audience itself may have made the owner crash."""
 
 
 def role_addresses(role: str, env: Mapping[str, str]) -> list[str]:

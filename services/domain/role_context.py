@@ -142,8 +142,8 @@ async def _create_first_master(settings: Settings, log: Log) -> None:
     ends = await retry_until_available(LOG_UNAVAILABLE, lambda: log.ends([APPS_PARTITION]))
     if ends[APPS_PARTITION]:
         raise CarillonError(
-            f"no master key is at {path}, but this installation began with one, and what it sealed no other key"
-            " opens: copy the installation's key file there from another machine or from a backup, or set"
+            f"no master key is at {path}, but this installation began with one, and no other key opens what it sealed:"
+            " copy the installation's key file there from another machine or from a backup, or set"
             " CARILLON_MASTER_KEY_FILE"
         )
     create_master(path)

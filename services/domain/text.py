@@ -1,4 +1,4 @@
-"""Checks of texts that enter the service: names are printable, and no text has NUL, at which other programs end it."""
+"""Checks of texts that enter the service: names are printable; no text has NUL, which ends it in other programs."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ def checked_text(field: str, text: str, *, required: bool = True, most: int = _T
 
 
 def refuse_nul(value: Any, path: str = "") -> None:
-    """InputError names the first text with NUL in a JSON value that is at `path` in the request."""
+    """InputError: a text in the JSON value has NUL; the error says where. `path`: the value's place in the request."""
     place = _nul_place(value, path)
     if place is not None:
         raise InputError(f"{place} must not contain NUL")
 
 
 def check_texts(request: Message) -> None:
-    """InputError names the first text with NUL in a call between roles or of an operator's command."""
+    """InputError: a text in the request of a gRPC call has NUL; the error says where."""
     refuse_nul(MessageToDict(request, preserving_proto_field_name=True))
 
 

@@ -67,11 +67,11 @@ def decode(record: Record) -> Any:
     return decode_with(TOPICS, record)
 
 
-def archived_partitions(installation: int) -> list[Partition]:
-    """Return the partitions whose old records go to the archive, of an installation with so many partitions."""
+def archived_partitions(partitions: int) -> list[Partition]:
+    """Return the partitions whose old records go to the archive. `partitions`: the installation's number."""
     return [
         Partition(topic.name, number)
         for topic in TOPICS.values()
         if not topic.compacted and not topic.kept
-        for number in range(topic.partitions(installation))
+        for number in range(topic.partitions(partitions))
     ]

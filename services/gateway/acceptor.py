@@ -135,7 +135,7 @@ class Acceptor:
 
 
 class _Place:
-    """The slot of one socket: its part of the acceptor's capacity and of its address's shares."""
+    """The slot of one socket in the acceptor's capacity and in the shares of its address."""
 
     __slots__ = ("_acceptor", "_peer", "_pending")
 

@@ -31,9 +31,9 @@ Request = Callable[[], Coroutine[Any, Any, None]]
 class DeviceConnection:
     """The connection of one device; `session` is set by the welcome, which also replaces the handler.
 
-    `address` is the device's, without a port. `unsent_reports` counts, in each window of the frame limit, what the
-    device reports on pushes it was not sent here. `has_unapplied_activity`: an app open or a login of the device may
-    not count for the pushes that follow yet.
+    `address` is the device's, without a port. `unsent_reports` counts, in each window of the frame limit, the device's
+    reports on pushes that were not sent over this connection. `has_unapplied_activity`: the device has reported an app
+    open or a login that the roles which choose devices may not have applied yet.
     """
 
     __slots__ = (
@@ -130,7 +130,7 @@ class DeviceConnection:
             self._note_sent(0, self._now_ms())
 
     def _note_sent(self, msgid: int, now_ms: int) -> None:
-        """Note when a push was sent, and end the connection when too much of what was sent waits in memory."""
+        """Note when a push was sent, and end the connection when too many unsent bytes wait in memory."""
         if self.sent is NOTHING_SENT:
             self.sent = SentPushes()
         self.sent.note(msgid, now_ms)
@@ -140,7 +140,7 @@ class DeviceConnection:
                 self.abort("slow")
 
     def acknowledged(self, msgids: list[int]) -> int:
-        """Take these pushes as acknowledged; return how many were not sent over this connection, or are so already."""
+        """Note acknowledged pushes; return how many were not sent over this connection, or were acknowledged before."""
         if self.sent is NOTHING_SENT:
             self.sent = SentPushes()
         unsent = self.sent.acknowledge(msgids)
@@ -196,7 +196,7 @@ class DeviceConnection:
             self.abort("failed")
         self._requests = None
 
-    # --- what the WebSocket tells
+    # --- callbacks of the WebSocket
 
     def opened(self, socket: WebSocket, peer: str, forwarded: Sequence[str]) -> None:
         self._socket = socket
@@ -247,7 +247,7 @@ class DeviceConnection:
             self._handler.closing(self, reason)
 
     def _answer_close(self, socket: WebSocket, payload: bytes) -> None:
-        """Answer the device's close frame with its own code, unless that must not be sent. After a goodbye, close."""
+        """Answer the device's close frame with its own code, if that may be sent; after a goodbye close the socket."""
         if self.closing_ms is None:
             violation = close_violation(payload)
             if violation is not None:

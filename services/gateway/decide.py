@@ -13,7 +13,7 @@ DRAIN_MS = 16_000
 """Upper bound of the time over which a drain spreads its goodbyes."""
 
 MAX_UNSENT_REPORTS = 1000
-"""Acknowledgements and reports in a frame window on pushes that the connection was not sent, or has acknowledged.
+"""Upper bound of a connection's reports in a frame window on pushes that it was not sent, or has acknowledged already.
 
 A device that reconnects may have some; one with more invents them.
 """

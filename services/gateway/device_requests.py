@@ -140,13 +140,13 @@ class DeviceRequests:
         return True
 
     def forget(self, session: Session) -> None:
-        """Forget a connection that ends; a change that waits for its place in the order fails."""
+        """Forget a connection that ends; a change that waits for the device's answer to a ping fails."""
         self._orders.pop(session.connection, None)
         if (ping := self._pings.get(session.connection)) is not None and not ping.answered.done():
             ping.answered.set_exception(_lost())
 
     async def _order(self, connection: DeviceConnection, session: Session) -> int:
-        """Return the connection's place among those of the device, which BeginSession explains.
+        """Return the number of the connection in the order of the device's connections; see BeginSession.
 
         UnavailableError: the connection ends before the device has answered the ping.
         """

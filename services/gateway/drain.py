@@ -31,7 +31,7 @@ class Drain:
         return self._connections > 0
 
     async def run(self) -> None:
-        """Return when all connections have closed; after the deadline those that are left are aborted."""
+        """Return once all connections have closed; those that are left at the deadline are aborted."""
         self._connections = max(1, len(self._open_connections))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYES_S):

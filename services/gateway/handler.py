@@ -19,4 +19,4 @@ class Handler(Generic[Connection]):
         """A pong came, whether or not it answers a ping."""
 
     def closing(self, connection: Connection, reason: str) -> None:
-        """No further frame goes out; called once. `reason` is "" when the device closed properly."""
+        """No further frame is sent over the connection; called once. `reason`: "" if the device closed it properly."""

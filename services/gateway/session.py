@@ -125,7 +125,7 @@ class SessionHandler(Handler[DeviceConnection]):
             self._queue(session).report(session, msgids, kind, self._now_ms(), unsent == 0, confirm)
 
     async def _answer(self, connection: DeviceConnection, session: Session, request: Change | GetDeviceRequest) -> None:
-        """Carry out a request after what the device reported of its use before, so that its ok covers both."""
+        """Carry out a request once the activity that the device reported before it is applied: its ok covers both."""
         try:
             if connection.has_unapplied_activity:
                 await self._writer.wait_applied(session)

@@ -21,7 +21,10 @@ from services.runtime.process.metrics import APPENDED
 from services.runtime.rpc.peers import WAIT_APPLIED_S, Peers
 
 MAX_EVENTS = 200_000
-"""Upper bound of the events that wait while the log is away; the oldest are dropped."""
+"""Upper bound of the events that wait while the log is away; beyond it the oldest are dropped, and that is logged."""
+
+_MAX_COUNTS = 60_000
+"""Upper bound of the counts of connections that wait: those of six weeks."""
 
 _EVENTS_A_RECORD = 4000
 _FLUSH_S = 0.2
@@ -35,8 +38,8 @@ Confirm = Callable[[], None]
 class SessionWriter:
     """Service: appends recorded events within 200 ms, app opens at once, in one record a partition and flush.
 
-    Whoever has to know that an event counts for the pushes that follow, such as to an alias's latest active device,
-    awaits `wait_applied`.
+    A caller that needs an event to count for the next pushes, such as one to an alias's latest active device, awaits
+    `wait_applied`.
     """
 
     name = "gateway-sessions"
@@ -58,19 +61,19 @@ class SessionWriter:
         self._partitions = partitions
         self._count = count
         self._events: deque[tuple[int, SessionEvent, Confirm | None]] = deque(maxlen=MAX_EVENTS)
-        self._counts: deque[SessionFact] = deque(maxlen=_MINUTE_MS)
+        self._counts: deque[SessionFact] = deque(maxlen=_MAX_COUNTS)
         self._unsent: list[NewRecord] = []
         self._unconfirmed: list[Confirm] = []
         self._changed = asyncio.Event()
         self._urgent = asyncio.Event()
-        self._recorded = self._flushed = 0
+        self._recorded = self._flushed = self._dropped = 0
         self._has_flushed = asyncio.Event()
         self._appended: dict[int, Position] = {}
 
     def record(
         self, session: Session, kind: "SessionEventKind.ValueType", reason: str = "", confirm: Confirm | None = None
     ) -> None:
-        """Have the event appended; `confirm` is called once it is in the log."""
+        """Queue the event; `confirm` is called once it is in the log."""
         event = SessionEvent(
             appkey=session.appkey,
             token=session.token,
@@ -80,6 +83,7 @@ class SessionWriter:
             connection=session.connection,
             reason=reason,
         )
+        self._dropped += len(self._events) == MAX_EVENTS
         self._events.append((session.partition, event, confirm))
         self._recorded += 1
         self._changed.set()
@@ -87,7 +91,7 @@ class SessionWriter:
             self._urgent.set()
 
     async def wait_applied(self, session: Session) -> None:
-        """Return once the roles that read sessions have applied what was recorded of this one so far.
+        """Return once the roles that read sessions have applied all events of this session so far.
 
         DeadlineError: that takes longer than WAIT_APPLIED_S.
         """
@@ -168,6 +172,9 @@ class SessionWriter:
         return True
 
     def _new_records(self) -> list[NewRecord]:
+        if self._dropped:
+            logger.error("session events were dropped: the log was away for too long", count=self._dropped)
+            self._dropped = 0
         by_partition: dict[int, list[SessionEvent]] = defaultdict(list)
         while self._events:
             partition, event, confirm = self._events.popleft()

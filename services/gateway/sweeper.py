@@ -48,7 +48,7 @@ class Sweeper:
 
 
 class RevocationSweeper:
-    """Service: ends the connections of an app whose keys are revoked, each time keys of that app were revoked."""
+    """Service: each time keys of an app are revoked, ends the connections of the devices with revoked keys."""
 
     name = "gateway-revocations"
 
@@ -73,7 +73,7 @@ class RevocationSweeper:
         self._changed.set()
 
     async def _end_revoked(self, appkey: str) -> None:
-        """Work in chunks between which other tasks run; the handshake checks devices that connect meanwhile."""
+        """End them in chunks, between which other tasks run; the handshake checks devices that connect meanwhile."""
         for index, session in enumerate(self._connections.of_app(appkey)):
             if index % _REVOKED_CHUNK == _REVOKED_CHUNK - 1:
                 await asyncio.sleep(0)

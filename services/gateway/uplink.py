@@ -9,6 +9,7 @@ import contextlib
 from array import array
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import islice
 from random import Random
 from sys import byteorder
 from typing import NamedTuple
@@ -28,7 +29,7 @@ MAX_REPORTS = 2_000_000
 """Upper bound of the reports that are kept while delivery is away."""
 
 MAX_UNPROVED_REPORTS = MAX_REPORTS // 4
-"""The number of kept reports from which those that may be invented are dropped, to leave room for the others."""
+"""Number of kept reports beyond which a report that the device may have invented is dropped, to keep capacity."""
 
 _BATCH_REPORTS = 10_000
 _BATCH_CONNECTED = 5_000
@@ -40,8 +41,10 @@ ResponseHandler = Callable[[AttachResponse], Awaitable[None]]
 
 
 class Uplink:
-    """Service: the stream to the owner of one shard of delivery. `begin` is called when a stream begins; it
-    returns the sessions of the shard."""
+    """Service: the stream to the owner of one shard of delivery.
+
+    `begin` is called when a stream begins; it returns the sessions of the shard.
+    """
 
     name = "gateway-uplink"
 
@@ -93,7 +96,7 @@ class Uplink:
                     self._queue.recorded(response.recorded)
                     await self._handle(response)
             except PermissionDeniedError:
-                raise  # no attempt can succeed: it is another instance, or refuses the gateway's certificate
+                raise  # no attempt can succeed: it is another shard's instance, or refuses the gateway's certificate
             except CarillonError as error:
                 logger.warning("the stream to delivery broke", error=str(error))
             if not self._stopping:
@@ -101,7 +104,7 @@ class Uplink:
                 failures = min(failures + 1, 10)
 
     async def _back_off(self, failures: int, owner: str | None) -> None:
-        """Wait after an attempt at this owner, until there is another one at most."""
+        """Wait before the next attempt; return early once the shard has another owner than this one."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(_BACKOFF_S * 2**failures, _MAX_BACKOFF_S) * self._random.uniform(0.5, 1)):
                 await self._owner.wait_other(owner, urgently=True)
@@ -180,7 +183,7 @@ class UnreportedQueue:
         self._full: deque[ReportColumns] = deque()
         self._sent: deque[ReportBatch] = deque()
         self._resend: deque[ReportBatch] = deque()
-        self._sequence = 0
+        self._sequence = self._dropped = 0
         self.unrecorded = 0
         self.changed = asyncio.Event()
 
@@ -204,10 +207,12 @@ class UnreportedQueue:
     ) -> None:
         """Queue reports of one kind; `is_proved`: this gateway has sent the device all of these messages.
 
-        `confirm` is called once the log has them, and never where they are dropped.
+        `confirm` is called once the log has the reports, and never if they are dropped.
         """
         if self.unrecorded + len(msgids) > (MAX_REPORTS if is_proved else MAX_UNPROVED_REPORTS):
-            logger.error("reports were dropped: delivery has been away for too long", count=len(msgids))
+            if not self._dropped:
+                logger.error("reports are dropped from now on: delivery has been away for too long")
+            self._dropped += len(msgids)
             return
         columns = self._filling.get(session.appkey)
         if columns is None:
@@ -228,6 +233,9 @@ class UnreportedQueue:
             self.unrecorded -= batch.rows
             for confirm in batch.confirms:
                 confirm()
+            if self._dropped:
+                logger.error("reports were dropped while delivery was away", count=self._dropped)
+                self._dropped = 0
         if not self.unrecorded:
             self.changed.set()
 
@@ -251,7 +259,7 @@ class UnreportedQueue:
     def _add_connection_changes(self, request: AttachRequest) -> None:
         request.disconnected.extend(self._disconnected)
         self._disconnected = []
-        for connection in list(self._connected)[:_BATCH_CONNECTED]:
+        for connection in list(islice(self._connected, _BATCH_CONNECTED)):
             s = self._connected.pop(connection)
             request.connected.add(connection=connection, appkey=s.appkey, partition=s.partition, number=s.number)
 

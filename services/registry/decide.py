@@ -80,8 +80,8 @@ def _change(device: Device, command: DeviceCommand) -> None:
         case "set_alias":
             _set_alias(device, command.set_alias.alias, command.meta.time_ms)
         case "clear_alias":
-            only = command.clear_alias
-            if not only.HasField("only_alias") or only.only_alias == device.alias:
+            clear = command.clear_alias
+            if not clear.HasField("only_alias") or clear.only_alias == device.alias:
                 device.ClearField("alias")
                 device.ClearField("alias_set_ms")
         case "add_tags":

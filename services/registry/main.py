@@ -8,7 +8,7 @@ from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.registry.apps.app_epochs import AppEpochs
 from services.registry.apps.app_lookup import AppLookup
-from services.registry.pauses import count_paused
+from services.registry.pauses import export_paused_apps
 from services.registry.projection import FollowerService, RegistryProjection, decide_device_commands
 from services.registry.queries import RegistryQueries
 from services.registry.revocation_worker import RevocationWorker
@@ -49,7 +49,7 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
     queries = RegistryQueries(projection.devices, projection.aliases, tenure.check)
     servicer = RegistryServicer(context, queries, settings, tenure, epochs)
     if settings.shard == 0:
-        count_paused(context.apps)
+        export_paused_apps(context.apps)
     positions = PositionsServicer(
         *(follower.applied for follower in projection.followers), check=tenure.check if membership else lambda: None
     )

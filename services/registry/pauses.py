@@ -10,11 +10,9 @@ from protos.registry.v1.registry_pb2 import (
     ResumeAppsResponse,
 )
 from protos.runtime.v1.log_pb2 import Origin, Position
-from services.domain.apps import INSTALLATION_PAUSE_KEY, AppDirectory
+from services.domain.apps import APPS_PARTITION, INSTALLATION_PAUSE_KEY, AppDirectory
 from services.domain.role import RoleContext
-from services.domain.topics import APPS
 from services.runtime.errors import InputError, NotFoundError
-from services.runtime.log.port import Partition
 from services.runtime.process.metrics import APPS_PAUSED
 
 _MAX_REASON_LENGTH = 200
@@ -50,10 +48,9 @@ class Pauses:
         return ResumeAppsResponse(ended=ended)
 
     async def unconfirmed(self) -> Sequence[str]:
-        """Return the sending roles that do not apply the present end of the topic within a few seconds."""
-        partition = Partition(APPS.name, 0)
-        end = (await self._context.log.ends([partition]))[partition]
-        position = Position(topic=APPS.name, partition=0, offset=end - 1)
+        """Return the sending roles that have not applied all that the topic holds now within a few seconds."""
+        end = (await self._context.log.ends([APPS_PARTITION]))[APPS_PARTITION]
+        position = Position(topic=APPS_PARTITION.topic, partition=APPS_PARTITION.number, offset=end - 1)
         return await self._context.peers.roles_behind(_ROLES_THAT_SEND, position)
 
     def _pause_of(self, request: PauseAppsRequest | ResumeAppsRequest) -> Pause | None:
@@ -87,7 +84,7 @@ class Pauses:
         return app
 
 
-def count_paused(apps: AppDirectory) -> None:
+def export_paused_apps(apps: AppDirectory) -> None:
     """Make the metric of paused apps read its value from the directory at each scrape."""
     APPS_PAUSED.set_function(lambda: sum(apps.is_paused(app.appkey) for app in apps.all()))
 

@@ -29,8 +29,8 @@ class RegistryProjection:
     """Both stores and their followers.
 
     The device follower decides `device-commands` of the owned partitions. The alias follower reads the devices and
-    sessions of all partitions, because the devices of one alias lie anywhere. Only an owner commands to clear an alias:
-    `is_owner` is asked in the follower's thread.
+    sessions of all partitions, because the devices of one alias may be in any of them. Only an owner commands to clear
+    an alias: `is_owner` is called in the follower's thread.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Queries of the registry, concurrently with the followers: of a few devices at once, all others in a thread."""
+"""Queries of the registry beside its followers: look-ups of a few numbers in the event loop, all others in a thread."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,7 +16,7 @@ MAX_WAITING = 1_000
 """Upper bound of waiting queries; further ones raise BusyError."""
 
 _FEW = 16
-"""Devices whose numbers are looked up by the caller itself: some 20 us, where a call to a thread takes 100."""
+"""Upper bound of the numbers that are looked up in the event loop, in some 20 us; a call to a thread takes 100."""
 
 INVALID_TOKENS = """
 SELECT token, removed_ms FROM devices
@@ -29,8 +29,8 @@ Answer = TypeVar("Answer")
 class RegistryQueries:
     """Queries over what the followers have committed. Removed devices are not found unless requested.
 
-    Every method raises BusyError when too many queries are waiting, and what `check` raises where another process
-    answers or the stores may be behind the log, so that they know neither the newest devices nor the changes of others.
+    Every method raises what `check` raises: another process answers for the partitions, or the stores may be behind the
+    log. Methods that use the thread raise BusyError when too many queries wait for it.
     """
 
     def __init__(self, devices: SqliteStore, aliases: SqliteStore, check: Callable[[], None]) -> None:

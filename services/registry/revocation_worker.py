@@ -66,7 +66,7 @@ class RevocationWorker:
         self._wake_up.set()
 
     async def _publish_again(self) -> None:
-        """Write the facts for the edge and the gateway again that a former owner's late ones came after."""
+        """Write again the facts of topic `apps` that a former owner's late facts have replaced."""
         published, self._published = self._published, set()
         if published:
             await self._follower.write(lambda: self._with_meta(self._unpublished(published.__contains__)))
@@ -89,7 +89,7 @@ class RevocationWorker:
         return self._with_meta(facts)
 
     def _unpublished(self, concerns: Callable[[str], bool]) -> list[Fact]:
-        """Return the facts for the edge and the gateway that a crash prevented, or a former owner's late ones hide."""
+        """Return the facts of topic `apps` that a crash prevented, or that a former owner's late facts replaced."""
         return [
             published_revocations(record)
             for record in self._devices.revocations()

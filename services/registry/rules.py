@@ -18,7 +18,7 @@ from services.runtime.projection.decider import Fact
 
 _DEDUPE_WINDOW = 50_000
 _OVERDUE_MS = 60_000
-_PASSED_MS = 10 * _OVERDUE_MS
+_SKIPPED_MS = 10 * _OVERDUE_MS
 _OF_A_PARTITION = ("revoke_all_keys", "reserve_numbers")
 """Commands about no single device."""
 
@@ -91,13 +91,13 @@ class DeviceRules:
         return () if device is None else (device_fact(device),)
 
     def _free_number(self, appkey: str, partition: int, revoked: RevokedKeys) -> FreeNumber:
-        """Return the number after all that a device has, or that were reserved."""
+        """Return the number after all numbers that devices have, or that were reserved or revoked."""
         return FreeNumber(partition, max(self._devices.next_number(appkey, partition), revoked.end))
 
     def _is_repeated(self, event_id: bytes, position: tuple[int, int]) -> bool:
         """Return whether another record with this id was decided.
 
-        The same record may be decided again: after another process has taken over for a while.
+        The same record may be decided again, after another process has owned the partition for a while.
         """
         if event_id in self._decided_ids:
             return self._decided_ids[event_id] != position
@@ -149,25 +149,25 @@ class AliasRules:
     ) -> None:
         self._aliases = aliases
         self._is_owner = is_owner
-        self._passed: dict[tuple[str, str], int] = {}
+        self._skipped: dict[tuple[str, str], int] = {}
         self._state = AliasState(aliases, shard, shards)
         self.apply = self._state.apply
 
     def decide(self, record: Record, fact: DeviceFact) -> Sequence[Fact]:
-        """Return a ClearAlias for each device dropped by this record, or a minute ago or earlier and still marked.
+        """Return a ClearAlias for each device that this record marked as dropped, or that has been marked for a minute.
 
-        A standby returns none. What it passes while there is no owner, it makes up for once it is the owner, and a
-        minute has gone by for commands that a former owner wrote.
+        A standby returns none, and notes the aliases that it skips. Once it is the owner, it decides those that a
+        former owner's commands have not cleared within a minute.
         """
         alias = self._state.alias_of(fact.device)
         if alias is None:
             return ()
         appkey, now_ms = fact.device.appkey, fact.meta.time_ms
         if not self._is_owner():
-            self._pass(appkey, alias, record_id(record), now_ms)
+            self._skip(appkey, alias, record_id(record), now_ms)
             return ()
-        overdue = [key for key, time_ms in self._passed.items() if time_ms <= now_ms - _OVERDUE_MS]
-        found = [each for key in overdue if self._passed.pop(key) for each in self._surplus(*key, "", now_ms)]
+        overdue = [key for key, time_ms in self._skipped.items() if time_ms <= now_ms - _OVERDUE_MS]
+        found = [each for key in overdue if self._skipped.pop(key) for each in self._surplus(*key, "", now_ms)]
         return found + self._surplus(appkey, alias, record_id(record), now_ms)
 
     def _surplus(self, appkey: str, alias: str, by: str, now_ms: int) -> list[Fact]:
@@ -176,11 +176,11 @@ class AliasRules:
             for dropped in self._aliases.dropped(appkey, alias, by, now_ms - _OVERDUE_MS)
         ]
 
-    def _pass(self, appkey: str, alias: str, by: str, now_ms: int) -> None:
+    def _skip(self, appkey: str, alias: str, by: str, now_ms: int) -> None:
         if self._aliases.dropped(appkey, alias, by, now_ms - _OVERDUE_MS):
-            self._passed[appkey, alias] = now_ms
-            for key in [key for key, time_ms in self._passed.items() if time_ms < now_ms - _PASSED_MS]:
-                del self._passed[key]
+            self._skipped[appkey, alias] = now_ms
+            for key in [key for key, time_ms in self._skipped.items() if time_ms < now_ms - _SKIPPED_MS]:
+                del self._skipped[key]
 
 
 def _clear_alias(device: Device, alias: str) -> Fact:

@@ -277,7 +277,7 @@ class RegistryServicer(RegistryServiceServicer):
             async with asyncio.timeout(_APPLY_S):
                 await self._context.apps.applied.wait([(Partition(last.topic, last.partition), last.offset)])
         except TimeoutError:
-            raise DeadlineError("the change is in the log, but not applied here yet; list the apps") from None
+            raise DeadlineError("the change is in the log, but not applied yet; list the apps to see it") from None
         self._tenure.confirm()
 
 

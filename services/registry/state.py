@@ -55,7 +55,7 @@ class AliasState:
     index is a function of the last record of each device and its latest session event, so it does not depend on the
     order in which partitions and topics are read.
 
-    Of an alias with more than DEVICES_PER_ALIAS devices the surplus is marked as dropped, and queries leave dropped
+    Where an alias has more than DEVICES_PER_ALIAS devices, the surplus is marked as dropped, and queries leave dropped
     devices out. A new device marks the least recently active of the others; a device that leaves the alias unmarks
     one. Which device is marked may depend on the order of reading while there is a surplus. It ends with the dropped
     device's ClearAlias, which is in the log.

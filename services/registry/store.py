@@ -11,7 +11,7 @@ from typing import NamedTuple
 from protos.gateway.v1.sessions_pb2 import SessionEvent
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, Revocations
 from protos.registry.v1.devices_pb2 import Device
-from services.domain.recorded_reasons import FixedReason, KeyRevoked, understood
+from services.domain.recorded_reasons import FixedReason, KeyRevoked, parsed_reason
 from services.domain.revocations import NONE_REVOKED, RevokedKeys
 from services.runtime.errors import CarillonError
 from services.runtime.projection.sqlite_store import SqliteStore
@@ -138,7 +138,7 @@ def _is_invalid(device: Device) -> bool:
     """Return whether Apple rejected the token, and not the app or a revocation removed the device."""
     if not device.removed_ms or device.platform != PLATFORM_IOS:
         return False
-    reason = understood(device.removed_reason)
+    reason = parsed_reason(device.removed_reason)
     return reason is not FixedReason.UNREGISTERED and not isinstance(reason, KeyRevoked)
 
 

@@ -39,7 +39,8 @@ MAX_FAILURES = 5
 CONCURRENT_TASKS = 100
 """Tasks of one app that are resolved and appended at the same time."""
 
-_MAX_RETRIES = 10_000
+MAX_RETRIES = 10_000
+"""Upper bound of an app's tasks that are tried again; beyond it no further task is tried before one of them is sent."""
 
 
 @dataclass(slots=True)
@@ -80,6 +81,7 @@ class AppSender:
         self._appkey = appkey
         self._retries: dict[str, _Retry] = {}
         self._paused_until_ms = 0
+        self._has_left_out = False
         self._woken = asyncio.Event()
 
     def wake_up(self) -> None:
@@ -94,7 +96,10 @@ class AppSender:
                 next_retry_ms = max(next_retry_ms, self._paused_until_ms)
             await wait_for_first(self._clock, next_retry_ms, self._woken)
             self._woken.clear()
+            self._has_left_out = False
             await self._send_all()
+            if self._has_left_out and not self._retries:
+                self._woken.set()
 
     async def _send_all(self) -> None:
         after = BEFORE_ALL
@@ -111,7 +116,11 @@ class AppSender:
 
     def _may_send(self, task_key: str, now_ms: int) -> bool:
         retry = self._retries.get(task_key)
-        return len(self._retries) < _MAX_RETRIES if retry is None else retry.at_ms <= now_ms
+        if retry is not None:
+            return retry.at_ms <= now_ms
+        is_left_out = len(self._retries) >= MAX_RETRIES
+        self._has_left_out |= is_left_out
+        return not is_left_out
 
     async def _send_page(self, task_keys: list[str]) -> bool:
         """Send these tasks and write the facts that follow; return whether one was sent or ended as failed."""

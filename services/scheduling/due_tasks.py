@@ -29,7 +29,7 @@ class DueTasks:
         self._latest_app = ""
 
     def note_pauses_changed(self) -> None:
-        """Look through the paused tasks of the apps that are not paused from the beginning."""
+        """Begin to look through the paused tasks of all apps that are not paused."""
         paused = self._tasks.apps_with(Status.PAUSED)
         self._resumed = {appkey: BEFORE_ALL for appkey in paused if not self._apps.is_paused(appkey)}
 
@@ -45,7 +45,7 @@ class DueTasks:
         return facts, bool(self._resumed) or max(len(expired), len(due)) >= PAGE
 
     def next_ms(self) -> int | None:
-        """Return when a task falls due or a paused one expires."""
+        """Return when the next task falls due or the next paused one expires."""
         times = (self._tasks.next_due_ms(), self._tasks.next_expiry_ms())
         return min((time_ms for time_ms in times if time_ms is not None), default=None)
 

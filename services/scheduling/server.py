@@ -60,7 +60,7 @@ class SchedulingServicer(SchedulingServiceServicer):
     async def GetClaim(self, request: GetClaimRequest, context: Context) -> GetClaimResponse:
         found = await self._query(self._tasks.find_claim, request.key)
         if found is None:
-            raise NotFoundError("no such claim")
+            raise NotFoundError("this idempotency key has no claim")
         if found.is_unsent:
             await self._unsent.wait_sent(found.task_key)
             found = await self._query(self._tasks.find_claim, request.key) or found

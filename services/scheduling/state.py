@@ -14,7 +14,7 @@ A task is paused if its due time comes while one of its apps is paused. Its time
 A request with an idempotency key is a task too, due at once unless it is timed. Its TaskScheduled carries a claim: one
 record holds the claimed key, the pushes to send and the answer.
 
-A task is its first push's app's: that app's turn sends it, and it waits for no other app's tasks.
+A task belongs to the app of its first push: it is sent in that app's turn, and waits for no other app's tasks.
 """
 
 from collections.abc import Collection, Iterable
@@ -29,6 +29,8 @@ CLAIM_MS = 600_000
 
 
 class Status(IntEnum):
+    """A status of a task, as it is stored; the module's docstring draws the changes."""
+
     WAITING = 1
     FELL_DUE = 2
     SENT = 3
@@ -44,7 +46,7 @@ UNSENT = (Status.WAITING, Status.PAUSED)
 
 @dataclass(frozen=True, slots=True)
 class StoredTask:
-    """`scheduled`: the TaskScheduled fact with its meta. `cancelled_by`: event id of the cancel, or empty.
+    """A task in the store. `scheduled`: its TaskScheduled fact with the meta. `cancelled_by`: event id of the cancel.
 
     `was_paused`: the due time came while one of its apps was paused.
     """
@@ -78,7 +80,7 @@ def expires_ms(scheduled: TaskScheduled) -> int:
 class StoredClaim:
     """The last claim of an idempotency key. `is_unsent`: its task goes out at once and is not sent yet.
 
-    `failure`: why its task, which was to go out at once, was not sent; "" for any other task.
+    `failure`: why its task, which should have gone out at once, was not sent; "" for any other task.
     """
 
     task_key: str

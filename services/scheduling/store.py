@@ -65,7 +65,7 @@ GROUP BY created_ms, task_key ORDER BY created_ms DESC, task_key LIMIT ? OFFSET 
 
 
 class FiringOrder(NamedTuple):
-    """The sort key of an app's tasks: earliest due time first, then by task key."""
+    """The place of a task among those of its app: earliest due time first, then by task key."""
 
     due_ms: int
     task_key: str
@@ -86,6 +86,8 @@ class WaitingFirstPage(NamedTuple):
 
 
 class DueTask(NamedTuple):
+    """A task that falls due or expires now; `appkey`: the app in whose turn it is sent."""
+
     appkey: str
     task_key: str
     partition: int
@@ -142,10 +144,14 @@ class TaskTable:
         )
 
     def _add_claim(self, partition: int, task_key: str, task: TaskScheduled) -> None:
-        """Store the claim, and delete the expired claims of the partition first."""
+        """Store the claim; first delete the partition's expired claims, and the failed tasks kept for them alone."""
+        expired = (partition, task.created_ms - CLAIM_MS)
         self._rows.execute(
-            "DELETE FROM claims WHERE partition = ? AND created_ms <= ?", (partition, task.created_ms - CLAIM_MS)
+            "DELETE FROM tasks WHERE at_once = ? AND task_key IN"
+            " (SELECT task_key FROM claims WHERE partition = ? AND created_ms <= ?)",
+            (_FAILED_AT_ONCE, *expired),
         )
+        self._rows.execute("DELETE FROM claims WHERE partition = ? AND created_ms <= ?", expired)
         claim = task.claim.SerializeToString(deterministic=True)
         self._rows.execute(
             "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?)",

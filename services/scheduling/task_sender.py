@@ -21,9 +21,9 @@ _MAX_FACTS = 500
 
 
 class TaskSender:
-    """A service with a background task for each app that has tasks to send; facts of all apps share appends. A standby
-    sends nothing.
+    """A service with a background task for each app that has tasks to send; facts of all apps share appends.
 
+    A standby sends nothing.
     An error that no attempt mends, such as a state that cannot be written, ends the service.
     """
 
@@ -75,9 +75,14 @@ class TaskSender:
             await asyncio.gather(*self._sending, return_exceptions=True)
 
     async def send(self, task_keys: Sequence[str]) -> None:
-        """Send these tasks, which fell due, as soon as it is their app's turn."""
+        """Send these tasks, which fell due, as soon as it is their app's turn.
+
+        Where the tenure has ended meanwhile, the next owner sends them.
+        """
         if task_keys:
-            self._wake_up(await self._follower.query(self._tasks.apps_of, task_keys))
+            appkeys = await self._follower.query(self._tasks.apps_of, task_keys)
+            if self._follower.tenure.is_held:
+                self._wake_up(appkeys)
 
     def _wake_up(self, appkeys: Iterable[str]) -> None:
         for appkey in appkeys:
@@ -86,16 +91,21 @@ class TaskSender:
                 app = self._apps[appkey] = self._new_app(appkey)
                 task = background.start(f"timed tasks of app {appkey}", self._send_all(appkey, app))
                 self._sending.add(task)
-                task.add_done_callback(self._check)
+                task.add_done_callback(partial(self._end, appkey, app))
             app.wake_up()
 
     async def _send_all(self, appkey: str, app: AppSender) -> None:
         try:
             await app.run()
         finally:
+            self._forget(appkey, app)
+
+    def _forget(self, appkey: str, app: AppSender) -> None:
+        if self._apps.get(appkey) is app:
             del self._apps[appkey]
 
-    def _check(self, task: "asyncio.Task[None]") -> None:
+    def _end(self, appkey: str, app: AppSender, task: "asyncio.Task[None]") -> None:
+        self._forget(appkey, app)  # a task that is cancelled before its first step never does this itself
         self._sending.discard(task)
         if not task.cancelled() and (error := task.exception()) and not self._ended.done():
             self._ended.set_exception(error)

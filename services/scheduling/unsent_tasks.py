@@ -1,4 +1,4 @@
-"""Waiting until tasks without a set time are sent."""
+"""Lets callers wait until tasks without a set time are sent."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from services.scheduling.store import TaskTable
 
 
 class UnsentTasks:
-    """Lets callers wait until a task that goes out at once is sent; each state change costs one query for all."""
+    """The tasks without a set time that callers wait for; each change of the state costs one query for all of them."""
 
     def __init__(self, follower: Follower, committed: TaskTable) -> None:
         self._follower = follower

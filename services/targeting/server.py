@@ -41,7 +41,7 @@ class TargetingServicer(TargetingServiceServicer):
         for number in request.partitions:
             if number not in self._state.partitions:
                 raise UnavailableError(
-                    f"this instance does not own partition {number}: do all roles have as many shards?"
+                    f"this instance does not own partition {number}: CARILLON_TARGETING_ADDR must name every shard"
                 )
         resolution = Resolution(self._state, request.appkey, wanted, list(request.partitions))
         resolution.response.process = self._process

@@ -215,7 +215,7 @@ class TargetingState:
 
 
 def bitmaps(index: AppIndex) -> Iterator[tuple[str, Any, BitMap]]:
-    """Yield an index as (field, value, devices); the value of field `opens` is (day, bit of the count)."""
+    """Yield each bitmap of an index as (field, value, devices); a value of field `opens` is (day, bit of the count)."""
     if index.reachable:
         yield "reachable", None, index.reachable
     for field, values in index.fields().items():

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from protos.runtime.v1.processes_pb2 import ProcessStage, ProcessStatus, RoleStatus
-from services.domain.permissions import EVERY_ROLE
+from services.domain.call_permissions import EVERY_ROLE
 from services.runtime.process.clock import Clock
 from services.runtime.status.status_board import SILENT_MS, Process, StatusBoard
 

@@ -16,7 +16,7 @@ from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.registry_pb2 import GetDevicesRequest, GetTokensRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.audience_resolver import AudienceResolver
-from services.domain.audiences.bitmaps import AudienceBitmapResolver
+from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
 from services.runtime.rpc.peers import Peers
 
 SAMPLES = 10

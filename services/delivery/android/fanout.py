@@ -116,7 +116,7 @@ class Fanout:
         self._send_backlogs(self._presence.pop_overdue(self._clock.now_ms()))
 
     def acknowledge(self, device: DeviceAddress, msgid: int) -> None:
-        """Note that a message is not in flight any more; `refill` then continues the device's backlog."""
+        """Note that the device has acknowledged a message; `refill` then continues its backlog."""
         connection = self._presence.connection_of(device)
         if connection is not None and connection.in_flight is not None:
             connection.in_flight.discard(msgid)

@@ -18,7 +18,7 @@ MAX_QUEUED_BYTES = 256 * 1024 * 1024
 Attach the gateway gets the rest."""
 
 _BATCH_BYTES = 256 * 1024
-"""About 30,000 messages of a broadcast. Little more is on its way to the gateway when an app is paused."""
+"""Size of a response, about 30,000 messages of a broadcast: little more is sent on after an app is paused."""
 
 _BATCH_CONNECTIONS = 8_000
 _MAX_CONNECTIONS = 2_000
@@ -26,6 +26,8 @@ _OVERHEAD_BYTES = 64
 
 
 class _QueuedSend(NamedTuple):
+    """A message for some connections; `size` in bytes."""
+
     push: StartedPush
     message: Message
     connections: "array[int]"
@@ -34,6 +36,8 @@ class _QueuedSend(NamedTuple):
 
 
 class _QueuedClose(NamedTuple):
+    """The close of a connection."""
+
     connection: int
     reason: str
     size: int = _OVERHEAD_BYTES
@@ -82,14 +86,16 @@ class GatewayStream:
 
     def release(self, may_send: Callable[[StartedPush], bool]) -> None:
         """Queue the kept messages of apps that are not paused any more before all others, unless they are over."""
-        held, self._held = self._held, []
-        for item in reversed(held):
+        held, released = self._held, list[_QueuedSend]()
+        self._held = []
+        for item in held:
             if self._is_paused(item.push.send.appkey):
-                self._held.insert(0, item)
+                self._held.append(item)
             elif may_send(item.push):
-                self._released.appendleft(item)
+                released.append(item)
             else:
                 self._count(item, -1)
+        self._released.extendleft(reversed(released))
         self._has_new.set()
 
     def close(self, connection: int, reason: str) -> None:

@@ -15,8 +15,8 @@ from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 
 _SLICE = 1000
-_ROOM_MS = 100
-"""Time after which a push without capacity in the streams to gateways checks again."""
+_CAPACITY_CHECK_MS = 100
+"""Interval at which a push without capacity in the streams to gateways checks for it."""
 
 SendToNumbers = Callable[[StartedPush, int, Sequence[int]], int]
 """Sends a push to those of the device numbers in a partition that are connected; returns the number of messages."""
@@ -44,9 +44,8 @@ class _PacedPush:
 class PacedSender:
     """Runs one task for each push while devices are unsent, so that a slow push delays no other.
 
-    The task of a push whose app is paused waits until the app is resumed, and one whose app has no capacity in the
-    streams to gateways until it has.
-    Each of the `shards` instances sends a push at an equal share of its rate.
+    The task of a push waits while its app is paused, or has no capacity in the streams to gateways. Each of the
+    `shards` instances sends a push at an equal share of its rate.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class PacedSender:
                     await self._apps.until_resumed(appkey)
                     continue
                 if not self._has_capacity(appkey):
-                    await self._clock.sleep_until(self._clock.now_ms() + _ROOM_MS)
+                    await self._clock.sleep_until(self._clock.now_ms() + _CAPACITY_CHECK_MS)
                     continue
                 if not self._state.may_send(paced.push, self._clock.now_ms()):
                     paced.unsent.clear()

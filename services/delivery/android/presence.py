@@ -39,7 +39,7 @@ class AnnouncedConnection:
 
 
 class _Takeover(NamedTuple):
-    """A device whose older connection, on another gateway, has to end until `deadline_ms`."""
+    """A device that waits, until `deadline_ms` at most, for the end of its older connection on another gateway."""
 
     device: DeviceAddress
     older: GatewayStream

@@ -6,7 +6,7 @@ import math
 from services.runtime.process.clock import Clock
 
 CATCH_UP_MS = 250
-"""Lost time that is made up for at most; messages missed before that are not sent in a burst."""
+"""Upper bound of the lost time that is made up for: a longer pause is not followed by a burst."""
 
 _TICK_MS = 20
 

@@ -56,7 +56,7 @@ class ApnsConnection(asyncio.Protocol):
         self.is_closed = False
 
     async def open(self, host: str, port: int, tls: ssl.SSLContext) -> None:
-        """OSError or TimeoutError: no connection."""
+        """Connect to the server. OSError, such as TimeoutError: there is no connection."""
         async with asyncio.timeout(self._timeouts.connect):
             await self._loop.create_connection(lambda: self, host, port, ssl=tls)
         transport = self._transport
@@ -77,7 +77,7 @@ class ApnsConnection(asyncio.Protocol):
         return len(self._requests)
 
     def send(self, pending: PendingPush, block: bytes, provider_token: str) -> None:
-        """Only while there is capacity. Requests of one event loop turn are written together."""
+        """Send the push; there must be capacity. Requests of one turn of the event loop are written together."""
         self._last_request_s = self._loop.time()
         stream = self._http.request(block, pending.push.payload)
         timeout_s = self._timeouts.request if self.is_proven else self._timeouts.probe

@@ -146,8 +146,8 @@ class ApnsSender:
             self._connections.add(connection)
             slot.connection = connection
         except OSError as error:
-            if slot.circuit.trip(self._clock.now_ms()):
-                logger.warning("no connection to the push service", host=self._host, error=_text(error))
+            slot.circuit.trip(self._clock.now_ms())
+            logger.warning("no connection to the push service", host=self._host, error=_text(error))
         finally:
             slot.connecting = None
             self._schedule()

@@ -91,7 +91,7 @@ class IosAppSender:
         await self._window.empty.wait()
 
     def wake_up(self) -> None:
-        """Look again for what may be sent, because the app may have been resumed."""
+        """Look again for messages to send, because the app may have been resumed."""
         self._work_available.set()
 
     def start(self, push: StartedPush, partitions: Iterable[int]) -> None:
@@ -160,7 +160,7 @@ class IosAppSender:
             return
         sender = self._sender(message)
         if sender is None:
-            self._do(message, RetryLater(message.history.next_backoff_ms))
+            self._take_step(message, RetryLater(message.history.next_backoff_ms))
             return
         self._window.enter()
         reached(Point.APNS_SENDING)
@@ -199,11 +199,11 @@ class IosAppSender:
         probe_ms = self._health.apply(following.circuit)
         if probe_ms is not None:
             self._schedule.wake_at(probe_ms)
-        self._do(message, following.step)
+        self._take_step(message, following.step)
 
     # --- next steps
 
-    def _do(self, message: DeviceMessage, step: Step) -> None:
+    def _take_step(self, message: DeviceMessage, step: Step) -> None:
         message.history = message.history.apply(step)
         match step:
             case RecordSent():

@@ -6,7 +6,7 @@ from services.delivery.state.badges import Badges
 from services.domain.apns.payload import MAX_BADGE
 
 CACHED_DEVICES = 100_000
-"""Devices whose last badge may not be in the state yet; the least recently used are forgotten first."""
+"""Upper bound of the devices whose latest badge is cached; the least recently used are forgotten first."""
 
 
 class BadgeCounter:

@@ -22,8 +22,8 @@ class MessageCallbacks(Protocol):
 class DeviceMessage:
     """A message for one device, as a `PendingPush` of the APNs sender.
 
-    `progress` is that of its push, `history` that of the message. `badge`: the badge that the device is sent, None if
-    the push leaves it unchanged.
+    `progress`: the progress of its push. `history`: the retries of the message. `badge`: the badge that the device is
+    sent, None if the push leaves it unchanged.
     """
 
     __slots__ = ("_callbacks", "badge", "history", "msgid", "number", "partition", "progress", "push")

@@ -12,13 +12,15 @@ from services.runtime.rpc.peers import Peers
 
 
 class PushDevice(NamedTuple):
-    """`token`: "" if the device was removed; `active_ms`: when the app was last opened."""
+    """A device that a push is sent to. `token`: "" if it was removed; `active_ms`: when the app was last opened."""
 
     token: str
     active_ms: int
 
 
 class DeviceTokens:
+    """Looks up devices in the registry instances that own their partitions."""
+
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 

@@ -1,18 +1,18 @@
 """Resolves the audiences of one app's pushes."""
 
-from services.delivery.starting.instance_resolver import Asked, InstanceResolver, Starts
+from services.delivery.starting.instance_resolver import Asked, InstanceResolver, ResolutionListener
 from services.delivery.starting.waiting_push import WaitingPush
-from services.domain.audiences.bitmaps import AudienceBitmapResolver
+from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
 from services.runtime.process.clock import Clock
 
 
 class AppResolver:
     """Asks all instances of targeting; the partitions of one that does not answer delay no others."""
 
-    def __init__(self, audiences: AudienceBitmapResolver, clock: Clock, starts: Starts) -> None:
+    def __init__(self, audiences: AudienceBitmapResolver, clock: Clock, listener: ResolutionListener) -> None:
         asked: Asked = {}
         self._instances = [
-            InstanceResolver(audiences, instance, asked, clock, starts) for instance in range(audiences.instances)
+            InstanceResolver(audiences, instance, asked, clock, listener) for instance in range(audiences.instances)
         ]
 
     def add(self, waiting: WaitingPush) -> None:

@@ -1,11 +1,11 @@
-"""Asks one instance of targeting for the audiences of an app's pushes; tells whether a push or the instance fails.
+"""Asks one instance of targeting for the audiences of an app's pushes; decides whether the push or the instance failed.
 
 - An audience that targeting refuses (InputError) can never be resolved: the push fails at once.
 - While targeting does not answer (it is down, still reading the log, overloaded, or exceeds the deadline) pushes wait,
   until their time to live is over. A circuit breaker makes one attempt at a time then, however many pushes wait.
 - Any other error counts against the push, and so does an instance that answers a probe, does not answer the attempt
   that follows, and is another process once it answers again: a request that crashes targeting looks like this. A
-  connection that was reset does not count. With MAX_FAILURES of them the push fails.
+  connection that was reset does not count. After MAX_FAILURES failures that count the push fails.
 
 Failures are counted since the start of the process.
 """
@@ -17,7 +17,7 @@ from typing import Protocol
 
 from services.delivery.apns.circuit_breaker import CircuitBreaker
 from services.delivery.starting.waiting_push import WaitingPush
-from services.domain.audiences.bitmaps import AudienceBitmapResolver
+from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
 from services.domain.recorded_reasons import AttemptsFailed
 from services.runtime.errors import BusyError, CarillonError, DeadlineError, InputError, UnavailableError
 from services.runtime.process import background
@@ -39,7 +39,7 @@ _CONCURRENT = 8
 _MAX_CALLS = 16
 
 
-class Starts(Protocol):
+class ResolutionListener(Protocol):
     """Receives the results of resolving the pushes' audiences."""
 
     def resolved(self, waiting: WaitingPush) -> None:
@@ -67,14 +67,14 @@ class InstanceResolver:
     """
 
     def __init__(
-        self, audiences: AudienceBitmapResolver, instance: int, asked: Asked, clock: Clock, starts: Starts
+        self, audiences: AudienceBitmapResolver, instance: int, asked: Asked, clock: Clock, listener: ResolutionListener
     ) -> None:
         """`asked` is shared by the resolvers of one app."""
         self._audiences = audiences
         self._instance = instance
         self._asked = asked
         self._clock = clock
-        self._starts = starts
+        self._listener = listener
         self._breaker = CircuitBreaker(RETRY_MS, MAX_RETRY_MS)
         self._queue: list[tuple[int, WaitingPush]] = []
         self._calls: dict[WaitingPush, asyncio.Task[None]] = {}
@@ -161,10 +161,10 @@ class InstanceResolver:
                 await self._within_order_wait(self._asked.get(waiting, ()))
             self._hold_up(waiting)
             self._react(waiting, error, is_probed)
-        self._starts.resolved(waiting)
+        self._listener.resolved(waiting)
 
     def _note_asked(self, waiting: WaitingPush, asking: "asyncio.Task[CarillonError | None]") -> None:
-        """Keep the question in `asked` until it is answered or given up."""
+        """Keep the call in `asked` until it is answered or given up."""
 
         def forget(_: object) -> None:
             of_push = self._asked[waiting]
@@ -220,7 +220,7 @@ class InstanceResolver:
                 self._retry(waiting, error)
             case InputError():
                 self._breaker.close()
-                self._starts.failed(waiting, str(error))
+                self._listener.failed(waiting, str(error))
             case _:
                 self._breaker.close()
                 _count_failure(waiting)
@@ -233,7 +233,7 @@ class InstanceResolver:
     def _retry(self, waiting: WaitingPush, error: CarillonError) -> None:
         """Try again after a pause that grows each time; with too many failures the push fails."""
         if waiting.failures >= MAX_FAILURES:
-            self._starts.failed(waiting, str(AttemptsFailed(waiting.failures, str(error))))
+            self._listener.failed(waiting, str(AttemptsFailed(waiting.failures, str(error))))
             return
         pause_ms = min(RETRY_MS << min(waiting.retries, 30), MAX_RETRY_MS)
         waiting.retries += 1
@@ -249,7 +249,7 @@ class InstanceResolver:
 
     def _hold_up(self, waiting: WaitingPush) -> None:
         if not waiting.is_held_up:
-            self._starts.held_up(waiting)
+            self._listener.held_up(waiting)
 
     def _after(self, moment_ms: int, waiting: WaitingPush | None = None) -> None:
         """Begin attempts at the moment, with the push if one is given."""

@@ -18,7 +18,7 @@ from services.delivery.starting.waiting_bytes import MAX_HELD_UP_BYTES, WaitingB
 from services.delivery.starting.waiting_push import WaitingPush
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import RequestedPush
-from services.domain.audiences.bitmaps import AudienceBitmapResolver
+from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
 from services.domain.recorded_reasons import AudienceTooLarge, AudienceUnresolved, FixedReason
 from services.domain.topics import PUSHES
 from services.runtime.fairness.queue import FairQueue
@@ -39,7 +39,7 @@ class _App(NamedTuple):
 
 
 class PushStarter:
-    """Service that starts pushes in rounds: those whose turn it is; then it ends failed and cancelled pushes.
+    """Service that works in rounds: it starts the pushes whose turn it is, then ends failed and cancelled pushes.
 
     Pushes of different apps do not wait for each other: an audience that is not resolved holds up its own app's pushes
     at most (see AppQueue), and an app with many waiting pushes lets another's pass after one round. Facts about starts
@@ -80,7 +80,7 @@ class PushStarter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything has started that is not held up."""
+        """Whether all pushes have started except those that are held up."""
         return not self._is_in_round and not self._has_work.is_set() and self._held_up >= self._waiting.keys()
 
     def add(self, push: RequestedPush) -> None:
@@ -282,7 +282,7 @@ class PushStarter:
                 self._turns.put(appkey, None)
 
     def _forget(self, waiting: WaitingPush) -> None:
-        """Drop a push that has started everywhere or was ended; its parts of one round may say so several times."""
+        """Drop a push that has started everywhere or was ended; ignored for one that was dropped already."""
         if waiting.is_over:
             return
         waiting.is_over = True

@@ -35,6 +35,7 @@ from services.delivery.state.backlogs import Backlogs
 from services.delivery.state.badges import Badges
 from services.delivery.state.broadcasts import UnexpiredBroadcasts
 from services.delivery.state.dedupe_window import DedupeWindow
+from services.delivery.state.expiries import PushExpiries
 from services.delivery.state.final_outcomes import concluded_devices
 from services.delivery.state.pushes import LATE_MS, EndedPart, RequestedPush, StartedPush, requested_push
 from services.delivery.state.sent_messages import SentMessages
@@ -61,7 +62,7 @@ class DeliveryState:
         self.log_ms = 0
         """The latest time of a command; time advances with the log, not with the clock."""
         self._backlogs = Backlogs()
-        self._expiries: list[tuple[int, int]] = []
+        self._expiries = PushExpiries(self.started)
         self._forget_times: list[tuple[int, int, int]] = []
 
     # --- apply
@@ -177,7 +178,7 @@ class DeliveryState:
         del self.requested[msgid]
         self.dedupe_window.add(msgid, is_timed=bool(requested.send.task_key))
         if msgid in self.started:
-            heapq.heappush(self._expiries, (self.started[msgid].expires_ms, msgid))
+            self._expiries.add(self.started[msgid].expires_ms, msgid)
 
     def _apply_outcomes(self, partition: int, outcomes: AppOutcomes) -> None:
         is_ios = outcomes.appkey in self.ios_apps
@@ -253,14 +254,14 @@ class DeliveryState:
         for partition, ended in push.ended_parts.items():
             self._add_ended(push, partition, ended)
         if push.msgid not in self.requested:
-            heapq.heappush(self._expiries, (push.expires_ms, push.msgid))
+            self._expiries.add(push.expires_ms, push.msgid)
 
     def restore_packed(self, pushes: PackedPushes) -> None:
         """Add pushes from a snapshot, after all requested pushes; none of these is among them."""
         self.started.add_packed(pushes)
         self._backlogs.add_packed(pushes)
-        for expiry in zip(pushes.expiries_ms, pushes.msgids, strict=True):
-            heapq.heappush(self._expiries, expiry)
+        for expires_ms, msgid in zip(pushes.expiries_ms, pushes.msgids, strict=True):
+            self._expiries.add(expires_ms, msgid)
 
     # --- queries
 
@@ -279,10 +280,7 @@ class DeliveryState:
 
     def pop_expired(self, now_ms: int) -> list[StartedPush]:
         """Return the pushes whose time to live has passed, in order of expiry; each is returned once."""
-        expired = []
-        while self._expiries and self._expiries[0][0] <= now_ms:
-            expired.append(heapq.heappop(self._expiries)[1])
-        return [self.started[msgid] for msgid in expired if msgid in self.started]
+        return [self.started[msgid] for msgid in self._expiries.pop_expired(now_ms)]
 
     def pending(self, device: DeviceAddress) -> list[tuple[int, StartedPush]]:
         """Return (message id, push) of the messages without a final outcome on the device, in the order of the log."""

@@ -16,9 +16,8 @@ def payload(message: Message) -> bytes:
     """Build the JSON sent to the device.
 
     A notification's alert is its text, or the dictionary in its content; without a content it changes the badge alone.
-    A pass-through message is a background push
-    with its content under `content`. `extra` stands beside `aps` in both. If the message increments badges, the result
-    is a template with badge 0 for `with_badge`.
+    A pass-through message is a background push with its content under `content`. `extra` stands beside `aps` in both.
+    If the message increments badges, the result is a template with badge 0 for `with_badge`.
     """
     ios = message.ios
     body: dict[str, Any]

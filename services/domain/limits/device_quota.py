@@ -10,7 +10,7 @@ from services.runtime.process.metrics import QUOTA_REFUSALS
 from services.runtime.rpc.peers import Peers
 
 RETRY_S = 600
-"""Time after which a device may try again: places come free only when others are removed or the quota is raised."""
+"""Time after which a device may try again: a place is free only once a device is removed or the quota is raised."""
 
 
 class DeviceQuota:

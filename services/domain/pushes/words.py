@@ -22,7 +22,7 @@ def push_title(message: Message) -> str:
 
 
 def push_text(message: Message) -> str:
-    """Return the beginning of the text; of an alert of legacy iOS that is a dictionary, of its body."""
+    """Return the beginning of the text; for a legacy iOS alert that is a dictionary, the beginning of its body."""
     text = message.content
     if message.ios.content_is_json:
         text = _word(_alert(message), "body") or text

@@ -18,12 +18,12 @@ MAX_BYTES = 32 * 1024
 
 
 class SharedMessage:
-    """A message that waits to be written to the connections of a burst, for another `slices_left` slices of them."""
+    """A message of a burst; `slices_left`: the number of slices of connections that it is still to be written to."""
 
     __slots__ = ("expires_ms", "frame", "msgid", "slices_left")
 
     def __init__(self, frame: bytes, msgid: int, expires_ms: int, slices: int) -> None:
-        """`frame` is that of `PushFrames.frame`."""
+        """`frame`: a complete WebSocket frame, see `PushFrames.frame`."""
         self.frame = frame
         self.msgid = msgid
         self.expires_ms = expires_ms
@@ -70,7 +70,7 @@ class Burst:
         return added
 
     def take(self) -> BurstPart:
-        """Return the next slice with the messages that wait for it, which count as written then."""
+        """Return the next slice with the messages that wait for it, and count them as written to it."""
         connections = self._slices[self._next]
         messages = list(self._messages)
         self._next = (self._next + 1) % len(self._slices)
@@ -112,7 +112,7 @@ class OpenBursts:
         return burst
 
     def close(self, connections: Iterable[int]) -> None:
-        """Let nothing be added to bursts any more before a message that is queued for one of their connections now."""
+        """Close the bursts if a message for one of their connections is queued: no later broadcast may overtake it."""
         if not self._connections.isdisjoint(connections):
             self._by_connections.clear()
             self._connections.clear()

@@ -72,9 +72,9 @@ class PushSender:
         self._has_capacity = asyncio.Event()
 
     def begin_stream(self, instance: int, instances: int) -> list[Session]:
-        """Note that another stream from a delivery instance begins; return the sessions that belong to it.
+        """Note that a new stream from a delivery instance begins; return the sessions that belong to it.
 
-        What was sent over a connection before is not sent over it again: a new owner may not know yet that it was.
+        A push that was sent over a connection before is not sent over it again: a new owner may not know that it was.
         """
         sessions = list(self._connections.sessions(instance, instances))
         for connection in (self._connections.find(session.connection) for session in sessions):
@@ -83,7 +83,7 @@ class PushSender:
         return sessions
 
     async def handle(self, response: AttachResponse) -> None:
-        """Write the messages, or queue them for their apps' turns; return while fewer than MAX_WAITING wait."""
+        """Write the messages, or queue them for their apps' turns; return once at most MAX_WAITING frames wait."""
         self._at_once = SLICE
         for send in response.sends:
             self._add(send)
@@ -174,7 +174,7 @@ class PushSender:
         return found.session.appkey if found is not None and found.session is not None else None
 
     def _may_do_at_once(self, appkey: str, size: int) -> bool:
-        """Whether nothing of the app waits before, and this step of the loop has written little."""
+        """Whether none of the app's messages waits, and this step of the loop has written few frames."""
         return size <= self._at_once and not self._queue.waiting(appkey) and self._may_write(appkey)
 
     def _put(self, appkey: str, item: _Slice | Close) -> None:
@@ -200,7 +200,7 @@ class PushSender:
             self._writing = background.start("writer of push frames", self._write())
 
     async def _write(self) -> None:
-        """Write what waits, about a slice in each step of the loop."""
+        """Write the messages that wait, about a slice in each step of the loop."""
         written = 0
         while (turn := self._queue.take(self._may_write)) is not None:
             frames = self._do(turn[1])
@@ -215,9 +215,9 @@ class PushSender:
             self._has_capacity.set()
 
     def _do(self, item: _Slice | Burst | Close) -> int:
-        """Write a slice or a close; return how many frames that were.
+        """Write a slice of messages or a close; return the number of frames.
 
-        An error is logged: what waits for other connections goes on.
+        An error is logged, and messages for other connections are written all the same.
         """
         part = item.take() if isinstance(item, Burst) else item
         try:

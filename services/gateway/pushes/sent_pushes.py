@@ -1,13 +1,15 @@
-"""The pushes that a gateway has sent over one connection, or seen acknowledged: it does not send them there again."""
+"""The pushes that a gateway does not send over a connection again: the device has them, or will have them by it."""
 
 from collections.abc import Iterable
 
-_MAX_HEARD = 32
+_MAX_REPEATABLE = 32
 
 
 class SentPushes:
-    """The pushes that were sent over one connection and are not acknowledged, with their times in ms; and those that
-    delivery may send to it again, because it does not know yet that the device has acknowledged them."""
+    """The unacknowledged pushes of one connection, with the times in ms at which they were sent, and repeatable ones.
+
+    Repeatable: delivery may send the push once more, because it may not know yet that the device has acknowledged it.
+    """
 
     __slots__ = ("_repeatable", "_times_ms")
 
@@ -19,27 +21,28 @@ class SentPushes:
         self._times_ms.setdefault(msgid, now_ms)
 
     def has(self, msgid: int) -> bool:
-        """Return whether the device has got the push, or gets it over this connection, so that it is not sent again."""
+        """Return whether the push is unacknowledged or repeatable, so that it is not sent over the connection again."""
         return msgid in self._times_ms or msgid in self._repeatable
 
     def is_unacknowledged(self, msgid: int) -> bool:
         return msgid in self._times_ms
 
     def acknowledge(self, msgids: Iterable[int]) -> int:
-        """Take the pushes as acknowledged; return how many were not sent over this connection, or are so already.
+        """Note acknowledged pushes; return how many were not sent over this connection, or were acknowledged before.
 
-        Such were sent over an earlier one; delivery may have sent them once more before it gets the acknowledgement.
+        Those may have been sent over an earlier connection, and delivery may send them once more before it gets the
+        acknowledgement: they are repeatable.
         """
         unsent = [msgid for msgid in msgids if self._times_ms.pop(msgid, None) is None]
-        if len(self._repeatable) < _MAX_HEARD:
-            self._repeatable.update(unsent[:_MAX_HEARD])
+        if len(self._repeatable) < _MAX_REPEATABLE:
+            self._repeatable.update(unsent[:_MAX_REPEATABLE])
         return len(unsent)
 
     def begin_stream(self) -> None:
-        """Note that another stream from delivery begins.
+        """Note that a new stream from delivery begins: all unacknowledged pushes are repeatable from now on.
 
-        The gateway has handed in all acknowledgements before it announces the connection over the new stream. What the
-        device acknowledges after that may reach delivery after it has sent these pushes again.
+        The gateway has handed in all earlier acknowledgements before it announces the connection over the new stream.
+        A later one may reach delivery after it has sent the push again.
         """
         self._repeatable = set(self._times_ms)
 

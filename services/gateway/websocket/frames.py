@@ -67,7 +67,7 @@ class FrameReader:
         self._passed_over = 0
 
     def read(self, received: bytes) -> list[Frame | Violation]:
-        """Return the frames that are complete now, and what is wrong with others."""
+        """Return the frames that are complete now, and a Violation in place of each that breaks the protocol."""
         data = self._rest + received if self._rest else received
         found: list[Frame | Violation] = []
         start, end = self._pass_over(0, len(data)), len(data)
@@ -113,7 +113,7 @@ class FrameReader:
         if width and (size < _SIZE_IN_2_BYTES or (width == 8 and (size < 1 << 16 or size >= 1 << 63))):
             return Violation(PROTOCOL_ERROR, "the length is not in its shortest form")
         if opcode >= CLOSE and (first < _FINAL or size > MAX_CONTROL_BYTES):
-            return Violation(PROTOCOL_ERROR, f"a control frame is not fragmented, and has {MAX_CONTROL_BYTES} bytes")
+            return Violation(PROTOCOL_ERROR, f"a control frame has one fragment of at most {MAX_CONTROL_BYTES} bytes")
         if size > self._max_bytes:
             return Violation(MESSAGE_TOO_BIG, f"a frame has {self._max_bytes} bytes at most")
         return None

@@ -23,7 +23,7 @@ from services.gateway.websocket.upgrade import UpgradeError, UpgradeReader, acce
 
 
 class WebSocket(Protocol):
-    """What a listener does with its WebSocket. After a close frame, and after the end, nothing is sent."""
+    """A WebSocket as its listener uses it. After a close frame, and after the end, nothing is sent."""
 
     transport: asyncio.Transport
     """The transport of bytes below, to which complete frames may be written."""
@@ -45,7 +45,7 @@ class WebSocket(Protocol):
 
 
 class Listener(Protocol):
-    """What a WebSocket tells: first `opened`, then the frames, last `closed`."""
+    """Receives the events of a WebSocket: first `opened`, then the frames, last `closed`."""
 
     def opened(self, socket: WebSocket, peer: str, forwarded: Sequence[str]) -> None:
         """The WebSocket is open. `forwarded`: the values of the X-Forwarded-For headers of its request."""
@@ -60,14 +60,14 @@ class Listener(Protocol):
         """The socket has closed."""
 
     def pause_writing(self) -> None:
-        """More waits to be sent than the transport's upper bound."""
+        """More bytes wait to be sent than the transport's upper bound."""
 
     def resume_writing(self) -> None:
-        """What waited has been sent, down to the transport's lower bound."""
+        """The bytes that wait to be sent are down to the transport's lower bound."""
 
 
 class Endpoint(NamedTuple):
-    """What the WebSockets of a server have in common. `upgrade_s`: the deadline of the request, from the accept on."""
+    """The settings that all WebSockets of a server share. `upgrade_s`: the deadline of the request after the accept."""
 
     path: bytes
     subprotocol: str
@@ -197,7 +197,7 @@ class WebSocketProtocol(asyncio.Protocol):
         return rest
 
     def _end_upgrade(self) -> None:
-        """Let go of what the upgrade alone needs."""
+        """Free the objects that only the upgrade needs."""
         if self._upgrade is not None and self._deadline is not None:
             self._upgrade.release()
             self._deadline.cancel()

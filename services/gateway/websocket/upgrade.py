@@ -60,7 +60,7 @@ class UpgradeReader:
         except httptools.HttpParserError:
             raise UpgradeError(HTTPStatus.BAD_REQUEST, "this is no HTTP request") from None
         if self._is_complete:
-            raise UpgradeError(HTTPStatus.BAD_REQUEST, "this port answers requests that upgrade to WebSocket alone")
+            raise UpgradeError(HTTPStatus.BAD_REQUEST, "this port serves only requests that upgrade to WebSocket")
         self._size += len(received)
         if self._size > MAX_HEAD_BYTES:
             raise UpgradeError(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has {MAX_HEAD_BYTES} bytes at most")

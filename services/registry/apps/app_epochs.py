@@ -1,4 +1,4 @@
-"""Epochs of the process that changes apps: readers ignore what a former one writes after it; see AppDirectory."""
+"""The epoch of the process that changes apps: readers ignore what a former process writes later; see AppDirectory."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ class AppEpochs:
     because compaction keeps the last record of a key."""
 
     def __init__(self, log: Log, apps: AppDirectory, clock: Clock, epoch: Callable[[], int]) -> None:
-        """`epoch` returns that of the first partition of devices, which is above those of all former owners."""
+        """`epoch` returns the epoch of the first partition of `devices`, which is above those of all former owners."""
         self._log = log
         self._apps = apps
         self._clock = clock
@@ -25,7 +25,7 @@ class AppEpochs:
         self.current = 0
 
     async def begin(self) -> bool:
-        """Announce the epoch; return once all that came before it is known. False: there is a later owner by now."""
+        """Announce the epoch; return once all records before it are applied. False: there is a later owner by now."""
         self.current = self._epoch()
         announcement = AppFact(meta=self._meta())
         key = f"epoch/{announcement.meta.event_id.hex()}".encode()

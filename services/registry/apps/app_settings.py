@@ -1,4 +1,4 @@
-"""Changes of an app's settings, in place. InputError names the wrong one; the caller then keeps the app as it was."""
+"""Changes of an app's settings, in place. InputError names the wrong setting; the caller then drops the copy."""
 
 import re
 

@@ -2,10 +2,14 @@
 
 import asyncio
 
+import pytest
 from picows import WSCloseCode
+from structlog.testing import capture_logs
 
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
 from services.domain.topics import SESSIONS, decode, device_key
+from services.gateway import session_writer
+from services.gateway.connections import Session
 from services.gateway.session_writer import SessionWriter
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import partition_of
@@ -90,3 +94,17 @@ async def test_a_failed_count_of_connections_is_a_problem_of_the_process(gateway
         gateway.clock.move(60)
         await until_holds(lambda: bool(Health(gateway.clock).problems()))
         assert Health(gateway.clock).problems() == {"count of connections": "failed: RuntimeError: no count"}
+
+
+async def test_events_that_are_dropped_while_the_log_is_away_are_counted_in_the_log_line(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_writer, "MAX_EVENTS", 3)
+    writer = SessionWriter(gateway.log, gateway.context.peers, gateway.clock, "gateway-1", PARTITIONS, dict)
+    for connection in range(5):
+        writer.record(Session(connection, ANDROID, "token", 0, 0), Kind.SESSION_EVENT_KIND_OPENED)
+    with capture_logs() as logs:
+        async with running_services([writer]):
+            events, _ = await gateway.session_facts(enough=3)
+    assert [event.connection for event in events] == [2, 3, 4]
+    assert [line["count"] for line in logs if "were dropped" in line["event"]] == [2]

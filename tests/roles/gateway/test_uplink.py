@@ -5,6 +5,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from structlog.testing import capture_logs
 
 from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, OutcomeKind
 from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
@@ -224,11 +225,16 @@ def test_batches_are_bounded_and_keep_the_order() -> None:
     assert queue.unrecorded == 25_000
 
 
-def test_unrecorded_reports_are_bounded() -> None:
+def test_unrecorded_reports_are_bounded_and_those_that_are_dropped_are_counted_in_the_log() -> None:
     queue = UnreportedQueue()
-    for _ in range(MAX_REPORTS // 100_000 + 1):
-        queue.report(session(1), [7] * 100_000, report_kind("shown"), NOON_MS)
-    assert queue.unrecorded == MAX_REPORTS
+    with capture_logs() as logs:
+        for _ in range(MAX_REPORTS // 100_000 + 3):
+            queue.report(session(1), [7] * 100_000, report_kind("shown"), NOON_MS)
+        assert queue.unrecorded == MAX_REPORTS
+        batch = queue.take()
+        assert batch is not None
+        queue.recorded(batch.sequence)
+    assert [line.get("count") for line in logs] == [None, 300_000]
 
 
 async def test_a_restarted_delivery_gets_connections_and_unrecorded_reports() -> None:

@@ -100,7 +100,7 @@ async def test_each_token_has_its_own_id_and_unknown_ones_are_left_out(harness: 
         assert (command.send.msgid, command.send.id_count) == (100, len(wanted))
 
 
-async def test_more_tokens_than_one_call_accepts(harness: SchedulingHarness) -> None:
+async def test_a_list_of_more_tokens_than_one_call_accepts_is_resolved(harness: SchedulingHarness) -> None:
     async with harness.running(registries=1):
         devices = await new_app(harness)
         await devices.register("first", "last")

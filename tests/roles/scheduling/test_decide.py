@@ -52,7 +52,9 @@ def cancel(appkey: str) -> TaskCommand:
         "cancel after falling due", "cancel after sending", "a newer writer's command",
     ],
 )  # fmt: skip
-def test_commands(tmp_path: Path, given: Sequence[TaskFact], when: TaskCommand, then: TaskFact | None) -> None:
+def test_a_command_after_these_facts_gives_this_fact_or_none(
+    tmp_path: Path, given: Sequence[TaskFact], when: TaskCommand, then: TaskFact | None
+) -> None:
     store = SqliteStore(tmp_path / "tasks.sqlite", DDL)
     tasks = TaskTable(store.rows)
     for fact in given:

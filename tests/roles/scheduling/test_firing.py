@@ -114,7 +114,7 @@ async def test_a_task_that_fell_due_while_stopped_is_sent_once_at_the_next_start
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("point", [is_fact("fell_due"), is_push, is_fact("sent")], ids=["fell_due", "push", "sent"])
 @pytest.mark.parametrize("with_cancel", [False, True], ids=["plain", "cancelled in between"])
-async def test_a_crash_while_sending(
+async def test_a_task_is_sent_once_or_cancelled_when_scheduling_crashes_while_it_sends(
     harness: SchedulingHarness, point: Callable[[Any], bool], after: bool, with_cancel: bool
 ) -> None:
     harness.log.when, harness.log.after = point, after
@@ -141,7 +141,9 @@ async def test_a_crash_while_sending(
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("kind", ["scheduled", "cancelled"])
-async def test_a_crash_while_deciding(harness: SchedulingHarness, kind: str, after: bool) -> None:
+async def test_a_command_is_decided_once_when_scheduling_crashes_while_it_decides(
+    harness: SchedulingHarness, kind: str, after: bool
+) -> None:
     harness.log.when, harness.log.after = is_fact(kind), after
     async with harness.running():
         await harness.create("t", wait=False)

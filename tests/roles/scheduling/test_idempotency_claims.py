@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +16,14 @@ from protos.scheduling.v1.scheduling_pb2 import (
     GetTaskRequest,
     ListTasksRequest,
     TaskCommand,
+    TaskFact,
+    TaskScheduled,
 )
 from services.runtime.errors import DeadlineError, NotFoundError
 from services.runtime.log.topics import partition_of
+from services.runtime.projection.sqlite_store import SqliteStore
+from services.scheduling.state import CLAIM_MS, Status
+from services.scheduling.store import DDL, TaskTable
 from tests.roles.scheduling.conftest import APP, PARTITIONS, START_MS, SchedulingHarness, push
 from tests.roles.scheduling.test_firing import assert_replays, is_fact, is_push
 
@@ -134,6 +140,20 @@ async def test_expired_claims_are_deleted(harness: SchedulingHarness) -> None:
         with pytest.raises(NotFoundError):
             await current_claim(harness)
     await assert_replays(harness)
+
+
+def test_a_task_that_failed_is_deleted_with_its_expired_claim(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "tasks.sqlite", DDL)
+    tasks = TaskTable(store.rows)
+    for task_key, created_ms in (("expired", 0), ("claimed", 1), ("new", CLAIM_MS)):
+        made = Claim(key=task_key.encode())
+        scheduled = TaskScheduled(pushes=[push(1)], created_ms=created_ms, claim=made, at_once=True)
+        tasks.add(0, TaskFact(task_key=task_key, scheduled=scheduled))
+        tasks.change(task_key, (Status.WAITING,), Status.FELL_DUE)
+        tasks.fail(task_key, "too large")
+    assert tasks.find("expired") is None
+    assert [(found := tasks.find_claim(key)) and found.failure for key in (b"claimed", b"new")] == ["too large"] * 2
+    store.close()
 
 
 async def test_a_claim_is_answered_once_its_push_is_in_the_log(harness: SchedulingHarness) -> None:

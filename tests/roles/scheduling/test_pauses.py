@@ -135,7 +135,9 @@ async def test_a_push_with_an_idempotency_key_accepted_before_the_pause_is_hande
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("kind", ["paused", "fell_due"])
-async def test_a_crash_while_a_task_is_paused_or_resumed(harness: SchedulingHarness, kind: str, after: bool) -> None:
+async def test_a_task_is_sent_once_when_scheduling_crashes_while_it_pauses_or_resumes_it(
+    harness: SchedulingHarness, kind: str, after: bool
+) -> None:
     harness.log.when, harness.log.after = is_fact(kind), after
     async with harness.running():
         await pause(harness)

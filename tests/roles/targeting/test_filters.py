@@ -152,7 +152,7 @@ def test_replaced_tags_do_not_grow_the_index() -> None:
     assert tags.nbytes() < 4 * 5 + 2 * (2 * 5 * 9 + 1024 + 10)
 
 
-def test_more_values_than_two_bytes_can_number() -> None:
+def test_more_values_than_two_bytes_can_number_are_indexed() -> None:
     state = _state()
     new_records = [
         device_record(Device(appkey=APP, number=n, stags=[f"s{n}"], attributes=Attributes(channel=f"c{n}")))

@@ -7,7 +7,7 @@ from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.scheduling.v1.scheduling_pb2 import GetTaskRequest, GetTaskResponse
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
-from services.domain.audiences.bitmaps import AudienceBitmapResolver
+from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
 from services.domain.topics import device_key
 from services.runtime.errors import NotFoundError
 from services.runtime.log.topics import partition_of

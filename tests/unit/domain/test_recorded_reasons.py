@@ -1,4 +1,4 @@
-"""Recorded reasons are understood again, whatever role recorded them."""
+"""Recorded reasons are parsed again, whatever role recorded them."""
 
 from typing import get_args
 
@@ -13,7 +13,7 @@ from services.domain.recorded_reasons import (
     KeyRevoked,
     OutcomesForgotten,
     RecordedReason,
-    understood,
+    parsed_reason,
 )
 from services.gateway.decide import EndReason
 
@@ -30,10 +30,10 @@ RECORDED: list[tuple[RecordedReason, str]] = [
 
 
 @pytest.mark.parametrize(("reason", "recorded"), RECORDED, ids=str)
-def test_a_reason_is_recorded_with_these_words_and_understood_again(reason: RecordedReason, recorded: str) -> None:
+def test_a_reason_is_recorded_with_these_words_and_parsed_again(reason: RecordedReason, recorded: str) -> None:
     """The log has these words for ever: a reason gets other words only as another value."""
     assert str(reason) == recorded
-    assert understood(recorded) == reason
+    assert parsed_reason(recorded) == reason
 
 
 def test_every_kind_of_reason_is_tested() -> None:
@@ -46,4 +46,4 @@ def test_the_reasons_with_which_a_gateway_ends_a_connection_are_known() -> None:
 
 @pytest.mark.parametrize("recorded", ["", "BadDeviceToken", "Unregistered", "revoked?", "5 attempts failed"])
 def test_what_apple_or_a_person_wrote_is_no_reason_of_the_service(recorded: str) -> None:
-    assert understood(recorded) is None
+    assert parsed_reason(recorded) is None

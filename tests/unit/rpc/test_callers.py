@@ -26,7 +26,7 @@ from protos.registry.v1.registry_pb2_grpc import (
     add_RegistryServiceServicer_to_server,
 )
 from protos.runtime.v1.log_pb2 import Origin
-from services.domain.permissions import PERMISSIONS
+from services.domain.call_permissions import PERMISSIONS
 from services.runtime.errors import PermissionDeniedError
 from services.runtime.rpc.caller import OPERATOR, Instance
 from services.runtime.rpc.channel import Channel, connect

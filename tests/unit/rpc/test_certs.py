@@ -14,7 +14,7 @@ from carillon.commands.certs import command, files
 from carillon.commands.certs.files import CertificateTerms, WantedCertificate, update
 from carillon.main import main
 from carillon.roles import ROLES
-from services.domain.permissions import PERMISSIONS
+from services.domain.call_permissions import PERMISSIONS
 from services.runtime.errors import CarillonError, PermissionDeniedError
 from services.runtime.rpc.authority import new_key
 from services.runtime.rpc.server import serve

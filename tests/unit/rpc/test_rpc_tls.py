@@ -11,7 +11,7 @@ import pytest
 
 from protos.runtime.v1.log_pb2 import AwaitRequest, AwaitResponse, Position
 from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub, add_PositionsServiceServicer_to_server
-from services.domain.permissions import PERMISSIONS
+from services.domain.call_permissions import PERMISSIONS
 from services.runtime.errors import UnavailableError
 from services.runtime.projection.positions import PositionsServicer
 from services.runtime.rpc import channel as rpc_channel

@@ -11,7 +11,7 @@ from services.domain.recorded_reasons import (
     KeyRevoked,
     OutcomesForgotten,
     RecordedReason,
-    understood,
+    parsed_reason,
 )
 
 
@@ -23,7 +23,7 @@ class ReasonWords:
         self._fixed = _fixed_reasons(gettext)
 
     def __call__(self, recorded: str) -> str:
-        reason = understood(recorded)
+        reason = parsed_reason(recorded)
         return recorded if reason is None else self._text(reason)
 
     def _text(self, reason: RecordedReason) -> str:

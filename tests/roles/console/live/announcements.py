@@ -5,7 +5,7 @@ from html import unescape
 
 from protos.runtime.v1.log_pb2 import Meta
 from protos.runtime.v1.processes_pb2 import ProcessFact, ProcessLeft, ProcessStage, ProcessStatus, RoleStatus
-from services.domain.permissions import EVERY_ROLE
+from services.domain.call_permissions import EVERY_ROLE
 from services.runtime.status.status_board import SILENT_MS
 from tests.roles.console.conftest import START_MS, ConsoleInstallation
 

@@ -9,7 +9,7 @@ from protos.runtime.v1.processes_pb2 import (
     ResultCount,
     RoleStatus,
 )
-from services.domain.permissions import EVERY_ROLE
+from services.domain.call_permissions import EVERY_ROLE
 from services.runtime.status.announcer import INTERVAL_S
 from services.runtime.status.status_board import SILENT_MS
 from tests.roles.console.conftest import Browser, ConsoleInstallation, text_of

@@ -3,6 +3,8 @@
 import asyncio
 import socket
 
+from structlog.testing import capture_logs
+
 from services.apns_simulator.behaviour import Behaviour
 from services.apns_simulator.certificate import SelfSigned
 from services.apns_simulator.script import Fault
@@ -127,3 +129,18 @@ async def test_a_sender_trusts_only_its_authority(simulator: ApnsSimulator) -> N
         await until_holds(lambda sender=sender: not sender._slots[0].circuit.is_closed)  # type: ignore[misc]
         await sender.close()
     assert not simulator.received
+
+
+async def test_a_server_without_http2_is_named_in_the_log() -> None:
+    own = SelfSigned.make("127.0.0.1")
+    server = await asyncio.start_server(
+        lambda reader, writer: None, "127.0.0.1", 0, ssl=own.server_context(["http/1.1"])
+    )
+    port = server.sockets[0].getsockname()[1]
+    sender = Team(ManualClock(NOW_MS)).sender(f"https://127.0.0.1:{port}", own.certificate_pem)
+    with capture_logs() as logs:
+        submit(sender, make_push())
+        await until_holds(lambda: not sender._slots[0].circuit.is_closed and not sender._slots[0].connecting)
+    assert [line["error"] for line in logs if line["log_level"] == "warning"] == ["the server speaks no HTTP/2"]
+    await sender.close()
+    server.close()

@@ -72,7 +72,7 @@ OTHERS: list[tuple[int, str, Step, CircuitChange, bool]] = [
 
 
 @pytest.mark.parametrize(("status", "reason", "step", "circuit", "alarm"), DOCUMENTED + OTHERS)
-def test_the_first_response_to_a_message(
+def test_each_first_response_to_a_message_has_its_next_step(
     status: int, reason: str, step: Step, circuit: CircuitChange, alarm: bool
 ) -> None:
     assert react(ApnsResult(status, reason), RetryHistory(), False) == NextStep(step, circuit, alarm)

@@ -45,7 +45,9 @@ async def test_a_push_that_was_sent_before_a_kill_is_started_and_sent_again(deli
     assert (await delivery.verify()).equal
 
 
-async def test_its_acknowledgement_counts_after_the_kill_and_it_is_not_sent_again(delivery: DeliveryHarness) -> None:
+async def test_a_push_that_was_sent_before_a_kill_and_acknowledged_after_it_is_not_sent_again(
+    delivery: DeliveryHarness,
+) -> None:
     msgid = await sent_before_a_kill(delivery)
     async with delivery.running(), delivery.gateway() as gateway:
         gateway.acknowledge((msgid, A))

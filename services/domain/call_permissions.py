@@ -1,4 +1,4 @@
-"""Which roles may call which methods where calls are authenticated by certificates. What is not listed is refused."""
+"""The roles that may call each method, where certificates authenticate calls. Any other method is refused to all."""
 
 from collections.abc import Mapping
 

@@ -22,7 +22,7 @@ AudienceBitmaps = Mapping[int, BitMap]
 """Device numbers by partition."""
 
 
-class Resolution(NamedTuple):
+class ResolvedBitmaps(NamedTuple):
     """The audiences of the partitions whose instances answered, and the error of one that did not."""
 
     audiences: AudienceBitmaps
@@ -44,12 +44,12 @@ class AudienceBitmapResolver:
         """Return those of the partitions that the instance owns."""
         return [partition for partition in partitions if partition % len(self._targeting) == instance]
 
-    async def resolve(self, send: SendPush, partitions: Sequence[int]) -> Resolution:
-        """Ask all instances concerned at once."""
+    async def resolve(self, send: SendPush, partitions: Sequence[int]) -> ResolvedBitmaps:
+        """Return the push's audiences in these partitions; all instances that own one of them are asked at once."""
         answers = await asyncio.gather(*(self._resolve(send, *share) for share in self._shares(partitions)))
         found = {partition: bitmap for answer in answers for partition, bitmap in answer.audiences.items()}
         errors = sorted((answer.error for answer in answers if answer.error), key=_is_temporary)
-        return Resolution(found, errors[0] if errors else None)
+        return ResolvedBitmaps(found, errors[0] if errors else None)
 
     async def probe(self, instance: int) -> bytes:
         """Return the id of the instance's process. UnavailableError: it cannot resolve audiences now."""
@@ -60,16 +60,18 @@ class AudienceBitmapResolver:
             raise UnavailableError(str(error)) from error
         return bytes(answer.process)
 
-    async def _resolve(self, send: SendPush, stub: "TargetingServiceAsyncStub", share: Sequence[int]) -> Resolution:
+    async def _resolve(
+        self, send: SendPush, stub: "TargetingServiceAsyncStub", share: Sequence[int]
+    ) -> ResolvedBitmaps:
         request = ResolveRequest(appkey=send.appkey, audience=send.audience, partitions=share)
         try:
             answer = await stub.Resolve(request, timeout=_RESOLVE_S)
         except CarillonError as error:
-            return Resolution({}, error)
+            return ResolvedBitmaps({}, error)
         found = {part.partition: BitMap.deserialize(part.bitmap) for part in answer.partitions}
         if missing := set(share) - found.keys():
-            return Resolution(found, CarillonError(f"targeting left out partitions {sorted(missing)}"))
-        return Resolution(found, None)
+            return ResolvedBitmaps(found, CarillonError(f"targeting left out partitions {sorted(missing)}"))
+        return ResolvedBitmaps(found, None)
 
     def _shares(self, partitions: Sequence[int]) -> "list[tuple[TargetingServiceAsyncStub, list[int]]]":
         shares = [(stub, self.owned(instance, partitions)) for instance, stub in enumerate(self._targeting)]
