@@ -150,9 +150,18 @@ def test_a_copy_of_another_log_or_a_damaged_one_is_left_alone(tmp_path: Path) ->
     assert not other.copies.take()
     file = tmp_path / "archive" / "states" / f"{NAME}.tar.gz"
     whole = file.read_bytes()
-    for damaged in (whole[: len(whole) // 2], b"", b"no archive at all", whole[:20] + b"\x00" * 20 + whole[40:]):
+    changed = bytearray(whole)
+    changed[-8] ^= 1  # a bit of the checksum at the end, as if the content had changed
+    damages = (
+        whole[: len(whole) // 2],
+        b"",
+        b"no archive at all",
+        whole[:20] + b"\x00" * 20 + whole[40:],
+        bytes(changed),
+    )
+    for number, damaged in enumerate(damages):
         file.write_bytes(damaged)
-        new = Machine(tmp_path / f"new{len(damaged)}", archive)
+        new = Machine(tmp_path / f"new{number}", archive)
         assert not new.copies.take()
         assert set(new.files()) == {"running.lock", "place"}
     assert other.files() == before

@@ -5,8 +5,10 @@ A copy is equivalent to the state that a killed process left: the next process r
 
 import asyncio
 import contextlib
+import gzip
 import shutil
 import tarfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from services.runtime.projection.replay import copy_state
 LOOK_EVERY_MS = 3_600_000
 _OF_THIS_MACHINE = {PLACE_FILE, RUNNING_LOCK}
 _FAST = 1
+_READ_BYTES = 1024 * 1024
 
 
 class StateCopies:
@@ -45,7 +48,7 @@ class StateCopies:
         return f"{self._archive.place}/{FILES}/{self._name}"
 
     def saved_ms(self) -> int | None:
-        """Return when the archive's copy was saved, or None if it has none. UnavailableError: it does not work."""
+        """Return when the archive's copy was saved, or None if it has none. UnavailableError: the archive fails."""
         return self._archive.file_saved_ms(self._name)
 
     def save(self) -> None:
@@ -79,9 +82,8 @@ class StateCopies:
             packed, unpacked = work / self._name, work / "state"
             try:
                 self._archive.get_file(self._name, packed)
-                with tarfile.open(packed) as tar:
-                    tar.extractall(unpacked, filter="data")
-            except (ConflictError, OSError, EOFError, tarfile.TarError) as error:
+                _unpack(packed, unpacked)
+            except (ConflictError, OSError, EOFError, tarfile.TarError, zlib.error) as error:
                 logger.warning("the copy of a state is not used", place=self.place, error=str(error))
                 return False
             if noted_log_identity(unpacked) != self._log_identity:
@@ -109,6 +111,15 @@ class StateCopies:
                 shutil.rmtree(target)
             path.rename(target)
             make_durable(self._directory)
+
+
+def _unpack(packed: Path, target: Path) -> None:
+    """Unpack a copy, and read it to its end: only there gzip compares its checksum with what was read."""
+    with gzip.open(packed) as file:
+        with tarfile.open(fileobj=file, mode="r:") as tar:
+            tar.extractall(target, filter="data")
+        while file.read(_READ_BYTES):
+            pass
 
 
 class StateSaver:
