@@ -196,6 +196,18 @@ def test_an_archive_that_does_not_work_keeps_the_former_copy(tmp_path: Path) -> 
     assert [path.name for path in broken.directory.parent.iterdir()] == [NAME]
 
 
+def test_a_state_that_cannot_be_copied_keeps_the_former_copy(tmp_path: Path) -> None:
+    archive = ArchiveDirectory(tmp_path / "archive")
+    old = Machine(tmp_path / "old", archive)
+    old.write("a", 0)
+    old.copies.save()
+    before = (tmp_path / "archive" / "states" / f"{NAME}.tar.gz").read_bytes()
+    (old.directory / "damaged.db").write_bytes(b"SQLite format 3\x00" + b"\xff" * 4096)
+    with pytest.raises(UnavailableError, match="cannot be copied"):
+        old.copies.save()
+    assert (tmp_path / "archive" / "states" / f"{NAME}.tar.gz").read_bytes() == before
+
+
 async def test_the_copy_is_saved_again_when_it_is_old(tmp_path: Path) -> None:
     archive = ArchiveDirectory(tmp_path / "archive")
     old = Machine(tmp_path / "old", archive)

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import gzip
 import shutil
+import sqlite3
 import tarfile
 import zlib
 from collections.abc import Iterator
@@ -56,24 +57,22 @@ class StateCopies:
 
         UnavailableError: the disk or the archive refuses it; the former copy stays.
         """
-        try:
-            with self._working() as work:
-                copy, packed = work / "copy", work / self._name
-                copy_state(self._directory, copy)
-                with tarfile.open(packed, "w:gz", compresslevel=_FAST) as tar:
-                    for path in sorted(copy.iterdir()):
-                        if path.name not in _OF_THIS_MACHINE:
-                            tar.add(path, path.name)
-                shutil.rmtree(copy)
-                self._archive.put_file(self._name, packed)
-        except OSError as error:
-            raise UnavailableError(f"the state {self._directory} cannot be copied: {error}") from error
+        with self._working() as work:
+            copy, packed = work / "copy", work / self._name
+            copy_state(self._directory, copy)
+            with tarfile.open(packed, "w:gz", compresslevel=_FAST) as tar:
+                for path in sorted(copy.iterdir()):
+                    if path.name not in _OF_THIS_MACHINE:
+                        tar.add(path, path.name)
+            shutil.rmtree(copy)
+            self._archive.put_file(self._name, packed)
 
     def take(self) -> bool:
         """Fill a directory that has no state yet from the archive's copy; return whether that was done.
 
         The directory knows its log last: if the process is killed before, the next start does all of it again. A copy
         that is of another log, or that cannot be read, is left alone: the state is then built from the log.
+        UnavailableError: the disk or the archive does not work.
         """
         shutil.rmtree(self._work, ignore_errors=True)  # a kill may have left it
         if noted_log_identity(self._directory) or self.saved_ms() is None:
@@ -94,11 +93,13 @@ class StateCopies:
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[Path]:
-        """Make an empty directory beside the state, and remove it at the end."""
+        """Make an empty directory beside the state, and remove it at the end. UnavailableError: the disk fails."""
         shutil.rmtree(self._work, ignore_errors=True)
-        self._work.mkdir(parents=True)
         try:
+            self._work.mkdir(parents=True)
             yield self._work
+        except (OSError, sqlite3.Error) as error:
+            raise UnavailableError(f"the state {self._directory} cannot be copied: {error}") from error
         finally:
             shutil.rmtree(self._work, ignore_errors=True)
 
