@@ -18,10 +18,10 @@ _ADDED = {
     **dict.fromkeys(("pushes", "task_pushes"), _OF_PUSHES),
     **dict.fromkeys(("device_commands", "actions"), frozenset({"details"})),
 }
-"""By table, columns that rows which were stored before do not have, or have in another form."""
+"""By table, columns of a later version: rows that an earlier one stored lack them, or have them in another form."""
 
 _FIRST_REGISTRATION = frozenset({"registered"})
-"""A compacted topic has a device's first registration no more once the device has left and registered again."""
+"""A compacted topic no longer has a device's first registration once the device has left and registered again."""
 
 
 async def counts(clickhouse: ClickHouse) -> dict[str, int]:

@@ -10,7 +10,7 @@ from analytics.store.changes import StoreChanges
 from services.runtime.process.clock import Clock
 
 KEPT_MS = 15_000
-"""Answers change with the time too, such as the average of today's connections, but not fast."""
+"""Greatest age of an answer: some change with time alone, such as the average of today's connections, but slowly."""
 
 MAX_KEPT = 200
 
@@ -45,7 +45,7 @@ class KeptAnswers:
     async def answer(
         self, question: Question, make: Callable[[], Awaitable[A]], names: Callable[[A], Sequence[str]]
     ) -> A:
-        """Return the kept answer to the same question where it is right still, or else make one.
+        """Return the kept answer to the same question if it is still valid, or else make one.
 
         `names` returns the apps or tables that an answer is made of.
         """

@@ -7,7 +7,7 @@ from protos.analytics.v1.analytics_pb2 import AuditActionsRequest, AuditAppReque
 from services.runtime.errors import InputError, NotFoundError, UnavailableError
 
 _MAX_MSGID = 2**63
-_MAX_TIME_MS = 7_258_118_400_000
+MAX_TIME_MS = 7_258_118_400_000
 """The year 2200."""
 
 _MAX_LINES = 1000
@@ -28,7 +28,7 @@ def allowed(request: _MayLackRecords, behind: int) -> int:
 
 def time_range(request: AuditAppRequest | AuditActionsRequest) -> TimeRange:
     """Return the time range of a request for a page. InputError: it, or the limit of the page, is out of bounds."""
-    if not 0 <= request.from_ms < request.to_ms < _MAX_TIME_MS:
+    if not 0 <= request.from_ms < request.to_ms < MAX_TIME_MS:
         raise InputError("from must be earlier than to, and both after 1970")
     check_limit(request.limit)
     return TimeRange(request.from_ms, request.to_ms)

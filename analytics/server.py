@@ -81,10 +81,10 @@ _BUT_OUTCOMES = tuple(topic for topic in _AUDITED if topic is not DELIVERIES)
 
 
 class AnalyticsServicer(AnalyticsServiceServicer):
-    """Audits and statistics first ingest what they are made of up to the log's end, of outcomes those of their app.
+    """Answers calls. Audits and statistics first have their topics ingested up to the log's end.
 
-    While that takes too long they are unavailable, apart from audits that allow missing records. Pages of
-    acknowledgements do not need that.
+    Of outcomes only those of their app are needed. While that takes too long they are unavailable, apart from audits
+    that allow missing records. Pages of acknowledgements do not wait for it.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         self._ack_delay_ms = ack_delay_ms
         self._others = others
         self._limiter = QueryLimiter(clock)
-        # What other instances insert is not noticed here.
+        # Beside other instances no answer is kept, because this one does not notice what they insert.
         self._kept = None if others else KeptAnswers(ingestion.changes, clock)
         self._apps_of_pushes = AppsOfPushes(self._clickhouse)
 

@@ -61,7 +61,7 @@ def _names_of_role(main_module: str) -> set[str]:
 
 
 def _is_foreign(name: str, value: str) -> bool:
-    """Whether the variable is of the tests, or of Kubernetes, and so says nothing about a setting."""
+    """Return whether the variable is of the tests or of Kubernetes, and not a misspelt setting."""
     is_link = _SERVICE_LINK.fullmatch(name) or (name.endswith("_PORT") and value.startswith(("tcp://", "udp://")))
     return name.startswith(_OF_TESTS) or bool(is_link)
 

@@ -18,7 +18,7 @@ class ProgressBar:
         self._task: TaskID | None = None
 
     def step(self, name: str) -> "ProgressStep":
-        """Return a step, whose line appears, and that of the step before it is complete, when it begins."""
+        """Return a step. When it begins, its line appears, and the line of the step before is shown as complete."""
         return ProgressStep(self, name)
 
     def begin(self, step: str, total: int | None) -> None:

@@ -55,7 +55,7 @@ async def rebuild_past(
 async def _past_log(
     support: ReplaySupport[Any], settings: Settings, log: Log, until: datetime, work: Path, progress: ProgressBar
 ) -> AsyncIterator[PointInTimeLog]:
-    """The log as of an earlier moment.
+    """Yield the log as of an earlier moment.
 
     Compacted topics have lost their earlier records: device records are decided again from the commands, and apps are
     those of today, unless the role reads only their changes.

@@ -27,8 +27,8 @@ def restrict_permissions() -> None:
 def shorten_thread_turns() -> None:
     """Let threads that compute in Python give way after 0.5 ms instead of 5.
 
-    The event loop gives up its turn with every wait for the network or the log, and each time would wait that long for
-    a thread that evaluates a filter or reads a batch of the log.
+    The event loop gives up its turn with every wait for the network or the log. To get it back it would wait that long
+    each time for a thread that evaluates a filter or reads a batch of the log.
     """
     sys.setswitchinterval(_SWITCH_S)
 

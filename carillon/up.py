@@ -159,7 +159,7 @@ def _servers_of_console(
 
 
 def _statuses(own: OwnStatus, children: Sequence[ChildProcess]) -> Callable[[], Mapping[str, ProcessStatus]]:
-    """Return what says how this process and its children are, by an id of each."""
+    """Return a function that returns the statuses of this process and its children, each by an id of its own."""
     process = process_id()
 
     def statuses() -> Mapping[str, ProcessStatus]:
@@ -175,7 +175,7 @@ def _archiver(
     edge_settings: EdgeSettings,
     built_roles: Sequence[BuiltRole],
 ) -> list[Service]:
-    """Return the service that archives records once no push of so long ago can still be sent to a device."""
+    """Return the service that archives records once they are so old that no push among them can still be sent."""
     if context.archived is None:
         return []
     followers = [followed for built in built_roles for followed in built.followers]

@@ -22,11 +22,11 @@ from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
 from protos.registry.v1.registry_pb2 import CreateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.role import RoleContext
+from services.runtime.http.url_host import url_host
 
 DEMO = CreateAppRequest(platform=PLATFORM_ANDROID, name="Demo", package="org.example.demo", account="carillon-demo")
 _ALIAS = "alice"
 _STAG = "news"
-_LOOPBACK_OF_WILDCARD = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104
 
 
 class Endpoint(NamedTuple):
@@ -40,7 +40,7 @@ class Endpoint(NamedTuple):
 
     @property
     def url(self) -> str:
-        return f"{self.scheme}://{_LOOPBACK_OF_WILDCARD.get(self.host, self.host)}:{self.port}{self.path}"
+        return f"{self.scheme}://{url_host(self.host)}:{self.port}{self.path}"
 
 
 class WelcomePrinter:

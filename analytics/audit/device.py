@@ -153,7 +153,7 @@ async def _audience_entries(
 ) -> list[TimelineEntry]:
     """Return an entry for each push with the device in its audience, whether it was delivered or not.
 
-    Of a list, whose entries are messages of their own, one for each time that it names the device.
+    Each entry of a list is a message of its own: for a push to a list, return one for each time it names the device.
     """
     found = [
         (time_ms, msgid)

@@ -5,7 +5,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from analytics.audit.details.parts import origins, reasons
-from analytics.audit.find_push import PushRecord, find_push, no_such_push
+from analytics.audit.find_push import PushRecord, find_planned, find_push, no_such_push
 from analytics.audit.pauses import pause_entries
 from analytics.audit.push_on_device import push_on_device
 from analytics.audit.states.counts import state_counts
@@ -94,7 +94,7 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: 
 
 async def audit_push_on_device(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: str) -> AuditPushResponse:
     """Explain a push on one device, without the timeline, the states and the sizes. NotFoundError: no such push."""
-    push = await find_push(clickhouse, "pushes", msgid) or await find_push(clickhouse, "task_pushes", msgid)
+    push = await find_planned(clickhouse, msgid)
     if push is None:
         raise no_such_push(msgid)
     return AuditPushResponse(

@@ -1,6 +1,6 @@
 """How fast a push was: when its devices were sent it, received it, showed it and clicked it.
 
-A device that came to a later step came to the earlier ones by then too, as in the push's counts.
+A device that reached a later step has reached the earlier ones by then too, as in the push's counts.
 """
 
 from collections.abc import Sequence
@@ -30,16 +30,16 @@ RANGES_MS = (
     5 * _DAY_MS,
     30 * _DAY_MS,
 )
-"""What the steps may cover where a request does not say; each is 60 steps of a handy length."""
+"""Spans that the steps may cover where the request names none; each divides into 60 steps of a round length."""
 
 STEPS = 60
 
-LOOKED_AT = 500_000
-"""About so many outcomes are looked at; each takes about 150 bytes of memory."""
+MAX_OUTCOMES = 500_000
+"""About how many outcomes one answer reads at most; each takes about 150 bytes of memory."""
 
 
 class _Times(NamedTuple):
-    """Milliseconds after which devices came to a step first, ascending: of one device in `one_in`."""
+    """Milliseconds after which devices first reached a step, ascending: of one device in `one_in`."""
 
     one_in: int
     after_ms: npt.NDArray[np.int64]
@@ -50,11 +50,11 @@ class _Times(NamedTuple):
 
 
 async def push_speed(
-    clickhouse: ClickHouse, msgid: int, within_ms: int, looked_at: int = LOOKED_AT
+    clickhouse: ClickHouse, msgid: int, within_ms: int, max_outcomes: int = MAX_OUTCOMES
 ) -> PushSpeedResponse:
     """Return the speed of the push, or of one message of its list. NotFoundError: there is no such push.
 
-    With more outcomes than `looked_at` it is an estimate from about so many.
+    With more outcomes than `max_outcomes` it is an estimate from about that number of them.
     """
     push = await find_planned(clickhouse, msgid)
     if push is None:
@@ -66,8 +66,9 @@ async def push_speed(
         "last": last,
         "begins_ms": push.time_ms,
         "kinds": list(_OUTCOMES),
+        "max_outcomes": max_outcomes,
     }
-    rows = await clickhouse.arrow(sql(__package__, "first_outcomes_after"), {**parameters, "looked_at": looked_at})
+    rows = await clickhouse.arrow(sql(__package__, "first_outcomes_after"), parameters)
     found = {
         event: _Times(one_in, times.values.to_numpy())
         for event, one_in, times in zip(

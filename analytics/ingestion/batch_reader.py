@@ -53,7 +53,7 @@ class BatchReader:
         self._reading: asyncio.Task[list[Record]] | None = None
         self._rest: list[Record] = []
         self.is_behind = False
-        """Whether the last batch was large, so that it takes its time to be written, and the next one probably too."""
+        """Whether the last batch was large: it takes long to be written, and the next one probably does too."""
 
     async def batch(self) -> list[Record]:
         """Return the next batch; waits until there is at least one record."""

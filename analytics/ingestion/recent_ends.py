@@ -1,4 +1,4 @@
-"""The ends of the log some moments ago; questions that need not the newest records are answered as of these.
+"""The ends of the log some moments ago; questions that do not need the newest records are answered as of these moments.
 
 Ingesting a small batch takes as much CPU time as answering several questions. So the questions of a few seconds wait
 for the same batch.
@@ -22,7 +22,7 @@ class RecentEnds:
         self._found: deque[tuple[float, Mapping[Partition, int]]] = deque(maxlen=_KEPT)
 
     async def at_most_ms_old(self, max_age_ms: int) -> Mapping[Partition, int]:
-        """Return the ends of all partitions at a moment at most so long ago, the earliest that is known."""
+        """Return the ends of all partitions at the earliest known moment that is at most `max_age_ms` ago."""
         now_ms = asyncio.get_running_loop().time() * 1000
         for found_ms, ends in self._found:
             if found_ms > now_ms - max_age_ms:

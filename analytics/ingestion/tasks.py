@@ -17,7 +17,7 @@ async def finished(work: Awaitable[None], stop_s: float) -> None:
 
 
 async def nothing() -> None:
-    """Do nothing, as what is written before the first batch."""
+    """Do nothing: it stands for the write before that of the first batch."""
 
 
 async def until_done(task: asyncio.Task[Any], *, unless_failed: asyncio.Task[Any]) -> None:

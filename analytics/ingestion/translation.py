@@ -68,7 +68,7 @@ from services.runtime.log.port import Partition, Record
 from services.runtime.projection.epochs import Epochs
 
 ACTIONS = (PUSH_COMMANDS, TASKS, DEVICE_COMMANDS, APPS, ACCOUNTS, LOG_INS, DRAFTS)
-"""The topics with what accounts and operators did."""
+"""The topics whose records say what accounts and operators did."""
 
 SOURCES = (DEVICES, SESSIONS, PUSHES, DELIVERIES, *ACTIONS)
 """The topics that analytics reads."""
@@ -77,7 +77,7 @@ _FIRST = (DEVICES.name, PUSH_COMMANDS.name)
 
 
 class TranslationContext(NamedTuple):
-    """What was learned from earlier records, and later records are stored with; in memory, across batches."""
+    """State that earlier records have built and later records are stored with; in memory, across batches."""
 
     attributes: DeviceAttributes
     broadcasts: BroadcastIds

@@ -1,5 +1,6 @@
 """The latest broadcasts and multicasts of several apps with their counts, titles and the beginning of their texts."""
 
+from analytics.questions import MAX_TIME_MS
 from analytics.statistics.broadcast_counts import SentPush
 from analytics.statistics.broadcasts import counted
 from analytics.store.clickhouse import ClickHouse
@@ -18,8 +19,6 @@ HAVING (sent_ms, msgid) < ({to_ms:Int64}, {below_msgid:UInt64}) AND ({words:Stri
   OR positionCaseInsensitiveUTF8(beginning, {words:String}) > 0)
 ORDER BY sent_ms DESC, msgid DESC LIMIT {limit:UInt32}
 """
-_MAX_TIME_MS = 7_258_118_400_000
-"""The year 2200."""
 
 
 async def latest_pushes(clickhouse: ClickHouse, request: LatestPushesRequest) -> LatestPushesResponse:
@@ -29,7 +28,7 @@ async def latest_pushes(clickhouse: ClickHouse, request: LatestPushesRequest) ->
         {
             "appkeys": list(request.appkeys),
             "from_ms": max(0, request.from_ms),
-            "to_ms": min(request.to_ms or _MAX_TIME_MS, _MAX_TIME_MS),
+            "to_ms": min(request.to_ms or MAX_TIME_MS, MAX_TIME_MS),
             "below_msgid": request.below_msgid,
             "words": request.words,
             "limit": request.limit,

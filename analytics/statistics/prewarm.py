@@ -30,7 +30,7 @@ _NEWEST_BROADCAST = """
 SELECT msgid FROM broadcasts WHERE appkey = {appkey:String} ORDER BY time DESC, msgid DESC LIMIT 1
 """
 _READ_AHEAD = ("device_tokens", "login_before")
-"""Tables of which a first answer reads a thousand places, or some megabytes."""
+"""Tables of which a first answer reads a thousand blocks, or some megabytes."""
 
 
 class Prewarm:
@@ -42,7 +42,7 @@ class Prewarm:
     minutes and at midnight, it counts the last seven days of apps with `min_logins` log-ins in thirty days.
     """
 
-    name = "analytics log-ins"
+    name = "analytics prewarming"
 
     def __init__(self, clickhouse: ClickHouse, clock: Clock, zone: ZoneInfo, min_logins: int = _MIN_LOGINS) -> None:
         self._clickhouse = clickhouse
@@ -85,6 +85,7 @@ class Prewarm:
         await reader.page({}, 1)
 
     async def count(self) -> None:
+        """Store the counts of log-ins that statistics of large apps need for the last seven days."""
         day = today(self._clock.now_ms(), self._zone)
         for (appkey,) in await self._clickhouse.rows(_LARGE, {"today": day, "min_logins": self._min_logins}):
             for category in ("", *CATEGORIES):

@@ -52,7 +52,7 @@ class StatisticsQuery:
         if not request.appkey:
             raise InputError("appkey is needed")
         if request.kind not in _CATEGORIES:
-            raise InputError("kind is none of the statistics")
+            raise InputError("kind is no kind of statistics")
         is_broadcasts = request.kind == StatisticsKind.STATISTICS_KIND_BROADCASTS
         if is_broadcasts and not request.HasField("msgid"):
             return cls(request.appkey, request.kind, now_ms)

@@ -28,12 +28,12 @@ _CHDB_OPTIONS: dict[str, Any] = {
     "background_move_processing_pool_thread_sleep_seconds_if_nothing_to_do": 600,
     "background_streaming_processing_pool_thread_sleep_seconds_if_nothing_to_do": 600,
 }
-"""How often chdb looks at its memory, and at first whether each table has work, each time a tenth later; an insert is
-looked after at once all the same. A change of a table that finds another one under way waits for the next look: with a
-minute in place of a second, changing how long rows are kept took 67 s.
+"""Intervals at which chdb looks at its memory, and whether each table has background work.
 
-With its defaults, 50 ms, and 0.1 s that grow by a tenth each time, it takes 0.5 to 0.8 % of a core for the first
-minutes in which there is nothing to do.
+The latter are the first intervals: each look without work lengthens them by a tenth. Inserts do not wait for them. A
+change of a table that finds another change in progress waits for the next look: with a minute in place of a second,
+changing the retention took 67 s. With chdb's defaults (50 ms, and 0.1 s at first) the looks take 0.5 to 0.8 % of a core
+for the first idle minutes.
 """
 
 _ANSWERS_WITHIN_S = 120

@@ -31,7 +31,7 @@ def migrations() -> list[Migration]:
 async def migrate(clickhouse: ClickHouse) -> None:
     """Apply the missing migrations. Statements may run twice: after a crash the next call repeats the migration.
 
-    The log says which ones a store of an earlier version got, and only the last one's version of a new store.
+    Those applied to a store of an earlier version are logged one by one; of a new store, only the newest version is.
     """
     applied, newest = await _applied(clickhouse), 0
     for migration in migrations():

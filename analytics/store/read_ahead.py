@@ -12,7 +12,7 @@ _ADVICE_BYTES = 128 * 1024
 
 
 def read_ahead(parts: Iterable[Path]) -> None:
-    """Have the columns of a table's parts read, up to MOST_BYTES. It does not wait for that; parts may be gone already.
+    """Have the columns of a table's parts read, up to MOST_BYTES, without waiting for that. Parts may be gone already.
 
     Does nothing where the system takes no such advice.
     """

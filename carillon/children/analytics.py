@@ -49,7 +49,7 @@ class _WithoutPandas(MetaPathFinder):
 
 @asynccontextmanager
 async def _role(settings: AnalyticsSettings) -> AsyncIterator[tuple[BuiltRole, Progress]]:
-    """Yield the role and how much it has read. It reads the log, calls no other role, and is given no key."""
+    """Yield the role, and a function that returns how much it has read. The role calls no other one and has no key."""
     opened = await retry_until_available(
         "the log cannot be reached yet", lambda: open_log(settings, read_only=True, poll_s=_POLL_S)
     )

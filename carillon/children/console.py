@@ -62,7 +62,7 @@ def connections_place(settings: Settings) -> Path:
 
 @asynccontextmanager
 async def _role(settings: ConsoleSettings) -> AsyncIterator[tuple[BuiltRole, Progress]]:
-    """Yield the role with what serves its pages, and how much it has read."""
+    """Yield the role with the services of its pages, and a function that returns how much it has read."""
     clock = SteadyClock()
     health = Health(clock)
     parent = connect(address(settings, PARENT))

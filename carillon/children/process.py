@@ -43,7 +43,7 @@ Opened = Callable[[S], AbstractAsyncContextManager[tuple[BuiltRole, Progress]]]
 
 
 def command(name: str, parent: int) -> list[str]:
-    """Return how `carillon up`, which has no arguments, starts this command: as it was started itself."""
+    """Return the command line by which `carillon up`, which has no arguments, starts this command as it was started."""
     return [sys.executable, *sys.orig_argv[1:-1], name, "--parent", str(parent)]
 
 
@@ -53,7 +53,7 @@ def address(settings: Settings, name: str) -> str:
 
 
 def run_as_child(parent: int, role: str, opened: Opened[S], of: type[S]) -> None:
-    """Run the role in this process, the child of PARENT, until that asks for the end or ends."""
+    """Run the role in this process, the child of PARENT, until the parent asks it to stop or ends."""
     end_with_parent(parent)
     lower_priority()
     restrict_permissions()

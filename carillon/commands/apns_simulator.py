@@ -117,7 +117,7 @@ def _printer(clock: Clock, as_json: bool) -> Callable[[Request, str, str], None]
 
 
 def _line(request: Request, time_ms: int, status: str, reason: str) -> dict[str, object]:
-    """One push as a JSON object, without the authorization header, which is a secret."""
+    """Return one push as a JSON object, without the authorization header, which is a secret."""
     path = request.header(":path") or ""
     return {
         "time_ms": time_ms,

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import click
 import msgspec
 
-from carillon.commands.audit_export import allow_behind, export
+from carillon.commands.audit_export import MSGID, allow_behind, export
 from carillon.commands.audit_text import (
     app_line,
     device_facts,
@@ -43,7 +43,7 @@ audit.add_command(actions)
 
 
 @audit.command()
-@click.argument("msgid", type=click.IntRange(min=1))
+@click.argument("msgid", type=MSGID)
 @click.option("--device", "token", default="", metavar="TOKEN", help="Also explain the push for this device.")
 @allow_behind
 @_as_json

@@ -19,6 +19,8 @@ from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from services.runtime.rpc.channel import Channel
 
 CSV = ExportFormat.EXPORT_FORMAT_CSV
+MSGID = click.IntRange(1, 2**63 - 1)
+"""The message ids that the service accepts."""
 allow_behind = click.option(
     "--allow-behind",
     is_flag=True,
@@ -28,7 +30,7 @@ FORMATS = {"csv": CSV, "parquet": ExportFormat.EXPORT_FORMAT_PARQUET}
 
 
 @click.command()
-@click.argument("msgid", type=click.IntRange(min=1))
+@click.argument("msgid", type=MSGID)
 @click.option("--format", "file_format", type=click.Choice(list(FORMATS)), default="csv", show_default=True)
 @click.option(
     "--output", type=click.Path(dir_okay=False, path_type=Path), help="The file; standard output unless given."

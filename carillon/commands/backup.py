@@ -89,7 +89,7 @@ def restore(directory: Path | None, lost_devices: int, as_json: bool) -> None:
     with plain_errors():
         settings = load(Settings, environment())
         if (directory is None) != (settings.kafka_bootstrap is not None):
-            raise InputError("name the backup's DIRECTORY, or none with CARILLON_KAFKA_BOOTSTRAP: one of both")
+            raise InputError("name the backup's DIRECTORY, but none where CARILLON_KAFKA_BOOTSTRAP is set")
         work = (
             _restore_kafka(settings, lost_devices) if directory is None else _restore(settings, directory, lost_devices)
         )

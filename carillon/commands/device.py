@@ -36,6 +36,7 @@ from carillon_device import (
 )
 from services.domain.device_protocol.frames import DeviceAttributes
 from services.runtime.errors import CarillonError
+from services.runtime.http.url_host import url_host
 from services.runtime.process.settings import Port, Settings, load
 
 Show = Callable[[int, Any], None]
@@ -49,9 +50,8 @@ class DeviceSettings(Settings, frozen=True, kw_only=True):
     gateway_tls_cert: str | None = None
 
     def url(self) -> str:
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
         scheme = "ws" if self.gateway_tls_cert is None else "wss"
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.gateway_port}/device/v1"
+        return f"{scheme}://{url_host(self.host)}:{self.gateway_port}/device/v1"
 
 
 @click.group()

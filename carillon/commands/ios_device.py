@@ -14,6 +14,7 @@ from carillon.commands.role_calls import call_all_instances
 from protos.delivery.v1.virtual_pb2 import WatchRequest, WatchResponse
 from protos.delivery.v1.virtual_pb2_grpc import VirtualPhonesServiceStub
 from services.runtime.errors import CarillonError
+from services.runtime.http.url_host import url_host
 from services.runtime.process.settings import Port, Settings
 from services.runtime.rpc.channel import Channel
 
@@ -31,8 +32,7 @@ class VirtualDeviceSettings(Settings, frozen=True, kw_only=True):
     v2_port: Port = 8300
 
     def url(self) -> str:
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.v2_port}/device/v1"
+        return f"http://{url_host(self.host)}:{self.v2_port}/device/v1"
 
 
 class VirtualDevice:

@@ -50,8 +50,9 @@ class InstanceStatus(NamedTuple):
 def status(as_json: bool) -> None:
     """Show which processes own the shards of registry, targeting, scheduling and delivery, and which ones stand by.
 
-    It reads the event log (CARILLON_KAFKA_BOOTSTRAP), where the processes say twice a second that they are alive. From
-    elsewhere the console's overview shows the same to administrators of the installation; an API token is of one team.
+    It reads the event log (CARILLON_KAFKA_BOOTSTRAP), where the processes say twice a second that they are alive.
+    Administrators of the installation see the same in the console's overview; API tokens, which are for one team, do
+    not show it.
     """
     refuse_console("carillon status", "reads the event log, and no team's token may; the console's overview shows it")
     with plain_errors():

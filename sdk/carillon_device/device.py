@@ -17,7 +17,7 @@ from carillon_device.inbox import Inbox, OnEvent, OnPush
 from carillon_device.storage import DeviceState, MemoryStorage, Storage
 
 MAX_REPORTS = 200
-"""Reports that a device keeps until the service confirms them; of more, the oldest is not sent again."""
+"""Reports that a device keeps until the service confirms them; beyond that, the oldest is given up."""
 
 
 class Device:

@@ -40,7 +40,7 @@ class Inbox:
         self._acknowledging: asyncio.Task[None] | None = None
 
     def put(self, frame: Frame) -> bool:
-        """Add a frame. False: the queue is full and the frame is dropped; a push is sent again after a reconnect."""
+        """Add a frame. False: the queue is full, and the frame is dropped; a push comes again after a reconnect."""
         if self._frames.full():
             return False
         self._frames.put_nowait(frame)

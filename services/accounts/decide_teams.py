@@ -116,7 +116,7 @@ def _checked_device(accounts: AccountTable, team: Team, device: TeamDevice) -> T
 
 
 def give_app(accounts: AccountTable, actor: Actor, request: GiveAppRequest, *, app_exists: bool) -> list[AccountFact]:
-    """Return that the app belongs to the team; nothing if it does already."""
+    """Return the fact that the app belongs to the team; nothing if it does already."""
     check_may(actor, Action.MANAGE_TEAMS)
     if not app_exists:
         raise NotFoundError(f"there is no app with appkey {request.appkey!r}")

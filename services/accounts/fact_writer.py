@@ -44,7 +44,7 @@ class FactWriter:
             return [_fact(message, now_ms, origin) for message in messages]
 
         await self._follower.write(choose)
-        return results[0]
+        return results[-1]  # after a change of the tenure, `choose` was called again
 
     async def write_for(
         self, origin: Origin, decide: Callable[[AccountTable, Actor, int], Sequence[Written]]

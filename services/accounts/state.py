@@ -10,7 +10,7 @@
        └────── DraftApproved ───> APPROVED ── DraftSent ──> SENT
 
 A draft whose time is over is expired without a fact of its own: it can neither be approved nor changed. An approved
-draft will be sent: each start hands over those whose DraftSent is missing, under the same task key.
+draft will be sent: each start hands over the drafts whose DraftSent is missing, under the same task key.
 """
 
 from dataclasses import dataclass

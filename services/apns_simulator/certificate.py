@@ -25,7 +25,7 @@ class SelfSigned:
 
     @classmethod
     def make(cls, host: str) -> "SelfSigned":
-        """Make one for localhost and one IP address, valid until 2100. ValueError: `host` is no IP address."""
+        """Return one for localhost and an IP address, valid until 2100. ValueError: `host` is no IP address."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Carillon, on this machine only")])
         hosts = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(host))])
@@ -45,7 +45,7 @@ class SelfSigned:
         return cls(certificate.public_bytes(serialization.Encoding.PEM).decode(), _pem(key))
 
     def server_context(self, protocols: Sequence[str]) -> ssl.SSLContext:
-        """TLS 1.2 or newer, offering the given ALPN protocols."""
+        """Return a context for TLS 1.2 or newer that offers these ALPN protocols."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(list(protocols))
@@ -57,12 +57,12 @@ class SelfSigned:
 
 
 def new_key() -> str:
-    """Generate a private key on the curve P-256, as Apple does for teams; PEM text."""
+    """Return a new private key on the curve P-256, as Apple makes them for teams, as PEM text."""
     return _pem(ec.generate_private_key(ec.SECP256R1()))
 
 
 def public_key(key_pem: str) -> str:
-    """The public key of a private key; both as PEM text."""
+    """Return the public key of a private key; both are PEM text."""
     key = serialization.load_pem_private_key(key_pem.encode(), None)
     return (
         key.public_key()

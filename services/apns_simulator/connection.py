@@ -207,7 +207,7 @@ class ServerConnection(asyncio.Protocol):
                 del self._unsent_bodies[stream]
 
     def _send_goaway(self, last: int) -> None:
-        """Requests up to stream `last` are still answered, unlike after h2's own GOAWAY."""
+        """Send GOAWAY. Requests up to stream `last` are still answered, unlike after h2's own GOAWAY."""
         self._goaway_last_stream = last
         self._flush()
         payload = last.to_bytes(4, "big") + bytes(4) + b'{"reason":"Shutdown"}'

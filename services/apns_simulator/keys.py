@@ -35,14 +35,14 @@ class AppleKeys:
         self._changed_ms: dict[str, int] = {}
 
     def register(self, team_id: str, key_id: str, public_pem: str) -> None:
-        """ValueError: the PEM text is no elliptic-curve public key."""
+        """Accept tokens signed with this key. ValueError: the PEM text is no elliptic-curve public key."""
         key = serialization.load_pem_public_key(public_pem.encode())
         if not isinstance(key, ec.EllipticCurvePublicKey):
             raise ValueError("not an elliptic curve key")  # noqa: TRY004  # the same error as for invalid PEM text
         self._keys[team_id, key_id] = key
 
     def refusal(self, authorization: str | None, now_ms: int) -> tuple[int, str] | None:
-        """Apple's (status, reason) for an authorization header, or None if the provider token is valid."""
+        """Return Apple's (status, reason) for an authorization header, or None if the provider token is valid."""
         if not self._keys:
             return None
         if authorization is None:
@@ -78,7 +78,7 @@ class AppleKeys:
         return self._verified[token]
 
     def _may_use(self, team_id: str, token: str, now_ms: int) -> bool:
-        """Whether the team has used the token before, or last changed tokens MIN_TOKEN_CHANGE_MS ago or earlier."""
+        """Return whether the team has used the token before, or last changed it long enough ago."""
         used = self._used_tokens.setdefault(team_id, [])
         if token in used:
             return True

@@ -112,7 +112,7 @@ def _check_headers(headers: Mapping[str, str]) -> None:
 
 
 def is_uuid(text: str) -> bool:
-    """Whether the text is a UUID in canonical form."""
+    """Return whether the text is a UUID in canonical form."""
     try:
         return str(uuid.UUID(text)) == text.lower()
     except ValueError:

@@ -49,7 +49,7 @@ def scripted_answer(token: str) -> ScriptedAnswer | None:
 
 
 def script_table() -> str:
-    """The prefixes and their answers as text for `--help`."""
+    """Return the prefixes and their answers as text for `--help`."""
     return "\n".join(f"  {prefix:8}{_described(answer)}" for prefix, answer in BY_PREFIX.items() if not answer.once)
 
 

@@ -80,7 +80,7 @@ class ApnsSimulator:
 
     @contextlib.contextmanager
     def watching(self, tokens: Iterable[str]) -> Iterator[asyncio.Queue[ReceivedPush]]:
-        """A queue of the pushes accepted for these tokens from now on; tokens are compared case-insensitively."""
+        """Yield a queue of the pushes accepted for these tokens from now on; tokens are compared case-insensitively."""
         queue: asyncio.Queue[ReceivedPush] = asyncio.Queue(WATCHER_QUEUE_SIZE)
         watched = {token.lower() for token in tokens}
         for token in watched:
@@ -121,7 +121,7 @@ class ApnsSimulator:
             raise RefusedError(*refusal)
 
     def _scripted_fault(self, token: str) -> Fault | None:
-        """The fault that the token selects, if any. RefusedError: the token selects a refusal."""
+        """Return the fault that the token selects, if any. RefusedError: the token selects a refusal."""
         answer = scripted_answer(token)
         if answer is None or (answer.once and token in self._once_tokens):
             return None

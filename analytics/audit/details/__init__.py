@@ -1,1 +1,1 @@
-"""What the line about an entry of an audit says: its parts as typed facts, and their English text."""
+"""The line about an entry of an audit: its parts as typed details, and their English text."""

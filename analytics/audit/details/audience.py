@@ -48,7 +48,7 @@ def audience_summary(audience: Audience) -> AudienceSummary:
 
 
 def stored_summary(summary: AudienceSummary) -> bytes:
-    """Return the summary as the store keeps it; nothing of a filter with conditions, which has a column of its own."""
+    """Return the summary as the store keeps it; b"" for a filter with conditions, which has a column of its own."""
     return b"" if summary.filter.ByteSize() else summary.SerializeToString(deterministic=True)
 
 

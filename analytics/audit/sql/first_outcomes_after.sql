@@ -1,8 +1,8 @@
--- How many milliseconds after the push each device came to each step first, in order. A later step implies the earlier
+-- How many milliseconds after the push each device first reached each step, in order. A later step implies the earlier
 -- ones: a device acknowledges a push once its app has handled it, and the app may report before that. Of a push with more
--- than `looked_at` outcomes one device in `one_in` is looked at.
+-- than `max_outcomes` outcomes one device in `one_in` is read.
 WITH
-(SELECT greatest(1, intDiv(sum(greatest(rows, bitmapCardinality(devices))) + {looked_at:UInt64} - 1, {looked_at:UInt64}))
+(SELECT greatest(1, intDiv(sum(greatest(rows, bitmapCardinality(devices))) + {max_outcomes:UInt64} - 1, {max_outcomes:UInt64}))
  FROM push_outcomes
  WHERE appkey = {appkey:String} AND msgid BETWEEN {first:UInt64} AND {last:UInt64} AND kind IN {kinds:Array(String)}) AS one_in
 SELECT one.1 AS event, toUInt32(any(one_in)) AS sampled,

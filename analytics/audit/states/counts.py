@@ -1,9 +1,8 @@
 """Counts the devices of a push's audience by state. Each device has one state, so the counts add up to the audience.
 
-A device's state is the first of the push's precedence that the log has an outcome of, wherever in the log it is: a
-receipt takes precedence over any final outcome, however late it comes. Where the push was cancelled, has finished or
-has failed in a partition, devices without such an outcome are cancelled, expired or failed; elsewhere they are sent or
-pending.
+A device's state is the first one in the push's precedence for which the log has an outcome, wherever that is: a receipt
+takes precedence over any final outcome, however late it comes. Where the push was cancelled, has finished or has failed
+in a partition, devices without such an outcome are cancelled, expired or failed; elsewhere they are sent or pending.
 
 If the push's outcomes have outlived their retention, every device is unknown.
 

@@ -17,7 +17,7 @@ _MOST = (2**63 - 1, 2**16 - 1, 2**32 - 2)
 
 
 async def devices_in_state(clickhouse: ClickHouse, request: ListPushDevicesRequest) -> ListPushDevicesResponse:
-    """Return a page. InputError: `pos` is none; NotFoundError: there is no such push."""
+    """Return a page. InputError: no page gave this `pos`. NotFoundError: there is no such push."""
     after = _position(request.pos)
     push = await find_planned(clickhouse, request.msgid)
     if push is None:

@@ -19,7 +19,7 @@ from services.runtime.errors import InputError
 
 
 async def states_by_value(clickhouse: ClickHouse, request: PushStatesRequest) -> PushStatesResponse:
-    """Return the counts of each value. InputError: the category is none; NotFoundError: there is no such push."""
+    """Return the counts of each value. InputError: there is no such category. NotFoundError: there is no such push."""
     category = category_column(request.category)
     push = await find_planned(clickhouse, request.msgid)
     if push is None:

@@ -97,7 +97,7 @@ def _of_push(message: PushCommand) -> Sequence[DoneAction]:
 
 
 def _of_task(message: TaskFact) -> Sequence[DoneAction]:
-    """Return the scheduling of a task for each of its apps, or its cancellation; the rest is not done by anybody."""
+    """Return the scheduling of a task for each of its apps, or its cancellation; no account causes its other facts."""
     key, details = message.task_key, [Detail(task=message.task_key)]
     if message.HasField("scheduled") and not message.scheduled.at_once:
         appkeys = dict.fromkeys(send.appkey for send in message.scheduled.pushes)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from protos.accounts.v1.service_pb2_grpc import AccountsServiceAsyncStub
 
 Logins = dict[str, str]
+_MAX_DIGITS = 18
 
 
 @click.group()
@@ -57,7 +58,7 @@ def add(name: str, json_output: bool) -> None:
 @team.command(name="list")
 @as_json
 def list_teams(json_output: bool) -> None:
-    """List all teams with their members, apps and approval rules; from elsewhere the team of the API token."""
+    """List all teams with their members, apps and approval rules; with an API token, only its team."""
     console = named_console()
     if console is not None:
         _list_from_elsewhere(console, json_output)
@@ -120,7 +121,7 @@ def remove_member(team_name: str, login: str, json_output: bool) -> None:
 @click.argument("appkey")
 @as_json
 def give_app(team_name: str, appkey: str, json_output: bool) -> None:
-    """Let an app belong to a team, and to no other."""
+    """Give an app to a team; it then belongs to no other."""
 
     async def give(accounts: "AccountsServiceAsyncStub") -> TeamSummary:
         team_id = (await find_team(accounts, team_name)).team.team_id
@@ -144,7 +145,7 @@ def set_team(
     """Change a team's name, or which of its pushes need the approval of a second person."""
     if name is None and approve_broadcasts is None and approve_above is None:
         raise click.UsageError("name a change: --name, --approve-broadcasts or --approve-above")
-    if approve_above not in (None, "off") and not str(approve_above).isdecimal():
+    if approve_above not in (None, "off") and not _is_device_count(str(approve_above)):
         raise click.BadParameter("must be a number of devices, or off", param_hint="--approve-above")
 
     async def update(accounts: "AccountsServiceAsyncStub") -> TeamSummary:
@@ -161,6 +162,10 @@ def set_team(
         return (await accounts.UpdateTeam(request)).team
 
     _change(update, f"Team {name or team_name} is changed.", json_output)
+
+
+def _is_device_count(text: str) -> bool:
+    return text.isdecimal() and len(text) <= _MAX_DIGITS
 
 
 def _member_setter(

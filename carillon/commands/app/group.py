@@ -64,7 +64,7 @@ def create(platform: str, name: str, package: str, account: str, json_output: bo
 @app.command(name="list")
 @as_json
 def list_apps(json_output: bool) -> None:
-    """List all apps, the oldest first; from elsewhere those of the token's team, by name."""
+    """List all apps, the oldest first; with an API token, those of its team, by name."""
     apps = chosen_installation().apps()
     if json_output:
         for known in apps:

@@ -20,6 +20,8 @@ _HELP = {
 }
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"(\d{1,9})([smhd]?)")
+_MOST_S = 2**32 - 1
+"""Longer durations do not fit into a request."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -47,11 +49,14 @@ class Duration(click.ParamType[int]):
         found = _DURATION.fullmatch(str(value))
         if found is None:
             self.fail(f"{value!r} is no duration; write 24h, 30m, 7d or a number of seconds", param, ctx)
-        return int(found[1]) * _UNITS_S[found[2]]
+        duration_s = int(found[1]) * _UNITS_S[found[2]]
+        if duration_s > _MOST_S:
+            self.fail(f"{value!r} is too long: at most {_MOST_S} seconds", param, ctx)
+        return duration_s
 
 
 def limit_options(command: Command) -> Command:
-    """Decorate a command with an option for each quota, `--allow-from`, and `limits_change`'s other arguments."""
+    """Decorate a command with `--allow-from` and an option for each quota."""
     allow_from = click.option(
         "--allow-from",
         metavar="CIDR,...",
@@ -67,9 +72,12 @@ def limit_options(command: Command) -> Command:
 
 
 def quotas_change(options: dict[str, Any]) -> QuotasChange | None:
-    """Take the quotas out of a command's options; return the change, None if no quota was given."""
+    """Take the quotas out of a command's options; return the change, None if none was given. UsageError: too large."""
     given = {name: options.pop(name) for name in QUOTAS}
-    change = QuotasChange(**given)
+    try:
+        change = QuotasChange(**given)
+    except ValueError as error:  # a number that does not fit into its field
+        raise click.UsageError(f"a quota is too large: {error}") from None
     return change if change.ListFields() else None
 
 

@@ -46,7 +46,7 @@ class CertificateTerms:
     renew_days: int
 
     def validity(self, now: datetime.datetime, days: int) -> Validity:
-        """Return the validity of a certificate of today; it begins earlier, for hosts whose clocks are behind."""
+        """Return the validity of a new certificate. It begins an hour earlier, for hosts whose clocks are behind."""
         return Validity(now - _CLOCKS_APART, now + datetime.timedelta(days=days))
 
 
@@ -69,7 +69,7 @@ def operator(name: str) -> WantedCertificate:
 def update(
     folder: Path, wanted: Sequence[WantedCertificate], now: datetime.datetime, terms: CertificateTerms
 ) -> list[CertificateOutcome]:
-    """Issue what is missing, and renew what expires soon or lacks a host. CarillonError: a file is no good, says why.
+    """Issue what is missing, and renew what expires soon or lacks a host. CarillonError: a file cannot be used.
 
     Private keys stay. A kill leaves files that fit together, and the next update goes on from there.
     """
@@ -146,7 +146,7 @@ def _pair(key_file: Path, file: Path) -> tuple[Key, Certificate | None]:
 
 
 def _key(file: Path) -> Key:
-    """Return the private key in a file, which is made if there is none; of two that make it at once, one does."""
+    """Return the private key in a file, which is made if there is none. Of two processes that make it, one succeeds."""
     if not file.exists():
         content = new_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         with _written(file, content) as fresh, contextlib.suppress(FileExistsError):

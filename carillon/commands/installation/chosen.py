@@ -19,7 +19,7 @@ def chosen_installation() -> Installation:
 
 
 def named_console() -> "ConsoleClient | None":
-    """Return the console that options or environment name. Only for one of those the HTTP client is imported."""
+    """Return the console that options or environment name, or None. The HTTP client is imported only for a console."""
     if not is_console_named():
         return None
     found: ConsoleClient = importlib.import_module("carillon.commands.installation.console").console_client()

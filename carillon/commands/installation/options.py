@@ -1,6 +1,6 @@
 """The options of `carillon` that name a console and an API token for commands from another machine.
 
-Every command reads this, also one that calls no console: it imports no HTTP client.
+Every command imports this module, also one that calls no console: so it imports no HTTP client.
 """
 
 from collections.abc import Mapping
@@ -36,13 +36,13 @@ def is_console_named() -> bool:
 
 
 def refuse_console(command: str, why: str) -> None:
-    """UsageError: options or the environment name a console or an API token for a command that can ask none."""
+    """UsageError: options or the environment name a console or an API token, but the command cannot ask a console."""
     if is_console_named():
         raise click.UsageError(f"{command} {why}; leave out --url, --token-file, {TOKEN} and {TOKEN_FILE}")
 
 
 def refuse_console_options(command: str, why: str) -> None:
-    """UsageError: options name a console for a command that needs none; a token in the environment may be there."""
+    """UsageError: options name a console, but the command needs none. A token in the environment is no error."""
     if _options() != ConsoleOptions(None, None):
         raise click.UsageError(f"{command} {why}; leave out carillon's own --url and --token-file")
 

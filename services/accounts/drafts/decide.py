@@ -38,8 +38,10 @@ _DRAFT_ID = re.compile(r"[0-9a-f]{32}")
 def submit_draft(
     accounts: AccountTable, actor: Actor, request: SubmitDraftRequest, new_id: str, now_ms: int
 ) -> list[DraftFact]:
-    """Return the draft that waits, nothing if this call is repeated. Whoever changes one joins its authors, of whom
-    none may approve it."""
+    """Return the draft that waits; nothing if this call is a repetition.
+
+    Whoever changes a draft becomes one of its authors, none of whom may approve it.
+    """
     given = request.draft
     check_may(actor, Action.SEND, team_by_id(accounts, given.team_id).team_id)
     if not given.draft_id and _is_repeated(accounts, actor, given, new_id):
@@ -126,7 +128,7 @@ def draft_by_id(accounts: AccountTable, draft_id: str) -> KeptDraft:
 
 
 def _is_repeated(accounts: AccountTable, actor: Actor, given: Draft, new_id: str) -> bool:
-    """Return whether the actor has submitted this draft already. InputError: the id is none, or another draft's."""
+    """Return whether the actor has submitted this draft already. InputError: no id, or another draft's."""
     if not _DRAFT_ID.fullmatch(new_id):
         raise InputError("new_draft_id must have 32 hexadecimal digits")
     known = accounts.draft(new_id)

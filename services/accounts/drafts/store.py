@@ -69,7 +69,7 @@ class DraftTable:
         return _kept(row) if row else None
 
     def drafts(self, asked: ListDraftsRequest, now_ms: int) -> list[KeptDraft]:
-        """Return a page of the teams' drafts, the newest first; those wait that do so at this time."""
+        """Return a page of the teams' drafts, the newest first. A draft waits if it does so at `now_ms`."""
         waits = f"(status = 1 AND expires_ms > {now_ms:d})"
         only = f" AND {waits}" if asked.waiting_only else ""
         first = f"{waits} DESC, " if asked.waiting_first else ""

@@ -48,7 +48,7 @@ def decide_log_in(accounts: AccountTable, attempt: LogInAttempt) -> tuple["LogIn
 
 
 def decide_token_use(accounts: AccountTable, token_id: str, now_ms: int) -> list[LogInFact]:
-    """Return that an API token was used, unless that was noted within the hour or it is unknown."""
+    """Return the fact that an API token was used; nothing if one was noted within the hour, or the token is unknown."""
     if accounts.token(token_id) is None or now_ms - accounts.last_use_ms(token_id) < TOKEN_USE_MS:
         return []
     return [LogInFact(token_used=TokenUsed(token_id=token_id))]

@@ -193,7 +193,7 @@ class LogInServicer(LogInServiceServicer):
         return NoteDataReadResponse()
 
     def _attempt(self, user: User | None, is_right: bool, request: LogInRequest) -> LogInAttempt:
-        """Compare the code, also for an unknown name and a wrong password, where the result is not looked at."""
+        """Return the attempt. The code is compared also for a wrong password, where the result counts for nothing."""
         step, code = 0, request.code
         if user and user.sealed_totp_secret and code:
             secret = self._keys.open(user.sealed_totp_secret, _totp_context(user))

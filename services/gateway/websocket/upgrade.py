@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import httptools
 
+from services.runtime.http.client_address import FORWARDED_HEADER
+
 MAX_HEAD_BYTES = 16 * 1024
 """Upper bound of a request's head."""
 
@@ -101,7 +103,7 @@ class UpgradeReader:
         return Upgrade(
             key,
             [each.decode("latin-1") for each in self._list(b"sec-websocket-protocol")],
-            [each.decode("latin-1") for each in self._headers.get(b"x-forwarded-for", ())],
+            [each.decode("latin-1") for each in self._headers.get(FORWARDED_HEADER, ())],
         )
 
     def _one(self, name: bytes) -> bytes:

@@ -30,7 +30,7 @@ SILENT_CHECKS = 12
 child has not failed while the machine was suspended."""
 
 STARTING_CHECKS = 36
-"""The same before the child is ready or has answered, while it imports its modules: 3 minutes."""
+"""The same for a child that has neither become ready nor answered yet, because it imports its modules: 3 minutes."""
 
 _METRICS_S = 2
 _READ_BYTES = 65_536
@@ -102,8 +102,8 @@ class ChildProcess:
         ending = loop.run_in_executor(self._thread, self._watch, process, loop)
         checking = asyncio.create_task(self._check())
         try:
-            first: list[asyncio.Future[Any]] = [ending, checking]
-            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            waits: list[asyncio.Future[Any]] = [ending, checking]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             return _ending(ending.result()) if ending.done() else f"it was killed: {checking.result()}"
         except asyncio.CancelledError:
             await self._stop(process, ending)
@@ -116,15 +116,16 @@ class ChildProcess:
             self.pid = self.status = None
 
     def _start(self) -> "Popen[bytes]":
-        """Start the child from this thread, with which it ends. Popen does so without copying this process (vfork).
+        """Start the child in this thread: the child ends with the thread that started it.
 
-        Ctrl-C of a terminal reaches only the parent's process group. The session stays the parent's: Linux divides the
-        processors evenly between sessions (sched_autogroup), so in one of its own its niceness would do nothing.
+        Popen does not copy this process (vfork). Ctrl-C of a terminal reaches only the parent's process group. The
+        child stays in the parent's session: Linux divides the processors evenly between sessions (sched_autogroup), so
+        in a session of its own the child's niceness would do nothing.
         """
         return Popen(self._command, stdin=PIPE, stdout=PIPE, process_group=0)  # noqa: S603
 
     def _watch(self, process: "Popen[bytes]", loop: asyncio.AbstractEventLoop) -> int:
-        """Notice the child's readiness and its end, in a thread, and print what it prints; return its exit code."""
+        """Note the child's readiness and print what it prints until it ends; return its exit code. Runs in a thread."""
         assert process.stdout is not None
         pending = b""
         while written := os.read(process.stdout.fileno(), _READ_BYTES):
@@ -143,7 +144,7 @@ class ChildProcess:
         self.settled.set()
 
     async def _check(self) -> str:
-        """Ask the child at intervals how it is; return what is wrong once it has been so for too long."""
+        """Check the child at intervals; return the problem once too many checks in a row have failed."""
         missed = 0
         asking: asyncio.Task[CheckResponse] | None = None
         try:
@@ -180,7 +181,7 @@ class ChildProcess:
 
 
 class ChildReadiness:
-    """Service that is ready once the child is, or has ended, or has taken too long: a start does not fail for it."""
+    """Service that is ready once the child is ready, has ended or takes too long: the parent starts without it then."""
 
     def __init__(self, child: ChildProcess, at_most_s: float) -> None:
         self.name = f"readiness of {child.name}"

@@ -61,8 +61,8 @@ def lower_priority() -> None:
 def _shorten_slices() -> None:
     """Let Linux, from 6.12 on, interrupt this thread for others once it has run for _SLICE_NS.
 
-    A thread of low priority too runs on for its slice of some milliseconds when another wakes, and the pushes waited
-    for that. Threads that this one starts inherit the slice. Where the system has no such setting nothing changes.
+    Otherwise even a thread of low priority runs on to the end of its slice of some milliseconds when another one wakes,
+    and pushes wait for that. Threads that this one starts inherit the slice. Older systems lack the setting.
     """
     if (number := _SCHED_SETATTR.get(os.uname().machine)) is not None:
         size = struct.calcsize(_SCHED_ATTR)
@@ -71,7 +71,7 @@ def _shorten_slices() -> None:
 
 
 async def stop_is_asked(stopping: asyncio.Event) -> None:
-    """Set the event when the parent asks for the stop or has ended: when standard input ends."""
+    """Set the event when standard input ends: the parent asks this process to stop, or has ended."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     await reader.read()

@@ -68,7 +68,7 @@ class LogWatch:
                 async for _ in self._parent.WatchLog(self._request()):
                     await self._log.ends(self._partitions)
             except CarillonError as error:
-                logger.debug("the parent does not tell of records", error=str(error))
+                logger.debug("the stream of the log's growth from the parent has ended", error=str(error))
             await self._clock.sleep_until(self._clock.now_ms() + _RETRY_MS)
 
     async def _request(self) -> AsyncIterator[WatchLogRequest]:

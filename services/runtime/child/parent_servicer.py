@@ -1,4 +1,4 @@
-"""The parent's side of a child that shares its embedded log and its port: what the child asks of it."""
+"""The calls that a parent process answers for a child that shares its embedded log and its port."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 

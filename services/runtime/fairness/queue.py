@@ -60,7 +60,7 @@ class FairQueue(Generic[Key, Item]):
         items.append((start, size, item))
 
     def charge(self, key: Key, size: float) -> None:
-        """Add to the size of the key's work what was known only after it was taken."""
+        """Charge the key for work whose size became known only after it was taken."""
         self._set_end(key, max(self._now, self._ends.get(key, 0.0)) + size)
 
     def take(self, may_run: Callable[[Key], bool] = lambda key: True) -> tuple[Key, Item] | None:

@@ -53,9 +53,9 @@ class Throttle:
 
 
 class SharedThrottle(Throttle):
-    """A throttle that treats all keys as one: their work together takes at most that share of the time.
+    """A throttle whose rests are common: after a slot of any key, all keys rest.
 
-    It limits them while at least two keys are active.
+    It limits them while any key is active, because it is not known yet which active key their work belongs to.
     """
 
     _ALL = ""

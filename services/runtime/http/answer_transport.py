@@ -3,7 +3,7 @@
 import asyncio
 
 _CONTINUE = b"HTTP/1.1 100 "
-"""Begin of what uvicorn writes before the head where a client waits for it with its body."""
+"""Beginning of the interim answer that uvicorn writes before the head, for a client that waits for it with its body."""
 
 
 class AnswerTransport:

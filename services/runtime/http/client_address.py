@@ -5,8 +5,9 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, TypeAlias
 
-HEADER = "X-Forwarded-For"
-_HEADER = HEADER.lower().encode()
+FORWARDED_HEADER = b"x-forwarded-for"
+"""The name of the header, in lower case as parsers give it."""
+
 _MAPPED_BITS = 96
 _ADDRESSES_KEPT = 4096
 
@@ -21,7 +22,7 @@ class Networks:
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> "Networks":
-        """Read networks such as 192.0.2.0/24, or single addresses. ValueError says which is none, and why."""
+        """Read networks such as 192.0.2.0/24, or single addresses. ValueError names the text that is neither."""
         return cls(map(_network, texts))
 
     def __bool__(self) -> bool:
@@ -71,7 +72,7 @@ class ClientAddresses:
             return ""
         if not self._proxies:
             return _text_of(peer[0])
-        return self.of(peer[0], [value.decode("latin-1") for name, value in scope["headers"] if name == _HEADER])
+        return self.of(peer[0], [each.decode("latin-1") for name, each in scope["headers"] if name == FORWARDED_HEADER])
 
 
 @lru_cache(_ADDRESSES_KEPT)

@@ -1,7 +1,7 @@
 """Hands accepted connections over to another process, which answers their requests.
 
 A connection goes there by what its first bytes ask for, before this process has read any of them. The sockets travel
-over a Unix datagram socket: nothing has to be connected again when the other process is another one.
+over a Unix datagram socket: nothing has to be connected again when the other process has restarted.
 """
 
 import array
@@ -124,7 +124,7 @@ class HandOver:
             loop.call_later(_RETRY_S, self._send_again)
 
     def _sent(self, accepted: socket.socket, keep: Callable[[], None]) -> bool:
-        """Send the connection, or call `keep` if nobody takes it. Return False if there is no space for it now."""
+        """Send the connection, or call `keep` if the other process is away. Return False if there is no space now."""
         try:
             # Not `socket.send_fds`, which ignores the address.
             rights = array.array("i", [accepted.fileno()])

@@ -105,7 +105,7 @@ def is_operation(head: bytes) -> bool:
 
 
 def _closing(send: Any) -> Any:
-    """Return what sends an answer after which the connection ends."""
+    """Return an ASGI `send` after whose answer the connection ends."""
 
     async def closing(message: Any) -> None:
         if message["type"] == "http.response.start":

@@ -57,7 +57,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._group.remove(self)
         running = self._running
         if running is not None and not running.response_complete:
-            # uvicorn tells the last request of a pipeline alone.
+            # uvicorn notifies only the last request of a pipeline.
             running.disconnected = True
             running.message_event.set()
         super().connection_lost(exc)

@@ -1,4 +1,4 @@
-"""uvicorn's server on own accept loops, which bound the connections of each listener."""
+"""uvicorn's server on accept loops of the service, which bound the connections of each listener."""
 
 import asyncio
 import contextlib

@@ -1,11 +1,11 @@
 """The present instances of the roles and the owner of each shard, folded from the topic `instances`.
 
 Nothing here depends on a clock. An instance counts its own records that lie in the log behind the last one of another
-instance: after ABSENT_AFTER of them the other one is taken for ended. So while the log answers nobody, nobody is, and
-an instance that was paused itself sees the others' records before its next own one.
+instance: after ABSENT_AFTER of them the other one counts as ended. So no instance counts as ended while the log answers
+none of them, and an instance that was paused itself reads the others' records before its next own one.
 
 The highest epoch decides which instance owns a shard. One that was paused may not know of it yet, so it answers calls
-only for a while after a record of its own, which ends before others take it for ended (LEASE_INTERVALS).
+only for a while after a record of its own, which is over before it counts as ended for others (LEASE_INTERVALS).
 """
 
 from collections import deque
@@ -19,8 +19,8 @@ ABSENT_AFTER = 5
 without news count, because they are written at regular intervals."""
 
 LEASE_INTERVALS = ABSENT_AFTER - 2
-"""For how many intervals after it began to append its latest record an owner may answer calls. Others take it for ended
-after ABSENT_AFTER - 1 of their intervals at the earliest."""
+"""For how many intervals after it began to append its latest record an owner may answer calls. For others it counts as
+ended after ABSENT_AFTER - 1 of their intervals at the earliest."""
 
 
 _REPEATED = 100
@@ -33,7 +33,7 @@ longest is forgotten: thousands of others have written since."""
 
 
 MAX_ENDED = 1000
-"""Ended instances that are remembered, because what one was appending as it ended may come after its end."""
+"""Ended instances that are remembered, because a record that one was appending as it ended may come after its end."""
 
 
 @dataclass(slots=True)
@@ -92,8 +92,8 @@ class Instances:
     def standbys(self, role: str, shard: int) -> list[Instance]:
         """Return the instances that are present, have caught up and do not own the shard, in the order of taking over.
 
-        The first is the one that caught up first. So one that starts cannot take over from another one that has
-        been elected, but has not said so yet.
+        The first is the one that caught up first. So an instance that starts cannot take over from a standby that has
+        been elected, but has not announced it yet.
         """
         standbys = [e for e in self._of(role, shard) if e.is_present and e.alive.caught_up and not e.alive.epoch]
         return sorted(standbys, key=lambda each: (each.caught_up_offset, each.id))

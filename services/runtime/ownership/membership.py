@@ -21,7 +21,7 @@ PLACE_FILE = "place"
 """In a state's directory: the name that `place_of` chose for it."""
 
 INTERVAL_S = 0.5
-"""The interval of an instance's records that it is alive."""
+"""Interval at which an instance announces that it is alive."""
 
 _PAUSE_S = 0.1
 """Pause between two reads of the instances; shorter where the interval is short."""
@@ -32,7 +32,7 @@ _LAST_RECORD_S = 2.0
 class Membership:
     """Service of one instance, which starts before the follower and stops after it; an OwnerElection for the follower.
 
-    An instance that stops says so, and a standby takes over at once. One that is killed or cut off is absent after
+    An instance that stops announces it, and a standby takes over at once. One that is killed or cut off is absent after
     ABSENT_AFTER intervals.
     """
 
@@ -169,7 +169,7 @@ class Membership:
 def place_of(directory: Path) -> str:
     """Return the name of the directory's place, chosen at random when it was first asked for.
 
-    A file that was left empty, by a kill or a full disk, is written again: "" would be no place at all.
+    An empty file, left by a kill or a full disk, is written again.
     """
     file = directory / PLACE_FILE
     place = file.read_text(encoding="ascii") if file.exists() else ""

@@ -32,7 +32,7 @@ class OwnerElection(Protocol):
         ...
 
     def new_epoch(self) -> int:
-        """Return an epoch above all earlier ones, for a process whose partitions have none."""
+        """Return an epoch above all earlier ones, for a process whose own partitions have no epochs."""
         ...
 
     async def announce(self, epoch: int) -> None:

@@ -18,10 +18,10 @@ def exposition(families: Iterable[Metric]) -> bytes:
 
 
 def with_children(texts: Mapping[str, str]) -> bytes:
-    """Return the text of this process's metrics and of its children's, which `texts` has by their names.
+    """Return the text of this process's metrics and of its children's; `texts` holds each child's text by its name.
 
-    A counter or histogram that several have is the sum of all, a gauge is this process's own, or else that of the first
-    child that has it. What a child uses of the machine, such as its memory, has the label `process` with its name.
+    A counter or histogram is the sum over all processes that have it; a gauge is this process's own, or else that of
+    the first child that has it. Resources that a child uses, such as memory, have the label `process` with its name.
     """
     families = {family.name: _copied(family, family.samples) for family in REGISTRY.collect()}
     for name, text in texts.items():

@@ -54,7 +54,7 @@ def configure(level: str, *, text_on_terminal: bool = True) -> None:
     root.setLevel(level.upper())
     for name in _WARNINGS_ONLY:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
-    _log_what_nobody_catches()
+    _log_warnings_and_uncaught_errors()
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
@@ -68,7 +68,7 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
             self.flush()
 
 
-def _log_what_nobody_catches() -> None:
+def _log_warnings_and_uncaught_errors() -> None:
     """Log what Python would print: warnings, and errors that nothing catches, in threads and finalizers too."""
     logging.captureWarnings(True)
     sys.excepthook = _log_uncaught

@@ -16,7 +16,7 @@ MOST_CPU = 0.02
 """An idle process takes no more than this share of a core."""
 
 LEAST_BYTES = 16 * 1024 * 1024
-"""Less is not worth a release."""
+"""Memory is released once this much of files has come back; less is not worth it."""
 
 _YOUNG = 10_000
 """Objects made and not freed until the youngest are collected. A collection of 50,000 delays everything for 15 ms where

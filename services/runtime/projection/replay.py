@@ -67,7 +67,7 @@ class ReplayProgress(Protocol):
 
 
 class UnreportedProgress:
-    """The progress of a replay that nobody watches."""
+    """Progress that is not shown."""
 
     def begin(self, offsets: int) -> None:
         """Do nothing."""

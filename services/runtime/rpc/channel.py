@@ -144,7 +144,7 @@ class SocketChannel:
         return call
 
     def _begun(self, of: Callable[[grpc.aio.Channel], Any]) -> Callable[[], tuple[Connection, Any]]:
-        """Return a function that returns the connection for a new call, and what begins the call on it."""
+        """Return a function that returns the connection for a new call, and the method that begins the call on it."""
         connection = self._connections.current
         begin = of(connection.channel)
 

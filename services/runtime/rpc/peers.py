@@ -57,7 +57,7 @@ class Peers:
             raise DeadlineError("accepted, but not yet applied everywhere; repeat the request") from error
 
     async def roles_behind(self, roles: Iterable[str], position: Position) -> list[str]:
-        """Return those of the roles of which an instance has not applied the record within WAIT_APPLIED_S."""
+        """Return the roles with an instance that has not applied the record within WAIT_APPLIED_S."""
         named = [role for role in roles if role in self._positions]
         caught_up = await asyncio.gather(*(self._has_applied(role, position) for role in named))
         return [role for role, has_applied in zip(named, caught_up, strict=True) if not has_applied]

@@ -32,7 +32,6 @@ class UserSocket:
         self.inner = self._directory / "calls"
         self._path = path
         self._numbers = itertools.count()
-        self._relays: set[asyncio.Task[None]] = set()
 
     async def run(self, ready: asyncio.Event) -> None:
         server = await asyncio.start_unix_server(self._accepted, str(self._path))

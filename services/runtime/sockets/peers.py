@@ -12,7 +12,7 @@ _ADDRESSES_KEPT = 4096
 _LOOPBACK = Networks.parse(["127.0.0.0/8", "::1"])
 
 IsShared: TypeAlias = Callable[[str], bool]
-"""Says whether the connections of an address are those of many clients."""
+"""Says whether many clients share an address, such as a proxy's."""
 
 
 @lru_cache(_ADDRESSES_KEPT)
@@ -22,13 +22,13 @@ def is_loopback(address: str) -> bool:
 
 
 def shared_addresses(addresses: ClientAddresses) -> IsShared:
-    """Return what says whether an address is that of a trusted proxy or of this host."""
+    """Return a function that says whether an address is that of a trusted proxy or of this host."""
     return lambda address: is_loopback(address) or addresses.is_proxy(address)
 
 
 @lru_cache(_ADDRESSES_KEPT)
 def network(address: str) -> str:
-    """Return an IPv4 address itself, and of an IPv6 address the /64, all of which one host may use."""
+    """Return an IPv4 address itself, and of an IPv6 address the /64: one host may use all addresses in it."""
     found = read_address(address)
     if found is None or isinstance(found, IPv4Address):
         return str(found or address)
@@ -52,7 +52,7 @@ class PeerCounts:
         return len(self._counts)
 
     def take(self, address: str) -> str | None:
-        """Count one more socket. Return what `release` needs; None: the network has its share already."""
+        """Count one more socket. Return the text that `release` takes; None: the network has its share already."""
         if not address or self._is_shared(address):
             return ""
         peer = network(address)

@@ -66,7 +66,7 @@ class Announcer:
 
 
 def to_log(log: Log) -> Publish:
-    """Return what publishes facts in the log's topic `processes`."""
+    """Return a function that appends facts to the topic `processes`."""
 
     async def publish(fact: ProcessFact) -> None:
         await log.append([NewRecord(PROCESSES_TOPIC, 0, fact.process.encode(), fact.SerializeToString())])

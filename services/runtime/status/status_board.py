@@ -80,7 +80,7 @@ class StatusBoard:
         changed.set()
 
     def processes(self) -> Sequence[Process]:
-        """Return the processes that have not left, with those that are silent since ten minutes at most."""
+        """Return the processes that have not left, and have not been silent for more than ten minutes."""
         self._forget(self._clock.now_ms())
         return list(self._processes.values())
 

@@ -103,7 +103,13 @@ async def test_teams_have_members_apps_rules_and_tokens(harness: AccountsHarness
     assert left["members"] == {}
     (lifted,) = (await carillon("team", "set", "News", "--approve-above", "off", "--json")).records
     assert (lifted["approve_broadcasts"], lifted["approve_above"]) == (True, None)
-    for arguments in (("set", "News"), ("set", "News", "--approve-above", "many"), ("add-member", "News", "alice")):
+    too_many = "9" * 20
+    for arguments in (
+        ("set", "News"),
+        ("set", "News", "--approve-above", "many"),
+        ("set", "News", "--approve-above", too_many),
+        ("add-member", "News", "alice"),
+    ):
         assert (await carillon("team", *arguments)).code == 2
     assert "no app" in (await carillon("team", "give-app", "News", "1")).err
 

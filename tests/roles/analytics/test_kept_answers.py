@@ -73,7 +73,7 @@ async def test_a_change_while_an_answer_is_made_counts_as_one_after_it() -> None
         assert answer.msgid == expected
 
 
-async def test_the_service_keeps_answers_to_questions_that_need_not_the_newest_records(
+async def test_the_service_keeps_answers_to_questions_that_do_not_need_the_newest_records(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
     async with running_service(log, clickhouse, tmp_path) as analytics:

@@ -60,7 +60,7 @@ class Parent:
         return self.child.pid
 
     async def checks(self, count: int) -> None:
-        """Let the time of so many checks pass."""
+        """Let the time of this number of checks pass."""
         for _ in range(count):
             await run_ready_tasks()
             self.clock.move(CHECK_S)

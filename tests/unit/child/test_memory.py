@@ -38,7 +38,7 @@ def test_pages_of_libraries_leave_memory_and_come_back_when_they_are_used() -> N
 
 @on_linux
 def test_changed_pages_and_other_files_stay_as_they_are(tmp_path: Path) -> None:
-    """The loader changes pages of a library, and makes them read-only then."""
+    """The loader changes pages of a library, and then makes them read-only."""
     changed, untouched, other = tmp_path / "changed.so", tmp_path / "untouched.so.1", tmp_path / "data"
     maps = []
     for path in (changed, untouched, other):

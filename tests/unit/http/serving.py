@@ -42,7 +42,7 @@ class Serving:
         return Client(*streams)
 
     async def accepted(self, count: int) -> None:
-        """Wait until so many connections are open."""
+        """Wait until this number of connections is open."""
         await until_holds(lambda: len(self.connections) == count)
 
     async def move(self, seconds: float) -> None:

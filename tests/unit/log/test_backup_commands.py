@@ -182,8 +182,8 @@ def test_what_cannot_be_meant_is_refused(data: Path, tmp_path: Path) -> None:
         (carillon(data, "backup", tmp_path), "exists: name a new directory"),
         (carillon(tmp_path / "none", "backup", tmp_path / "b"), "there is no event log at"),
         (carillon(data, "backup", tmp_path / "b", **kafka), "the event log is in Kafka"),
-        (carillon(data, "restore", tmp_path / "b", **kafka), "one of both"),
-        (carillon(data, "restore"), "one of both"),
+        (carillon(data, "restore", tmp_path / "b", **kafka), "none where CARILLON_KAFKA_BOOTSTRAP is set"),
+        (carillon(data, "restore"), "name the backup's DIRECTORY"),
         (carillon(data, "restore", tmp_path / "b"), "holds no backup"),
     ):
         assert (result.exit_code, why in result.output) == (1, True), result.output

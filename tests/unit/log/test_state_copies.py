@@ -150,9 +150,18 @@ def test_a_copy_of_another_log_or_a_damaged_one_is_left_alone(tmp_path: Path) ->
     assert not other.copies.take()
     file = tmp_path / "archive" / "states" / f"{NAME}.tar.gz"
     whole = file.read_bytes()
-    for damaged in (whole[: len(whole) // 2], b"", b"no archive at all", whole[:20] + b"\x00" * 20 + whole[40:]):
+    changed = bytearray(whole)
+    changed[-8] ^= 1  # a bit of the checksum at the end, as if the content had changed
+    damages = (
+        whole[: len(whole) // 2],
+        b"",
+        b"no archive at all",
+        whole[:20] + b"\x00" * 20 + whole[40:],
+        bytes(changed),
+    )
+    for number, damaged in enumerate(damages):
         file.write_bytes(damaged)
-        new = Machine(tmp_path / f"new{len(damaged)}", archive)
+        new = Machine(tmp_path / f"new{number}", archive)
         assert not new.copies.take()
         assert set(new.files()) == {"running.lock", "place"}
     assert other.files() == before
@@ -185,6 +194,18 @@ def test_an_archive_that_does_not_work_keeps_the_former_copy(tmp_path: Path) -> 
     with pytest.raises(UnavailableError, match="does not work"):
         broken.copies.save()
     assert [path.name for path in broken.directory.parent.iterdir()] == [NAME]
+
+
+def test_a_state_that_cannot_be_copied_keeps_the_former_copy(tmp_path: Path) -> None:
+    archive = ArchiveDirectory(tmp_path / "archive")
+    old = Machine(tmp_path / "old", archive)
+    old.write("a", 0)
+    old.copies.save()
+    before = (tmp_path / "archive" / "states" / f"{NAME}.tar.gz").read_bytes()
+    (old.directory / "damaged.db").write_bytes(b"SQLite format 3\x00" + b"\xff" * 4096)
+    with pytest.raises(UnavailableError, match="cannot be copied"):
+        old.copies.save()
+    assert (tmp_path / "archive" / "states" / f"{NAME}.tar.gz").read_bytes() == before
 
 
 async def test_the_copy_is_saved_again_when_it_is_old(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def test_every_command_has_its_help_under_h() -> None:
     [
         ("app list --json", 1, "no registry answers at"),
         ("audit push 1 --json", 1, "no analytics answers at"),
+        ("audit push 99999999999999999999 --json", 2, "is not in the range"),
         ("audit app 1 --from tomorrow --json", 2, "--from"),
         ("app pause --json", 2, "name one APPKEY"),
         ("app show --json", 2, "Missing argument 'APPKEY'"),

@@ -18,7 +18,7 @@ from services.runtime.log.port import Partition
 from services.runtime.process.crashpoint import Point, reached
 
 _UNFINISHED = "unfinished"
-_LEFT_S = 86_400
+_ABANDONED_AFTER_S = 86_400
 
 
 class ArchiveDirectory:
@@ -53,7 +53,7 @@ class ArchiveDirectory:
         unfinished = directory / f"{secrets.token_hex(4)}.{_UNFINISHED}"
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            _remove_left(directory, f"*.{_UNFINISHED}")
+            _remove_abandoned(directory, f"*.{_UNFINISHED}")
             with unfinished.open("wb") as file:
                 file.write(data)
                 file.flush()
@@ -90,7 +90,7 @@ class ArchiveDirectory:
         unfinished = directory / f"{name}.{secrets.token_hex(4)}.{_UNFINISHED}"
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            _remove_left(directory, f"{name}.*.{_UNFINISHED}")
+            _remove_abandoned(directory, f"{name}.*.{_UNFINISHED}")
             shutil.copyfile(source, unfinished)
             make_durable(unfinished)
             unfinished.replace(directory / name)
@@ -109,9 +109,9 @@ class ArchiveDirectory:
         return UnavailableError(f"the archive {self.path} does not work: {error}")
 
 
-def _remove_left(directory: Path, pattern: str) -> None:
-    """Remove what processes that were killed have left."""
-    for left in directory.glob(pattern):
+def _remove_abandoned(directory: Path, pattern: str) -> None:
+    """Remove unfinished files of processes that were killed: those that are older than a day."""
+    for file in directory.glob(pattern):
         with contextlib.suppress(FileNotFoundError):
-            if time.time() - left.stat().st_mtime > _LEFT_S:
-                left.unlink()
+            if time.time() - file.stat().st_mtime > _ABANDONED_AFTER_S:
+                file.unlink()

@@ -80,7 +80,7 @@ class ArchivedReader:
         raise UnavailableError("the reader was closed")
 
     async def prepare(self) -> None:
-        """Open the log, or load a segment; the next call goes on. ConflictError: none of both has the next record."""
+        """Open the log, or load a segment; the next call goes on. ConflictError: neither has the next record."""
         positions = {Partition(*place): position for place, position in self._positions.items()}
         begins = await self._log.begins(positions)
         for partition, position in positions.items():

@@ -5,8 +5,11 @@ A copy is equivalent to the state that a killed process left: the next process r
 
 import asyncio
 import contextlib
+import gzip
 import shutil
+import sqlite3
 import tarfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +27,7 @@ from services.runtime.projection.replay import copy_state
 LOOK_EVERY_MS = 3_600_000
 _OF_THIS_MACHINE = {PLACE_FILE, RUNNING_LOCK}
 _FAST = 1
+_READ_BYTES = 1024 * 1024
 
 
 class StateCopies:
@@ -45,7 +49,7 @@ class StateCopies:
         return f"{self._archive.place}/{FILES}/{self._name}"
 
     def saved_ms(self) -> int | None:
-        """Return when the archive's copy was saved, or None if it has none. UnavailableError: it does not work."""
+        """Return when the archive's copy was saved, or None if it has none. UnavailableError: the archive fails."""
         return self._archive.file_saved_ms(self._name)
 
     def save(self) -> None:
@@ -53,24 +57,22 @@ class StateCopies:
 
         UnavailableError: the disk or the archive refuses it; the former copy stays.
         """
-        try:
-            with self._working() as work:
-                copy, packed = work / "copy", work / self._name
-                copy_state(self._directory, copy)
-                with tarfile.open(packed, "w:gz", compresslevel=_FAST) as tar:
-                    for path in sorted(copy.iterdir()):
-                        if path.name not in _OF_THIS_MACHINE:
-                            tar.add(path, path.name)
-                shutil.rmtree(copy)
-                self._archive.put_file(self._name, packed)
-        except OSError as error:
-            raise UnavailableError(f"the state {self._directory} cannot be copied: {error}") from error
+        with self._working() as work:
+            copy, packed = work / "copy", work / self._name
+            copy_state(self._directory, copy)
+            with tarfile.open(packed, "w:gz", compresslevel=_FAST) as tar:
+                for path in sorted(copy.iterdir()):
+                    if path.name not in _OF_THIS_MACHINE:
+                        tar.add(path, path.name)
+            shutil.rmtree(copy)
+            self._archive.put_file(self._name, packed)
 
     def take(self) -> bool:
         """Fill a directory that has no state yet from the archive's copy; return whether that was done.
 
         The directory knows its log last: if the process is killed before, the next start does all of it again. A copy
         that is of another log, or that cannot be read, is left alone: the state is then built from the log.
+        UnavailableError: the disk or the archive does not work.
         """
         shutil.rmtree(self._work, ignore_errors=True)  # a kill may have left it
         if noted_log_identity(self._directory) or self.saved_ms() is None:
@@ -79,9 +81,8 @@ class StateCopies:
             packed, unpacked = work / self._name, work / "state"
             try:
                 self._archive.get_file(self._name, packed)
-                with tarfile.open(packed) as tar:
-                    tar.extractall(unpacked, filter="data")
-            except (ConflictError, OSError, EOFError, tarfile.TarError) as error:
+                _unpack(packed, unpacked)
+            except (ConflictError, OSError, EOFError, tarfile.TarError, zlib.error) as error:
                 logger.warning("the copy of a state is not used", place=self.place, error=str(error))
                 return False
             if noted_log_identity(unpacked) != self._log_identity:
@@ -92,11 +93,13 @@ class StateCopies:
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[Path]:
-        """Make an empty directory beside the state, and remove it at the end."""
+        """Make an empty directory beside the state, and remove it at the end. UnavailableError: the disk fails."""
         shutil.rmtree(self._work, ignore_errors=True)
-        self._work.mkdir(parents=True)
         try:
+            self._work.mkdir(parents=True)
             yield self._work
+        except (OSError, sqlite3.Error) as error:
+            raise UnavailableError(f"the state {self._directory} cannot be copied: {error}") from error
         finally:
             shutil.rmtree(self._work, ignore_errors=True)
 
@@ -109,6 +112,15 @@ class StateCopies:
                 shutil.rmtree(target)
             path.rename(target)
             make_durable(self._directory)
+
+
+def _unpack(packed: Path, target: Path) -> None:
+    """Unpack a copy, and read it to its end: only there gzip compares its checksum with what was read."""
+    with gzip.open(packed) as file:
+        with tarfile.open(fileobj=file, mode="r:") as tar:
+            tar.extractall(target, filter="data")
+        while file.read(_READ_BYTES):
+            pass
 
 
 class StateSaver:

@@ -186,12 +186,12 @@ class KafkaLog:
     async def _begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         wanted = [TopicPartition(*partition) for partition in partitions]
         begins = await self._bounded(self._consumer.beginning_offsets(wanted))
-        return {Partition(*wide): begin for wide, begin in begins.items()}
+        return {Partition(*each): begin for each, begin in begins.items()}
 
     async def _ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         wanted = [TopicPartition(*partition) for partition in partitions]
         ends = await self._bounded(self._consumer.end_offsets(wanted))
-        return {Partition(*wide): end for wide, end in ends.items()}
+        return {Partition(*each): end for each, end in ends.items()}
 
     def _batcher(self, partition: Partition) -> Batcher[NewRecord, int]:
         if partition not in self._batchers:

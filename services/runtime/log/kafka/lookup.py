@@ -15,7 +15,7 @@ _FIRST_WINDOW = 64
 
 
 async def last_record(settings: ClientSettings, partition: Partition, first: int, end: int) -> Record | None:
-    """Return the last record between the offsets; read from ever further before the end until there is one.
+    """Return the last record between the offsets. Reading begins ever further before the end until there is one.
 
     The offsets right before the end may belong to the marker of a transaction, which is no record.
     """
@@ -64,10 +64,10 @@ async def _consumer(settings: ClientSettings) -> AsyncIterator[AIOKafkaConsumer]
 
 
 async def _read_until(consumer: AIOKafkaConsumer, partition: Partition, end: int) -> list[Record]:
-    wide = TopicPartition(*partition)
+    topic_partition = TopicPartition(*partition)
     records: list[Record] = []
-    while await consumer.position(wide) < end:
-        for page in (await consumer.getmany(wide, timeout_ms=_POLL_MS)).values():
+    while await consumer.position(topic_partition) < end:
+        for page in (await consumer.getmany(topic_partition, timeout_ms=_POLL_MS)).values():
             records += [to_record(fetched) for fetched in page if fetched.offset < end]
     return records
 

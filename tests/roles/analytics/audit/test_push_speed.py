@@ -110,7 +110,7 @@ async def test_a_large_push_is_estimated_from_some_of_its_devices(
             ]
         )
         whole = await analytics.PushSpeed(PushSpeedRequest(msgid=1000))
-        part = await push_speed(clickhouse, 1000, 0, looked_at=101)
+        part = await push_speed(clickhouse, 1000, 0, max_outcomes=101)
     assert (whole.one_in, whole.lines[0].devices) == (1, 1000)
     assert part.one_in == 10
     assert 700 < part.lines[0].devices < 1300
