@@ -21,8 +21,8 @@ class PushEndpoint:
         signed = await self._authenticator.authenticate(request)
 
         def read() -> RequestedPushes:
-            push = push_order(signed.raw, signed.app)
-            return RequestedPushes([push], lambda results, _: push_reply(results[0]))
+            pushes = push_order(signed.raw, signed.app)
+            return RequestedPushes(pushes, lambda results, _: push_reply(results[0]))
 
         reply = await self._idempotency.execute(request, signed.app.appkey, signed.origin, signed.text, read)
         answer(response, reply)
