@@ -2,11 +2,11 @@
 
 from falcon.asgi import Request, Response
 
-from edge.core.answers import answer
+from edge.core.answers import Done, answer
 from edge.core.authentication import AppAuthenticator
 from edge.core.idempotency import Idempotency, RequestedPushes
 from edge.ios.registrations import Registrations
-from edge.ios.replies import Done, push_reply
+from edge.ios.replies import push_reply
 from edge.ios.requests import named_token, push_order
 
 
