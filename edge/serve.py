@@ -21,7 +21,7 @@ from uvicorn_worker import UvicornWorker
 from edge.core.parsing.body import Application, refuse
 from edge.interfaces import Interfaces
 from edge.settings import KEYS, ROLE_NAME, EdgeSettings
-from edge.workers import WorkersConsole, WorkerSockets
+from edge.workers import WorkerSockets, WorkersOperations
 from services.domain.master_key import load_keys
 from services.domain.role_context import connected_peers, role_context
 from services.runtime.child.lifecycle import die_with_parent
@@ -78,16 +78,17 @@ class EdgeWorker(UvicornWorker):  # type: ignore[misc]
     async def _serve(self) -> None:
         """Serve as UvicornWorker does, within the limits of HTTP connections.
 
-        The last listeners are the console, and the socket on which the other workers ask this one for the console.
+        The last two listeners are that of health and metrics, and the socket on which other workers ask for them.
         """
         die_with_parent(self.ppid)
         self.config.app = self.wsgi
         settings = self.wsgi.settings
         shared = shared_addresses(settings.client_addresses())
         api = HttpConnections("api", api_limits(settings), SteadyClock(), shared)
-        console = HttpConnections("console", CONSOLE_LIMITS, SteadyClock())
+        operations = HttpConnections("console", CONSOLE_LIMITS, SteadyClock())
         workers = HttpConnections("workers", CONSOLE_LIMITS, SteadyClock())
-        server = _WorkerServer(self.config, [*[api] * len(settings.interface_ports), console, workers], self.wsgi)
+        groups = [*[api] * len(settings.interface_ports), operations, workers]
+        server = _WorkerServer(self.config, groups, self.wsgi)
         self._install_sigquit_handler()
         await server.serve(sockets=[*self.sockets, self.wsgi.sockets.of(self)])
         if not server.started:
@@ -119,8 +120,8 @@ class EdgeProcess:
         self._clock = SteadyClock()
         self._health = Health(self._clock)
         self._operations = Operations(settings.host, settings.console_port, self._health.problems)
-        console = self._operations if settings.edge_workers == 1 else WorkersConsole(self._operations, sockets)
-        self._applications: dict[int, Application] = {settings.console_port: console.application}
+        operations = self._operations if settings.edge_workers == 1 else WorkersOperations(self._operations, sockets)
+        self._applications: dict[int, Application] = {settings.console_port: operations.application}
         self._stop = asyncio.Event()
         self._failed = False
         self._started: asyncio.Future[None]
@@ -173,7 +174,7 @@ class EdgeProcess:
 
     @asynccontextmanager
     async def _announced(self, log: Log) -> AsyncIterator[None]:
-        """Announce how this worker is; to people each worker is a process of its own, as it is to the machine."""
+        """Announce the status of this worker, which the console lists as a process of its own."""
         operations, process = self._operations, process_id()
         role = ReportedRole(ROLE_NAME)
         own = OwnStatus([role], self._clock.now_ms(), lambda: operations.stage, self._health.problems)

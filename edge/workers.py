@@ -1,4 +1,4 @@
-"""The console of an edge with several workers: each answers for all of them, asked over their Unix sockets."""
+"""Health and metrics of an edge with several workers: each worker answers for all, whom it asks over Unix sockets."""
 
 import asyncio
 import mmap
@@ -55,15 +55,15 @@ class WorkerSockets:
         return {str(index + 1): path for index, path in enumerate(self._paths) if self._in_use[index]}
 
 
-class WorkersConsole:
-    """Answers requests to the console for all workers: ready while all are, and the metrics of each."""
+class WorkersOperations:
+    """Answers /healthz and /metrics for all workers: ready while all are, and the metrics of each."""
 
     def __init__(self, own: Operations, sockets: WorkerSockets) -> None:
         self._own = own
         self._sockets = sockets
 
     async def application(self, scope: Any, receive: Any, send: Any) -> None:
-        """The ASGI application of the console."""
+        """The ASGI application of /healthz, /livez and /metrics."""
         if scope["type"] == "http":
             await answer(scope, send, self._answer)
 
@@ -89,7 +89,7 @@ async def _ask(socket_path: str, path: str) -> httpx.Response | None:
 
 
 def merged_readiness(by_worker: dict[str, httpx.Response | None]) -> tuple[int, str, bytes]:
-    """Return the answer for all workers. Those that stop count only when all do: a reload replaces them by others."""
+    """Return the answer for all workers. Stopping workers count only when all of them stop: a reload replaces them."""
     problems: dict[str, str] = {}
     stages: set[Stage] = set()
     for name, found in by_worker.items():
@@ -105,7 +105,7 @@ def merged_readiness(by_worker: dict[str, httpx.Response | None]) -> tuple[int, 
 
 
 def merged(texts: dict[str, str]) -> bytes:
-    """Return one text of metrics, whose series have the name of their worker as the label `worker`."""
+    """Return the metrics of all workers as one text; each series has the name of its worker as the label `worker`."""
     families: dict[str, Metric] = {}
     for worker, text in texts.items():
         for family in text_string_to_metric_families(text):

@@ -40,7 +40,7 @@ def android_app(
     quotas = PushQuotas(context.apps, rates, context.peers, context.clock)
     pushes = Pushes(context.apps, quotas, writer, targets, ids, context.clock)
     idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, limiter)
-    broadcasts = Broadcasts(context.log, writer, context.peers)
+    broadcasts = Broadcasts(writer, context.peers)
     tasks = Tasks(writer, context.peers, settings.partitions)
     origins = Origins("android", settings.client_addresses())
     signatures = SignatureVerifier(context.apps, context.keys, context.clock)

@@ -5,10 +5,10 @@ from zoneinfo import ZoneInfo
 
 from falcon.asgi import Request, Response
 
-from edge.android.replies import Done, Timed, acks_reply, push_reply
+from edge.android.replies import Timed, acks_reply, push_reply
 from edge.android.requests import acks_query, cancelled_push, cancelled_task, push_order, timed_order
 from edge.core.acks import Acks
-from edge.core.answers import answer
+from edge.core.answers import Done, answer
 from edge.core.authentication import AppAuthenticator
 from edge.core.broadcast_cancel import Broadcasts
 from edge.core.idempotency import Idempotency, RequestedPushes

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, UnsetType
 
 from edge.android.requests import PushOrder
-from edge.core.answers import Reply
+from edge.core.answers import TOKEN_NOT_FOUND, Reply
 from edge.core.parsing.fields import Count, MessageId, Success, Text, described
 from edge.core.parsing.shown import Shown
 from edge.core.push import AppPush, PushResult
@@ -48,11 +48,6 @@ class Timed(Reply, frozen=True):
     result: Success
     desc: Text
     task_key: Annotated[str, described("The key of the timed push.")]
-
-
-class Done(Reply, frozen=True):
-    result: Success
-    desc: Text
 
 
 class Ack(Reply, frozen=True):
@@ -97,7 +92,7 @@ def _by_token(push: AppPush, result: PushResult) -> list[TokenOutcome]:
             pos=pos,
             token=token,
             result=401 if pos in unknown else 0,
-            desc="token not found" if pos in unknown else "send ok",
+            desc=TOKEN_NOT_FOUND if pos in unknown else "send ok",
         )
         for pos, token in enumerate(push.audience.tokens.tokens)
     ]

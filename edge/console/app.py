@@ -65,7 +65,7 @@ def console_app(
         composed_pushes=ComposedPushes(settings, context, targets),
         audiences=Audiences(context.peers, settings.partitions, targets, random.SystemRandom()),
         tasks=Tasks(writer, context.peers, settings.partitions),
-        broadcasts=Broadcasts(context.log, writer, context.peers),
+        broadcasts=Broadcasts(writer, context.peers),
         sessions=sessions,
         languages=languages,
         gateway_url=settings.gateway_url,

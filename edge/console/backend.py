@@ -15,9 +15,9 @@ from services.runtime.process.clock import Clock
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """The roles' stubs, the directories of apps and accounts, and what sends and cancels.
+    """The roles' stubs, the directories of apps and accounts, and the objects that send and cancel pushes.
 
-    `zone`: that of the public interfaces.
+    `zone`: the time zone of the public interfaces.
     """
 
     roles: Roles

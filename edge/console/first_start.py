@@ -1,4 +1,4 @@
-"""The first start: an administrator is made, and a one-time link printed with which a person chooses the password."""
+"""The first start: makes an administrator, and prints a one-time link with which a person chooses the password."""
 
 import asyncio
 import sys

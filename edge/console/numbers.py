@@ -1,5 +1,7 @@
 """Whole numbers that people and addresses give as text."""
 
+import falcon
+
 MAX_MSGID = 2**63 - 1
 MAX_TIME_MS = 2**62
 
@@ -12,3 +14,11 @@ def whole_number(text: str, most: int) -> int | None:
         return None
     number = int(text)
     return number if number <= most else None
+
+
+def message_id(text: str) -> int:
+    """Return the message id in a path. HTTP 404: the text is none."""
+    number = whole_number(text, MAX_MSGID)
+    if not number:
+        raise falcon.HTTPNotFound
+    return number

@@ -14,7 +14,7 @@ _READ_S = 20.0
 
 
 class Acks:
-    """Reads acknowledgements from analytics, for apps for which the operator enabled it."""
+    """Reads acknowledgements from analytics, for the apps whose operator has enabled getAckInfo."""
 
     def __init__(self, apps: AppDirectory, peers: Peers) -> None:
         self._apps = apps
@@ -27,7 +27,7 @@ class Acks:
         return page
 
     async def check_enabled(self, app: App) -> None:
-        """InputError: not enabled for the app. The app directory is refreshed once before the refusal.
+        """InputError: getAckInfo is not enabled for the app. The app directory is refreshed once before the refusal.
 
         UnavailableError: the refresh failed, so the app is not refused.
         """

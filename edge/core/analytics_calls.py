@@ -1,4 +1,4 @@
-"""Calls to analytics for an app server: given up when it leaves, and answered with 503 when analytics cannot answer."""
+"""Calls to analytics for app servers: cancelled when the client leaves; 503 when analytics cannot answer."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -15,15 +15,15 @@ Answer = TypeVar("Answer")
 
 
 class ClientLeftError(CarillonError):
-    """The client has closed its connection; nobody reads the answer, which has the result that proxies log for this."""
+    """The client has closed its connection, so nobody reads the answer. Proxies log such a request as 499 too."""
 
     result = 499
 
 
 async def call_analytics(request: Request, call: Awaitable[Answer]) -> Answer:
-    """Return the answer to the call. TooManyRequestsError: too many of the app wait. TryLaterError: it cannot answer.
+    """Return the answer to the call, which is cancelled when the client leaves: analytics then stops the query.
 
-    The call is cancelled when the client leaves, and analytics then stops the query.
+    TooManyRequestsError: too many calls of the app wait. TryLaterError: analytics cannot answer at present.
     """
     with busy_as_too_many():
         try:

@@ -9,7 +9,7 @@ import msgspec
 from falcon.asgi import Request, Response
 from prometheus_client import Counter, Histogram
 
-from edge.core.parsing.fields import described
+from edge.core.parsing.fields import Success, Text, described
 from services.runtime.errors import CarillonError, RetryLaterError
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REQUEST_SECONDS, REQUESTS
@@ -19,12 +19,18 @@ MEDIA_TYPE = "application/json;charset=utf-8"
 JsonApi: TypeAlias = "falcon.asgi.App[Request, Response]"
 Content = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
+TOKEN_NOT_FOUND = "token not found"  # noqa: S105
 _LONGEST_DESC = 500
 _TRANSPORT = {404: "no such path", 405: "method not allowed"}
 
 
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of the answers that documents show; every one has `result`, 0 for success."""
+
+
+class Done(Reply, frozen=True):
+    result: Success
+    desc: Text
 
 
 class Refusal(Reply, frozen=True):

@@ -30,6 +30,7 @@ from falcon.asgi import Request
 
 from edge.core.answers import Content, Reply
 from edge.core.push import AppPush, PreparedPushes, Pushes, PushResult, new_task_key
+from edge.core.quotas.pushes import is_wide
 from edge.core.request_limiter import RequestLimiter
 from protos.push.v1.push_pb2 import SendPush
 from protos.runtime.v1.log_pb2 import Origin
@@ -42,7 +43,6 @@ from services.runtime.rpc.peers import WAIT_APPLIED_S, Peers
 
 HEADER = "Idempotency-Key"
 MAX_KEY_LENGTH = 255
-_WIDE = ("everyone", "filter")
 
 
 class RequestedPushes(NamedTuple):
@@ -58,7 +58,7 @@ class RequestedPushes(NamedTuple):
     @property
     def is_wide(self) -> bool:
         """Whether a broadcast or multicast is sent at once."""
-        return self.due_ms is None and any(push.audience.WhichOneof("audience") in _WIDE for push in self.pushes)
+        return self.due_ms is None and any(is_wide(push.audience) for push in self.pushes)
 
 
 class PushClaims:
@@ -156,7 +156,7 @@ class Idempotency:
         return answer
 
     async def _entered(self, request: Request, appkey: str, read: Callable[[], RequestedPushes]) -> RequestedPushes:
-        """Return the parsed request once the limiter admits it."""
+        """Return the parsed request once the limiter admits it, if it is a broadcast or multicast."""
         requested = read()
         if requested.is_wide:
             await self._limiter.enter_wide(request, appkey)

@@ -1,9 +1,9 @@
 """Message ids, unique in the installation and below 2^53: 30 bits of seconds since 2026, 23 bits within the second.
 
 The ids of each second are divided into slots, and a process claims slots for some minutes by records in the log. The
-offset of a claim is the number of its slot, counted round, so two processes never choose the same one. A claim holds
-for the seconds that are part of the ids, not for a time that passes: a process that was paused, or whose clock is
-wrong, can give out no id of another process.
+number of a claim's slot is its offset modulo the number of slots, so two processes never have the same one. A claim is
+for seconds that are part of the ids, not for a span of real time: a process that was paused, or whose clock is wrong,
+gives out no id of another process.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _PARTITION = Partition(MESSAGE_IDS.name, 0)
 
 
 class _Slot(NamedTuple):
-    """The ids from `first` on within each second from `from_s` on and before `until_s`."""
+    """The ids from `first` on within each second, from second `from_s` on and before second `until_s`."""
 
     first: int
     from_s: int
@@ -75,7 +75,7 @@ class MessageIds:
         InputError: `count` is not between 1 and SLOT_IDS. UnavailableError: the log does not accept a claim.
         """
         if not 1 <= count <= SLOT_IDS:
-            raise InputError(f"{count} message ids cannot be given at once")
+            raise InputError(f"a push needs {count} message ids, of which it can have 1 to {SLOT_IDS}")
         while (first := self._take_claimed(count)) is None:
             await self.claim()
         return first
@@ -121,7 +121,7 @@ class MessageIds:
         return self._claiming
 
     async def _claim(self) -> None:
-        """Claim as many slots as are held, or half of them where they have lasted; twice as many where they have not.
+        """Claim half as many slots as are held; where these have not lasted, as many again.
 
         CarillonError: other processes hold all slots.
         """
@@ -175,7 +175,7 @@ class _EarlierClaims:
         self.until_s = max(until_s, self.until_s)
 
     def slot(self, claim: MessageIdClaim, offset: int) -> _Slot:
-        """Return what a claim at this offset gives. The first claims get the last ids of each second.
+        """Return the slot of a claim at this offset. The first claims get the last ids of each second.
 
         Earlier releases, of which processes may still run during an upgrade, give out the first ids of each second.
         """

@@ -36,7 +36,7 @@ MAX_MIXED = 4
 
 
 class Secrets(NamedTuple):
-    """The secrets with which an app may sign; None: it has none such, or there is no such app."""
+    """The secrets with which an app may sign. None: the app has no such secret, or there is no such app."""
 
     current: str | None
     old: str | None

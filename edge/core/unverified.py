@@ -1,7 +1,7 @@
 """The byte budget of request bodies whose sign is not verified yet, which anybody can send.
 
 The bodies of a process share one budget. Each counts with the bytes that have arrived, not with those that it
-announces. Nobody waits for a place: as soon as the budget is exceeded, the address that holds the most bytes loses its
+announces. No body waits for room: as soon as the budget is exceeded, the address that holds the most bytes loses its
 largest body, the newest of equal ones, whose request is answered with HTTP 503 and Retry-After. So what one address
 sends costs other addresses nothing, and a small body is refused last.
 """

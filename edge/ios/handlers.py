@@ -2,11 +2,11 @@
 
 from falcon.asgi import Request, Response
 
-from edge.core.answers import answer
+from edge.core.answers import Done, answer
 from edge.core.authentication import AppAuthenticator
 from edge.core.idempotency import Idempotency, RequestedPushes
 from edge.ios.registrations import Registrations
-from edge.ios.replies import Done, push_reply
+from edge.ios.replies import push_reply
 from edge.ios.requests import named_token, push_order
 
 
@@ -21,8 +21,8 @@ class PushEndpoint:
         signed = await self._authenticator.authenticate(request)
 
         def read() -> RequestedPushes:
-            push = push_order(signed.raw, signed.app)
-            return RequestedPushes([push], lambda results, _: push_reply(results[0]))
+            pushes = push_order(signed.raw, signed.app)
+            return RequestedPushes(pushes, lambda results, _: push_reply(results[0]))
 
         reply = await self._idempotency.execute(request, signed.app.appkey, signed.origin, signed.text, read)
         answer(response, reply)

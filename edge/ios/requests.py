@@ -1,9 +1,10 @@
 """Parses requests of the legacy iOS interface. InputError names the field."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from edge.core.message_ids import SLOT_IDS
 from edge.core.parsing.apns_limit import check_payload
 from edge.core.parsing.target_keys import check_top
 from edge.core.parsing.typed import decode
@@ -21,19 +22,26 @@ _DEFAULT_SOUND = "default"
 _NAMES = {"content": "message", "extra": "extra", "category": "category", "sound": "message"}
 
 
-def push_order(raw: bytes, app: App) -> AppPush:
-    """Parse POST /push: to one token, which must be registered, to a list of tokens, or to all devices."""
+def push_order(raw: bytes, app: App) -> list[AppPush]:
+    """Parse POST /push: to one token, which must be registered, to a list of tokens, or to all devices.
+
+    The list has no limit but that of the body, and a push has one of its message ids: a longer list is several pushes.
+    """
     check_top(raw, _KEYS, TARGETS)
     body: PushBody = decode(PushBody, raw)
-    return AppPush(
-        app=AppRef(app.appkey, app.platform),
-        kind=KIND_BROADCAST if body.token is None else KIND_UNICAST,
-        audience=_audience(body.token),
-        message=_message(body),
-        period_s=body.period or app.default_period_s,
-        qps=0,
-        must_exist=isinstance(body.token, str),
-    )
+    message = _message(body)
+    return [
+        AppPush(
+            app=AppRef(app.appkey, app.platform),
+            kind=KIND_BROADCAST if body.token is None else KIND_UNICAST,
+            audience=audience,
+            message=message,
+            period_s=body.period or app.default_period_s,
+            qps=0,
+            must_exist=isinstance(body.token, str),
+        )
+        for audience in _audiences(body.token)
+    ]
 
 
 def named_token(raw: bytes) -> str:
@@ -43,12 +51,13 @@ def named_token(raw: bytes) -> str:
     return body.token
 
 
-def _audience(token: str | list[str] | None) -> Audience:
+def _audiences(token: str | list[str] | None) -> Iterator[Audience]:
     if token is None:
-        return Audience(everyone=Everyone())
-    return Audience(
-        tokens=Tokens(tokens=[ios_token(token, "token")] if isinstance(token, str) else ios_tokens(token, "token"))
-    )
+        yield Audience(everyone=Everyone())
+        return
+    tokens = [ios_token(token, "token")] if isinstance(token, str) else ios_tokens(token, "token")
+    for at in range(0, len(tokens), SLOT_IDS):
+        yield Audience(tokens=Tokens(tokens=tokens[at : at + SLOT_IDS]))
 
 
 def _message(body: PushBody) -> Message:

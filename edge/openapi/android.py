@@ -5,7 +5,7 @@ import functools
 import msgspec
 
 from edge.android import bodies, replies
-from edge.core.answers import Refusal
+from edge.core.answers import Done, Refusal
 from edge.openapi.document import Interface, Operation, openapi
 from edge.openapi.schema import Component, Json, example_of
 
@@ -46,8 +46,8 @@ OPERATIONS = [
         repeatable=True,
     ),
     Operation(
-        "delete", "/push", "Cancel a broadcast for all who have not received it", _signed(bodies.CancelBody, "Cancel"),
-        (replies.Done, Refusal), {"cancel": {**_SIGNED, "msgid": MSGID}},
+        "delete", "/push", "Cancel a broadcast for the devices that have not received it",
+        _signed(bodies.CancelBody, "Cancel"), (Done, Refusal), {"cancel": {**_SIGNED, "msgid": MSGID}},
     ),
     Operation(
         "post", "/timed_msg", "Send a push later", _TIMED_PUSH,
@@ -56,11 +56,11 @@ OPERATIONS = [
     ),
     Operation(
         "delete", "/timed_msg", "Cancel a timed push that was not sent yet",
-        _signed(bodies.CancelTimedBody, "CancelTimed"), (replies.Done, Refusal),
+        _signed(bodies.CancelTimedBody, "CancelTimed"), (Done, Refusal),
         {"cancel": {**_SIGNED, "task_key": TASK_KEY}},
     ),
     Operation(
-        "post", "/getAckInfo", "Which devices received unicast messages; enabled app by app",
+        "post", "/getAckInfo", "List the devices that received unicast messages; enabled app by app",
         _signed(bodies.AcksBody, "AskAcks"), (replies.Acks, Refusal),
         {"first": {**_SIGNED, "pos": "0"}, "next": {**_SIGNED, "pos": "0", "reqno": 100}},
     ),

@@ -2,7 +2,7 @@
 
 import functools
 
-from edge.core.answers import Refusal
+from edge.core.answers import Done, Refusal
 from edge.ios import bodies, replies
 from edge.openapi.document import Interface, Operation, openapi
 from edge.openapi.schema import Component, Json, example_of
@@ -27,10 +27,10 @@ OPERATIONS = [
         (replies.Pushed, replies.NotPushed, Refusal), _PUSH_EXAMPLES, repeatable=True,
     ),
     Operation(
-        "post", "/register", "Register a device token", _REGISTRATION, (replies.Done, Refusal), _REGISTRATION_EXAMPLES
+        "post", "/register", "Register a device token", _REGISTRATION, (Done, Refusal), _REGISTRATION_EXAMPLES
     ),
     Operation(
-        "delete", "/register", "Delete a device token", _REGISTRATION, (replies.Done, Refusal), _REGISTRATION_EXAMPLES
+        "delete", "/register", "Delete a device token", _REGISTRATION, (Done, Refusal), _REGISTRATION_EXAMPLES
     ),
 ]  # fmt: skip
 

@@ -4,7 +4,7 @@ import functools
 
 import msgspec
 
-from edge.core.answers import Refusal
+from edge.core.answers import Done, Refusal
 from edge.openapi import device, v2_examples
 from edge.openapi.document import Interface, Operation, openapi
 from edge.openapi.schema import Component, Json
@@ -12,7 +12,6 @@ from edge.v2.device.replies import InvalidTokensReply
 from edge.v2.device.requests import InvalidTokensRequest
 from edge.v2.push import replies as push_replies
 from edge.v2.push import requests as push_requests
-from edge.v2.replies import Done
 from edge.v2.statistics import requests as statistics_requests
 from edge.v2.statistics.replies import StatisticsReply
 from edge.v2.tags import requests as tag_requests
@@ -36,12 +35,12 @@ OPERATIONS = [
         v2_examples.PUSHES, repeatable=True,
     ),
     Operation(
-        "post", "/v2/timedtasklist", "Timed pushes, a page at a time",
+        "post", "/v2/timedtasklist", "List timed pushes, a page at a time",
         _signed(task_requests.TaskListRequest, task_requests.Signed),
         (Component(TaskPageReply, "TaskPage"), Refusal), v2_examples.TASK_PAGES,
     ),
     Operation(
-        "post", "/v2/timedtaskdetail", "One timed push", _TASK, (Component(TaskDetailReply, "TaskDetail"), Refusal),
+        "post", "/v2/timedtaskdetail", "Get one timed push", _TASK, (Component(TaskDetailReply, "TaskDetail"), Refusal),
         v2_examples.TASKS,
     ),
     Operation(
@@ -50,15 +49,16 @@ OPERATIONS = [
     Operation("post", "/v2/device", "Give devices string tags", _TAG_CHANGE, _CHANGED, v2_examples.TAG_CHANGES),
     Operation("delete", "/v2/device", "Take string tags from devices", _TAG_CHANGE, _CHANGED, v2_examples.TAG_CHANGES),
     Operation(
-        "post", "/v2/deviceinfo", "String tags of devices", _signed(tag_requests.TagQuery, tag_requests.Signed),
-        (TagsFound, by_app(TagsFound), Refusal), v2_examples.TAG_QUERIES,
+        "post", "/v2/deviceinfo", "List the string tags of devices",
+        _signed(tag_requests.TagQuery, tag_requests.Signed), (TagsFound, by_app(TagsFound), Refusal),
+        v2_examples.TAG_QUERIES,
     ),
     Operation(
-        "post", "/v2/errortoken", "iOS tokens that are of no use any more", Component(InvalidTokensRequest),
+        "post", "/v2/errortoken", "Invalid iOS tokens", Component(InvalidTokensRequest),
         (Component(InvalidTokensReply, "InvalidTokens"), Refusal), v2_examples.INVALID_TOKENS,
     ),
     Operation(
-        "post", "/v2/statistics", "Figures",
+        "post", "/v2/statistics", "Statistics of an app",
         _signed(statistics_requests.StatisticsBody, statistics_requests.Signed, "StatisticsRequest"),
         (Component(StatisticsReply, "Statistics"), Refusal), v2_examples.STATISTICS,
     ),

@@ -1,4 +1,4 @@
-"""API tokens: who calls `/console/v1`, by the header Authorization alone, and how often."""
+"""API tokens, in the header Authorization: authenticates the calls of `/console/v1` and limits their rate."""
 
 import falcon
 from falcon.asgi import Request
@@ -34,7 +34,7 @@ def is_call(path: str) -> bool:
 
 
 class BearerAuthenticator:
-    """Authenticates calls. A token may make `calls_per_s`; an address has 20 wrong tokens at once, then one in 5 s."""
+    """Authenticates calls. A token may make `calls_per_s`; an address may send 20 wrong tokens, then one in 5 s."""
 
     def __init__(self, accounts: AccountDirectory, peers: Peers, clock: Clock, calls_per_s: int) -> None:
         self._accounts = accounts

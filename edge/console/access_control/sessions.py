@@ -1,4 +1,4 @@
-"""Sessions: what the browser keeps in one sealed cookie, which nobody else can read, make or change."""
+"""Sessions, which the browser keeps in one sealed cookie: only the service can read, make or change it."""
 
 import base64
 import binascii
@@ -58,7 +58,7 @@ class ProviderSession(msgspec.Struct, frozen=True):
 class Session(msgspec.Struct, frozen=True):
     """One browser's session. `user_id` is empty before the log-in; `epoch` is the user's session epoch at that time.
 
-    `csrf` is the token that every form must send. `notice` and `shown_once` are shown on the next page and then gone.
+    `csrf` is the token that every form must send. `notice` and `shown_once` are for the next page alone.
     `provider` is set if the user has logged in with the OpenID Connect provider.
     """
 

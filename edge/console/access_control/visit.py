@@ -50,7 +50,7 @@ class Visit(Requester):
 
     @property
     def csrf(self) -> str:
-        """The CSRF token for a form; other text each time."""
+        """The CSRF token for a form, with a new pad each time."""
         return padded(self.session.csrf)
 
     def gettext(self, text: str) -> str:
@@ -61,7 +61,7 @@ class Visit(Requester):
         self.session = msgspec.structs.replace(self.session, notice=notice, shown_once=shown_once)
 
     def take_notice(self) -> tuple[str, str]:
-        """Return what the page before wanted to be shown, and forget it."""
+        """Return the notice and the secret that the page before has left, and forget them."""
         notice, shown_once = self.session.notice, self.session.shown_once
         if notice or shown_once:
             self.session = msgspec.structs.replace(self.session, notice="", shown_once="")

@@ -9,7 +9,7 @@ import falcon
 from edge.console.access_control.requester import Requester
 from edge.console.actions.statistics import category_of
 from edge.console.backend import Backend
-from edge.console.numbers import MAX_MSGID, whole_number
+from edge.console.numbers import MAX_MSGID, message_id, whole_number
 from edge.console.roles import ANALYTICS_S
 from edge.console.view.explanation import ENDED, GOT
 from protos.accounts.v1.accounts_pb2 import DataRead
@@ -80,10 +80,8 @@ async def devices_in_state(
     With a category, only those that had the value `info` of it when the push started. HTTP 404: the app has no
     push with this id. InputError: no page has named the position, or there is no such category.
     """
-    if not (number := whole_number(msgid, MAX_MSGID)):
-        raise falcon.HTTPNotFound
     asked = ListPushDevicesRequest(
-        msgid=number, state=state, reason=reason, pos=pos, limit=limit, info=info, allow_behind=allow_behind
+        msgid=message_id(msgid), state=state, reason=reason, pos=pos, limit=limit, info=info, allow_behind=allow_behind
     )
     if category:
         asked.category = category_of(category)

@@ -9,7 +9,7 @@ import falcon
 from edge.console.access_control.requester import Requester
 from edge.console.actions.statistics import category_of
 from edge.console.backend import Backend
-from edge.console.numbers import MAX_MSGID, MAX_TIME_MS, whole_number
+from edge.console.numbers import MAX_MSGID, MAX_TIME_MS, message_id, whole_number
 from edge.console.roles import ANALYTICS_S
 from edge.console.view.push_view import UNICAST
 from protos.analytics.v1.analytics_pb2 import (
@@ -117,9 +117,7 @@ async def push_of(
 
     `device_only`: of the push itself the answer holds the request alone, and costs a fraction.
     """
-    if not (number := whole_number(msgid, MAX_MSGID)):
-        raise falcon.HTTPNotFound
-    asked = AuditPushRequest(msgid=number, token=token, allow_behind=allow_behind, device_only=device_only)
+    asked = AuditPushRequest(msgid=message_id(msgid), token=token, allow_behind=allow_behind, device_only=device_only)
     answer = await backend.roles.analytics.AuditPush(asked, timeout=ANALYTICS_S)
     if answer.appkey != appkey:
         raise falcon.HTTPNotFound
@@ -133,8 +131,7 @@ async def speed_of(
 
     HTTP 404: the app has no push with this id.
     """
-    if not (number := whole_number(msgid, MAX_MSGID)):
-        raise falcon.HTTPNotFound
+    number = message_id(msgid)
     within_ms = whole_number(within or "0", MAX_TIME_MS)
     if within_ms is None:
         raise InputError("within must be a number of milliseconds")
@@ -149,9 +146,7 @@ async def states_of(
     backend: Backend, appkey: str, msgid: str, category: str, *, allow_behind: bool = True
 ) -> PushStatesResponse:
     """Return the states of a push's devices, divided by a category. HTTP 404: the app has no push with this id."""
-    if not (number := whole_number(msgid, MAX_MSGID)):
-        raise falcon.HTTPNotFound
-    asked = PushStatesRequest(msgid=number, category=category_of(category), allow_behind=allow_behind)
+    asked = PushStatesRequest(msgid=message_id(msgid), category=category_of(category), allow_behind=allow_behind)
     answer = await backend.roles.analytics.PushStates(asked, timeout=ANALYTICS_S)
     if answer.appkey != appkey:
         raise falcon.HTTPNotFound
@@ -160,9 +155,7 @@ async def states_of(
 
 async def cancel_push(backend: Backend, requester: Requester, appkey: str, msgid: str) -> None:
     """Cancel a push of this app for the devices that have not received it. Errors as for Broadcasts.cancel."""
-    if not (number := whole_number(msgid, MAX_MSGID)):
-        raise falcon.HTTPNotFound
-    await backend.broadcasts.cancel(appkey, number, requester.origin)
+    await backend.broadcasts.cancel(appkey, message_id(msgid), requester.origin)
 
 
 async def statistics_of(backend: Backend, answer: AuditPushResponse) -> BroadcastRow | None:

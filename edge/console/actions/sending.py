@@ -1,4 +1,4 @@
-"""A push is sent, or stored as a draft where the team's rules demand an approval."""
+"""Sends a push, or stores it as a draft where the team's rules demand an approval."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class SendOutcome(NamedTuple):
 
 
 def partners(backend: Backend, requester: Requester, app: App) -> list[App]:
-    """Return the apps of the other platform that a push of this app may go to as well: those of its team."""
+    """Return the app's partners: the apps of the other platform in its team, to which a push may go as well."""
     team_id = backend.accounts.team_of(app.appkey)
     return [
         other
@@ -34,11 +34,14 @@ def partners(backend: Backend, requester: Requester, app: App) -> list[App]:
 
 
 def read_push(backend: Backend, requester: Requester, app: App, text: str) -> ComposedPush:
-    """Check the text of a v2 request. PermissionDeniedError: it names an app that it may not; InputError: a rule."""
+    """Check the text of a v2 request. InputError: it breaks a rule.
+
+    PermissionDeniedError: it names an app that is neither this one nor a partner of it.
+    """
     composed = backend.composed_pushes.read(text)
     allowed = {app.appkey, *(partner.appkey for partner in partners(backend, requester, app))}
     if app.appkey not in composed.order.apps.appkeys or not allowed.issuperset(composed.order.apps.appkeys):
-        raise PermissionDeniedError("the push names an app that does not belong here")
+        raise PermissionDeniedError("the push names an app that is neither this one nor a partner of it in its team")
     return composed
 
 
@@ -59,9 +62,7 @@ async def send_push(
 ) -> SendOutcome:
     """Send a push once for the key, or make its task or draft; with `replaced`, change this draft, which stays one.
 
-    Errors as for `send` and `submit` of the ComposedPushes.
-
-    ConflictError: the audience has more than `at_most` devices now.
+    Errors as for `send` and `submit` of ComposedPushes. ConflictError: the audience has more than `at_most` devices.
     """
     devices = sum(audience.devices for audience in await backend.audiences.of(composed, samples=0))
     if (before := await backend.composed_pushes.sent_before(composed, key, requester.origin)) is not None:

@@ -1,4 +1,4 @@
-"""Parameters of calls: the names in their paths and queries, with their limits."""
+"""Parameters and bodies of calls, with their limits: names in paths and queries, and fields of JSON."""
 
 from typing import Annotated, Literal
 

@@ -63,7 +63,7 @@ class Feed:
 
 
 class Stream:
-    """One open page. `ending` is set when it shall end at once; `is_replaced` when a newer one of its user did that."""
+    """One open page. `ending`: set when it shall end at once; `is_replaced`: a newer stream of the user ended it."""
 
     def __init__(self) -> None:
         self.ending = asyncio.Event()
@@ -71,7 +71,7 @@ class Stream:
 
 
 class Feeds:
-    """Service that has the feeds of all open pages, and ends their streams when the process stops."""
+    """Service that keeps the feeds of all open pages, and ends their streams when the process stops."""
 
     name = "live pages"
 
@@ -120,7 +120,7 @@ class Feeds:
 
     @contextmanager
     def follow(self, topics: list[Topic]) -> Iterator[list[Feed]]:
-        """Have these questions asked as long as the `with` lasts, and no further time for those that others follow."""
+        """Ask these questions again and again while the `with` lasts; followers of the same question share it."""
         with ExitStack() as stack:
             yield [stack.enter_context(self._followed(topic)) for topic in topics]
 

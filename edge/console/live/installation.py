@@ -1,4 +1,4 @@
-"""How the installation is, of what its processes announce: one line for each role, and rates."""
+"""The state of the installation, from what its processes announce: a line for each role, and rates."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -30,7 +30,7 @@ _SEVERITIES: Mapping[State, Severity] = {
 
 
 class RoleLine(NamedTuple):
-    """A role with its processes. `away`: shards that no process owns, of `shards`; `why`: what a process says of it."""
+    """A role with its processes. `away`: shards, of `shards`, that no process owns; `why`: problems of a process."""
 
     name: str
     state: State
@@ -61,8 +61,8 @@ class Number(NamedTuple):
 class Installation(NamedTuple):
     """All roles, the numbers, refused requests a second by result, and the connected devices of each app.
 
-    `processes` are all of them, and `silent` the ids of those that are not heard of any more. `is_deaf`: no process was
-    heard of lately, not even this one, so the log does not answer. `heard_ms`: when one was heard last, 0 for never.
+    `processes` are all of them, and `silent` the ids of those that are not heard of any more. `is_log_away`: no process
+    was heard of lately, not even this one, so the log does not answer. `heard_ms`: when a process was heard last, or 0.
     """
 
     roles: Sequence[RoleLine]
@@ -71,7 +71,7 @@ class Installation(NamedTuple):
     devices: Mapping[str, int]
     processes: Sequence[Process]
     silent: Collection[str]
-    is_deaf: bool
+    is_log_away: bool
     heard_ms: int
 
     @property
@@ -82,13 +82,13 @@ class Installation(NamedTuple):
 
     @property
     def severity(self) -> Severity:
-        if self.is_deaf:
+        if self.is_log_away:
             return "bad"
         return self.troubled[0].severity if self.troubled else "good"
 
 
 class Observer:
-    """Reads the board."""
+    """Reads the state of the installation from the status board."""
 
     def __init__(self, board: StatusBoard, clock: Clock) -> None:
         self._board = board
@@ -96,7 +96,7 @@ class Observer:
         self._since_ms = clock.now_ms()
 
     async def read(self) -> Installation:
-        """Return how the installation is now."""
+        """Return the present state of the installation."""
         board, now_ms = self._board, self._clock.now_ms()
         # Processes announce themselves within seconds: before that none is missed.
         is_early = now_ms - self._since_ms <= SILENT_MS

@@ -79,7 +79,7 @@ class LivePush(LivePage):
 
 
 class _WhenDifferent:
-    """Renders, and answers None where the text is the one before: what is read aloud is not said twice."""
+    """Renders, and returns None where the text is the same as before: a screen reader shall not read it twice."""
 
     def __init__(self, render: Callable[[Any], Awaitable[str]]) -> None:
         self._render = render

@@ -13,7 +13,7 @@ from protos.registry.v1.apps_pb2 import App
 from services.runtime.process.clock import wait_for_first
 
 HEARTBEAT_S = 10
-"""A stream says at least so often that it is there. Then it also notices that the session or a right has ended."""
+"""Interval of a stream's heartbeats, at which it also notices that its session or a right of its user has ended."""
 
 PUSHES_S = 5
 _RECONNECT_MS = 3_000
@@ -44,7 +44,7 @@ class LivePage(Page):
         is_same: Callable[[], bool] = lambda: True,
         is_final: Callable[[Sequence[Feed]], bool] = lambda feeds: False,
     ) -> None:
-        """Answer with the parts as events, until the reader's session or rights change, or `is_same` is no more true.
+        """Answer with the parts as events, until the reader's session or rights change, or `is_same` returns False.
 
         `is_final`: after these answers nothing changes any more.
         """
@@ -70,7 +70,7 @@ class LivePage(Page):
         return Part("pushes", Topic(("pushes", most, words, *(app.appkey for app in apps)), ask, PUSHES_S), rows)
 
     def same_apps(self, visit: Visit) -> Callable[[], bool]:
-        """Return what tells whether the user sees the same apps as now."""
+        """Return a function that tells whether the user sees the same apps as now."""
         before = [app.appkey for app in self.visible_apps(visit)]
         return lambda: [app.appkey for app in self.visible_apps(visit)] == before
 
@@ -127,4 +127,4 @@ class LivePage(Page):
                     yield SSEvent(comment="here")
 
     def _late_words(self, visit: Visit) -> str:
-        return visit.gettext("A part of the service does not answer at present; the numbers are those of before.")
+        return visit.gettext("A part of the service does not answer at present; the numbers shown are older ones.")

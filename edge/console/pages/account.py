@@ -1,4 +1,4 @@
-"""One's own account: language and time zone, password, second factor, and the end of all sessions."""
+"""The user's own account: language and time zone, password, second factor, and the end of all sessions."""
 
 import base64
 import io
@@ -11,15 +11,14 @@ from falcon.asgi import Request, Response
 from edge.console.access_control.visit import Visit
 from edge.console.pages.log_in import begin_session
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
+from edge.console.pages.people.users import user_summary
 from protos.accounts.v1.service_pb2 import (
     ChangePasswordRequest,
-    GetUsersRequest,
     SetTotpRequest,
     StartTotpRequest,
     UpdateUserRequest,
-    UserSummary,
 )
-from services.runtime.errors import CarillonError, NotFoundError
+from services.runtime.errors import CarillonError
 
 
 class AccountPage(Page):
@@ -31,7 +30,7 @@ class AccountPage(Page):
     async def on_post(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         changes = UpdateUserRequest(
-            user_id=visit.actor.name.removeprefix("user/"),
+            user_id=_own_id(visit),
             display_name=visit.form.get("display_name", "").strip(),
             locale=visit.form.get("locale", ""),
             zone=visit.form.get("zone", "").strip(),
@@ -47,7 +46,7 @@ class AccountPage(Page):
         raise go_to("/account")
 
     async def _show(self, request: Request, response: Response, problem: str = "") -> None:
-        user = await own_summary(self, visit_of(request))
+        user = await user_summary(self, _own_id(visit_of(request)))
         self.show(
             request,
             response,
@@ -100,7 +99,7 @@ class SecondFactorPage(Page):
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         _check_has_password(visit)
-        user = await own_summary(self, visit)
+        user = await user_summary(self, _own_id(visit))
         if user.has_totp:
             raise go_to("/account")
         started = await self.site.roles.log_ins.StartTotp(StartTotpRequest(origin=visit.origin))
@@ -139,22 +138,16 @@ class SessionsPage(Page):
 
     async def on_post(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
-        user_id = visit.actor.name.removeprefix("user/")
-        await self.site.roles.accounts.UpdateUser(
-            UpdateUserRequest(user_id=user_id, end_sessions=True, origin=visit.origin)
-        )
+        ended = UpdateUserRequest(user_id=_own_id(visit), end_sessions=True, origin=visit.origin)
+        await self.site.roles.accounts.UpdateUser(ended)
         visit.session = self.site.sessions.new()
         visit.notify(visit.gettext("All your sessions have ended."))
         raise go_to("/log-in")
 
 
-async def own_summary(page: Page, visit: Visit) -> UserSummary:
-    """Return the user of the visit as accounts knows it."""
-    user_id = visit.actor.name.removeprefix("user/")
-    users = (await page.site.roles.accounts.GetUsers(GetUsersRequest(user_ids=[user_id]))).users
-    if not users:
-        raise NotFoundError("this user does not exist any more")
-    return users[0]
+def _own_id(visit: Visit) -> str:
+    """Return the id of the user of the visit."""
+    return visit.actor.name.removeprefix("user/")
 
 
 def _check_has_password(visit: Visit) -> None:

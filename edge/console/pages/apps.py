@@ -148,7 +148,7 @@ class PausePage(Page):
         reason = visit.form.get("reason", "").strip()
         if visit.form.get("change") == "resume":
             unconfirmed = (await resume_app(self.site, visit, app.appkey, reason)).unconfirmed
-            notice = visit.gettext("The app sends again.")
+            notice = visit.gettext("The app is resumed: it sends again.")
         else:
             unconfirmed = (await pause_app(self.site, visit, app.appkey, reason)).unconfirmed
             notice = visit.gettext("The app is paused: nothing of it is sent.")

@@ -91,7 +91,9 @@ class ErrorPages:
 def _words(status: int, gettext: Callable[[str], str]) -> Words:
     match status:
         case 403:
-            return gettext("You may not do this"), gettext("Ask an administrator of the team for the role that may.")
+            return gettext("You may not do this"), gettext(
+                "Ask an administrator of the team for a role that allows it."
+            )
         case 404:
             return gettext("There is no such page"), gettext("The address may be mistyped, or what it named is gone.")
         case 405:
@@ -102,6 +104,8 @@ def _words(status: int, gettext: Callable[[str], str]) -> Words:
                 gettext("Nothing is lost. Try again in a moment; the log of the service says what is wrong."),
             )
         case _ if status >= 500:
-            return gettext("Something went wrong"), gettext("The log of the service says what. Try again in a moment.")
+            return gettext("Something went wrong"), gettext(
+                "The log of the service says what went wrong. Try again in a moment."
+            )
         case _:
             return gettext("This request cannot be read"), gettext("Go back, correct the form and send it again.")

@@ -88,12 +88,12 @@ def sought_words(request: Request) -> str:
 
 
 def go_to(path: str) -> falcon.HTTPStatus:
-    """Return the answer that leads to another page of the console, such as after a form that was right; raise it."""
+    """Return the redirection to another page of the console, for example after an accepted form; raise it."""
     return falcon.HTTPSeeOther(falcon.uri.encode_check_escaped(path))
 
 
 def problem_of(error: CarillonError) -> str:
-    """Return the words of an error that the person can mend. Raises the error if it is another one."""
+    """Return the text of an error that the person can mend. Raises any other error."""
     if error.result not in (400, 401):
         raise error
     text = str(error)

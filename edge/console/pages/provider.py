@@ -108,7 +108,7 @@ def _words(visit: Visit, error: CarillonError) -> tuple[int, str]:
         case StaleLogInError():
             return 400, visit.gettext("This log-in took too long, or was begun in another window. Log in again.")
         case ProviderRefusalError():
-            return 403, visit.gettext("%(name)s refused the log-in. Try again, or ask those who run it.")
+            return 403, visit.gettext("%(name)s refused the log-in. Try again, or ask its administrators.")
         case InvalidTokenError():
             return 400, visit.gettext("The answer of %(name)s is not valid, so nobody is logged in. Log in again.")
         case _:

@@ -54,7 +54,7 @@ class StatisticsFile(StatisticsPage):
         visit = visit_of(request)
         question = _question(request, self.site, self.visible_apps(visit))
         if not question.appkey:
-            raise NotFoundError("no app of yours is asked for")
+            raise NotFoundError("choose one of your apps")
         table = await self.answer(visit, question)
         head = [visit.gettext("Day"), question.category or visit.gettext("Value"), visit.gettext("Push"), *table.names]
         rows = [[row.date, row.info or "", row.msgid or "", *row.values] for row in table.rows]

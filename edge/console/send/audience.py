@@ -41,12 +41,12 @@ class Audience(NamedTuple):
 class Audiences:
     """Resolves audiences as delivery does, and looks up a random sample of their devices."""
 
-    def __init__(self, peers: Peers, partitions: int, targets: AudienceResolver, chance: random.Random) -> None:
+    def __init__(self, peers: Peers, partitions: int, targets: AudienceResolver, generator: random.Random) -> None:
         self._peers = peers
         self._partitions = partitions
         self._targets = targets
         self._bitmaps = AudienceBitmapResolver(peers)
-        self._chance = chance
+        self._random = generator
 
     async def of(self, composed: ComposedPush, samples: int = SAMPLES) -> list[Audience]:
         """Return the audience of each app's push. Raises the error of a role that does not answer."""
@@ -73,7 +73,7 @@ class Audiences:
         partitions = sorted(bitmaps)
         ends = list(accumulate(len(bitmaps[partition]) for partition in partitions))
         chosen: dict[int, list[int]] = {}
-        for place in sorted(self._chance.sample(range(ends[-1] if ends else 0), count)):
+        for place in sorted(self._random.sample(range(ends[-1] if ends else 0), count)):
             index = next(index for index, end in enumerate(ends) if place < end)
             bitmap = bitmaps[partitions[index]]
             chosen.setdefault(partitions[index], []).append(bitmap[place - (ends[index] - len(bitmap))])

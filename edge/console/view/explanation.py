@@ -46,7 +46,9 @@ def explain(device: PushOnDevice, words: Words, *, is_ios: bool = False, pause: 
             received_ms = min(events.get("received", events[event]).first_ms, then_ms)
             return Explanation(_got(event, words, received_ms, then_ms), "good")
     if is_ios and "sent" in events:
-        sentence = words.gettext("Apple accepted it at %(time)s for the device, which does not report when it arrives.")
+        sentence = words.gettext(
+            "Apple accepted the push for the device at %(time)s. iOS devices do not report when a push arrives."
+        )
         return Explanation(sentence % {"time": words.moment(events["sent"].last_ms)}, "good")
     for event in (*ENDED, *_PUSH_ENDED):
         if event in events:
@@ -58,14 +60,14 @@ def _waits(device: PushOnDevice, events: Mapping[str, TimelineEntry], words: Wor
     _ = words.gettext
     if "sent" in events:
         sentence = _(
-            "Sent at %(time)s, and not acknowledged: the connection was lost before, or the device does not answer."
+            "Sent at %(time)s, but not acknowledged: the connection was lost first, or the device does not answer."
         )
         return sentence % {"time": words.moment(events["sent"].last_ms)}
     if pause is not None:
-        sentence = _("It waits: sending has been paused since %(time)s (%(reason)s).")
+        sentence = _("Waiting: sending has been paused since %(time)s (%(reason)s).")
         reason = pause.reason or _("no reason is recorded")
         return sentence % {"time": words.moment(pause.since_ms), "reason": reason}
-    sentence = _("It waits: the device has been in the audience since %(time)s, and gets it when it is connected.")
+    sentence = _("Waiting: the device has been in the audience since %(time)s, and gets the push when it connects.")
     return sentence % {"time": words.moment(device.timeline[0].first_ms) if device.timeline else "–"}
 
 
@@ -111,7 +113,7 @@ def _exclusion_texts(gettext: Callable[[str], str]) -> Mapping[int, str]:
             "which attributes and tags the device had then is no longer known, because it changed soon after"
         ),
         Reason.EXCLUSION_REASON_RECORD_LACKS_CHANGES: _(
-            "the device was changed %(count)s times shortly before the push started; its history shows what was asked"
+            "the device was changed %(count)s times shortly before the push started; its history shows the requests"
         ),
         Reason.EXCLUSION_REASON_CHANGED_AT_START: _(
             "the last known state of the device matches, but the device was changed while the push started"
@@ -123,13 +125,11 @@ def _got(event: str, words: Words, received_ms: int, then_ms: int) -> str:
     _ = words.gettext
     match event:
         case "clicked":
-            sentence = _("It got it: received at %(received)s, clicked at %(then)s.")
+            sentence = _("Received at %(received)s, clicked at %(then)s.")
         case "shown":
-            sentence = _("It got it: received at %(received)s, shown at %(then)s.")
+            sentence = _("Received at %(received)s, shown at %(then)s.")
         case _:
-            sentence = words.gettext(
-                "It got it: received at %(received)s; the device has not reported that it was shown."
-            )
+            sentence = words.gettext("Received at %(received)s; the device has not reported that it showed the push.")
     return sentence % {"received": words.moment(received_ms), "then": words.moment(then_ms)}
 
 
@@ -141,7 +141,7 @@ def _ended(entry: TimelineEntry, words: Words) -> str:
         case "failed" | "push failed":
             sentence = _("Failed at %(time)s: %(reason)s.")
         case "cancelled" | "push cancelled":
-            sentence = _("The push was cancelled at %(time)s, before the device had received it.")
+            sentence = _("Cancelled at %(time)s, before the device had received the push.")
         case _:
-            sentence = words.gettext("It expired at %(time)s, before the device had received it.")
+            sentence = words.gettext("Expired at %(time)s, before the device had received the push.")
     return sentence % {"time": words.moment(entry.first_ms), "reason": words.reason(entry.reason)}

@@ -1,4 +1,4 @@
-"""Pages are rendered and compressed bit by bit, after their answer is known, so that nothing else waits for long."""
+"""Renders and compresses pages in slices, after their values are known, so that no other work waits for long."""
 
 import asyncio
 import gzip
@@ -12,7 +12,7 @@ from edge.console.access_control.visit import Visit
 from edge.console.view.renderer import Renderer
 
 SLICE_S = 0.00025
-"""Time for which a page is rendered before it pauses: what else is to be done waits that long at most."""
+"""Time for which a page is rendered before it pauses: other work waits that long at most."""
 
 PAUSE_S = 0.0005
 """The pause, so that other work gets two thirds of the time."""
@@ -29,7 +29,7 @@ class Template(NamedTuple):
 
     @classmethod
     def shown_now(cls, name: str, visit: Visit, values: Mapping[str, Any]) -> "Template":
-        """Return a template that also shows what the page before wanted to be shown on the next."""
+        """Return a template that also shows the notice and the secret that the page before has left."""
         notice, shown_once = ("", "") if visit.is_fragment else visit.take_notice()
         return cls(name, {**values, "notice": notice, "shown_once": shown_once})
 

@@ -12,7 +12,7 @@ from protos.analytics.v1.analytics_pb2 import (
 )
 
 LOGIN_DAYS = (1, 2, 3, 4, 5, 6, 7, 30)
-_BROADCAST_COUNTS = ("target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled")
+BROADCAST_COUNTS = ("target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled")
 NOT_RECEIVED = range(5, 8)
 """The places of those numbers of a broadcast that count devices which did not receive it."""
 
@@ -71,5 +71,5 @@ def _of_logins(row: LoginsRow) -> StatisticsRow:
 
 
 def _of_broadcast(row: BroadcastRow) -> StatisticsRow:
-    counts: list[float] = [getattr(row, name) for name in _BROADCAST_COUNTS]
+    counts: list[float] = [getattr(row, name) for name in BROADCAST_COUNTS]
     return StatisticsRow("", row.info if row.HasField("info") else None, row.msgid, counts)

@@ -1,4 +1,4 @@
-"""Names the keys of objects in the path of a decoding error, where msgspec writes `[...]` for whichever key it was."""
+"""Names the keys of objects in the path of a decoding error; msgspec writes `[...]` in place of each key."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +16,9 @@ Decode = Callable[[bytes], object]
 
 
 class Failure(NamedTuple):
-    """An error of msgspec in parts. `path` is such as `.tags[0][...]`, "" for the whole value.
+    """An error of msgspec in parts. `path`: such as `.tags[0][...]`, "" for the whole value.
 
-    `is_of_key`: the error is of a key in the object there, and not of a value.
+    `is_of_key`: a key of the object at the path is wrong, and not a value.
     """
 
     text: str
@@ -49,7 +49,7 @@ def named_path(decode: Decode, raw: bytes, path: str) -> str:
 def _reduced(decode: Decode, raw: bytes, steps: Sequence[str | int], written: str) -> tuple[bytes, str]:
     """Return the JSON with the first failing entry alone in the object at `steps`, and the entry's key.
 
-    `written` is how errors write the path of that entry. It is found by halves, in a few more decodings.
+    `written` is how errors write the path of that entry. The entry is found by bisection, in a few more decodings.
     """
     entries = list(_entries.decode(_at(raw, steps)).items())
     while len(entries) > 1:

@@ -79,17 +79,17 @@ def _fields(kinds: Iterable[Type], name: str) -> list[Type]:
 
 @functools.cache
 def _kinds(kind: Any) -> list[Type]:
-    return _members(msgspec.inspect.type_info(kind))
+    return members(msgspec.inspect.type_info(kind))
 
 
 def _members_of(kinds: Iterable[Type]) -> list[Type]:
-    return [member for kind in kinds for member in _members(kind)]
+    return [member for kind in kinds for member in members(kind)]
 
 
-def _members(kind: Type) -> list[Type]:
+def members(kind: Type) -> list[Type]:
     """Return the members of a union, or the type itself, without descriptions around them."""
     if isinstance(kind, Metadata):
-        return _members(kind.type)
+        return members(kind.type)
     if isinstance(kind, UnionType):
         return _members_of(kind.types)
     return [kind]

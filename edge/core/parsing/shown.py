@@ -1,4 +1,4 @@
-"""What the published documents show of requests. It does not change how a request is decoded.
+"""Declares what the published documents show of requests, without changing how a request is decoded.
 
 A struct's class variable `shown_rules` holds JSON schemas that it has to fit as well: rules about several fields, which
 code checks.

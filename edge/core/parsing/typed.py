@@ -85,19 +85,10 @@ def _problem(error: msgspec.ValidationError, kind: Any, at: str, raw: bytes) -> 
 
 def _bounds(kind: Any, path: str) -> msgspec.inspect.IntType | None:
     """Return the bounded integer type at the path, if there is one."""
-    found = _members(msgspec.inspect.type_info(kind))
+    found = integers.members(msgspec.inspect.type_info(kind))
     for name, _ in _STEP.findall(path):
-        found = [member for parent in found for child in _children(parent, name) for member in _members(child)]
+        found = [member for parent in found for child in _children(parent, name) for member in integers.members(child)]
     return next((member for member in found if isinstance(member, msgspec.inspect.IntType) and member.le), None)
-
-
-def _members(kind: msgspec.inspect.Type) -> list[msgspec.inspect.Type]:
-    """Return the members of a union, or the type itself, without descriptions around them."""
-    if isinstance(kind, msgspec.inspect.Metadata):
-        return _members(kind.type)
-    if isinstance(kind, msgspec.inspect.UnionType):
-        return [member for each in kind.types for member in _members(each)]
-    return [kind]
 
 
 def _children(kind: msgspec.inspect.Type, name: str) -> list[msgspec.inspect.Type]:

@@ -92,8 +92,11 @@ class PushQuotas:
                 )
 
     async def take_broadcasts(self, pushes: Sequence[SendPush]) -> None:
-        """Count the broadcasts among the pushes, which stay counted. TooManyRequestsError: an app is over its quota."""
-        named = (push.appkey for push in pushes if is_broadcast(push.audience))
+        """Count the broadcasts and multicasts among the pushes; they stay counted.
+
+        TooManyRequestsError: an app is over its quota.
+        """
+        named = (push.appkey for push in pushes if is_wide(push.audience))
         appkeys = [appkey for appkey in dict.fromkeys(named) if self._quota(appkey, "broadcasts_per_day")]
         if not appkeys:
             return
@@ -122,6 +125,6 @@ def target_count(audience: Audience) -> int:
             return 1
 
 
-def is_broadcast(audience: Audience) -> bool:
-    """Return whether the service chooses the devices: all of them, or by a filter, which may match all."""
+def is_wide(audience: Audience) -> bool:
+    """Return whether an audience is all devices, or a filter, which may match all: that of a broadcast or multicast."""
     return audience.WhichOneof("audience") in ("everyone", "filter")

@@ -6,12 +6,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from edge.core.answers import Content, Reply
+from edge.core.answers import TOKEN_NOT_FOUND, Content, Reply
 from edge.core.parsing.fields import Count, MessageId, Text, described
 from edge.core.parsing.shown import Shown
 from edge.core.push import AppPush, PushResult
 from edge.v2.push.requests import PushOrder
-from edge.v2.replies import TOKEN_NOT_FOUND
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 
 _BY_ALIAS = (3, 4)

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 from edge.core.answers import Reply
 from edge.core.parsing.fields import Count, MessageId, Success, Text, described
 from edge.core.parsing.shown import Shown
-from edge.v2.replies import time_text
+from edge.v2.times import time_text
 from protos.analytics.v1.analytics_pb2 import (
     BroadcastRow,
     ConnectionsRow,

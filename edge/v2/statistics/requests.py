@@ -57,7 +57,7 @@ class Duration(msgspec.Struct, frozen=True):
 
 
 class StatisticsParam(msgspec.Struct, frozen=True):
-    """Fields that the type and the category leave without effect are not read."""
+    """Fields that have no effect with the type and the category are not read."""
 
     category: Annotated[
         msgspec.Raw,
@@ -117,7 +117,7 @@ def statistics_request(raw: bytes, appkey: str) -> StatisticsRequest:
 def _read_category(query: StatisticsRequest, param: StatisticsParam, kind: int) -> None:
     category: Any = decode(Category, param.category, "param.category") or 0
     if category in _RULED_OUT[kind]:
-        raise InputError(f"param.category {category} is not there for type {kind}")
+        raise InputError(f"param.category {category} is not possible with type {kind}")
     if category:
         info = decode(Info, param.info if param.info != ABSENT else param.info_small, "param.Info")
         if info is None:

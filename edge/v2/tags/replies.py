@@ -5,11 +5,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from edge.core.answers import Content, Reply
+from edge.core.answers import TOKEN_NOT_FOUND, Content, Reply
 from edge.core.parsing.fields import Success, Text, described
 from edge.core.signature import AppRef
 from edge.v2.apps import NamedApps
-from edge.v2.replies import TOKEN_NOT_FOUND
 from edge.v2.tags.string_tags import MAX_DEVICE_STAGS, AppTokens, StagsByToken, TagOutcome
 
 _Token = Annotated[str, described("The device.")]

@@ -52,7 +52,7 @@ class Signed(msgspec.Struct, frozen=True):
 
 
 class TagChange(msgspec.Struct, frozen=True):
-    """POST and DELETE /v2/device, POST /v2/deviceinfo. The interface writes `params` and `param` for the same."""
+    """POST and DELETE /v2/device. `param` is accepted in place of `params`."""
 
     shown_rules: ClassVar[tuple[Rule, ...]] = _CHANGE_RULES
 
@@ -66,7 +66,7 @@ class TagChange(msgspec.Struct, frozen=True):
 
 
 class TagQuery(msgspec.Struct, frozen=True):
-    """POST and DELETE /v2/device, POST /v2/deviceinfo. The interface writes `params` and `param` for the same."""
+    """POST /v2/deviceinfo. `param` is accepted in place of `params`."""
 
     shown_rules: ClassVar[tuple[Rule, ...]] = _QUERY_RULES
 
@@ -113,7 +113,7 @@ def _per_app(body: TagChange | TagQuery, apps: NamedApps, kind: Any) -> list[tup
     by_app: dict[str, Any] = decode(ByApp, params, "params")
     for appkey in by_app:
         if appkey not in apps.appkeys:
-            raise InputError(f"params.{appkey} is not one of appkey")
+            raise InputError(f"params.{appkey} is none of the apps in appkey")
     found = [
         (app, convert(kind, by_app[app.appkey], f"params.{app.appkey}") if app.appkey in by_app else kind.__origin__())
         for app in apps.apps
@@ -127,7 +127,7 @@ def _params(body: TagChange | TagQuery) -> msgspec.Raw:
     if not given:
         raise InputError("params is missing")
     if len(given) == 2 and decode(Any, given[0]) != decode(Any, given[1]):
-        raise InputError("params and param say different things; give one of them")
+        raise InputError("params and param differ; give one of them")
     return given[0]
 
 

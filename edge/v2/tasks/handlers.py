@@ -4,11 +4,10 @@ from zoneinfo import ZoneInfo
 
 from falcon.asgi import Request, Response
 
-from edge.core.answers import answer
+from edge.core.answers import Done, answer
 from edge.core.authentication import Authenticator
 from edge.core.tasks import Tasks
 from edge.v2.apps import task_apps
-from edge.v2.replies import Done
 from edge.v2.tasks.replies import TaskDetailReply, TaskPageReply, task_record
 from edge.v2.tasks.requests import task_key, task_list
 

@@ -9,7 +9,7 @@ import msgspec
 
 from edge.core.answers import Reply
 from edge.core.parsing.fields import Count, Success, described
-from edge.v2.replies import time_text
+from edge.v2.times import time_text
 from protos.scheduling.v1.scheduling_pb2 import (
     TASK_STATUS_CANCELLED,
     TASK_STATUS_EXPIRED,

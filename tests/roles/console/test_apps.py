@@ -43,9 +43,9 @@ async def test_an_app_is_paused_with_a_reason_and_sends_again(console: ConsoleIn
     assert (await browser.post(f"{path}/pause", change="pause", reason="storm <1>")).headers["location"] == path
     paused = text_of(await browser.get(path))
     assert "Nothing of this app is sent at present: it is paused. storm <1>" in paused
-    assert "Let it send again" in paused
+    assert "Resume sending" in paused
     await browser.post(f"{path}/pause", change="resume")
-    assert "The app sends again." in text_of(await browser.get(path))
+    assert "The app is resumed: it sends again." in text_of(await browser.get(path))
     assert "Pause sending" in text_of(await browser.get(path))
 
 

@@ -100,7 +100,7 @@ async def test_reasons_are_divided_by_a_category_and_lead_to_the_devices(console
     assert 'data-name="dropped: more than 100 messages were waiting"' in page.text
     words = text_of(page)
     assert "dropped more than 100 messages were waiting expired" in words
-    assert "<上海市> 8 3 37.5% 5 62.5% 北京市 12 3 25% 0 not reported 4 0 0 Devices" in words
+    assert "<上海市> 8 3 37.5% 5 62.5% 北京市 12 3 25% 0 not reported 4 0 0 Each device" in words
     link = "devices?state=dropped&amp;reason=mailbox+full&amp;category=region&amp;info=%E5%8C%97%E4%BA%AC%E5%B8%82"
     assert link in page.text
     console.analytics.devices_in_state[MSGID, "dropped", "mailbox full"] = ["token-1", "token-2", "token-3"]

@@ -10,9 +10,9 @@ from edge.console.api.answers.apps import TimeMs
 from edge.core.parsing.fields import Count, described
 from protos.analytics.v1 import analytics_pb2 as stored
 
-_Behind = Annotated[Count, described("Newest records of the log that the answer does not include yet.")]
+Behind = Annotated[Count, described("Newest records of the log that the answer does not include yet.")]
 _Appkey = Annotated[str, described("The app.")]
-_Next = Annotated[str, described("The `cursor` of the next page; empty: this was the last one.")]
+Next = Annotated[str, described("The `cursor` of the next page; empty: this was the last one.")]
 
 
 class TimelineEntry(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class PushAudit(msgspec.Struct, frozen=True, kw_only=True):
     timeline: Annotated[list[TimelineEntry], described("What happened, in order.")]
     states: Annotated[list[StateCount], described("Each device of the audience is in one state.")]
     device: Annotated[PushOnDevice | UnsetType, described("The push on the device that was asked for.")] = UNSET
-    records_behind: _Behind
+    records_behind: Behind
 
 
 class DeviceAudit(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,15 +80,15 @@ class DeviceAudit(msgspec.Struct, frozen=True, kw_only=True):
     appkey: _Appkey
     token: Annotated[str, described("The device.")]
     timeline: Annotated[list[TimelineEntry], described("What happened, in order.")]
-    records_behind: _Behind
+    records_behind: Behind
 
 
 class AppTimeline(msgspec.Struct, frozen=True):
     """A page of what happened to an app, the oldest first."""
 
     timeline: Annotated[list[TimelineEntry], described("The entries.")]
-    next: _Next
-    records_behind: _Behind
+    next: Next
+    records_behind: Behind
 
 
 class ActionEntry(msgspec.Struct, frozen=True):
@@ -110,8 +110,8 @@ class ActionList(msgspec.Struct, frozen=True):
     """A page of what accounts and operators did, the newest first."""
 
     actions: Annotated[list[ActionEntry], described("The actions.")]
-    next: _Next
-    records_behind: _Behind
+    next: Next
+    records_behind: Behind
 
 
 def timeline_answer(entries: Iterable[stored.TimelineEntry]) -> list[TimelineEntry]:

@@ -5,8 +5,8 @@ from typing import Annotated
 import msgspec
 
 from edge.console.api.answers.apps import PLATFORMS, TimeMs
-from edge.console.api.answers.audits import DeviceAudit, PushOnDevice
-from edge.core.parsing.fields import Count, described
+from edge.console.api.answers.audits import Behind, DeviceAudit, Next, PushOnDevice
+from edge.core.parsing.fields import described
 from protos.registry.v1.devices_pb2 import Device as StoredDevice
 
 _Alias = Annotated[str | None, described("Its alias, or null.")]
@@ -44,8 +44,8 @@ class PushDevices(msgspec.Struct, frozen=True):
     """A page of the devices of a push in one state."""
 
     devices: Annotated[list[PushDevice], described("The devices.")]
-    next: Annotated[str, described("The `cursor` of the next page; empty: this was the last one.")]
-    records_behind: Annotated[Count, described("Newest records of the log that the answer does not include yet.")]
+    next: Next
+    records_behind: Behind
 
 
 class DeviceMessage(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ class WhyAnswer(msgspec.Struct, frozen=True):
     title: Annotated[str, described("Its title, if it has one.")]
     text: Annotated[str, described("Its content.")]
     devices: Annotated[list[DeviceAnswer], described("The answer for each device.")]
-    records_behind: Annotated[Count, described("Newest records of the log that the answer does not include yet.")]
+    records_behind: Behind
 
 
 class StatisticsRow(msgspec.Struct, frozen=True):

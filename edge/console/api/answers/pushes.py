@@ -5,12 +5,10 @@ from typing import Annotated, Literal
 import msgspec
 
 from edge.console.api.answers.apps import TimeMs
-from edge.console.api.answers.audits import PushAudit, StateCount
+from edge.console.api.answers.audits import Behind, Next, PushAudit, StateCount
 from edge.core.parsing.fields import Count, described
 from protos.analytics.v1.analytics_pb2 import PushSpeedResponse
 
-_Next = Annotated[str, described("The `cursor` of the next page; empty: this was the last one.")]
-_Behind = Annotated[Count, described("Newest records of the log that the counts do not include yet.")]
 _Title = Annotated[str, described("The title, if it has one.")]
 _Text = Annotated[str, described("The content.")]
 
@@ -37,8 +35,8 @@ class PushList(msgspec.Struct, frozen=True):
     """A page of pushes, the newest first."""
 
     pushes: Annotated[list[PushSummary], described("The pushes.")]
-    next: _Next
-    records_behind: _Behind
+    next: Next
+    records_behind: Behind
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -77,7 +75,7 @@ class PushSpeed(msgspec.Struct, frozen=True, kw_only=True):
     step_ms: Annotated[Count, described("The length of a step.")]
     lines: Annotated[list[SpeedLine], described("From sent to clicked, those that happened.")]
     one_in: Annotated[int, described("Above 1, the numbers are estimates from one device in so many.")]
-    records_behind: _Behind
+    records_behind: Behind
 
 
 class ValueStates(msgspec.Struct, frozen=True):
@@ -91,7 +89,7 @@ class PushStates(msgspec.Struct, frozen=True):
     """The devices of a broadcast or multicast by a category, each by state and reason."""
 
     values: Annotated[list[ValueStates], described("By value; none for a push to a list of devices.")]
-    records_behind: _Behind
+    records_behind: Behind
 
 
 class PushSent(msgspec.Struct, frozen=True):
@@ -162,7 +160,7 @@ class DraftList(msgspec.Struct, frozen=True):
     """A page of drafts, the newest first."""
 
     drafts: Annotated[list[DraftSummary], described("The drafts.")]
-    next: _Next
+    next: Next
 
 
 class TaskPush(msgspec.Struct, frozen=True):
@@ -189,7 +187,7 @@ class TaskList(msgspec.Struct, frozen=True):
     """A page of tasks: those that wait, the next one due first, then the others, the newest first."""
 
     tasks: Annotated[list[Task], described("The tasks.")]
-    next: _Next
+    next: Next
 
 
 class TaskCancelled(msgspec.Struct, frozen=True):

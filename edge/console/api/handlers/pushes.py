@@ -29,10 +29,9 @@ from edge.console.api.questions import (
 )
 from edge.console.backend import Backend
 from edge.console.view.push_view import content, funnel, may_be_cancelled
+from edge.console.view.statistics_table import BROADCAST_COUNTS
 from protos.analytics.v1.analytics_pb2 import AuditPushResponse
 from services.domain.accounts.permissions import Action
-
-_COUNTS = ("target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled")
 
 
 async def list_pushes(backend: Backend, requester: Requester, params: PushPage) -> PushList:
@@ -49,7 +48,7 @@ async def list_pushes(backend: Backend, requester: Requester, params: PushPage) 
             title=row.title,
             text=row.text,
             sent_ms=row.counts.sent_ms,
-            **{name: getattr(row.counts, name) for name in _COUNTS},
+            **{name: getattr(row.counts, name) for name in BROADCAST_COUNTS},
         )
         for row in latest.rows
     ]

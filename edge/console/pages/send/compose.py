@@ -1,4 +1,4 @@
-"""A push is composed: the choice of an app, the form, and the review of what would be sent."""
+"""Composes a push: the choice of an app, the form, and the review of what would be sent."""
 
 import falcon
 from falcon.asgi import Request, Response

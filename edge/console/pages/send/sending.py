@@ -1,4 +1,4 @@
-"""A push that was reviewed is sent, or stored as a draft where it needs approval; once, however often one clicks."""
+"""Sends a push that was reviewed, or stores it as a draft where it needs approval: once, however often one clicks."""
 
 from falcon.asgi import Request, Response
 

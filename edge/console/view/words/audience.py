@@ -38,8 +38,8 @@ class AudienceWords:
 
     def _aliases(self, aliases: ListedAliases) -> str:
         text = self.ngettext(
-            "the device of %(number)s alias that was active last",
-            "of each of %(number)s aliases the device that was active last",
+            "the most recently active device of %(number)s alias",
+            "the most recently active device of each of %(number)s aliases",
             aliases.count,
         )
         if aliases.all_devices:

@@ -61,7 +61,7 @@ def _fixed_reasons(gettext: Callable[[str], str]) -> Mapping[FixedReason, str]:
         FixedReason.UNREGISTERED: _("unregistered"),
         FixedReason.IDLE: _("silent for too long"),
         FixedReason.UNACKNOWLEDGED: _("acknowledged nothing"),
-        FixedReason.SLOW: _("took in too little"),
+        FixedReason.SLOW: _("received too slowly"),
         FixedReason.GONE: _("did not answer"),
         FixedReason.REPLACED: _("replaced by another connection"),
         FixedReason.DRAINING: _("the gateway stopped"),

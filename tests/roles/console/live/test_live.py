@@ -97,7 +97,7 @@ async def test_the_list_of_pushes_moves_and_says_when_its_numbers_are_old(consol
         assert f"{MSGID}" in await stream.next("pushes")
         console.analytics.is_away = True
         console.clock.move(5)
-        assert "numbers are those of before" in await stream.next("late")
+        assert "the numbers shown are older ones" in await stream.next("late")
         console.analytics.is_away = False
         console.analytics.statistics[appkey] = counted(received=333)
         console.clock.move(5)

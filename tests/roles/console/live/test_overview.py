@@ -60,7 +60,9 @@ async def test_the_overview_shows_the_state_of_each_role(console: ConsoleInstall
     )
     assert "targeting –" not in words
     console.clock.move(SILENT_MS / 1000 + 1)
-    await overview_says(root, "the event log does not answer the console. The last process was heard at 2026-09-21")
+    await overview_says(
+        root, "the event log does not answer the console. The last report of a process came at 2026-09-21"
+    )
 
 
 async def test_rates_are_shown_and_a_silent_process_is_named(console: ConsoleInstallation) -> None:

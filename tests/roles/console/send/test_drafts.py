@@ -216,7 +216,7 @@ async def test_a_draft_is_found_by_its_title_or_text(console: ConsoleInstallatio
     assert "ÄPFEL & Birnen Ripe now" in text_of(page)
     assert titled in (await team.viewer.get("/drafts?q=ripe")).text
     nothing = text_of(await team.viewer.get("/drafts?q=plums"))
-    assert ("No draft of your teams has this" in nothing, "No drafts" in nothing) == (True, False)
+    assert ("No draft of your teams has these words" in nothing, "No drafts" in nothing) == (True, False)
     await console.team("Others", stranger="viewer")
     stranger = await console.logged_in("stranger")
     assert titled not in (await stranger.get("/drafts?q=ripe")).text

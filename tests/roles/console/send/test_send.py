@@ -70,7 +70,7 @@ async def test_a_push_is_composed_looked_at_and_sent_once(console: ConsoleInstal
     assert command.send.message.android.title == "Storm <1>"
     assert msgspec.json.decode(command.send.request_json)["sendTo"]["userScope"] == 8
     waits = await sender.get(paths.pop())
-    assert "Its numbers are here in a moment." in text_of(waits)
+    assert "The numbers of the push will be here in a moment." in text_of(waits)
     console.analytics.pushes[command.send.msgid] = audit(appkey, msgid=command.send.msgid)
     shown = await sender.get(f"/apps/{appkey}/sent/{command.send.msgid}")
     assert shown.headers["location"] == f"/apps/{appkey}/pushes/{command.send.msgid}"
@@ -204,7 +204,7 @@ async def test_an_app_that_is_paused_sends_nothing(console: ConsoleInstallation)
     appkey = await console.app(team_id=await console.team("News", approver="approver"))
     approver = await console.logged_in("approver")
     _, hidden = await reviewed(approver, appkey, stag="a", content="x")
-    warning = "News is paused: a push is refused"
+    warning = "News is paused: pushes are refused"
     assert warning not in text_of(await approver.get(f"/apps/{appkey}/send"))
     await approver.post(f"/apps/{appkey}/pause", change="pause", reason="night <1>")
     review, _ = await reviewed(approver, appkey, stag="a", content="x")

@@ -75,7 +75,7 @@ AUDIENCES = [
     (AudienceSummary(tokens=3), "3 tokens", "3 个令牌"),
     (
         AudienceSummary(aliases=ListedAliases(count=2)),
-        "of each of 2 aliases the device that was active last",
+        "the most recently active device of each of 2 aliases",
         "2 个别名各自最近活跃的设备",
     ),
     (AudienceSummary(aliases=ListedAliases(count=1, all_devices=True)), "all devices of 1 alias", "1 个别名的所有设备"),

@@ -53,19 +53,19 @@ def not_in(reason: ExclusionReason.ValueType, *clauses: Clause) -> PushOnDevice:
             "Not in the audience: the push has a list of 3 targets, and the device is not in it.",
             "bad",
         ),
-        (in_audience(), "It waits: the device has been in the audience since 1, and gets it when it is", "warn"),
-        (in_audience(entry("sent", 2)), "Sent at 2, and not acknowledged: the connection was", "warn"),
+        (in_audience(), "Waiting: the device has been in the audience since 1, and gets the push when it", "warn"),
+        (in_audience(entry("sent", 2)), "Sent at 2, but not acknowledged: the connection was", "warn"),
         (
             in_audience(entry("sent", 2), entry("received", 3), entry("finished", 9)),
-            "It got it: received at 3; the device has not reported that it was shown.",
+            "Received at 3; the device has not reported that it showed the push.",
             "good",
         ),
         (
             in_audience(entry("received", 3), entry("shown", 4), entry("clicked", 5)),
-            "It got it: received at 3, clicked at 5.",
+            "Received at 3, clicked at 5.",
             "good",
         ),
-        (in_audience(entry("received", 3), entry("shown", 4)), "It got it: received at 3, shown at 4.", "good"),
+        (in_audience(entry("received", 3), entry("shown", 4)), "Received at 3, shown at 4.", "good"),
         (
             in_audience(entry("dropped", 3, "mailbox full")),
             "Dropped at 3: more than 100 messages were waiting.",
@@ -74,11 +74,11 @@ def not_in(reason: ExclusionReason.ValueType, *clauses: Clause) -> PushOnDevice:
         (in_audience(entry("sent", 2), entry("failed", 3)), "Failed at 3: no reason is recorded.", "bad"),
         (
             in_audience(entry("sent", 2), entry("push cancelled", 3)),
-            "The push was cancelled at 3, before the device had received it.",
+            "Cancelled at 3, before the device had received the push.",
             "bad",
         ),
-        (in_audience(entry("finished", 9)), "It expired at 9, before the device had received it.", "bad"),
-        (in_audience(entry("expired", 9), entry("received", 10)), "It got it: received at 10; the device", "good"),
+        (in_audience(entry("finished", 9)), "Expired at 9, before the device had received the push.", "bad"),
+        (in_audience(entry("expired", 9), entry("received", 10)), "Received at 10; the device", "good"),
     ],
 )
 def test_one_sentence_names_the_clause_or_the_reason(device: PushOnDevice, sentence: str, kind: str) -> None:
@@ -111,14 +111,17 @@ def test_a_push_that_waits_for_the_end_of_a_pause_says_so() -> None:
     for reason, told in (("night", "night"), ("", "no reason is recorded")):
         pause = Pause(since_ms=5, reason=reason)
         explanation = explain(in_audience(), WORDS, pause=pause)
-        assert explanation == (f"It waits: sending has been paused since 5 ({told}).", "warn")
+        assert explanation == (f"Waiting: sending has been paused since 5 ({told}).", "warn")
         assert explain(in_audience(entry("received", 3)), WORDS, pause=pause).kind == "good"
 
 
 def test_a_device_that_acknowledges_nothing_got_what_apple_accepted() -> None:
     device = in_audience(entry("sent", 2), entry("finished", 9))
     explanation = explain(device, WORDS, is_ios=True)
-    assert (explanation.sentence.startswith("Apple accepted it at 2"), explanation.kind) == (True, "good")
+    assert (explanation.sentence.startswith("Apple accepted the push for the device at 2"), explanation.kind) == (
+        True,
+        "good",
+    )
     assert explain(device, WORDS).kind == "bad"
 
 

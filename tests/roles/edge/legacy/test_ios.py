@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from edge.core.message_ids import SLOT_IDS
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_UNICAST, IosStyle
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.devices_pb2 import DeviceCommand
@@ -209,6 +210,19 @@ async def test_a_list_of_tokens(legacy: LegacyClient, installation: EdgeInstalla
     assert targets(push.audience.devices) == [(*place, 1), (*place, 2)]
     assert (push.message.is_notif, push.message.extra) == (False, "e")
     assert push.message.ios.content_available
+
+
+async def test_a_list_with_more_tokens_than_a_push_has_message_ids_is_several_pushes(
+    legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
+) -> None:
+    await installation.device(ios_app, TOKEN)
+    answer = await legacy.ios(ios_app, message="m", token=[*[UNKNOWN] * SLOT_IDS, TOKEN])
+    assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"]}
+    first, second = await installation.sent()
+    (place,) = await device_numbers(installation, ios_app, TOKEN)
+    assert (first.msgid, first.id_count, targets(first.audience.devices)) == (answer["msgid"], SLOT_IDS, [])
+    assert (second.id_count, targets(second.audience.devices)) == (1, [(*place, 0)])
+    assert first.message == second.message
 
 
 async def test_a_single_unknown_token_leaves_nothing_in_the_log(

@@ -61,7 +61,7 @@ def custom(first: Any, last: Any) -> dict[str, Any]:
 def test_every_type_with_every_category(kind: int, category: int, info: str) -> None:
     param = {"category": category, "dur": TODAY, "msgid": 7, info: "all"}
     if category in RULED_OUT.get(kind, ()):
-        with pytest.raises(InputError, match=f"param.category {category} is not there for type {kind}"):
+        with pytest.raises(InputError, match=f"param.category {category} is not possible with type {kind}"):
             read(kind, param)
         return
     asked = read(kind, param)
@@ -271,7 +271,7 @@ async def test_every_type_from_the_delivery_history(tmp_path: Path, monkeypatch:
         assert set(logins) == {"date", "1", "2", "3", "4", "5", "6", "7", "30"}
         assert await asked(3, category=6, Info="all") == {
             "result": 400,
-            "desc": "input error: param.category 6 is not there for type 3",
+            "desc": "input error: param.category 6 is not possible with type 3",
         }
 
         content = signed({"appkey": app.appkey, "type": 0, "param": {"dur": TODAY}}, installation.secrets[app.appkey])

@@ -190,7 +190,7 @@ FIELDS: list[tuple[dict[str, Any], str | None]] = [
     ({"action": None}, "action must be a string"),
     ({"action": "tag"}, "action must not be 'tag'"),
     ({"action": 1}, "action must be a string"),
-    ({"param": {"t": ["b"]}}, "params and param say different things; give one of them"),
+    ({"param": {"t": ["b"]}}, "params and param differ; give one of them"),
     ({"param": {"t": ["a"]}}, None),
     ({"param": None}, None),
 ]
@@ -211,13 +211,13 @@ async def test_params_of_several_apps(installation: EdgeInstallation) -> None:
     keys = [(await installation.app()).appkey for _ in range(2)]
     many = {f"t{number}": ["a"] for number in range(501)}
     cases: list[tuple[Any, str]] = [
-        ({"1": {"t": ["a"]}}, "params.1 is not one of appkey"),
+        ({"1": {"t": ["a"]}}, "params.1 is none of the apps in appkey"),
         ({keys[0]: {"s": ["a"], "t": "a"}}, f"params.{keys[0]}.t must be a list"),
         ({keys[0]: {"t": ["x" * 41]}}, f"params.{keys[0]}.t[0] must have 1 to 40 bytes"),
         ({keys[0]: {}}, f"params.{keys[0]} must not be empty"),
         ({keys[0]: many, keys[1]: many}, "params must have at most 1000 tokens in all"),
         ({}, "params must not be empty"),
-        ({"t": ["a"]}, "params.t is not one of appkey"),
+        ({"t": ["a"]}, "params.t is none of the apps in appkey"),
     ]
     for params, problem in cases:
         body = {"appkey": keys, "action": "stag", "params": params}

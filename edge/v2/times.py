@@ -1,17 +1,7 @@
-"""Answers that several subjects of the v2 interface share."""
+"""Times in answers of the v2 interface."""
 
 import datetime
 from zoneinfo import ZoneInfo
-
-from edge.core.answers import Reply
-from edge.core.parsing.fields import Success, Text
-
-TOKEN_NOT_FOUND = "token not found"  # noqa: S105
-
-
-class Done(Reply, frozen=True):
-    result: Success
-    desc: Text
 
 
 def time_text(moment_ms: int, zone: ZoneInfo) -> str:
