@@ -20,6 +20,9 @@ class FixedReason(StrEnum):
     UNREGISTERED = "unregistered"
     """The app or its app server unregistered the device."""
 
+    REMOVED = "removed"
+    """The device was removed after the push had started, so there was no token to send the message to."""
+
     # Why the gateway ended a connection.
     IDLE = "idle"
     UNACKNOWLEDGED = "unacknowledged"
@@ -74,6 +77,26 @@ class AudienceTooLarge:
 
 
 @dataclass(frozen=True, slots=True)
+class TooMuchHeldUp:
+    """Targeting does not answer, and this many bytes of the app's earlier pushes wait for it already."""
+
+    waiting_bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.waiting_bytes} bytes of the app's pushes wait for targeting already"
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptanceUnknown:
+    """The message was sent to Apple, whose answer was lost, and its time to live was over before a repetition."""
+
+    cause: str
+
+    def __str__(self) -> str:
+        return f"unknown: {self.cause}"
+
+
+@dataclass(frozen=True, slots=True)
 class KeyRevoked:
     """The key of the device was revoked, by a command from this address or through this interface if one is known."""
 
@@ -94,7 +117,14 @@ class OutcomesForgotten:
 
 
 RecordedReason: TypeAlias = (
-    FixedReason | AttemptsFailed | AudienceUnresolved | AudienceTooLarge | KeyRevoked | OutcomesForgotten
+    FixedReason
+    | AttemptsFailed
+    | AudienceUnresolved
+    | AudienceTooLarge
+    | TooMuchHeldUp
+    | AcceptanceUnknown
+    | KeyRevoked
+    | OutcomesForgotten
 )
 
 _FIXED = {reason.value: reason for reason in FixedReason}
@@ -103,6 +133,8 @@ _AUDIENCE_UNRESOLVED = re.compile(
     r"its time to live was over before targeting resolved its audience(?:: (.*))?", re.DOTALL
 )
 _AUDIENCE_TOO_LARGE = re.compile(r"its audience in a partition makes a record of (\d+) bytes, too large for the log")
+_TOO_MUCH_HELD_UP = re.compile(r"(\d+) bytes of the app's pushes wait for targeting already")
+_ACCEPTANCE_UNKNOWN = re.compile(r"unknown: (.*)", re.DOTALL)
 _KEY_REVOKED = re.compile(r"revoked(?: by (.*))?", re.DOTALL)
 _OUTCOMES_FORGOTTEN = re.compile(r"outcomes are kept for (\d+) days")
 
@@ -117,6 +149,10 @@ def parsed_reason(recorded: str) -> RecordedReason | None:
         return AudienceUnresolved(found[1] or "")
     if found := _AUDIENCE_TOO_LARGE.fullmatch(recorded):
         return AudienceTooLarge(int(found[1]))
+    if found := _TOO_MUCH_HELD_UP.fullmatch(recorded):
+        return TooMuchHeldUp(int(found[1]))
+    if found := _ACCEPTANCE_UNKNOWN.fullmatch(recorded):
+        return AcceptanceUnknown(found[1])
     if found := _KEY_REVOKED.fullmatch(recorded):
         return KeyRevoked(found[1] or "")
     if found := _OUTCOMES_FORGOTTEN.fullmatch(recorded):

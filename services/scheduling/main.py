@@ -35,7 +35,7 @@ def build(settings: SchedulingSettings, context: RoleContext) -> BuiltRole:
     sender = TaskSender(projection.follower, projection.tasks, audiences, capacity, writer, context.clock)
     due_tasks = DueTasks(projection.tasks, context.apps)
     timer = Timer(projection.follower, due_tasks, sender, context.apps, context.clock)
-    servicer = SchedulingServicer(projection.follower, projection.committed)
+    servicer = SchedulingServicer(projection.follower, projection.committed, projection.lists)
     positions = PositionsServicer(
         projection.follower.applied, context.apps.applied, check=projection.follower.tenure.check
     )

@@ -21,6 +21,7 @@ from services.scheduling.decide import decide
 from services.scheduling.settings import ROLE_NAME, SchedulingSettings
 from services.scheduling.state import apply
 from services.scheduling.store import DDL, TaskTable
+from services.scheduling.task_lists import TaskLists
 
 
 class TaskRules:
@@ -58,7 +59,8 @@ class SchedulingProjection:
         check_log_identity(directory, log, ROLE_NAME)
         self._store = SqliteStore(directory / "tasks.sqlite", DDL)
         self.tasks = TaskTable(self._store.rows)
-        self.committed = TaskTable(self._store.reading())
+        reading = self._store.reading()
+        self.committed, self.lists = TaskTable(reading), TaskLists(reading)
         self.follower = Follower(
             ROLE_NAME,
             log,

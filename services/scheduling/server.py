@@ -21,6 +21,7 @@ from services.runtime.projection.follower import Follower
 from services.runtime.rpc.server import Context
 from services.scheduling.state import Status, StoredTask
 from services.scheduling.store import TaskTable
+from services.scheduling.task_lists import TaskLists
 from services.scheduling.unsent_tasks import UnsentTasks
 
 Answer = TypeVar("Answer")
@@ -43,9 +44,10 @@ class SchedulingServicer(SchedulingServiceServicer):
     neither the newest tasks nor, while it is rebuilt, any claim, and then a push would be sent again.
     """
 
-    def __init__(self, follower: Follower, committed: TaskTable) -> None:
+    def __init__(self, follower: Follower, committed: TaskTable, lists: TaskLists) -> None:
         self._follower = follower
         self._tasks = committed
+        self._lists = lists
         self._unsent = UnsentTasks(follower, committed)
 
     async def GetTask(self, request: GetTaskRequest, context: Context) -> GetTaskResponse:
@@ -82,16 +84,16 @@ class SchedulingServicer(SchedulingServiceServicer):
             tasks = places
         else:
             tasks = [_task_message(task) for place in places if (task := self._tasks.find(place.task_key))]
-        return ListTasksResponse(tasks=tasks, total=self._tasks.count_of_apps(list(request.appkeys)))
+        return ListTasksResponse(tasks=tasks, total=self._lists.count_of_apps(list(request.appkeys)))
 
     def _by_creation(self, request: ListTasksRequest) -> list[Task]:
-        keys = self._tasks.keys_of_apps(
+        keys = self._lists.keys_of_apps(
             list(request.appkeys), descending=request.descending, offset=request.offset, limit=request.limit
         )
         return [Task(task_key=key, created_ms=created_ms) for created_ms, key in keys]
 
     def _waiting_first(self, request: ListTasksRequest) -> list[Task]:
-        page = self._tasks.waiting_first(list(request.appkeys), offset=request.offset, limit=request.limit)
+        page = self._lists.waiting_first(list(request.appkeys), offset=request.offset, limit=request.limit)
         waiting = [Task(task_key=key, due_ms=due_ms) for due_ms, key in page.waiting]
         return waiting + [Task(task_key=key, created_ms=created_ms) for created_ms, key in page.ended]
 

@@ -27,6 +27,10 @@ from protos.scheduling.v1.scheduling_pb2 import Claim, TaskFact, TaskScheduled
 CLAIM_MS = 600_000
 """How long a claim blocks its idempotency key for other requests."""
 
+ENDED_KEPT_MS = 35 * 86_400_000
+"""How long after its due time a task is kept that was sent, cancelled, expired or failed: as long as the log keeps its
+records by default."""
+
 
 class Status(IntEnum):
     """A status of a task, as it is stored; the module's docstring draws the changes."""
@@ -98,7 +102,10 @@ class Tasks(Protocol):
     """A store of tasks."""
 
     def add(self, partition: int, scheduled: TaskFact) -> None:
-        """Add a waiting task unless it exists, and replace the claim of its idempotency key."""
+        """Add a waiting task unless it exists, and replace the claim of its idempotency key.
+
+        First delete the partition's tasks that ended too long ago (ENDED_KEPT_MS).
+        """
         ...
 
     def change(self, task_key: str, before: Collection[Status], after: Status, cancelled_by: bytes = b"") -> None:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from protos.scheduling.v1.scheduling_pb2 import Claim, TaskFact, TaskScheduled
-from services.scheduling.state import CLAIM_MS, UNSENT, Status, StoredClaim, StoredTask, expires_ms
+from services.scheduling.state import CLAIM_MS, ENDED_KEPT_MS, UNSENT, Status, StoredClaim, StoredTask, expires_ms
 
 DDL = """
 CREATE TABLE tasks (
@@ -26,6 +26,7 @@ CREATE INDEX tasks_at_once ON tasks (task_key) WHERE at_once = 1;
 CREATE INDEX tasks_expiring ON tasks (expires_ms) WHERE status = 5;
 CREATE INDEX tasks_paused ON tasks (appkey, due_ms, task_key) WHERE status = 5;
 CREATE INDEX tasks_fell_due ON tasks (appkey, due_ms, task_key) WHERE status = 2;
+CREATE INDEX tasks_ended ON tasks (partition, due_ms) WHERE status IN (3, 4, 6, 7);
 CREATE TABLE task_apps (
   appkey TEXT NOT NULL, created_ms INTEGER NOT NULL, task_key TEXT NOT NULL,
   PRIMARY KEY (appkey, created_ms, task_key)) WITHOUT ROWID;
@@ -52,16 +53,6 @@ WITH RECURSIVE apps (appkey) AS (
 SELECT appkey FROM apps WHERE appkey IS NOT NULL AND EXISTS (
   SELECT 1 FROM tasks WHERE status = {0:d} AND tasks.appkey = apps.appkey AND due_ms <= ?)
 """
-_PAGE = "SELECT created_ms, task_key FROM task_apps WHERE appkey IN ({}) GROUP BY created_ms, task_key"
-_WAITING = """
-SELECT due_ms, task_key FROM waiting_apps WHERE appkey IN ({}) GROUP BY due_ms, task_key
-ORDER BY due_ms, task_key LIMIT ? OFFSET ?
-"""
-_ENDED = """
-SELECT created_ms, task_key FROM task_apps
-WHERE appkey IN ({0}) AND task_key NOT IN (SELECT task_key FROM waiting_apps WHERE appkey IN ({0}))
-GROUP BY created_ms, task_key ORDER BY created_ms DESC, task_key LIMIT ? OFFSET ?
-"""
 
 
 class FiringOrder(NamedTuple):
@@ -73,16 +64,6 @@ class FiringOrder(NamedTuple):
 
 BEFORE_ALL = FiringOrder(-(2**63), "")
 AT_ANY_TIME = 2**63 - 1
-
-
-class WaitingFirstPage(NamedTuple):
-    """One page of a list that begins with the waiting tasks: pairs of a time and a task key.
-
-    `waiting` is sorted by due time, and `ended`, which follows it, by creation time, the newest first.
-    """
-
-    waiting: list[tuple[int, str]]
-    ended: list[tuple[int, str]]
 
 
 class DueTask(NamedTuple):
@@ -101,6 +82,7 @@ class TaskTable:
 
     def add(self, partition: int, scheduled: TaskFact) -> None:
         key, task = scheduled.task_key, scheduled.scheduled
+        self._delete_ended(partition, task.created_ms - ENDED_KEPT_MS)
         value = scheduled.SerializeToString(deterministic=True)
         added = self._rows.execute(
             "INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, 0, ?, ?, '')",
@@ -122,6 +104,23 @@ class TaskTable:
             )
         if task.HasField("claim"):
             self._add_claim(partition, key, task)
+
+    def _delete_ended(self, partition: int, until_ms: int) -> None:
+        """Delete the partition's tasks that have ended and were due until this time.
+
+        Facts of the same partition alone decide when, so a replay deletes the same.
+        """
+        ended = self._rows.execute(
+            "SELECT task_key, scheduled FROM tasks WHERE partition = ? AND due_ms <= ? AND status IN (3, 4, 6, 7)",
+            (partition, until_ms),
+        ).fetchall()
+        for task_key, value in ended:
+            task = TaskFact.FromString(value).scheduled
+            self._rows.execute("DELETE FROM tasks WHERE task_key = ?", (task_key,))
+            self._rows.executemany(
+                "DELETE FROM task_apps WHERE appkey = ? AND created_ms = ? AND task_key = ?",
+                [(push.appkey, task.created_ms, task_key) for push in task.pushes],
+            )
 
     def change(self, task_key: str, before: Collection[Status], after: Status, cancelled_by: bytes = b"") -> None:
         changed = self._rows.execute(
@@ -250,33 +249,6 @@ class TaskTable:
         """Return those of the tasks that exist, in the given order."""
         return [task for key in task_keys if (task := self.find(key))]
 
-    def keys_of_apps(
-        self, appkeys: Sequence[str], *, descending: bool, offset: int, limit: int
-    ) -> list[tuple[int, str]]:
-        """Return one page of the apps' tasks as (created_ms, task key), ordered by both."""
-        order = "DESC" if descending else "ASC"
-        page = f"{_pages(appkeys)} ORDER BY created_ms {order}, task_key {order} LIMIT ? OFFSET ?"
-        return self._rows.execute(page, (*appkeys, limit, offset)).fetchall()
-
-    def waiting_first(self, appkeys: Sequence[str], *, offset: int, limit: int) -> WaitingFirstPage:
-        """Return one page of the apps' tasks, those that wait before all others."""
-        marks = ", ".join("?" * len(appkeys))
-        waiting = self._rows.execute(_WAITING.format(marks), (*appkeys, limit, offset)).fetchall()
-        if len(waiting) == limit:
-            return WaitingFirstPage(waiting, [])
-        skip = 0 if waiting else offset - self._count_waiting(appkeys)
-        ended = self._rows.execute(_ENDED.format(marks), (*appkeys, *appkeys, limit - len(waiting), skip))
-        return WaitingFirstPage(waiting, ended.fetchall())
-
-    def count_of_apps(self, appkeys: Sequence[str]) -> int:
-        row = self._rows.execute(f"SELECT count(*) FROM ({_pages(appkeys)})", tuple(appkeys)).fetchone()  # noqa: S608
-        return int(row[0])
-
-    def _count_waiting(self, appkeys: Sequence[str]) -> int:
-        marks = ", ".join("?" * len(appkeys))
-        query = f"SELECT count(DISTINCT task_key) FROM waiting_apps WHERE appkey IN ({marks})"  # noqa: S608
-        return int(self._rows.execute(query, tuple(appkeys)).fetchone()[0])
-
     def waiting_bytes(self, appkeys: Sequence[str]) -> list[int]:
         """Return the bytes of each app's pushes in waiting tasks with a set time."""
         query = "SELECT coalesce(sum(bytes), 0) FROM waiting_apps WHERE appkey = ?"
@@ -284,10 +256,6 @@ class TaskTable:
 
     def close(self) -> None:
         self._rows.close()
-
-
-def _pages(appkeys: Sequence[str]) -> str:
-    return _PAGE.format(", ".join("?" * len(appkeys)))
 
 
 def _task(row: tuple[str, int, int, bytes, bytes, int]) -> StoredTask:

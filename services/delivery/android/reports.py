@@ -95,14 +95,14 @@ class ReportBatches:
 def _rows(reports: Reports) -> "zip[tuple[int, int, int, int, int]]":
     """Return rows of partition, device number, message id, kind and time. InputError: see `record`."""
     count = len(reports.kinds)
-    try:
-        return zip(
-            numpy.frombuffer(reports.partitions, "<u2", count).tolist(),
-            numpy.frombuffer(reports.numbers, "<u4", count).tolist(),
-            numpy.frombuffer(reports.msgids, "<u8", count).tolist(),
-            reports.kinds,
-            numpy.frombuffer(reports.times_ms, "<i8", count).tolist(),
-            strict=True,
-        )
-    except ValueError as error:
-        raise InputError("reports: the columns are of unequal length") from error
+    sizes = len(reports.partitions), len(reports.numbers), len(reports.msgids), len(reports.times_ms)
+    if sizes != (2 * count, 4 * count, 8 * count, 8 * count):
+        raise InputError("reports: the columns are of unequal length")
+    return zip(
+        numpy.frombuffer(reports.partitions, "<u2", count).tolist(),
+        numpy.frombuffer(reports.numbers, "<u4", count).tolist(),
+        numpy.frombuffer(reports.msgids, "<u8", count).tolist(),
+        reports.kinds,
+        numpy.frombuffer(reports.times_ms, "<i8", count).tolist(),
+        strict=True,
+    )

@@ -37,6 +37,7 @@ from services.delivery.state.badges import Badges
 from services.delivery.state.pushes import StartedPush
 from services.domain.apns.credentials import ApnsCredentials, Environment
 from services.domain.apps import AppDirectory
+from services.domain.recorded_reasons import AcceptanceUnknown, FixedReason
 from services.runtime.process.clock import Clock
 from services.runtime.process.crashpoint import Point, reached
 
@@ -150,7 +151,7 @@ class IosAppSender:
         if message.push.token:
             self._submit(message)
         else:
-            self._record(message, _FAILED, "removed")
+            self._record(message, _FAILED, FixedReason.REMOVED)
 
     def _submit(self, message: DeviceMessage) -> None:
         """Hand the message to the APNs sender, unless its device is delayed or there is no usable key."""
@@ -232,7 +233,7 @@ class IosAppSender:
     def _expire(self, message: DeviceMessage) -> None:
         """Give up, because the push expires before a retry. Only an unknown outcome is recorded."""
         if message.history.unknown:
-            self._record(message, _FAILED, f"unknown: {message.history.unknown}")
+            self._record(message, _FAILED, str(AcceptanceUnknown(message.history.unknown)))
         else:
             self._schedule.release(message.progress)
 

@@ -19,7 +19,7 @@ from services.delivery.starting.waiting_push import WaitingPush
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import RequestedPush
 from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
-from services.domain.recorded_reasons import AudienceTooLarge, AudienceUnresolved, FixedReason
+from services.domain.recorded_reasons import AudienceTooLarge, AudienceUnresolved, FixedReason, TooMuchHeldUp
 from services.domain.topics import PUSHES
 from services.runtime.fairness.queue import FairQueue
 from services.runtime.log.port import MAX_RECORD_BYTES
@@ -145,7 +145,7 @@ class PushStarter:
             return
         app = self._app(waiting.appkey)
         if (held_up := app.queue.held_up_bytes) and held_up + waiting.size > MAX_HELD_UP_BYTES:
-            self.failed(waiting, f"{held_up} bytes of the app's pushes wait for targeting already")
+            self.failed(waiting, str(TooMuchHeldUp(held_up)))
             return
         app.queue.hold_up(waiting)
         self._held_up.add(waiting.msgid)

@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+from typing import Any
 
 import pytest
 
+from protos.delivery.v1.delivery_pb2 import Reports
+from services.delivery.android.reports import ReportIntake
 from services.delivery.state import serialization
 from services.domain.topics import DELIVERIES
-from services.runtime.errors import CarillonError
+from services.runtime.errors import CarillonError, InputError
 from services.runtime.process.metrics import REPORTS_REFUSED
 from testkit.delivery.records import (
     CLICKED,
@@ -207,3 +210,15 @@ async def test_a_stream_whose_reports_cannot_be_confirmed_any_more_ends(
             async with delivery.gateway() as gateway:
                 gateway.request(sequence=1)
                 await asyncio.wait([gateway.task], timeout=TIMEOUT_S)
+
+
+@pytest.mark.parametrize("column", ["partitions", "numbers", "msgids", "times_ms"])
+@pytest.mark.parametrize("rows", [1, 3], ids=["too short", "too long"])
+def test_columns_of_unequal_length_are_refused_before_any_row_is_recorded(column: str, rows: int) -> None:
+    sizes = {"partitions": 2, "numbers": 4, "msgids": 8, "times_ms": 8}
+    reports = Reports(kinds=bytes([RECEIVED] * 2))
+    for name, size in sizes.items():
+        setattr(reports, name, bytes(size * (rows if name == column else 2)))
+    unused: Any = None
+    with pytest.raises(InputError, match="unequal length"):
+        ReportIntake(unused, unused, unused, lambda: 0).record(reports)

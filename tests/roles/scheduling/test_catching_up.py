@@ -25,7 +25,7 @@ async def test_no_question_is_answered_before_the_log_was_read(tmp_path: Path) -
     projection = SchedulingProjection(
         SchedulingSettings(data_dir=str(tmp_path)), tmp_path / "state", log, ManualClock(0)
     )
-    servicer = SchedulingServicer(projection.follower, projection.committed)
+    servicer = SchedulingServicer(projection.follower, projection.committed, projection.lists)
     context: Any = None
     for question in (
         servicer.GetTask(GetTaskRequest(task_key="k"), context),

@@ -6,6 +6,7 @@ import pytest
 
 from services.domain.device_protocol.answers import GoodbyeReason
 from services.domain.recorded_reasons import (
+    AcceptanceUnknown,
     AttemptsFailed,
     AudienceTooLarge,
     AudienceUnresolved,
@@ -13,6 +14,7 @@ from services.domain.recorded_reasons import (
     KeyRevoked,
     OutcomesForgotten,
     RecordedReason,
+    TooMuchHeldUp,
     parsed_reason,
 )
 from services.gateway.decide import EndReason
@@ -23,6 +25,8 @@ RECORDED: list[tuple[RecordedReason, str]] = [
     (AudienceUnresolved(""), "its time to live was over before targeting resolved its audience"),
     (AudienceUnresolved("no disk"), "its time to live was over before targeting resolved its audience: no disk"),
     (AudienceTooLarge(9), "its audience in a partition makes a record of 9 bytes, too large for the log"),
+    (TooMuchHeldUp(9), "9 bytes of the app's pushes wait for targeting already"),
+    (AcceptanceUnknown("no answer\nfor 10 s"), "unknown: no answer\nfor 10 s"),
     (KeyRevoked(""), "revoked"),
     (KeyRevoked("10.0.0.1"), "revoked by 10.0.0.1"),
     (OutcomesForgotten(30), "outcomes are kept for 30 days"),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import assert_never
 
 from services.domain.recorded_reasons import (
+    AcceptanceUnknown,
     AttemptsFailed,
     AudienceTooLarge,
     AudienceUnresolved,
@@ -11,6 +12,7 @@ from services.domain.recorded_reasons import (
     KeyRevoked,
     OutcomesForgotten,
     RecordedReason,
+    TooMuchHeldUp,
     parsed_reason,
 )
 
@@ -42,6 +44,11 @@ class ReasonWords:
             case AudienceTooLarge(size_bytes):
                 text = _("its audience in a partition makes a record of %(size)s bytes, too large for the log")
                 return text % {"size": size_bytes}
+            case TooMuchHeldUp(waiting_bytes):
+                text = _("its audience was not known, and %(size)s bytes of earlier pushes of the app waited likewise")
+                return text % {"size": waiting_bytes}
+            case AcceptanceUnknown(cause):
+                return _("it is unknown whether Apple accepted it: %(error)s") % {"error": self(cause)}
             case KeyRevoked(""):
                 return _("its key was revoked")
             case KeyRevoked(by):
@@ -59,6 +66,7 @@ def _fixed_reasons(gettext: Callable[[str], str]) -> Mapping[FixedReason, str]:
         FixedReason.INTERNAL_ERROR: _("internal error"),
         FixedReason.OTHER: _("one of many other reasons"),
         FixedReason.UNREGISTERED: _("unregistered"),
+        FixedReason.REMOVED: _("the device was removed meanwhile"),
         FixedReason.IDLE: _("silent for too long"),
         FixedReason.UNACKNOWLEDGED: _("acknowledged nothing"),
         FixedReason.SLOW: _("received too slowly"),

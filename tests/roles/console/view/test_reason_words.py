@@ -32,6 +32,17 @@ from services.domain.recorded_reasons import FixedReason
             "its audience in a partition makes a record of 9 bytes, too large for the log",
             "它在一个分区的受众构成 9 字节的记录，对日志来说太大",
         ),
+        (
+            "9 bytes of the app's pushes wait for targeting already",
+            "its audience was not known, and 9 bytes of earlier pushes of the app waited likewise",
+            "其受众未能确定，且该应用较早的推送已有 9 字节在等待",
+        ),
+        (
+            "unknown: gone",
+            "it is unknown whether Apple accepted it: did not answer",
+            "不确定 Apple 是否已接受：没有应答",
+        ),
+        ("removed", "the device was removed meanwhile", "设备已在此期间被移除"),
         ("revoked", "its key was revoked", "其密钥已被吊销"),
         ("revoked by cli", "its key was revoked by cli", "其密钥已被 cli 吊销"),
         ("outcomes are kept for 30 days", "outcomes are kept for 30 days", "结果只保留 30 天"),

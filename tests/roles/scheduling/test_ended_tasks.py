@@ -1,0 +1,52 @@
+"""Tasks that have ended are deleted some time after they were due; those that still wait never are."""
+
+import itertools
+
+import pytest
+
+from protos.scheduling.v1.scheduling_pb2 import ListTasksRequest
+from services.runtime.errors import NotFoundError
+from services.runtime.log.topics import partition_of
+from services.scheduling.state import ENDED_KEPT_MS
+from tests.roles.scheduling.conftest import APP, OTHER_APP, PARTITIONS, SchedulingHarness, push
+from tests.roles.scheduling.test_firing import assert_replays
+
+DUE_S = 60
+KEPT_S = ENDED_KEPT_MS // 1000
+
+
+def keys_of_partition(number: int, count: int) -> list[str]:
+    keys = (f"task {each}" for each in itertools.count())
+    return list(itertools.islice((key for key in keys if partition_of(key.encode(), PARTITIONS) == number), count))
+
+
+async def listed(harness: SchedulingHarness) -> list[str]:
+    answer = await harness.stub.ListTasks(ListTasksRequest(appkeys=[APP, OTHER_APP], limit=50))
+    assert answer.total == len(answer.tasks)
+    return [task.task_key for task in answer.tasks]
+
+
+async def test_ended_tasks_are_deleted_35_days_after_they_were_due(harness: SchedulingHarness) -> None:
+    sent, cancelled, waiting, before, after = keys_of_partition(0, 5)
+    (elsewhere,) = keys_of_partition(1, 1)
+    async with harness.running():
+        await harness.create(sent, push(1), push(2, OTHER_APP), in_s=DUE_S)
+        await harness.create(cancelled, in_s=DUE_S)
+        await harness.create(elsewhere, in_s=DUE_S)
+        await harness.create(waiting, in_s=KEPT_S * 3)
+        await harness.cancel(cancelled)
+        harness.clock.move(DUE_S)
+        await harness.until_sent(2)
+
+        harness.clock.move(KEPT_S - 1)
+        await harness.create(before, in_s=KEPT_S * 3)
+        assert await listed(harness) == [*sorted([sent, cancelled, waiting, elsewhere]), before]
+
+        harness.clock.move(1)
+        await harness.create(after, in_s=KEPT_S * 3)
+        assert await listed(harness) == [*sorted([waiting, elsewhere]), before, after], "its partition had no new task"
+        for key, appkey in ((sent, APP), (sent, OTHER_APP), (cancelled, APP)):
+            with pytest.raises(NotFoundError):
+                await harness.task(key, appkey)
+        assert await harness.status(waiting) == "UNSENT"
+    await assert_replays(harness)
