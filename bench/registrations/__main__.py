@@ -7,8 +7,8 @@ Starts `carillon up` on a directory of its own. New devices connect to its gatew
 bench/native/clients.c), `--at-once` of them at a time, each until it is welcome; then they disconnect, and the same
 devices connect once more with their tokens and keys. The floors:
 
-  WebSocket          servers without a service that answer each hello with the same frame: the gateway's own protocol,
-                     and picows, the library that does the same
+  WebSocket          servers without a service that answer each hello with the same frame: one on the gateway's
+                     WebSocket protocol, and one on picows, a library
   event log          the embedded log alone: a command, and then a record, of each device
   gateway alone      known devices at a gateway process without the other roles (bench.gateway)
 

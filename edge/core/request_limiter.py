@@ -1,10 +1,10 @@
 """Limits concurrent requests fairly: one app's many or expensive requests delay those of other apps only a little.
 
-Four semaphores (`services.runtime.fairness.semaphore`) hold back work that is cheap to ask for. An app that is alone
-passes them without waiting; beside other apps of the last 10 s:
+Four semaphores (`services.runtime.fairness.semaphore`) hold back work that is cheap to ask for. Which app sent a large
+body is known only once it is parsed, so the first of them counts addresses, and limits once any app has been active in
+the last 10 s. An app that is alone passes the others without waiting; beside other apps of the last 10 s they limit:
 
-- a large body is parsed when its address has its turn, one at a time, at most half of the time for all together. Which
-  app sent it is known only afterwards;
+- a large body is parsed when its address has its turn, one at a time, at most half of the time for all together;
 - of an app's authenticated requests a bounded number is worked on at once;
 - of an app's broadcasts and multicasts one is accepted at a time: the next when delivery has started it, and after a
   rest of three times as long. Delivery, targeting, the gateway and the log then serve others most of the time;
