@@ -48,7 +48,7 @@ async def submit_a_broadcast(page: Page, appkey: str) -> list[str]:
     """
     await page.get_by_role("link", name="Teams", exact=True).click()
     await page.get_by_role("link", name="Newsroom").click()
-    await page.get_by_label("need an approval").check()
+    await page.get_by_label("Broadcasts need an approval").check()
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_role("status")).to_be_visible()
     await page.goto(f"/apps/{appkey}/test-devices")
