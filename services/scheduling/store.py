@@ -26,7 +26,7 @@ CREATE INDEX tasks_at_once ON tasks (task_key) WHERE at_once = 1;
 CREATE INDEX tasks_expiring ON tasks (expires_ms) WHERE status = 5;
 CREATE INDEX tasks_paused ON tasks (appkey, due_ms, task_key) WHERE status = 5;
 CREATE INDEX tasks_fell_due ON tasks (appkey, due_ms, task_key) WHERE status = 2;
-CREATE INDEX tasks_ended ON tasks (partition, due_ms) WHERE status IN (3, 4, 6, 7);
+CREATE INDEX tasks_ended ON tasks (partition, due_ms, task_key) WHERE status IN (3, 4, 6, 7);
 CREATE TABLE task_apps (
   appkey TEXT NOT NULL, created_ms INTEGER NOT NULL, task_key TEXT NOT NULL,
   PRIMARY KEY (appkey, created_ms, task_key)) WITHOUT ROWID;
@@ -45,6 +45,9 @@ CREATE INDEX claims_by_age ON claims (partition, created_ms);
 _TASK = "task_key, partition, status, scheduled, cancelled_by, was_paused"
 _UNSENT_AT_ONCE = 1
 _FAILED_AT_ONCE = 2
+MAX_DELETED = 100
+"""Upper bound of the ended tasks that one new task deletes, so that none is held up by many."""
+
 _APPS = """
 WITH RECURSIVE apps (appkey) AS (
   SELECT min(appkey) FROM tasks WHERE status = {0:d} UNION ALL
@@ -106,13 +109,14 @@ class TaskTable:
             self._add_claim(partition, key, task)
 
     def _delete_ended(self, partition: int, until_ms: int) -> None:
-        """Delete the partition's tasks that have ended and were due until this time.
+        """Delete the first MAX_DELETED of the partition's tasks that have ended and were due until this time.
 
         Facts of the same partition alone decide when, so a replay deletes the same.
         """
         ended = self._rows.execute(
-            "SELECT task_key, scheduled FROM tasks WHERE partition = ? AND due_ms <= ? AND status IN (3, 4, 6, 7)",
-            (partition, until_ms),
+            "SELECT task_key, scheduled FROM tasks WHERE partition = ? AND due_ms <= ? AND status IN (3, 4, 6, 7)"
+            " ORDER BY due_ms, task_key LIMIT ?",
+            (partition, until_ms, MAX_DELETED),
         ).fetchall()
         for task_key, value in ended:
             task = TaskFact.FromString(value).scheduled

@@ -1,13 +1,16 @@
 """Tasks that have ended are deleted some time after they were due; those that still wait never are."""
 
 import itertools
+from pathlib import Path
 
 import pytest
 
-from protos.scheduling.v1.scheduling_pb2 import ListTasksRequest
+from protos.scheduling.v1.scheduling_pb2 import ListTasksRequest, TaskFact, TaskScheduled
 from services.runtime.errors import NotFoundError
 from services.runtime.log.topics import partition_of
-from services.scheduling.state import ENDED_KEPT_MS
+from services.runtime.projection.sqlite_store import SqliteStore
+from services.scheduling.state import ENDED_KEPT_MS, Status
+from services.scheduling.store import DDL, MAX_DELETED, TaskTable
 from tests.roles.scheduling.conftest import APP, OTHER_APP, PARTITIONS, SchedulingHarness, push
 from tests.roles.scheduling.test_firing import assert_replays
 
@@ -50,3 +53,18 @@ async def test_ended_tasks_are_deleted_35_days_after_they_were_due(harness: Sche
                 await harness.task(key, appkey)
         assert await harness.status(waiting) == "UNSENT"
     await assert_replays(harness)
+
+
+def test_a_new_task_deletes_a_bounded_number_of_ended_ones_the_earliest_first(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "tasks.sqlite", DDL)
+    tasks = TaskTable(store.rows)
+    keys = [f"{number:04d}" for number in range(MAX_DELETED + 2)]
+    for number, key in enumerate(keys):
+        tasks.add(0, TaskFact(task_key=key, scheduled=TaskScheduled(pushes=[push(1)], due_ms=number)))
+        tasks.change(key, (Status.WAITING,), Status.CANCELLED)
+    new = TaskScheduled(pushes=[push(1)], created_ms=ENDED_KEPT_MS + len(keys), due_ms=ENDED_KEPT_MS * 2)
+    tasks.add(0, TaskFact(task_key="new", scheduled=new))
+    assert [task.task_key for task in tasks.find_all(keys)] == keys[MAX_DELETED:]
+    tasks.add(0, TaskFact(task_key="newer", scheduled=new))
+    assert tasks.find_all(keys) == []
+    store.close()
