@@ -27,7 +27,7 @@ from services.domain.role_context import connected_peers, role_context
 from services.runtime.child.lifecycle import die_with_parent
 from services.runtime.errors import CarillonError
 from services.runtime.http.connections import HttpConnections
-from services.runtime.http.limits import CONSOLE_LIMITS, api_limits
+from services.runtime.http.limits import OPERATIONS_LIMITS, api_limits
 from services.runtime.http.listener import GRACE_S
 from services.runtime.http.operations import Operations
 from services.runtime.http.server import HttpServer
@@ -85,8 +85,8 @@ class EdgeWorker(UvicornWorker):  # type: ignore[misc]
         settings = self.wsgi.settings
         shared = shared_addresses(settings.client_addresses())
         api = HttpConnections("api", api_limits(settings), SteadyClock(), shared)
-        operations = HttpConnections("console", CONSOLE_LIMITS, SteadyClock())
-        workers = HttpConnections("workers", CONSOLE_LIMITS, SteadyClock())
+        operations = HttpConnections("operations", OPERATIONS_LIMITS, SteadyClock())
+        workers = HttpConnections("workers", OPERATIONS_LIMITS, SteadyClock())
         groups = [*[api] * len(settings.interface_ports), operations, workers]
         server = _WorkerServer(self.config, groups, self.wsgi)
         self._install_sigquit_handler()

@@ -97,15 +97,15 @@ class ClusterInstallation(Installation):
 
     def _owns(self, name: str) -> bool:
         with plain_http.client(timeout=10) as http:
-            return _OWNS.search(http.get(f"{self.console_url(name)}/metrics").text) is not None
+            return _OWNS.search(http.get(f"{self.operations_url(name)}/metrics").text) is not None
 
     def _add_second(self, name: str) -> None:
         role = name.removesuffix("-2")
-        console, *ports = free_ports(1 + len(_PORTS))
+        operations, *ports = free_ports(1 + len(_PORTS))
         own = {f"CARILLON_{setting}": str(port) for setting, port in zip(_PORTS, ports, strict=True)}
         own["CARILLON_DATA_DIR"] = str(self.data / name)
         first = self._definitions[role]
-        self._definitions[name] = replace(first, console_port=console, env={**first.env, **own})
+        self._definitions[name] = replace(first, operations_port=operations, env={**first.env, **own})
 
 
 def _listener(mode: str, envs: Mapping[str, Mapping[str, str]], setting: str) -> Listener:

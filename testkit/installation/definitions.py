@@ -18,7 +18,7 @@ class ProcessDefinition:
     """One process: its arguments, and its settings beside those of the whole installation."""
 
     arguments: tuple[str, ...]
-    console_port: int
+    operations_port: int
     env: Mapping[str, str]
 
 

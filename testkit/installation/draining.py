@@ -25,12 +25,12 @@ async def accepted_for(process: int, number: signal.Signals, ask: Callable[[], A
             return time.monotonic() - began
 
 
-async def until_stopping(console: str) -> None:
+async def until_stopping(operations: str) -> None:
     """Return once /healthz of the operations endpoint answers 503 because the process is stopping."""
 
     async def is_told() -> bool:
         async with plain_http.async_client(timeout=60) as http:
-            answer = await http.get(f"{console}/healthz")
+            answer = await http.get(f"{operations}/healthz")
         return (answer.status_code, answer.json()) == (503, {"status": "stopping"})
 
     await until(is_told)

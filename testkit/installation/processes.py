@@ -135,7 +135,7 @@ class Installation:
     def env_of(self, name: str) -> dict[str, str]:
         """Return the environment of a process."""
         definition = self._definitions[name]
-        return {**self.env, "CARILLON_CONSOLE_PORT": str(definition.console_port), **definition.env}
+        return {**self.env, "CARILLON_CONSOLE_PORT": str(definition.operations_port), **definition.env}
 
     def output(self, name: str = "up") -> Path:
         """Return the file with everything that a process has printed."""
@@ -187,8 +187,13 @@ class Installation:
         children = psutil.Process(self._processes["up"].pid).children()
         return next(each for each in children if f"up-{role}" in each.cmdline())
 
-    def console_url(self, name: str = "up") -> str:
-        return f"http://127.0.0.1:{self._definitions[name].console_port}"
+    def operations_url(self, name: str = "up") -> str:
+        """Return the address at which a process answers /healthz, /livez and /metrics."""
+        return f"http://127.0.0.1:{self._definitions[name].operations_port}"
+
+    def console_url(self) -> str:
+        """Return the address of the console, which is that of its process's operations endpoint too."""
+        return self.operations_url("up" if self.embedded else "console")
 
     def close(self) -> None:
         """Kill all processes that still run."""
@@ -254,7 +259,7 @@ class Installation:
         def is_ready() -> bool:
             assert self.supervised or self._processes[name].poll() is None, f"{name} ended: {self._recent(name)}"
             try:
-                answer = http.get(f"{self.console_url(name)}/healthz")
+                answer = http.get(f"{self.operations_url(name)}/healthz")
             except httpx.TransportError:
                 return False
             assert answer.status_code != 200 or answer.json() == {"status": "ready"}

@@ -153,7 +153,7 @@ async def test_pushes_go_on_without_the_analytics_process(
         answer = await server.push(message(app, 1, f"push {count}"), app.secret_key)
         assert answer["result"] == 0
         assert (await shown(device))["content"] == f"push {count}"
-    health = await asyncio.to_thread(httpx.get, f"{carillon.console_url()}/healthz")
+    health = await asyncio.to_thread(httpx.get, f"{carillon.operations_url()}/healthz")
     assert health.json() == {"status": "ready"}
 
     async def counts() -> list[dict[str, Any]]:
@@ -165,7 +165,7 @@ async def test_pushes_go_on_without_the_analytics_process(
     rows = await until(counts, ANALYTICS_S)
     assert [[row[name] for name in ("target", "sent", "received", "shown")] for row in rows] == [[1, 1, 1, 1]] * FEW
     assert carillon.child_process("analytics").pid != former.pid
-    metrics = (await asyncio.to_thread(httpx.get, f"{carillon.console_url()}/metrics")).text
+    metrics = (await asyncio.to_thread(httpx.get, f"{carillon.operations_url()}/metrics")).text
     assert 'carillon_child_up{process="analytics"} 1.0' in metrics
     assert 'carillon_analytics_rows_inserted_total{table="deliveries"}' in metrics
     await device.close()

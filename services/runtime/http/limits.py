@@ -32,8 +32,8 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     spare_files: int = 0
 
 
-CONSOLE_LIMITS = HttpLimits(connections=64, per_address=16, spare_files=4)
-"""The console has connections of its own, which app servers and devices cannot take."""
+OPERATIONS_LIMITS = HttpLimits(connections=64, per_address=16, spare_files=4)
+"""The operations endpoint has connections of its own, which app servers and devices cannot take."""
 
 
 def pages_limits(open_files: int) -> HttpLimits:
@@ -41,8 +41,8 @@ def pages_limits(open_files: int) -> HttpLimits:
 
     They take at most half of the open files that are reserved for the process itself.
     """
-    connections = max(CONSOLE_LIMITS.connections, min(_MAX_PAGES, file_shares(open_files).reserved // 2))
-    return HttpLimits(connections=connections, per_address=connections // 2, spare_files=CONSOLE_LIMITS.spare_files)
+    connections = max(OPERATIONS_LIMITS.connections, min(_MAX_PAGES, file_shares(open_files).reserved // 2))
+    return HttpLimits(connections=connections, per_address=connections // 2, spare_files=OPERATIONS_LIMITS.spare_files)
 
 
 def api_limits(settings: Settings) -> HttpLimits:

@@ -9,7 +9,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from services.runtime.http.connections import HttpConnections
 from services.runtime.http.hand_over import HandOver
-from services.runtime.http.limits import CONSOLE_LIMITS, pages_limits
+from services.runtime.http.limits import OPERATIONS_LIMITS, pages_limits
 from services.runtime.http.listener import Asgi, HttpListener
 from services.runtime.process.clock import SteadyClock
 from services.runtime.process.metrics import READY
@@ -17,6 +17,7 @@ from services.runtime.sockets.open_files import hard_file_limit
 
 _JSON = "application/json"
 PATHS = ("/healthz", "/livez", "/metrics")
+_NAME = "the operations endpoint (CARILLON_CONSOLE_PORT)"
 
 Stage = Literal["starting", "ready", "stopping"]
 
@@ -45,9 +46,9 @@ class Operations:
         self._metrics = metrics
         self._problems = problems
         self._pages = pages
-        limits = pages_limits(hard_file_limit()) if pages else CONSOLE_LIMITS
-        connections = HttpConnections("operations" if hand_over else "console", limits, SteadyClock())
-        self._listener = HttpListener("the console", self.application, host, port, connections, hand_over)
+        limits = pages_limits(hard_file_limit()) if pages else OPERATIONS_LIMITS
+        connections = HttpConnections("console" if pages else "operations", limits, SteadyClock())
+        self._listener = HttpListener(_NAME, self.application, host, port, connections, hand_over)
 
     @property
     def port(self) -> int:
@@ -70,7 +71,7 @@ class Operations:
         await self._listener.run(ready)
 
     async def application(self, scope: Any, receive: Any, send: Any) -> None:
-        """The ASGI application of the console."""
+        """The ASGI application of the endpoint: PATHS, and the pages."""
         if scope["type"] != "http":
             return
         if self._hand_over is not None:
@@ -126,7 +127,7 @@ def readiness(stage: Stage, problems: Mapping[str, str]) -> tuple[int, str, byte
 
 
 async def answer(scope: Any, send: Any, answer_of: Any) -> None:
-    """Answer a request to the console; 404 for other paths than PATHS, 405 for other methods than GET and HEAD."""
+    """Answer a request to the endpoint; 404 for other paths than PATHS, 405 for other methods than GET and HEAD."""
     status, content_type, body = 404, _JSON, b'{"status":"not found"}'
     if scope["path"] in PATHS:
         if scope["method"] in ("GET", "HEAD"):

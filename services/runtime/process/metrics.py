@@ -84,7 +84,10 @@ BODIES_REFUSED = Counter(
     "Request bodies refused before the sign was verified: too many bytes at once",
 )
 HTTP_CONNECTIONS = Gauge(
-    "carillon_http_connections", "Open HTTP connections: of app servers (api) or of the console", ["listener"]
+    "carillon_http_connections",
+    "Open HTTP connections: of app servers (api), to the operations endpoint (operations) or the console (console), or "
+    "between workers of an edge (workers)",
+    ["listener"],
 )
 HTTP_REFUSED = Counter(
     "carillon_http_refused_total",

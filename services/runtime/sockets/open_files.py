@@ -15,8 +15,8 @@ _MAX_PENDING = 4096
 class FileShares(msgspec.Struct, frozen=True):
     """The number of open files that each use may have.
 
-    `reserved`: the log, states, calls between roles and the console. `http`: connections of app servers. `pending`:
-    devices' sockets that are not welcomed yet, or closing. `devices`: connections of welcomed devices.
+    `reserved`: the log, states, calls between roles and the operations endpoint. `http`: connections of app servers.
+    `pending`: devices' sockets that are not welcomed yet, or closing. `devices`: connections of welcomed devices.
     """
 
     reserved: int

@@ -214,8 +214,8 @@ def test_ports_are_those_of_the_settings(settings: Any) -> None:
     expected["console"] = {settings("console").console_port}
     for role in ROLES:
         ports = {port["name"]: port["containerPort"] for port in container(role)["ports"]}
-        assert ports["console"] == settings(role).console_port
-        assert set(ports.values()) == expected[role] | {ports["console"]}
+        assert ports["operations"] == settings(role).console_port
+        assert set(ports.values()) == expected[role] | {ports["operations"]}
         service = OBJECTS["Service", role]["spec"]
         assert {one["port"]: ports[one["targetPort"]] for one in service["ports"]} == {
             port: port for port in expected[role]
@@ -223,12 +223,12 @@ def test_ports_are_those_of_the_settings(settings: Any) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_probes_ask_the_console_and_a_stop_has_time(role: str, settings: Any) -> None:
+def test_probes_ask_the_operations_endpoint_and_a_stop_has_time(role: str, settings: Any) -> None:
     given = container(role)
     paths = {name: given[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "readiness", "liveness")}
     assert paths == {"startup": "/healthz", "readiness": "/healthz", "liveness": "/livez"}
     assert set(paths.values()) <= set(PATHS)
-    assert {given[f"{name}Probe"]["httpGet"]["port"] for name in paths} == {"console"}
+    assert {given[f"{name}Probe"]["httpGet"]["port"] for name in paths} == {"operations"}
     startup = given["startupProbe"]
     assert startup["periodSeconds"] * startup["failureThreshold"] >= 600
     drain_s = settings(role).drain_s

@@ -102,7 +102,7 @@ def test_metrics_are_not_published_to_the_network() -> None:
 
 @pytest.mark.parametrize("name", OURS)
 async def test_the_health_check_follows_readiness(name: str) -> None:
-    """The command of the health check, run against the real console before and after the process is ready."""
+    """The command of the health check, run against the operations endpoint before and after the process is ready."""
     kind, program, flag, code = OURS[name]["healthcheck"]["test"]
     assert (kind, program, flag) == ("CMD", "python", "-c")
     port = settings(name).console_port

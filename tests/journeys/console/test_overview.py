@@ -31,7 +31,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
 async def page(installation: Installation) -> AsyncIterator[Page]:
     async with running_browser() as browser:
         context = await browser.new_context(
-            base_url=installation.console_url("console"), locale="en-GB", reduced_motion="reduce"
+            base_url=installation.console_url(), locale="en-GB", reduced_motion="reduce"
         )
         context.set_default_timeout(60_000)
         yield await context.new_page()

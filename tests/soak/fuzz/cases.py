@@ -8,7 +8,7 @@ import msgspec
 from edge.core.parsing.canonical import canonical_text
 
 HTTP_PORTS = ("v2", "android", "ios")
-PORTS = (*HTTP_PORTS, "console", "gateway")
+PORTS = (*HTTP_PORTS, "operations", "gateway")
 
 
 class Call(msgspec.Struct, frozen=True, tag=True):

@@ -62,7 +62,7 @@ class FuzzedService:
         try:
             async with asyncio.timeout(60):
                 async with plain_http.async_client() as http:
-                    url = f"http://127.0.0.1:{self.ports['console']}/healthz"
+                    url = f"http://127.0.0.1:{self.ports['operations']}/healthz"
                     assert (await http.get(url)).status_code == 200
                 step = "registering a device"
                 app = await self._installation.app()
@@ -121,7 +121,7 @@ async def fuzzed_service(directory: Path, organisations: int, *, with_analytics:
                 "v2": installation.http.base_url.port,
                 "android": installation.android.base_url.port,
                 "ios": installation.ios.base_url.port,
-                "console": operations.port,
+                "operations": operations.port,
                 "gateway": gateways[0].port,
             }
             names, calls = await create_organisations(installation, gateways[0].port, organisations)

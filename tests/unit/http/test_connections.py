@@ -1,4 +1,4 @@
-"""How many HTTP connections may be open: in all, from one address, and beside the console's."""
+"""How many HTTP connections may be open: in all, from one address, and beside those of the operations endpoint."""
 
 import pytest
 
@@ -72,17 +72,17 @@ async def test_a_flood_of_silent_sockets_keeps_nobody_out() -> None:
             each.writer.close()
 
 
-async def test_the_console_answers_while_all_other_connections_are_taken() -> None:
-    console = Operations("127.0.0.1", 0)
-    console.set_ready()
-    async with serving(FOUR, is_shared=is_loopback) as served, running_services([console]):
+async def test_the_operations_endpoint_answers_while_all_other_connections_are_taken() -> None:
+    operations = Operations("127.0.0.1", 0)
+    operations.set_ready()
+    async with serving(FOUR, is_shared=is_loopback) as served, running_services([operations]):
         served.answering.clear()
         clients = [await served.client() for _ in range(4)]
         for client in clients:
             client.send(GET)
         await until_holds(lambda: served.requests == 4)
         async with plain_http.async_client(timeout=10) as http:
-            assert (await http.get(f"http://127.0.0.1:{console.port}/healthz")).status_code == 200
+            assert (await http.get(f"http://127.0.0.1:{operations.port}/healthz")).status_code == 200
 
 
 def test_the_settings_bound_the_connections() -> None:

@@ -107,6 +107,18 @@ async def test_head_has_the_headers_of_get_and_no_body(operations: Operations, c
     assert answer.headers["content-length"] == str(len(b'{"status":"ready"}'))
 
 
+@pytest.mark.parametrize(("has_pages", "listener"), [(False, "operations"), (True, "console")])
+async def test_connections_to_pages_are_counted_apart_from_those_of_operations_alone(
+    has_pages: bool, listener: str
+) -> None:
+    async def pages(*_: Any) -> None:
+        raise AssertionError("no page is asked for")
+
+    async with RunningListener(Operations("127.0.0.1", 0, pages=pages if has_pages else None)) as client:
+        metrics = (await client.get("/metrics")).text
+    assert f'\ncarillon_http_connections{{listener="{listener}"}} 1.0\n' in metrics
+
+
 async def test_a_port_in_use_is_one_clear_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -115,7 +127,9 @@ async def test_a_port_in_use_is_one_clear_line() -> None:
         ready = asyncio.Event()
         with pytest.raises(CarillonError) as raised:
             await asyncio.wait_for(Operations("127.0.0.1", port).run(ready), BOUND_S)
-    assert str(raised.value).startswith(f"the console cannot listen at 127.0.0.1:{port}: Address already in use;")
+    assert str(raised.value).startswith(
+        f"the operations endpoint (CARILLON_CONSOLE_PORT) cannot listen at 127.0.0.1:{port}: Address already in use;"
+    )
     assert "\n" not in str(raised.value)
     assert not ready.is_set()
 

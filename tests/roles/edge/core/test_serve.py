@@ -86,20 +86,20 @@ async def ready(url: str, process: Process) -> None:
 
 async def test_every_interface_answers_on_its_port_until_the_drain_is_over(tmp_path: Path) -> None:
     app = await with_app(tmp_path)
-    v2, console, android, ios = free_ports(4)
+    v2, operations, android, ios = free_ports(4)
     env = {
         "CARILLON_DATA_DIR": str(tmp_path),
         "CARILLON_V2_PORT": str(v2),
         "CARILLON_ANDROID_PORT": str(android),
         "CARILLON_IOS_PORT": str(ios),
-        "CARILLON_CONSOLE_PORT": str(console),
+        "CARILLON_CONSOLE_PORT": str(operations),
         "CARILLON_KAFKA_BOOTSTRAP": "",
         "CARILLON_DRAIN_S": "1",
         "FORWARDED_ALLOW_IPS": "*",
     }
     later: list[dict[str, Any]] = []
     async with serving(env) as process, plain_http.async_client(timeout=20) as http:
-        await ready(f"http://127.0.0.1:{console}/healthz", process)
+        await ready(f"http://127.0.0.1:{operations}/healthz", process)
         push, forwarded = signed(broadcast(app), SECRET), {"X-Forwarded-For": "203.0.113.9"}
         answer = await http.post(f"http://127.0.0.1:{v2}/v2/push", content=push, headers=forwarded)
         assert answer.json()["result"] == 0
@@ -108,8 +108,8 @@ async def test_every_interface_answers_on_its_port_until_the_drain_is_over(tmp_p
         told = [(await http.post(f"http://127.0.0.1:{port}/push", content=legacy)).json() for port in (android, ios)]
         assert [each["result"] for each in told] == [0, 401]
         assert (await http.get(f"http://127.0.0.1:{v2}/healthz")).status_code == 404
-        assert (await http.post(f"http://127.0.0.1:{console}/v2/push")).status_code == 404
-        assert "carillon_edge_requests_total" in (await http.get(f"http://127.0.0.1:{console}/metrics")).text
+        assert (await http.post(f"http://127.0.0.1:{operations}/v2/push")).status_code == 404
+        assert "carillon_edge_requests_total" in (await http.get(f"http://127.0.0.1:{operations}/metrics")).text
 
         async def push_again() -> None:
             async with plain_http.async_client(timeout=20) as anew:
@@ -135,8 +135,8 @@ async def test_workers_bound_their_connections_drain_and_end_at_a_second_signal(
     env = {f"CARILLON_{name}_PORT": str(port) for name, port in ports.items()}
     env |= {"CARILLON_DATA_DIR": str(tmp_path), "CARILLON_KAFKA_BOOTSTRAP": "", "CARILLON_HTTP_MAX_CONNECTIONS": "4"}
     env |= {"CARILLON_DRAIN_S": "3600"}
-    console = f"http://127.0.0.1:{ports['CONSOLE']}"
-    health = f"{console}/healthz"
+    operations = f"http://127.0.0.1:{ports['CONSOLE']}"
+    health = f"{operations}/healthz"
     head = b"POST /push HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
     async with serving(env) as process, asyncio.timeout(60):
         await ready(health, process)
@@ -156,7 +156,7 @@ async def test_workers_bound_their_connections_drain_and_end_at_a_second_signal(
             writer.close()
         (worker,) = psutil.Process(process.pid).children()
         process.send_signal(signal.SIGTERM)
-        await until_stopping(console)
+        await until_stopping(operations)
         worker.send_signal(signal.SIGTERM)  # as a service manager does that signals all processes
         async with plain_http.async_client(timeout=60) as http:
             assert (await http.post(f"http://127.0.0.1:{ports['V2']}/v2/push", content=b"{}")).json()["result"] == 400

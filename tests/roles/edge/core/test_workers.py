@@ -1,4 +1,4 @@
-"""The console of an edge with two workers, on a real broker: whichever worker answers, it answers for both."""
+"""The operations endpoint of an edge with two workers, on a real broker: each worker answers for both."""
 
 import asyncio
 import json
@@ -66,14 +66,14 @@ async def test_metrics_and_readiness_are_those_of_both_workers(tmp_path: Path, e
     env = {f"CARILLON_{name}_PORT": str(port) for name, port in ports.items()}
     env |= {"CARILLON_DATA_DIR": str(tmp_path), "CARILLON_PARTITIONS": "1", "CARILLON_EDGE_WORKERS": "2"}
     env |= {"CARILLON_KAFKA_BOOTSTRAP": empty_broker.bootstrap}
-    console = f"http://127.0.0.1:{ports['CONSOLE']}"
+    operations = f"http://127.0.0.1:{ports['CONSOLE']}"
 
     async with serving(env) as process:
 
         async def get(path: str) -> httpx.Response:
             """Ask over a new connection, so that either worker may answer."""
             async with plain_http.async_client(timeout=60) as http:
-                return await http.get(console + path)
+                return await http.get(operations + path)
 
         async def ready() -> bool:
             assert process.returncode is None
