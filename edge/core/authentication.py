@@ -20,7 +20,7 @@ from services.runtime.errors import InputError, SignError
 from services.runtime.process import stages
 
 
-class Apps(Protocol):
+class SigningApps(Protocol):
     """The apps that a request names. Their secrets, in one of the `accepted` orders, sign it."""
 
     @property
@@ -30,7 +30,7 @@ class Apps(Protocol):
     def appkeys(self) -> list[str]: ...
 
 
-Named = TypeVar("Named", bound=Apps)
+Signing = TypeVar("Signing", bound=SigningApps)
 
 
 class Authenticator:
@@ -51,8 +51,8 @@ class Authenticator:
         self._budget = budget
 
     async def authenticate(
-        self, request: Request, apps_of: Callable[[Mapping[str, Any]], Named]
-    ) -> tuple[SignedRequest[Named], Named, Origin]:
+        self, request: Request, apps_of: Callable[[Mapping[str, Any]], Signing]
+    ) -> tuple[SignedRequest[Signing], Signing, Origin]:
         """Read and verify a request, and wait for a slot of the limiter; `apps_of` finds the apps in its fields.
 
         InputError: the body or the apps are wrong, or a text has NUL. SignError: the sign is wrong. Other errors as for

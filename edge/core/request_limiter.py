@@ -22,7 +22,7 @@ from falcon.asgi import Request
 
 from edge.core.parsing import canonical
 from edge.core.parsing.body import Application
-from edge.core.parsing.canonical import Apps, SignedRequest
+from edge.core.parsing.canonical import Named, SignedRequest
 from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from protos.push.v1.push_pb2 import SendPush
@@ -99,8 +99,8 @@ class RequestLimiter:
         return limited
 
     async def parse(
-        self, address: str, raw: bytes, apps_of: Callable[[Mapping[str, Any]], Apps]
-    ) -> SignedRequest[Apps]:
+        self, address: str, raw: bytes, apps_of: Callable[[Mapping[str, Any]], Named]
+    ) -> SignedRequest[Named]:
         """Parse a signed body from this address. Errors as canonical.read; TooManyRequestsError."""
         if len(raw) < LARGE_BODY_BYTES:
             return canonical.read(raw, apps_of)

@@ -32,10 +32,10 @@ _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _split_at_numbers = re.compile(f'"{_NUMBER}([^"]*)"').split
 
 
-Apps = TypeVar("Apps")
+Named = TypeVar("Named")
 
 
-class SignedRequest(NamedTuple, Generic[Apps]):
+class SignedRequest(NamedTuple, Generic[Named]):
     """A body that is a JSON object. `text`: its canonical text; `sign`: the sign in the request, not yet verified;
     `apps`: the apps that it names. Its parsed fields are not kept: they can take 40 times the memory of the body.
     """
@@ -43,10 +43,10 @@ class SignedRequest(NamedTuple, Generic[Apps]):
     raw: bytes
     text: str
     sign: str
-    apps: Apps
+    apps: Named
 
 
-def read(raw: bytes, apps_of: Callable[[Mapping[str, Any]], Apps]) -> SignedRequest[Apps]:
+def read(raw: bytes, apps_of: Callable[[Mapping[str, Any]], Named]) -> SignedRequest[Named]:
     """Parse a signed body; `apps_of` finds the apps in its fields.
 
     InputError: no JSON object, a repeated key, NaN, nested too deep, no sign, or the apps are wrong.
