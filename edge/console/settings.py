@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from edge.console.oidc.settings import OidcSettings
+from services.runtime.http.url_host import url_host
 from services.runtime.process.settings import PREFIX, Port, SettingsError
 
 ROLE_NAME = "console"
-_LOOPBACK_OF_WILDCARD = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 
 class ConsoleSettings(OidcSettings, frozen=True, kw_only=True):
@@ -52,25 +52,27 @@ class ConsoleSettings(OidcSettings, frozen=True, kw_only=True):
         """The address at which browsers reach the gateways."""
         if self.console_gateway_url:
             return self.console_gateway_url
-        host = urlsplit(self.public_url).hostname or ""
         scheme = "ws" if self.gateway_tls_cert is None else "wss"
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.gateway_port}/device/v1"
+        return f"{scheme}://{self._public_host}:{self.gateway_port}/device/v1"
 
     @property
     def v2_url(self) -> str:
         """The address of the v2 interface without a slash at its end."""
         if self.console_v2_url:
             return self.console_v2_url.rstrip("/")
-        host = urlsplit(self.public_url).hostname or ""
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.v2_port}"
+        return f"http://{self._public_host}:{self.v2_port}"
 
     @property
     def public_url(self) -> str:
         """The address of the console without a slash at its end."""
         if self.console_url:
             return self.console_url.rstrip("/")
-        host = _LOOPBACK_OF_WILDCARD.get(self.host, self.host)
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.console_port}"
+        return f"http://{url_host(self.host)}:{self.console_port}"
+
+    @property
+    def _public_host(self) -> str:
+        """The host of `public_url`, as a URL has it."""
+        return url_host(urlsplit(self.public_url).hostname or "")
 
     @property
     def is_secure(self) -> bool:
