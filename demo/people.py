@@ -54,7 +54,7 @@ class People:
         hidden = person.hidden()
         return await person.submit(f"{path}/now", **hidden, typed=hidden["devices"])
 
-    async def try_out(self, login: str, app: str, text: Text, alias: str) -> None:
+    async def send_to_test_device(self, login: str, app: str, text: Text, alias: str) -> None:
         """Name a test device of the app and send a push to it first."""
         person, path = self._persons[login], f"/apps/{self._installed.appkeys[app]}"
         await person.open(f"{path}/test-devices")

@@ -26,7 +26,7 @@ def planned_events(demo: Demo, people: People) -> list[tuple[float, PlannedEvent
     acts = _StaffActions(demo, people)
     return [
         (3, acts.approved_broadcast),
-        (21, acts.trial),
+        (21, acts.push_to_a_test_device),
         (38, acts.timed_pushes),
         (52, acts.lost_device),
         (66, acts.rejected_broadcast),
@@ -67,8 +67,8 @@ class _StaffActions:
         draft = await self._people.send("sofia.meyer", "shop", BROADCASTS["shop"][1], **both)
         await self._people.approve("wang.lei", draft)
 
-    async def trial(self) -> None:
-        await self._people.try_out("sofia.meyer", "shop", _SURVEY, FAMOUS)
+    async def push_to_a_test_device(self) -> None:
+        await self._people.send_to_test_device("sofia.meyer", "shop", _SURVEY, FAMOUS)
 
     async def timed_pushes(self) -> None:
         for text, minutes in ((BROADCASTS["news"][1], 47), (BROADCASTS["news"][0], 600)):

@@ -51,7 +51,7 @@ from edge.console.pages.pushes import CancelPushPage, FailuresPage, PushesPage, 
 from edge.console.pages.send.compose import ChooseAppPage, ComposePage
 from edge.console.pages.send.drafts import ApprovePage, DraftPage, DraftsPage, RejectPage, WithdrawPage
 from edge.console.pages.send.sending import SendPage, SentPage
-from edge.console.pages.send.trials import TeamDevicesPage, TrialPage
+from edge.console.pages.send.test_devices import SendToTestDevicesPage, TestDevicesPage
 from edge.console.pages.statistics import StatisticsFile, StatisticsPage
 from edge.console.pages.tasks import CancelTaskPage, TasksPage
 from edge.console.pages.why import WhyFormPage, WhyPage
@@ -101,8 +101,8 @@ ROUTES: Mapping[str, Route] = {
     "/send": Route(ChooseAppPage, LOGGED_IN),
     "/apps/{appkey}/send": Route(ComposePage, of_app(Action.SEND), of_app(Action.SEND)),
     "/apps/{appkey}/send/now": Route(SendPage, post=of_app(Action.SEND)),
-    "/apps/{appkey}/send/test": Route(TrialPage, post=of_app(Action.SEND)),
-    "/apps/{appkey}/test-devices": Route(TeamDevicesPage, of_app(Action.SEND), of_app(Action.SEND)),
+    "/apps/{appkey}/send/test": Route(SendToTestDevicesPage, post=of_app(Action.SEND)),
+    "/apps/{appkey}/test-devices": Route(TestDevicesPage, of_app(Action.SEND), of_app(Action.SEND)),
     "/apps/{appkey}/sent/{msgid}": Route(SentPage, of_app(Action.VIEW)),
     "/drafts": Route(DraftsPage, LOGGED_IN),
     "/drafts/{team_id}/{draft_id}": Route(DraftPage, of_team(Action.VIEW)),

@@ -1,4 +1,4 @@
-"""Test devices: the devices of a team to which a push is sent first, and the test sends to them."""
+"""Test devices: the devices of a team to which a push is sent first, and the sending to them."""
 
 from collections.abc import Sequence
 
@@ -10,13 +10,13 @@ from edge.console.actions.sending import is_approval_needed, read_push
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
 from edge.console.pages.send.sending_page import SendingPage, form_again, problem_to_mend
 from edge.console.send.composed_pushes import ComposedPush
-from edge.console.send.trial import trial_of
+from edge.console.send.for_test_devices import for_test_devices
 from protos.accounts.v1.accounts_pb2 import TeamDevice
 from protos.accounts.v1.service_pb2 import SetTestDevicesRequest
 from services.runtime.errors import CarillonError
 
 
-class TeamDevicesPage(Page):
+class TestDevicesPage(Page):
     """GET lists the test devices of an app; POST adds those with an alias or a token, or removes one."""
 
     async def on_get(self, request: Request, response: Response, appkey: str) -> None:
@@ -71,7 +71,7 @@ class TeamDevicesPage(Page):
         )
 
 
-class TrialPage(SendingPage):
+class SendToTestDevicesPage(SendingPage):
     """POST sends a composed push to the test devices alone, and shows its review again."""
 
     async def on_post(self, request: Request, response: Response, appkey: str) -> None:
@@ -94,10 +94,10 @@ class TrialPage(SendingPage):
             return visit.gettext("You opened this page some minutes ago. Look at the numbers again, then send.")
         if not devices:
             return visit.gettext("The team has no test devices of this app.")
-        trial = self.site.composed_pushes.read(trial_of(composed, devices))
-        if is_approval_needed(self.site, trial, len(devices)):
+        push = self.site.composed_pushes.read(for_test_devices(composed, devices))
+        if is_approval_needed(self.site, push, len(devices)):
             return visit.gettext("The team wants an approval even for a push to its test devices.")
-        await self.site.composed_pushes.send(trial, f"test {key}", visit.origin)
+        await self.site.composed_pushes.send(push, f"test {key}", visit.origin)
         visit.notify(
             visit.gettext("Sent to the test devices: %(names)s.") % {"names": ", ".join(d.name for d in devices)}
         )

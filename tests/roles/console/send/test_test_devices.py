@@ -7,7 +7,7 @@ from tests.roles.console.conftest import OPERATOR, ConsoleInstallation, text_of
 from tests.roles.console.send.test_send import reviewed, send, sender_of, sent, tasks, team_ids
 
 
-async def test_a_push_is_tried_on_the_teams_own_devices_alone(console: ConsoleInstallation) -> None:
+async def test_a_push_goes_to_the_test_devices_alone(console: ConsoleInstallation) -> None:
     appkey, sender = await sender_of(console, devices=3)
     path = f"/apps/{appkey}/test-devices"
     fields = {"audience": "everyone", "content": "To all", "when": "after", "after": "5"}
@@ -22,8 +22,8 @@ async def test_a_push_is_tried_on_the_teams_own_devices_alone(console: ConsoleIn
     listed = text_of(await sender.get(path))
     assert ("Ann's <phone>" in listed, "user-2" in listed) == (True, True)
     page, hidden = await reviewed(sender, appkey, **fields)
-    tried = [await sender.post(f"/apps/{appkey}/send/test", **hidden) for _ in range(2)]
-    assert ["Sent to the test devices: Ann's <phone>, user-2." in text_of(answer) for answer in tried] == [True, True]
+    answers = [await sender.post(f"/apps/{appkey}/send/test", **hidden) for _ in range(2)]
+    assert ["Sent to the test devices: Ann's <phone>, user-2." in text_of(answer) for answer in answers] == [True, True]
     (command,) = await sent(console)
     assert (command.send.kind, command.send.id_count, command.send.message.content) == (KIND_UNICAST, 2, "To all")
     assert (await send(sender, appkey, hidden, typed="3")).status_code == 303
@@ -32,7 +32,7 @@ async def test_a_push_is_tried_on_the_teams_own_devices_alone(console: ConsoleIn
     assert "Ann's" not in text_of(await sender.get(path))
 
 
-async def test_a_test_send_is_no_way_around_an_approval(console: ConsoleInstallation) -> None:
+async def test_a_push_to_test_devices_is_no_way_around_an_approval(console: ConsoleInstallation) -> None:
     appkey, sender = await sender_of(console, devices=1)
     (team_id,) = await team_ids(console, "News")
     rules = ApprovalRules(above_devices=0)

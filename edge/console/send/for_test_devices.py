@@ -11,7 +11,7 @@ from protos.accounts.v1.accounts_pb2 import TeamDevice
 _TIMES = ("timed", "send_time", "send_time_interval")
 
 
-def trial_of(composed: ComposedPush, devices: Sequence[TeamDevice]) -> Body:
+def for_test_devices(composed: ComposedPush, devices: Sequence[TeamDevice]) -> Body:
     """Return the request for the same message to these devices, at once. Each belongs to an app of the push."""
     body: Body = msgspec.json.decode(composed.text)
     apps = composed.order.apps
