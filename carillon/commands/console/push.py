@@ -11,7 +11,7 @@ from carillon.commands.installation.output import print_json, print_table, time_
 from edge.console.actions.statistics import CATEGORIES
 from edge.console.api.answers.devices import PushDevices, WhyAnswer
 from edge.console.api.answers.pushes import Estimate, Push, PushCancelled, PushList, PushSent, PushSpeed, PushStates
-from edge.console.api.questions import STATES
+from edge.console.api.requests import STATES
 
 _file = click.argument("file", type=click.File("rb"))
 _COUNTS = ("target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled")

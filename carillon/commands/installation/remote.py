@@ -8,7 +8,7 @@ import msgspec
 
 from edge.console.api.answers.apps import App, AppList, NewSecret, PauseChanged
 from edge.console.api.answers.audits import AppTimeline, DeviceAudit, PushAudit
-from edge.console.api.questions import ApnsKeyBody, ReasonBody, RotationBody, SettingsBody
+from edge.console.api.requests import ApnsKeyBody, ReasonBody, RotationBody, SettingsBody
 from edge.console.view.app_form import ENVIRONMENT_NAMES
 from protos.registry.v1.registry_pb2 import ApnsKeyChange, UpdateAppRequest
 

@@ -1,4 +1,4 @@
-"""A call of `/console/v1`: its route and access, and the types that its handler declares for questions and answers."""
+"""A call of `/console/v1`: its route and access, and the types that its handler declares for requests and answers."""
 
 import inspect
 import typing

@@ -5,7 +5,7 @@ from edge.console.actions import apps
 from edge.console.actions.visible import app_of, visible_apps
 from edge.console.api.answers.apps import App, AppList, NewSecret, PauseChanged, app_answer, pause_answer, secret_answer
 from edge.console.api.calls import NoParams
-from edge.console.api.questions import ApnsKeyBody, AppParams, ReasonBody, RotationBody, SettingsBody
+from edge.console.api.requests import ApnsKeyBody, AppParams, ReasonBody, RotationBody, SettingsBody
 from edge.console.backend import Backend
 from edge.console.view.app_form import ENVIRONMENTS
 from protos.registry.v1.registry_pb2 import AllowFromChange, ApnsKeyChange, UpdateAppRequest

@@ -21,14 +21,14 @@ from edge.console.api.answers.devices import (
     WhyAnswer,
     device_record,
 )
-from edge.console.api.questions import DeviceSearch, DeviceToken, PushDevicesPage, WhyQuestion
+from edge.console.api.requests import DeviceParams, DeviceSearchParams, PushDevicesParams, WhyParams
 from edge.console.backend import Backend
 from edge.console.view.explanation import Words
 from edge.console.view.languages import english
 from edge.console.view.push_view import content
 
 
-async def find_devices(backend: Backend, requester: Requester, params: DeviceSearch) -> DeviceList:
+async def find_devices(backend: Backend, requester: Requester, params: DeviceSearchParams) -> DeviceList:
     """Look up the device with a token, or those with an alias. The reading is noted in the audit."""
     app = app_of(backend, params.appkey)
     await devices.note_data_read(backend, requester, app.appkey, params.name)
@@ -36,7 +36,7 @@ async def find_devices(backend: Backend, requester: Requester, params: DeviceSea
     return DeviceList([device_record(device) for device in found])
 
 
-async def device_history(backend: Backend, requester: Requester, params: DeviceToken) -> DeviceHistory:
+async def device_history(backend: Backend, requester: Requester, params: DeviceParams) -> DeviceHistory:
     """Return what happened to the device with a token. The reading is noted in the audit."""
     app = app_of(backend, params.appkey)
     await devices.note_data_read(backend, requester, app.appkey, params.token)
@@ -45,7 +45,7 @@ async def device_history(backend: Backend, requester: Requester, params: DeviceT
     return DeviceHistory(**msgspec.structs.asdict(device_answer(found)), messages=messages)
 
 
-async def list_push_devices(backend: Backend, requester: Requester, params: PushDevicesPage) -> PushDevices:
+async def list_push_devices(backend: Backend, requester: Requester, params: PushDevicesParams) -> PushDevices:
     """List the devices of a push that are in one state for one reason. The reading is noted in the audit, by tokens.
 
     A device of a list of tokens or aliases is there once for each of its message ids.
@@ -63,7 +63,7 @@ async def list_push_devices(backend: Backend, requester: Requester, params: Push
     return PushDevices(found, page.pos, page.records_behind)
 
 
-async def why_not(backend: Backend, requester: Requester, params: WhyQuestion) -> WhyAnswer:
+async def why_not(backend: Backend, requester: Requester, params: WhyParams) -> WhyAnswer:
     """Say why the devices of a user got a push or not. The reading is noted in the audit."""
     app = app_of(backend, params.appkey)
     await devices.note_data_read(backend, requester, app.appkey, params.name, str(params.msgid or ""))

@@ -8,14 +8,14 @@ from edge.console.actions.statistics import question_of, statistics
 from edge.console.actions.visible import app_of
 from edge.console.api.answers.audits import ActionEntry, ActionList, AppTimeline, timeline_answer
 from edge.console.api.answers.devices import Statistics, StatisticsRow
-from edge.console.api.questions import ActionPage, StatisticsQuestion, TimelinePage
+from edge.console.api.requests import ActionListParams, StatisticsParams, TimelineParams
 from edge.console.backend import Backend
 from edge.console.roles import ANALYTICS_S
 from edge.console.view.statistics_table import statistics_table
 from protos.analytics.v1.analytics_pb2 import AuditAppRequest
 
 
-async def statistics_of_app(backend: Backend, requester: Requester, params: StatisticsQuestion) -> Statistics:
+async def statistics_of_app(backend: Backend, requester: Requester, params: StatisticsParams) -> Statistics:
     """Return statistics of an app: connections, broadcasts, users or logins, by day or divided by a category.
 
     Without days they are those of the last seven.
@@ -31,7 +31,7 @@ async def statistics_of_app(backend: Backend, requester: Requester, params: Stat
     return Statistics(params.kind, rows)
 
 
-async def list_actions(backend: Backend, requester: Requester, params: ActionPage) -> ActionList:
+async def list_actions(backend: Backend, requester: Requester, params: ActionListParams) -> ActionList:
     """List what accounts and operators did with the team and its apps, the newest first.
 
     Without days it is what they did in the last 30.
@@ -57,7 +57,7 @@ async def list_actions(backend: Backend, requester: Requester, params: ActionPag
     return ActionList(entries, page.pos, page.records_behind)
 
 
-async def app_timeline(backend: Backend, requester: Requester, params: TimelinePage) -> AppTimeline:
+async def app_timeline(backend: Backend, requester: Requester, params: TimelineParams) -> AppTimeline:
     """Return what happened to an app, the oldest first.
 
     These are pushes, tasks, changed settings, and by the hour the requests of its devices.

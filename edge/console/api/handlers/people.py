@@ -6,7 +6,7 @@ from edge.console.access_control.requester import Requester
 from edge.console.actions.visible import visible_teams
 from edge.console.api.answers.people import ApprovalRules, Member, OwnToken, Team, TeamList, TeamWithMembers
 from edge.console.api.calls import NoParams
-from edge.console.api.questions import TeamParams
+from edge.console.api.requests import TeamParams
 from edge.console.backend import Backend
 from protos.accounts.v1.accounts_pb2 import MemberRole
 from protos.accounts.v1.accounts_pb2 import Team as StoredTeam

@@ -19,13 +19,13 @@ from edge.console.api.answers.pushes import (
     ValueStates,
     speed_answer,
 )
-from edge.console.api.questions import (
+from edge.console.api.requests import (
     PushByIdParams,
     PushDetailParams,
-    PushPage,
+    PushListParams,
     PushParams,
-    SpeedQuestion,
-    StatesQuestion,
+    SpeedParams,
+    StatesParams,
 )
 from edge.console.backend import Backend
 from edge.console.view.push_view import content, funnel, may_be_cancelled
@@ -34,7 +34,7 @@ from protos.analytics.v1.analytics_pb2 import AuditPushResponse
 from services.domain.accounts.permissions import Action
 
 
-async def list_pushes(backend: Backend, requester: Requester, params: PushPage) -> PushList:
+async def list_pushes(backend: Backend, requester: Requester, params: PushListParams) -> PushList:
     """List the broadcasts and multicasts of the team's apps of the last 30 days, the newest first."""
     apps = [app for app in visible_apps(backend, requester) if params.appkey in ("", app.appkey)]
     before = pushes.Before.of(params.cursor) if params.cursor else pushes.Before(params.to_ms)
@@ -76,14 +76,14 @@ async def find_push(backend: Backend, requester: Requester, params: PushByIdPara
     return await _push(backend, found)
 
 
-async def speed(backend: Backend, requester: Requester, params: SpeedQuestion) -> PushSpeed:
+async def speed(backend: Backend, requester: Requester, params: SpeedParams) -> PushSpeed:
     """Tell how fast a push was sent, received, shown and clicked: by steps of time, and by shares of the devices."""
     found = app_of(backend, params.appkey)
     within, behind = str(params.within_ms), params.allow_behind
     return speed_answer(await pushes.speed_of(backend, found.appkey, str(params.msgid), within, allow_behind=behind))
 
 
-async def states(backend: Backend, requester: Requester, params: StatesQuestion) -> PushStates:
+async def states(backend: Backend, requester: Requester, params: StatesParams) -> PushStates:
     """Count the devices of a broadcast or multicast by state and reason, divided by an attribute of the devices."""
     found, behind = app_of(backend, params.appkey), params.allow_behind
     answer = await pushes.states_of(backend, found.appkey, str(params.msgid), params.category, allow_behind=behind)

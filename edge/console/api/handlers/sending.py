@@ -15,7 +15,7 @@ from edge.console.api.answers.pushes import (
     PushSent,
 )
 from edge.console.api.cursors import after
-from edge.console.api.questions import AppParams, DraftPage, DraftParams, SendTo
+from edge.console.api.requests import AppParams, DraftListParams, DraftParams, SendParams
 from edge.console.backend import Backend
 from edge.console.send.composed_pushes import ComposedPush
 from protos.accounts.v1.drafts_pb2 import DecideDraftRequest, DraftStatus, DraftWithdrawn, StoredDraft
@@ -39,7 +39,7 @@ async def estimate(backend: Backend, requester: Requester, params: AppParams, bo
     )
 
 
-async def send_push(backend: Backend, requester: Requester, params: SendTo, body: bytes, key: str) -> PushSent:
+async def send_push(backend: Backend, requester: Requester, params: SendParams, body: bytes, key: str) -> PushSent:
     """Send a push now or later, or store it as a draft where the team's rules demand an approval.
 
     The body is that of `/v2/push` without a sign, as for the estimate. Quotas and pauses hold as for app servers;
@@ -55,7 +55,7 @@ async def send_push(backend: Backend, requester: Requester, params: SendTo, body
     return PushSent("scheduled" if sent.task_key else "accepted", sent.msgids, sent.task_key, "", "", outcome.devices)
 
 
-async def list_drafts(backend: Backend, requester: Requester, params: DraftPage) -> DraftList:
+async def list_drafts(backend: Backend, requester: Requester, params: DraftListParams) -> DraftList:
     """List the drafts of the team, the newest first. A new draft moves the others to later pages."""
     teams = [team.team_id for team in visible_teams(backend, requester)]
     offset = after(params.cursor)

@@ -5,14 +5,14 @@ from edge.console.actions import tasks
 from edge.console.actions.visible import app_of, visible_apps
 from edge.console.api.answers.pushes import Task, TaskCancelled, TaskList, TaskPush
 from edge.console.api.cursors import after
-from edge.console.api.questions import TaskPage, TaskParams
+from edge.console.api.requests import TaskListParams, TaskParams
 from edge.console.backend import Backend
 from edge.console.view.push_view import content
 from protos.scheduling.v1.scheduling_pb2 import Task as StoredTask
 from protos.scheduling.v1.scheduling_pb2 import TaskStatus
 
 
-async def list_tasks(backend: Backend, requester: Requester, params: TaskPage) -> TaskList:
+async def list_tasks(backend: Backend, requester: Requester, params: TaskListParams) -> TaskList:
     """List the timed tasks of the team's apps: those that wait, the next one due first, then the others, newest first.
 
     A task that is added or ends between two pages moves others.

@@ -1,4 +1,4 @@
-"""Parameters and bodies of calls, with their limits: names in paths and queries, and fields of JSON."""
+"""Requests of calls, with their limits: `…Params` are the names in the path and the query, `…Body` is the JSON body."""
 
 from typing import Annotated, Literal
 
@@ -47,7 +47,7 @@ class PushDetailParams(PushParams, frozen=True, kw_only=True):
     allow_behind: Behind = True
 
 
-class SpeedQuestion(PushParams, frozen=True, kw_only=True):
+class SpeedParams(PushParams, frozen=True, kw_only=True):
     within_ms: Annotated[
         int,
         msgspec.Meta(ge=0, le=366 * 86_400_000),
@@ -59,12 +59,12 @@ class SpeedQuestion(PushParams, frozen=True, kw_only=True):
 Category = Annotated[Literal[CATEGORIES], described("The attribute of devices.")]  # type: ignore[valid-type]
 
 
-class StatesQuestion(PushParams, frozen=True, kw_only=True):
+class StatesParams(PushParams, frozen=True, kw_only=True):
     category: Category
     allow_behind: Behind = True
 
 
-class PushDevicesPage(PushParams, frozen=True, kw_only=True):
+class PushDevicesParams(PushParams, frozen=True, kw_only=True):
     state: Annotated[
         Literal[STATES],  # type: ignore[valid-type]
         described("As in `states` of the push."),
@@ -90,12 +90,12 @@ class PushByIdParams(NoParams, frozen=True, kw_only=True):
     allow_behind: Behind = True
 
 
-class Page(NoParams, frozen=True, kw_only=True):
+class PageParams(NoParams, frozen=True, kw_only=True):
     cursor: Cursor = ""
     limit: Limit = 100
 
 
-class PushPage(Page, frozen=True, kw_only=True):
+class PushListParams(PageParams, frozen=True, kw_only=True):
     appkey: Annotated[str, described("Only pushes of this app.")] = ""
     from_ms: TimeMs = 0
     to_ms: TimeMs = 2**53
@@ -106,14 +106,14 @@ class PushPage(Page, frozen=True, kw_only=True):
     ] = ""
 
 
-class SendTo(AppParams, frozen=True, kw_only=True):
+class SendParams(AppParams, frozen=True, kw_only=True):
     at_most: Annotated[
         Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None,
         described("Send nothing, and answer 409, if the push would go to more devices than this."),
     ] = None
 
 
-class DraftPage(Page, frozen=True, kw_only=True):
+class DraftListParams(PageParams, frozen=True, kw_only=True):
     waiting: Annotated[bool, described("Only drafts that wait for an approval.")] = False
     words: Annotated[
         str,
@@ -127,7 +127,7 @@ class DraftParams(NoParams, frozen=True, kw_only=True):
     draft_id: DraftId
 
 
-class TaskPage(Page, frozen=True, kw_only=True):
+class TaskListParams(PageParams, frozen=True, kw_only=True):
     appkey: Annotated[str, described("Only tasks of this app.")] = ""
 
 
@@ -135,16 +135,16 @@ class TaskParams(AppParams, frozen=True, kw_only=True):
     task_key: TaskKey
 
 
-class DeviceSearch(AppParams, frozen=True, kw_only=True):
+class DeviceSearchParams(AppParams, frozen=True, kw_only=True):
     name: Name
 
 
-class DeviceToken(AppParams, frozen=True, kw_only=True):
+class DeviceParams(AppParams, frozen=True, kw_only=True):
     token: Annotated[str, msgspec.Meta(min_length=1, max_length=400), described("The token of the device.")]
     allow_behind: Behind = True
 
 
-class WhyQuestion(AppParams, frozen=True, kw_only=True):
+class WhyParams(AppParams, frozen=True, kw_only=True):
     name: Name
     msgid: Annotated[
         Annotated[int, msgspec.Meta(ge=1, le=MAX_MSGID)] | None,
@@ -152,7 +152,7 @@ class WhyQuestion(AppParams, frozen=True, kw_only=True):
     ] = None
 
 
-class StatisticsQuestion(AppParams, frozen=True, kw_only=True):
+class StatisticsParams(AppParams, frozen=True, kw_only=True):
     kind: Annotated[Literal[tuple(KINDS)], described("The type.")] = "connections"  # type: ignore[valid-type]
     category: Annotated[
         Literal[("", *CATEGORIES)],  # type: ignore[valid-type]
@@ -167,7 +167,7 @@ class StatisticsQuestion(AppParams, frozen=True, kw_only=True):
     last: Day = ""
 
 
-class ActionPage(Page, frozen=True, kw_only=True):
+class ActionListParams(PageParams, frozen=True, kw_only=True):
     team: Annotated[str, described("Only what concerns this team.")] = ""
     app: Annotated[str, described("Only what concerns this app.")] = ""
     who: Annotated[str, msgspec.Meta(max_length=400), described("A log-in name, user/ID or token/ID.")] = ""
@@ -176,7 +176,7 @@ class ActionPage(Page, frozen=True, kw_only=True):
     last: Day = ""
 
 
-class TimelinePage(Page, frozen=True, kw_only=True):
+class TimelineParams(PageParams, frozen=True, kw_only=True):
     appkey: Appkey
     from_ms: TimeMs
     to_ms: TimeMs
