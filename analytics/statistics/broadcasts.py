@@ -17,6 +17,7 @@ from analytics.store.clickhouse import ClickHouse
 from analytics.store.retention import expired_outcome_days
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import BroadcastRow
+from services.domain.statistics.rows import BROADCAST_COUNTS
 from services.runtime.errors import NotFoundError
 
 LISTED_DAYS_MS = 30 * 86_400_000
@@ -24,8 +25,6 @@ _ONE = """
 SELECT msgid, toUnixTimestamp64Milli(time), platform FROM pushes FINAL
 WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} AND kind != 'unicast'
 """
-
-_COLUMNS = ("target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled")
 
 
 async def broadcasts(clickhouse: ClickHouse, query: StatisticsQuery) -> list[BroadcastRow]:
@@ -67,5 +66,5 @@ def _info(row: BroadcastRow) -> str | None:
 
 
 def _row(push: SentPush, counts: Sequence[int], info: str | None = None) -> BroadcastRow:
-    of_columns: Any = dict(zip(_COLUMNS, counts, strict=False))
+    of_columns: Any = dict(zip(BROADCAST_COUNTS, counts, strict=False))
     return BroadcastRow(msgid=push.msgid, sent_ms=push.sent_ms, info=info, **of_columns)

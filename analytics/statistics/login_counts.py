@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
+from services.domain.statistics.rows import LOGIN_DAYS
 
-WINDOWS = (1, 2, 3, 4, 5, 6, 7, 30)
-"""Days, the date included."""
-
-_LONGEST = max(WINDOWS)
+_LONGEST = max(LOGIN_DAYS)
 _DATES_AT_ONCE = 2
 
 _ROWS = f"""
@@ -107,12 +105,12 @@ class LoginCounts(NamedTuple):
     async def _store_together(self, versions: Mapping[date, int]) -> None:
         parameters = {"dates": list(versions), "versions": list(versions.values())}
         period = {"first": min(versions), "last": max(versions)}
-        counts = ", ".join(f"maxIf(bitmapCardinality(devices), band <= {n})" for n in range(len(WINDOWS)))
-        query = sql(__package__, "store_login_counts", windows=str([*WINDOWS]), longest=str(_LONGEST), counts=counts)
+        counts = ", ".join(f"maxIf(bitmapCardinality(devices), band <= {n})" for n in range(len(LOGIN_DAYS)))
+        query = sql(__package__, "store_login_counts", windows=str([*LOGIN_DAYS]), longest=str(_LONGEST), counts=counts)
         await self.clickhouse.store(query, {**self._names, **period, **parameters})
 
     async def _store_before(self, day: date, version: int) -> None:
-        query = sql(__package__, "store_login_before", windows=str([*WINDOWS]), longest=str(_LONGEST))
+        query = sql(__package__, "store_login_before", windows=str([*LOGIN_DAYS]), longest=str(_LONGEST))
         await self.clickhouse.store(query, {**self._names, "day": day, "version": version})
 
     async def _over_stored_days(self, day: date, version: int) -> Mapping[str, Sequence[int]]:
@@ -129,7 +127,7 @@ class LoginCounts(NamedTuple):
 
 
 def _counts_of_today() -> str:
-    bands = ", ".join(f"maxIf(only, band = {band})" for band in range(1, len(WINDOWS)))
+    bands = ", ".join(f"maxIf(only, band = {band})" for band in range(1, len(LOGIN_DAYS)))
     return sql(__package__, "login_counts_of_today", bands=bands)
 
 

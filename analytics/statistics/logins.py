@@ -3,13 +3,14 @@
 from datetime import date
 from zoneinfo import ZoneInfo
 
-from analytics.statistics.login_counts import WINDOWS, LoginCounts
+from analytics.statistics.login_counts import LoginCounts
 from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import LoginsRow
+from services.domain.statistics.rows import LOGIN_DAYS
 
-_NO_DEVICES = [0] * len(WINDOWS)
+_NO_DEVICES = [0] * len(LOGIN_DAYS)
 CATEGORIES = ("region", "carrier", "channel", "sdk_version", "brand")
 """The attributes by which log-ins are counted."""
 
@@ -48,7 +49,7 @@ async def logins(clickhouse: ClickHouse, query: StatisticsQuery) -> list[LoginsR
         found = counts.get(date.fromisoformat(one.date), {})
         wanted = sorted(found) if query.category and query.info is None else [query.info or ""]
         for info in wanted:
-            of_info = dict(zip(WINDOWS, found.get(info, _NO_DEVICES), strict=True))
+            of_info = dict(zip(LOGIN_DAYS, found.get(info, _NO_DEVICES), strict=True))
             rows.append(LoginsRow(date=one.date, info=info if query.category else None, counts=of_info))
     return rows
 

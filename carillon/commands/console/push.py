@@ -12,9 +12,9 @@ from edge.console.actions.statistics import CATEGORIES
 from edge.console.api.answers.devices import PushDevices, WhyAnswer
 from edge.console.api.answers.pushes import Estimate, Push, PushCancelled, PushList, PushSent, PushSpeed, PushStates
 from edge.console.api.requests import STATES
+from services.domain.statistics.rows import BROADCAST_COUNTS
 
 _file = click.argument("file", type=click.File("rb"))
-_COUNTS = ("target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled")
 
 
 @click.group()
@@ -44,11 +44,11 @@ def list_pushes(appkey: str | None, limit: int, words: str | None, cursor: str, 
             "msgid": row.msgid,
             "push": row.title or row.text,
             "time": time_text(row.sent_ms),
-            **{name: getattr(row, name) for name in _COUNTS},
+            **{name: getattr(row, name) for name in BROADCAST_COUNTS},
         }
         for row in answer.pushes
     ]
-    print_table(rows, "There is no push.", ["msgid", *_COUNTS])
+    print_table(rows, "There is no push.", ["msgid", *BROADCAST_COUNTS])
 
 
 @push.command()

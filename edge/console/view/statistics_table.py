@@ -10,9 +10,8 @@ from protos.analytics.v1.analytics_pb2 import (
     StatisticsResponse,
     UsersRow,
 )
+from services.domain.statistics.rows import BROADCAST_COUNTS, LOGIN_DAYS
 
-LOGIN_DAYS = (1, 2, 3, 4, 5, 6, 7, 30)
-BROADCAST_COUNTS = ("target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled")
 NOT_RECEIVED = range(5, 8)
 """The places of those numbers of a broadcast that count devices which did not receive it."""
 

@@ -17,11 +17,10 @@ from protos.analytics.v1.analytics_pb2 import (
     StatisticsResponse,
     UsersRow,
 )
+from services.domain.statistics.rows import BROADCAST_COUNTS, LOGIN_DAYS
 
 _Date = Annotated[str, described("The day.")]
 _Info = Annotated[str | UnsetType, described("The value of the category.")]
-_OUTCOMES = ("target", "sent", "received", "shown", "clicked", "failed", "expired", "cancelled")
-_LOGIN_DAYS = (1, 2, 3, 4, 5, 6, 7, 30)
 
 
 class ConnectionFigures(Reply, frozen=True, kw_only=True):
@@ -106,7 +105,7 @@ def _connections(row: ConnectionsRow) -> ConnectionFigures:
 
 
 def _broadcast(row: BroadcastRow, zone: ZoneInfo) -> BroadcastFigures:
-    counts = {name: getattr(row, name) for name in _OUTCOMES}
+    counts = {name: getattr(row, name) for name in BROADCAST_COUNTS}
     return BroadcastFigures(msgid=row.msgid, send_time=time_text(row.sent_ms, zone), info=_info(row), **counts)
 
 
@@ -115,7 +114,7 @@ def _users(row: UsersRow) -> UserFigures:
 
 
 def _logins(row: LoginsRow) -> LoginFigures:
-    counts = {f"days_{days}": row.counts[days] for days in _LOGIN_DAYS}
+    counts = {f"days_{days}": row.counts[days] for days in LOGIN_DAYS}
     return LoginFigures(date=row.date, info=_info(row), **counts)
 
 

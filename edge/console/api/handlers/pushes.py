@@ -29,9 +29,9 @@ from edge.console.api.requests import (
 )
 from edge.console.backend import Backend
 from edge.console.view.push_view import content, funnel, may_be_cancelled
-from edge.console.view.statistics_table import BROADCAST_COUNTS
 from protos.analytics.v1.analytics_pb2 import AuditPushResponse
 from services.domain.accounts.permissions import Action
+from services.domain.statistics.rows import BROADCAST_COUNTS
 
 
 async def list_pushes(backend: Backend, requester: Requester, params: PushListParams) -> PushList:
