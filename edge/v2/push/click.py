@@ -22,17 +22,17 @@ _WITH_TEXT = (2, 3)
 _Picture = Annotated[NotEmpty, described("The picture, at most 500 KB.", "https://example.org/p.png")]
 _PictureLink = Annotated[str | None, described("The picture's link target.", "https://example.org/")]
 _TipUrl = Annotated[str | None, described("The tip's link target.", "https://example.org/tip")]
-_OnWifiOnly = Annotated[Flag, described("1: download over Wi-Fi only.", 1)]
+_OnWifiOnly = Annotated[Flag | None, described("1: download over Wi-Fi only; 0 (default): always.", 1)]
 
 
 class LandingPage(msgspec.Struct, frozen=True, rename="kebab"):
     picture_addr: _Picture
     picture_hyperlink: _PictureLink = None
-    jump_button: Annotated[Flag, described("1 adds a button that skips the page.", 1)] = 0
+    jump_button: Annotated[Flag | None, described("1 adds a button that skips the page; 0 (default): none.", 1)] = None
     jump_seconds: Annotated[Seconds | None, described("The page closes by itself after this many seconds.", 5)] = None
     tip_content: Annotated[Tip | None, described("A tip; needs tip-url.", "More")] = None
     tip_url: _TipUrl = None
-    download_condition: _OnWifiOnly = 0
+    download_condition: _OnWifiOnly = None
 
     def check(self, at: str) -> None:
         if self.tip_content and not self.tip_url:
@@ -46,7 +46,7 @@ class PopUp(msgspec.Struct, frozen=True, rename="kebab"):
     picture_hyperlink: _PictureLink = None
     tip_content: Annotated[Tip | None, described("A tip.", "More")] = None
     tip_url: _TipUrl = None
-    download_condition: Annotated[Flag, described("1: download over Wi-Fi only.", 0)] = 0
+    download_condition: Annotated[Flag | None, described("1: download over Wi-Fi only; 0 (default): always.", 0)] = None
 
     def check(self, at: str) -> None:
         if self.popup_mode == 2 and not self.title:
@@ -64,7 +64,7 @@ class InformationFlow(msgspec.Struct, frozen=True, rename="kebab"):
     flow_mode: Annotated[Literal[1, 2], described("1 single article, 2 several.", 1)]
     information: Annotated[list[Article], msgspec.Meta(min_length=2, max_length=7), described("The entries.")]
     top_title: Annotated[Title | None, described("The title above all entries.", "Today")] = None
-    download_condition: _OnWifiOnly = 0
+    download_condition: _OnWifiOnly = None
 
     def check(self, at: str) -> None:
         for index, article in enumerate(self.information):

@@ -102,6 +102,10 @@ NOTIFICATION: list[Row] = [
     (notif(click_action="intent", intent="intent:#x"), None),
     (notif(click_action="intent", open_url="http://u"), "intent is missing: click_action intent needs it"),
     (notif(click_action="intent", intent={}), "intent must be a string"),
+    (notif(**dict.fromkeys(NOTIFICATION_FIELDS)), None),
+    (notif(click_action="open_app", open_app=None), "open_app is missing: click_action open_app needs it"),
+    (notif(click_action="open_url", open_url=None), "open_url is missing: click_action open_url needs it"),
+    (notif(click_action="intent", intent=None), "intent is missing: click_action intent needs it"),
     (notif(click_action="fly"), "click_action must not be 'fly'"),
     (notif(click_action=1), "click_action must be a string"),
     (notif(is_upgrade_download=0), None),
@@ -109,6 +113,7 @@ NOTIFICATION: list[Row] = [
     (notif(is_upgrade_download="1", download_url="http://d"), None),
     (notif(is_upgrade_download=1), "download_url is missing: is_upgrade_download 1 needs it"),
     (notif(is_upgrade_download="1"), "download_url is missing"),
+    (notif(is_upgrade_download=1, download_url=None), "download_url is missing: is_upgrade_download 1 needs it"),
     (notif(is_upgrade_download=2), "is_upgrade_download must be an integer from 0 to 1"),
     (notif(is_upgrade_download=1, download_url=5), "download_url must be a string"),
     # a pass-through message needs nothing of what a notification needs

@@ -40,6 +40,7 @@ def badge_only(**changes: Any) -> dict[str, Any]:
 
 
 PARAM = "msgStyle.android.click_param"
+NULLS = dict.fromkeys(("title", "picture-addr", "text-abstract", "text-detail"))
 
 ROWS: list[Row] = [
     # basic
@@ -101,6 +102,8 @@ ROWS: list[Row] = [
     (click(3, "intent:#Intent;end"), None),
     (android(click_action=2), f"{PARAM} is missing: click_action 2 needs it"),
     (android(click_action=4), f"{PARAM} is missing: click_action 4 needs it"),
+    (android(click_action=None, click_param=None), None),
+    (click(2, None), f"{PARAM} is missing: click_action 2 needs it"),
     (click(2, ""), f"{PARAM} must not be empty"),
     (click(3, {"intent": "x"}), f"{PARAM} must be a string"),
     (click(4, "http://u"), f"{PARAM} must be an object"),
@@ -126,6 +129,8 @@ ROWS: list[Row] = [
     (landing(**{"tip-content": "😀" * 10, "tip-url": "u"}), None),
     (landing(**{"tip-content": "tip"}), f"{PARAM}.tip-url is missing: tip-content needs it"),
     (landing(**{"tip-content": None, "tip-url": None}), None),
+    (landing(**dict.fromkeys(("picture-hyperlink", "jump-button", "jump-seconds", "download-condition"))), None),
+    (landing(**{"picture-addr": None}), f"{PARAM}.picture-addr must be a string"),
     (landing(**{"download-condition": 2}), f"{PARAM}.download-condition must be an integer from 0 to 1"),
     # pop-up
     (pop_up(1), None),
@@ -137,7 +142,9 @@ ROWS: list[Row] = [
     (click(5, {"popup-mode": 1}), f"{PARAM}.picture-addr is missing"),
     (pop_up(1, **{"tip-content": "x" * 11}), f"{PARAM}.tip-content must have at most 10 characters"),
     (pop_up("1", **{"download-condition": "0"}), None),
+    (pop_up(1, **dict.fromkeys(("title", "picture-hyperlink", "tip-content", "tip-url", "download-condition"))), None),
     # information flow
+    (click(6, {"flow-mode": 2, "top-title": None, "download-condition": None, "information": [{}, NULLS]}), None),
     (flow(2, 2, title="t"), None),
     (flow(2, 7, title="题" * 15), None),
     (flow(2, 1), f"{PARAM}.information must have at least 2 entries"),
