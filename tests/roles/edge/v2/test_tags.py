@@ -136,6 +136,8 @@ CHANGES: list[tuple[Any, str | None]] = [
     ({"t": [LONG]}, None),
     ({"t": [f"s{number}" for number in range(100)]}, None),
     ({f"t{number}": ["a"] for number in range(1000)}, None),
+    ({"t": ["世" * 13 + "a"]}, None),
+    ({"t": ["世" * 14]}, "params.t[0] must have 1 to 40 bytes"),
     ({"t": [LONG + "x"]}, "params.t[0] must have 1 to 40 bytes"),
     ({"t": ["a", "b" * 41]}, "params.t[1] must have 1 to 40 bytes"),
     ({"t": [""]}, "params.t[0] must not be empty"),
