@@ -46,8 +46,6 @@ class Uplink:
     `begin` is called when a stream begins; it returns the sessions of the shard.
     """
 
-    name = "gateway-uplink"
-
     def __init__(
         self,
         channel: Channel,
@@ -58,6 +56,7 @@ class Uplink:
         handle: ResponseHandler,
         random: Random,
     ) -> None:
+        self.name = f"gateway-uplink-{owner.shard}"
         self._stub = DeliveryServiceStub(channel)
         self._owner = owner
         self._gateway = gateway
@@ -80,7 +79,9 @@ class Uplink:
             await asyncio.wait([streaming], timeout=_STOP_S)
             if self._queue.unrecorded:
                 logger.error(
-                    "reports may be lost at the stop: delivery has not confirmed them", count=self._queue.unrecorded
+                    "reports may be lost at the stop: delivery has not confirmed them",
+                    count=self._queue.unrecorded,
+                    shard=self._owner.shard,
                 )
             streaming.cancel()
             await asyncio.wait([streaming])
@@ -98,7 +99,7 @@ class Uplink:
             except PermissionDeniedError:
                 raise  # no attempt can succeed: it is another shard's instance, or refuses the gateway's certificate
             except CarillonError as error:
-                logger.warning("the stream to delivery broke", error=str(error))
+                logger.warning("the stream to delivery broke", error=str(error), shard=self._owner.shard)
             if not self._stopping:
                 await self._back_off(failures, owner)
                 failures = min(failures + 1, 10)

@@ -110,18 +110,18 @@ class OwnerOfShard:
     def __init__(self, directory: InstanceDirectory | None, role: str, shard: int) -> None:
         self._directory = directory
         self._role = role
-        self._shard = shard
+        self.shard = shard
 
     @property
     def id(self) -> str | None:
         """The id of the instance that owns the shard; None where no owner is known."""
-        owner = self._directory.owner(self._role, self._shard) if self._directory else None
+        owner = self._directory.owner(self._role, self.shard) if self._directory else None
         return owner.id if owner else None
 
     @property
     def address(self) -> str | None:
         """Where the owner takes calls; None where no owner is known."""
-        return self._directory.address(self._role, self._shard) if self._directory else None
+        return self._directory.address(self._role, self.shard) if self._directory else None
 
     async def wait_other(self, known: str | None, *, urgently: bool = False) -> None:
         """Return once an owner is known that is not the instance of this id.

@@ -1,4 +1,4 @@
-"""What delivery gets over the uplink, also when the stream breaks."""
+"""What delivery gets over the stream of a gateway, also when the stream breaks."""
 
 import asyncio
 from pathlib import Path
@@ -7,12 +7,11 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
-from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, OutcomeKind
+from protos.delivery.v1.delivery_pb2 import AttachResponse, OutcomeKind
 from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
 from protos.push.v1.push_pb2 import Message
-from services.domain.device_protocol.commands import report_kind
 from services.gateway.connections import Session
-from services.gateway.uplink import MAX_REPORTS, UnreportedQueue, Uplink
+from services.gateway.uplink import UnreportedQueue, Uplink
 from services.runtime.errors import PermissionDeniedError
 from services.runtime.ownership.directory import OwnerOfShard
 from services.runtime.rpc.caller import Instance
@@ -21,6 +20,7 @@ from services.runtime.rpc.server import Server, serve
 from testkit.gateway.role import ANDROID, NOON_MS, PARTITIONS, RunningGateway, start_service, stop_services
 from testkit.gateway.scripted_delivery import ScriptedDelivery
 from testkit.gateway.websocket import DeviceClient
+from testkit.waiting import until_holds
 
 RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
 NO_OWNER = OwnerOfShard(None, "delivery", 0)
@@ -158,85 +158,6 @@ async def test_reports_made_before_a_stop_arrive(gateway: RunningGateway) -> Non
     assert len(gateway.delivery.disconnected()) == 1
 
 
-def test_unrecorded_reports_are_sent_again_first() -> None:
-    queue = UnreportedQueue()
-    for msgid in (1, 2, 3):
-        queue.report(session(1), [msgid], RECEIVED, NOON_MS)
-        assert queue.take() is not None
-    queue.recorded(1)
-    queue.report(session(1), [4], RECEIVED, NOON_MS)
-    queue.restart([session(7)])
-    batches = taken(queue)
-    assert [(batch.sequence, batch.reports[0].msgids[0]) for batch in batches] == [(2, 2), (3, 3), (4, 4)]
-    assert [len(batch.connected) for batch in batches] == [0, 0, 1]
-    queue.restart([])
-    queue.recorded(3)
-    queue.restart([])
-    assert [batch.sequence for batch in taken(queue)] == [4]
-    queue.recorded(4)
-    assert queue.unrecorded == 0
-    queue.restart([])
-    assert taken(queue) == []
-
-
-def test_reports_go_before_disconnects_and_connects() -> None:
-    queue = UnreportedQueue()
-    queue.disconnected(session(1))
-    queue.connected(session(2))
-    queue.report(session(1), list(range(1, 15_001)), RECEIVED, NOON_MS)
-    queue.report(session(1), [20_000], RECEIVED, NOON_MS)
-    first, second = taken(queue)
-    assert (len(first.connected), len(first.disconnected), len(first.reports[0].kinds)) == (0, 0, 15_000)
-    assert (len(second.connected), len(second.disconnected), len(second.reports[0].kinds)) == (1, 1, 1)
-
-
-def taken(queue: UnreportedQueue) -> list[AttachRequest]:
-    batches = []
-    while (batch := queue.take()) is not None:
-        batches.append(batch)
-    return batches
-
-
-def test_a_connection_that_closed_before_it_was_announced_is_not_reported() -> None:
-    queue = UnreportedQueue()
-    queue.connected(session(1))
-    queue.disconnected(session(1))
-    assert queue.take() is None
-    queue.connected(session(2))
-    assert queue.take() is not None
-    queue.disconnected(session(2))
-    batch = queue.take()
-    assert batch is not None
-    assert list(batch.disconnected) == [2]
-
-
-def test_batches_are_bounded_and_keep_the_order() -> None:
-    queue = UnreportedQueue()
-    for connection in range(1, 7001):
-        queue.connected(session(connection, connection))
-    for first in range(1, 25_001, 1000):
-        queue.report(session(1), list(range(first, first + 1000)), RECEIVED, NOON_MS)
-    batches = taken(queue)
-    assert [len(batch.connected) for batch in batches] == [0, 0, 5000, 2000]
-    assert not batches.pop().sequence
-    assert [len(batch.reports[0].kinds) for batch in batches] == [10_000, 10_000, 5_000]
-    msgids = b"".join(batch.reports[0].msgids for batch in batches)
-    assert [int.from_bytes(msgids[at : at + 8], "little") for at in range(0, len(msgids), 8)] == list(range(1, 25_001))
-    assert queue.unrecorded == 25_000
-
-
-def test_unrecorded_reports_are_bounded_and_those_that_are_dropped_are_counted_in_the_log() -> None:
-    queue = UnreportedQueue()
-    with capture_logs() as logs:
-        for _ in range(MAX_REPORTS // 100_000 + 3):
-            queue.report(session(1), [7] * 100_000, report_kind("shown"), NOON_MS)
-        assert queue.unrecorded == MAX_REPORTS
-        batch = queue.take()
-        assert batch is not None
-        queue.recorded(batch.sequence)
-    assert [line.get("count") for line in logs] == [None, 300_000]
-
-
 async def test_a_restarted_delivery_gets_connections_and_unrecorded_reports() -> None:
     queue = UnreportedQueue()
     current = [session(1)]
@@ -292,3 +213,23 @@ async def test_a_gateway_with_another_list_of_delivery_instances_ends_and_says_s
         await asyncio.wait_for(uplink.run(asyncio.Event()), 60)
     await channel.close()
     await server.stop(None)
+
+
+async def test_the_name_and_the_log_lines_of_a_stream_say_its_shard(tmp_path: Path) -> None:
+    channel = connect(f"unix:{tmp_path / 'nobody.sock'}")
+
+    async def handle(_: AttachResponse) -> None:
+        raise AssertionError("nothing is sent")
+
+    with capture_logs() as logs:
+        uplinks = [
+            Uplink(
+                channel, OwnerOfShard(None, "delivery", shard), "gateway-1", UnreportedQueue(), list, handle, Random(1)
+            )
+            for shard in range(2)
+        ]
+        assert [uplink.name for uplink in uplinks] == ["gateway-uplink-0", "gateway-uplink-1"]
+        running = [await start_service(uplink) for uplink in uplinks]
+        await until_holds(lambda: {line.get("shard") for line in logs} == {0, 1})
+        await stop_services(running)
+    await channel.close()
