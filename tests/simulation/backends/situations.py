@@ -1,4 +1,4 @@
-"""Situations that random faults seldom cause, each in a world of its own. About one seed in four has one."""
+"""Situations that random faults seldom cause, each in a world of its own. Three seeds in ten have one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
