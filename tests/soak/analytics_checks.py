@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from analytics.projection import connect
 from analytics.settings import AnalyticsSettings
@@ -31,38 +31,51 @@ _LISTED = 1000
 Row = Mapping[str, int]
 
 
+class StoredPushes(NamedTuple):
+    """What the store has of all pushes: rows whose last column counts, of the queries above."""
+
+    pushes: Sequence[Sequence[Any]]
+    audiences: Sequence[Sequence[Any]]
+    outcomes: Sequence[Sequence[Any]]
+    deliveries: Sequence[Sequence[Any]]
+
+
 async def store_violations(observed: Observations, env: Mapping[str, str]) -> list[Violation]:
     """Compare the store with the log; the service must be stopped, because the store is opened here."""
     clickhouse = connect(load(AnalyticsSettings, env))
     await clickhouse.open()
     try:
-        return [
-            *await _pushes(observed.history, clickhouse),
-            *await _same(clickhouse, "audience", _AUDIENCES, _logged_audiences(observed.history)),
-            *await _same(clickhouse, "outcomes", _OUTCOMES, _logged_outcomes(observed.history)),
-            *await _same(clickhouse, "deliveries", _DELIVERIES, _logged_outcomes(observed.history)),
-        ]
+        return list(stored_violations(observed.history, await stored_pushes(clickhouse)))
     finally:
         await clickhouse.close()
 
 
-async def _pushes(history: History, clickhouse: ClickHouse) -> list[Violation]:
-    """Check that the store has each push of the log once."""
-    found = {(msgid, appkey): count for msgid, appkey, count in await clickhouse.rows(_PUSHES)}
+async def stored_pushes(clickhouse: ClickHouse) -> StoredPushes:
+    return StoredPushes(*[await clickhouse.rows(query) for query in (_PUSHES, _AUDIENCES, _OUTCOMES, _DELIVERIES)])
+
+
+def stored_violations(history: History, stored: StoredPushes) -> Iterator[Violation]:
+    """Check that the store has each push of the log once, and its audience and outcomes."""
     logged = {(sent.send.msgid, sent.send.appkey): 1 for sent in history.sent.values()}
-    wrong = sorted(key[0] for key in found.keys() | logged.keys() if found.get(key) != logged.get(key))
-    return [Violation("clickhouse", "the push is not exactly once in the table `pushes`", (msgid,)) for msgid in wrong]
+    for (msgid, _), _, _ in _different(stored.pushes, logged):
+        yield Violation("clickhouse", "the push is not exactly once in the table `pushes`", (msgid,))
+    for what, rows, counts in (
+        ("audience", stored.audiences, _logged_audiences(history)),
+        ("outcomes", stored.outcomes, _logged_outcomes(history)),
+        ("deliveries", stored.deliveries, _logged_outcomes(history)),
+    ):
+        for key, found, wanted in _different(rows, counts):
+            yield Violation("clickhouse", f"{what} {key}: {found} in the store, {wanted} in the log", (key[-1],))
 
 
-async def _same(clickhouse: ClickHouse, what: str, sql: str, logged: Mapping[tuple[Any, ...], int]) -> list[Violation]:
-    found = {tuple(key): count for *key, count in await clickhouse.rows(sql)}
-    return [
-        Violation(
-            "clickhouse", f"{what} {key}: {found.get(key, 0)} in the store, {logged.get(key, 0)} in the log", (key[-1],)
-        )
-        for key in sorted(found.keys() | logged.keys())
-        if found.get(key) != logged.get(key)
-    ]
+def _different(
+    rows: Sequence[Sequence[Any]], logged: Mapping[tuple[Any, ...], int]
+) -> Iterator[tuple[tuple[Any, ...], int, int]]:
+    """Yield each key whose count in the rows is not the logged one, with both counts."""
+    found = {tuple(key): count for *key, count in rows}
+    for key in sorted(found.keys() | logged.keys()):
+        if found.get(key, 0) != logged.get(key, 0):
+            yield key, found.get(key, 0), logged.get(key, 0)
 
 
 def _logged_audiences(history: History) -> dict[tuple[Any, ...], int]:

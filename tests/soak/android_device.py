@@ -151,6 +151,10 @@ class AndroidDevice:
         """Return the service's record of this device."""
         return await self._request({"type": "get_device"})
 
+    async def log_in(self) -> None:
+        """Report that the app's user has logged in; the report is repeated until it is answered."""
+        await self._request({"type": "activity", "event": "login"})
+
     def wake(self) -> None:
         """Show and acknowledge the waiting pushes, and each later one at once."""
         self._is_awake.set()

@@ -57,6 +57,10 @@ class AndroidDevices:
         for device in self.devices:
             device.wake()
 
+    async def log_in(self) -> None:
+        """Have the users of all apps log in."""
+        await asyncio.gather(*(device.log_in() for device in self.devices))
+
     async def close(self) -> None:
         for life in self._lives:
             life.cancel()

@@ -60,6 +60,7 @@ class Instances:
         self._own = own
         self._own_records: deque[bytes] = deque(maxlen=_REPEATED)
         self._instances: dict[str, Instance] = {}  # in the order of their latest records
+        self._by_shard: dict[tuple[str, int], dict[str, Instance]] = {}
         self._ended: dict[str, None] = {}
         self._is_superseded = False
 
@@ -131,12 +132,14 @@ class Instances:
         return not any(each.alive.epoch and each.is_present for each in others)
 
     def _apply_alive(self, instance: str, alive: InstanceAlive, offset: int) -> None:
-        former = self._instances.pop(instance, None)
+        former = self._forget(instance)
         if not alive.caught_up_offset and former and former.alive.caught_up:
             offset = former.caught_up_offset
-        self._instances[instance] = Instance(instance, alive, alive.caught_up_offset or offset)
+        latest = Instance(instance, alive, alive.caught_up_offset or offset)
+        self._instances[instance] = latest
+        self._by_shard.setdefault((alive.role, alive.shard), {})[instance] = latest
         if len(self._instances) > MAX_INSTANCES:
-            del self._instances[next(each for each in self._instances if each != self._own)]
+            self._forget(next(each for each in self._instances if each != self._own))
         own = self._instances.get(self._own)
         if own and (own.alive.role, own.alive.shard) == (alive.role, alive.shard):
             self._is_superseded |= 0 < own.alive.epoch < alive.epoch
@@ -156,10 +159,21 @@ class Instances:
                 each.missed += each.id != self._own
 
     def _end(self, instance: str) -> None:
-        self._instances.pop(instance, None)
+        self._forget(instance)
         self._ended[instance] = None
         if len(self._ended) > MAX_ENDED:
             del self._ended[next(iter(self._ended))]
 
+    def _forget(self, instance: str) -> Instance | None:
+        """Remove an instance, and return what was known of it."""
+        former = self._instances.pop(instance, None)
+        if former is not None:
+            shard = former.alive.role, former.alive.shard
+            del self._by_shard[shard][instance]
+            if not self._by_shard[shard]:
+                del self._by_shard[shard]
+        return former
+
     def _of(self, role: str, shard: int) -> Sequence[Instance]:
-        return [each for each in self._instances.values() if (each.alive.role, each.alive.shard) == (role, shard)]
+        """Return the instances of a shard, in the order of their latest records."""
+        return list(self._by_shard.get((role, shard), {}).values())

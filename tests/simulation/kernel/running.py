@@ -67,7 +67,7 @@ def run_world(kind: Kind, seed: int, faults: Sequence[Fault] | None = None, *, k
         findings,
         world.trace.digest,
         world.loop.time(),
-        sum(resource.getrusage(resource.RUSAGE_SELF)[:2]),
+        sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)),
         world.loop.steps,
         world.trace.counts,
         chosen,

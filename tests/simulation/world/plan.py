@@ -22,7 +22,8 @@ class Plan:
 
     `has_owners` as for Installation: each shard of a role with standbys has one then. `pace`: how many times longer
     than usual the clients wait between two actions. `log_slowness` and `network_slowness`: how many times longer than
-    usual the log and the network between the processes take.
+    usual the log and the network between the processes take. `asks_real_store`: a world with analytics ends with
+    questions to a real store.
     """
 
     partitions: int
@@ -36,6 +37,7 @@ class Plan:
     pace: float = 1.0
     log_slowness: int = 1
     network_slowness: int = 1
+    asks_real_store: bool = False
 
     @property
     def is_slow(self) -> bool:

@@ -107,7 +107,7 @@ class Simulation:
         self._registry = RegistryServiceStub(self._installation.client_peers().all("registry")[0])
         self._internet_s = Latency(world.random("internet"), _INTERNET_S)
         self._apple = SimulatedApple(world, self._ledger, self._internet_s) if plan.has_ios else None
-        self._analytics = SimulatedAnalytics(world) if "analytics" in plan.processes else None
+        self._analytics = SimulatedAnalytics(world, plan) if "analytics" in plan.processes else None
         self._hosts = self._wanted_hosts()
 
     async def run(self) -> list[Violation]:
@@ -137,12 +137,14 @@ class Simulation:
         must_know = MustKnow(self._calm_ms, self._faults, self._delivery_owners.times_ms)
         found += acknowledged_and_sent(gateways.frames, must_know)
         found += late(observed, self._calm_ms, self._plan.lateness)
+        if self._plan.asks_real_store:
+            await devices.log_in()
         await devices.close()
         found += await self._analytics.unfinished(self._installation) if self._analytics else []
         found += await self._stopped()
         if self._analytics:
             (host,) = self._of("analytics")
-            found += await self._analytics.checked(host, self._log, self._installation, history)
+            found += await self._analytics.checked(host, self._log, self._installation, observed)
         await asyncio.gather(*self._running)
         for task in following:
             task.cancel()

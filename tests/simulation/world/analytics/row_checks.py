@@ -1,10 +1,7 @@
-"""Checks of the rows in the analytics store: each fact of the log is there once.
-
-Its queries are not run here: the tests of analytics show that the answers follow from these rows.
-"""
+"""Checks of the rows in the analytics store: each fact of the log is there once."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from pyroaring import BitMap
 
@@ -29,7 +26,7 @@ def row_violations(live: ModelStore, rebuilt: ModelStore, history: History) -> I
     yield from _differences("pushes", _pushes(live), ((msgid, sent.order) for msgid, sent in history.sent.items()))
     yield from _differences("audiences", _audiences(live), _logged_audiences(history))
     yield from _differences("outcomes", _outcomes(live), _logged_outcomes(history))
-    yield from _differences("acknowledgements", _acknowledgements(live, history), _logged_receipts(history))
+    yield from _differences("acknowledgements", _acknowledgements(live, history), logged_receipts(history))
 
 
 def _inserted_twice(store: ModelStore) -> Iterator[Violation]:
@@ -104,7 +101,7 @@ def _logged_outcomes(history: History) -> Iterator[tuple[str, int, DeviceNumber]
 
 def _acknowledgements(store: ModelStore, history: History) -> Iterator[tuple[int, DeviceNumber]]:
     """Yield the receipts that getAckInfo returns: those of unicasts to Android devices."""
-    unicasts = _android_unicasts(history)
+    unicasts = android_unicasts(history)
     return (
         (row["msgid"], DeviceNumber(row["partition"], row["number"]))
         for row in store.inserted("acks")
@@ -112,16 +109,18 @@ def _acknowledgements(store: ModelStore, history: History) -> Iterator[tuple[int
     )
 
 
-def _logged_receipts(history: History) -> Iterator[tuple[int, DeviceNumber]]:
-    unicasts = _android_unicasts(history)
+def logged_receipts(history: History) -> Iterator[tuple[int, DeviceNumber]]:
+    """Yield the message id and device of each acknowledgement that getAckInfo has to return."""
+    unicasts = android_unicasts(history)
     return (
         (msgid, device) for kind, msgid, device in _logged_outcomes(history) if kind == "received" and msgid in unicasts
     )
 
 
-def _android_unicasts(history: History) -> set[int]:
+def android_unicasts(history: History) -> Mapping[int, str]:
+    """Return the appkeys of unicast messages to Android devices, by message id."""
     return {
-        msgid
+        msgid: sent.send.appkey
         for sent in history.sent.values()
         if sent.send.kind == KIND_UNICAST and sent.send.platform == PLATFORM_ANDROID
         for msgid in range(sent.send.msgid, sent.send.msgid + max(1, sent.send.id_count))

@@ -41,10 +41,20 @@ class Insert(NamedTuple):
     rows: Sequence[Row]
 
 
+class Request(NamedTuple):
+    """A request that changed the store: an insert into the table `text`, or without rows the statement `text`."""
+
+    text: str
+    parameters: Mapping[str, Any]
+    rows: pa.Table | None = None
+    token: str = ""
+
+
 class ModelStore:
     """Takes the place of analytics.store.clickhouse.ClickHouse where an Ingestion is given one.
 
     While it `is_away` requests fail after a while. `fault_rate` of the requests fail; half of these are carried out.
+    `requests` are those that changed the store, in order.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, delay_s: Latency, chance: Callable[[], float]) -> None:
@@ -52,6 +62,7 @@ class ModelStore:
         self.is_away = False
         self.fault_rate = 0.0
         self.inserts: list[Insert] = []
+        self.requests: list[Request] = []
         self._loop = loop
         self._delay_s = delay_s
         self._chance = chance
@@ -60,7 +71,7 @@ class ModelStore:
 
     async def insert(self, table: str, rows: pa.Table, token: str) -> None:
         """Insert once for each token. UnavailableError: the rows may be inserted or not."""
-        await self._carried_out(lambda: self._insert(table, rows.to_pylist(), token))
+        await self._carried_out(lambda: self._insert(table, rows, token))
 
     async def command(self, text: str, parameters: Mapping[str, Any] | None = None) -> None:
         await self._carried_out(lambda: self._command(text, parameters or {}))
@@ -116,16 +127,18 @@ class ModelStore:
         if not answer.done():
             answer.set_exception(UnavailableError(f"ClickHouse: {reason}"))
 
-    def _insert(self, table: str, rows: Sequence[Row], token: str) -> None:
+    def _insert(self, table: str, rows: pa.Table, token: str) -> None:
         if token not in self._tokens:
             self._tokens.add(token)
-            self.inserts.append(Insert(token.partition(":")[0], table, rows))
+            self.inserts.append(Insert(token.partition(":")[0], table, rows.to_pylist()))
+            self.requests.append(Request(table, {}, rows, token))
 
     def _command(self, text: str, parameters: Mapping[str, Any]) -> None:
         if text == ingesters._REGISTER:
             self._ingesters[parameters["instance"]] = parameters["identity"]
         elif text not in ("TRUNCATE TABLE broadcast_counts", ingesters._DELETE_OTHER_SHARDS):
             raise NotImplementedError(text)
+        self.requests.append(Request(text, parameters))
 
     def _rows(self, text: str, parameters: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
         if text == ingesters._IDENTITY:

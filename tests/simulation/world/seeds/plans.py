@@ -14,6 +14,9 @@ _PACE_WITH_OWNERS = 5.0
 _WITH_ANALYTICS = 0.3
 """Share of the worlds that have analytics."""
 
+_REAL_STORE_EVERY, _REAL_STORE_REST = 10, 2
+"""The seeds whose worlds, if they have analytics, ask a real store, which takes longer than most worlds."""
+
 _BRIEF = 0.92
 """Share of the worlds without a situation that are brief."""
 
@@ -79,6 +82,7 @@ def _usual_plan(seed: int) -> Plan:
         snapshot_s=random.choice((5, 20, 300)),
         has_ios=random.random() < 0.3,
         has_owners=seed % _OWNERS_EVERY in _OWNERS_RESTS,
+        asks_real_store=seed % _REAL_STORE_EVERY == _REAL_STORE_REST,
     )
     if seed % 2 == 0:
         return plan
