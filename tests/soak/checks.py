@@ -168,9 +168,8 @@ def audiences(observed: Observations) -> Iterator[Violation]:
     device_numbers = observed.device_numbers()
     for push, appkey, sent in observed.pushes():
         inside = {device_number for _, device_number in observed.history.audience(sent.send.msgid)}
-        until_ms = (
-            observed.history.started_ms.get(sent.send.msgid, sent.time_ms) if not sent.is_listed else sent.time_ms
-        )
+        started_ms = {} if sent.is_listed else observed.history.started_ms
+        until_ms = started_ms.get(sent.send.msgid, sent.time_ms) + observed.history.clock_error_ms
         certain = 0
         for (app, token), client in observed.clients.items():
             if app != appkey:

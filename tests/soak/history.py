@@ -18,6 +18,7 @@ from services.runtime.log.port import Log, Partition, Record
 from services.runtime.log.topics import Topic
 from services.runtime.process.settings import Settings, load
 from services.runtime.projection.epochs import Epochs
+from services.runtime.rpc.clock_sync import MAX_SKEW_MS
 
 READ = (PUSH_COMMANDS, DEVICES, PUSHES, DELIVERIES)
 SETTLED = ("received", "failed", "expired", "cancelled", "dropped")
@@ -50,10 +51,11 @@ class LoggedPush(NamedTuple):
 class History:
     """The folded log; `read` brings it up to the log's current end.
 
-    `concluded` counts the final outcomes of each message on each device.
+    `concluded` counts the final outcomes of each message on each device. `clock_error_ms`: how far the times in the
+    records may be wrong.
     """
 
-    def __init__(self, log: Log, partitions: int) -> None:
+    def __init__(self, log: Log, partitions: int, clock_error_ms: int = 0) -> None:
         self.sent: dict[int, LoggedPush] = {}
         self.repeated_commands = 0
         self.cancels: dict[int, int] = {}
@@ -66,6 +68,7 @@ class History:
         self._folded_outcomes: set[bytes] = set()
         self.devices: dict[tuple[str, DeviceNumber], Device] = {}
         self.partitions = partitions
+        self.clock_error_ms = clock_error_ms
         self.errors: list[str] = []
         self._log = log
         self._epochs = Epochs()
@@ -75,8 +78,10 @@ class History:
 
     @classmethod
     async def open(cls, env: Mapping[str, str]) -> "History":
+        """Open the log of an installation. On Kafka its processes have clocks of their own, which may differ a little."""
         settings = load(Settings, env)
-        return cls(await open_log(settings, read_only=True), settings.partitions)
+        clock_error_ms = MAX_SKEW_MS if settings.kafka_bootstrap else 0
+        return cls(await open_log(settings, read_only=True), settings.partitions, clock_error_ms)
 
     async def close(self) -> None:
         await self._log.close()
