@@ -78,7 +78,7 @@ class History:
 
     @classmethod
     async def open(cls, env: Mapping[str, str]) -> "History":
-        """Open the log of an installation. On Kafka its processes have clocks of their own, which may differ a little."""
+        """Open the log of an installation. On Kafka its processes have clocks of their own, which may differ."""
         settings = load(Settings, env)
         clock_error_ms = MAX_SKEW_MS if settings.kafka_bootstrap else 0
         return cls(await open_log(settings, read_only=True), settings.partitions, clock_error_ms)
