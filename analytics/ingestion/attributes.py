@@ -4,7 +4,7 @@ Dense arrays of dictionary codes, indexed by device number: about 16 bytes a dev
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,29 +20,74 @@ GREATEST_NUMBER = 2**27
 """Device numbers are dense, so a greater one is an error and would take too much memory."""
 
 
+FEW_VALUES = 2**15
+"""So many values of an attribute are kept although no device may have them any more. Beyond it, values out of use are
+looked for after each batch; codes of two bytes leave room for as many in one batch."""
+
+_ROWS_PER_STRING = 16
+"""Rows for each string of a dictionary, from which on the whole dictionary is cheaper to store than to search."""
+
+
 class DictionaryEncoder:
-    """Gives strings codes in order of appearance; the empty string has code 0."""
+    """Gives strings codes; the empty string has code 0. A code that `free` has freed is given to another string."""
 
     def __init__(self) -> None:
         self._codes = {"": 0}
         self._strings = [""]
+        self._free: list[int] = []
+        self._limit = FEW_VALUES
 
     def code(self, value: str) -> int:
         code = self._codes.get(value)
         if code is None:
-            code = self._codes[value] = len(self._strings)
-            self._strings.append(value)
+            code = self._codes[value] = self._new_code(value)
         return code
 
     def string(self, code: int) -> str:
         return self._strings[code]
 
     def __len__(self) -> int:
-        return len(self._codes)
+        """Return a number that all codes are below."""
+        return len(self._strings)
 
     def strings(self) -> pa.Array:
         """Return every string, at the index of its code."""
         return pa.array(self._strings, pa.string())
+
+    def strings_of(self, codes: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], pa.Array]:
+        """Return these codes as indices of strings, and the strings: all of them, or those that occur if they are few.
+
+        So a batch does not cost more than its rows, however many values other devices have.
+        """
+        if _ROWS_PER_STRING * len(self) <= len(codes):
+            return codes, self.strings()
+        occurs = np.zeros(len(self), np.bool_)
+        occurs[codes] = True
+        occurring = np.flatnonzero(occurs)
+        indices = np.zeros(len(self), np.uint32)
+        indices[occurring] = np.arange(len(occurring))
+        return indices[codes], pa.array([self._strings[code] for code in occurring.tolist()], pa.string())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are more than FEW_VALUES, and twice as many as were in use after the last `free`."""
+        return not self._free and len(self._strings) >= self._limit
+
+    def free(self, is_used: npt.NDArray[np.bool_]) -> None:
+        """Forget the strings whose codes are not used, by code; the empty string stays."""
+        self._free = (np.flatnonzero(~is_used[1:]) + 1).tolist()
+        for code in self._free:
+            del self._codes[self._strings[code]]
+            self._strings[code] = ""
+        self._limit = max(FEW_VALUES, 2 * len(self._codes))
+
+    def _new_code(self, value: str) -> int:
+        if self._free:
+            code = self._free.pop()
+            self._strings[code] = value
+            return code
+        self._strings.append(value)
+        return len(self._strings) - 1
 
 
 class DeviceAttributes:
@@ -94,6 +139,19 @@ class DeviceAttributes:
             return block.take(numbers, axis=1)
         known = numbers < block.shape[1]
         return np.where(known, block[:, np.where(known, numbers, 0)], 0)
+
+    def free_unused(self, mark_others: Callable[[int, npt.NDArray[np.bool_]], None]) -> None:
+        """Forget values that no device has any more, once there may be many of an attribute.
+
+        `mark_others` marks the codes that are used elsewhere: it gets the index of the attribute, and a flag by code.
+        """
+        for index, encoder in enumerate(self.encoders):
+            if encoder.is_full:
+                is_used = np.zeros(len(encoder), np.bool_)
+                for block in self._codes.values():
+                    is_used[block[index]] = True
+                mark_others(index, is_used)
+                encoder.free(is_used)
 
     def _reserve(self, appkey: str, partition: int, number: int) -> npt.NDArray[Any]:
         block = self._codes.get((appkey, partition))

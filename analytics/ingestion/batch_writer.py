@@ -72,6 +72,7 @@ class BatchWriter:
         self._stores_commands = stores_commands
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="analytics")
         self._identity = ""
+        self._writes_ahead = 0
         self._context: TranslationContext
         self._translator: RecordTranslator
         self._offsets: Offsets
@@ -147,11 +148,16 @@ class BatchWriter:
         other.
         """
         outcomes = self._translator.outcomes_of(appkey)
-        async for records in pages:
-            await self._on_thread(_add_outcomes, outcomes, records, epochs)
-            if outcomes.row_count > max_rows:
-                return False
-        for name, rows in (await self._on_thread(outcomes.tables)).items():
+        self._writes_ahead += 1
+        try:
+            async for records in pages:
+                await self._on_thread(_add_outcomes, outcomes, records, epochs)
+                if outcomes.row_count > max_rows:
+                    return False
+            tables = await self._on_thread(outcomes.tables)
+        finally:
+            self._writes_ahead -= 1
+        for name, rows in tables.items():
             await self._insert(name, rows, insert_token(self._identity, f"{name} of {appkey}", batch))
         return True
 
@@ -170,6 +176,8 @@ class BatchWriter:
     def _translated(self, records: Sequence[Record]) -> TranslatedBatch:
         tables = self._translator.tables(records, self._dead_letters.add)
         context = self._context
+        if not self._writes_ahead:  # what is written ahead has codes of attribute values
+            context.attributes.free_unused(context.connections.mark_values)
         return TranslatedBatch(records, tables, context.epochs.highest(), context.broadcasts.newest_ms)
 
     async def _end(self, batch: Batch, translated: TranslatedBatch) -> None:

@@ -56,7 +56,7 @@ class OutcomeColumns(NamedTuple):
 
     def attribute(self, index: int) -> pa.Array:
         codes = np.concatenate([block.attributes[index] for block in self.blocks])
-        return _coded(codes, self.encoders[index].strings())
+        return _coded(*self.encoders[index].strings_of(codes))
 
 
 def _coded(codes: npt.NDArray[Any], strings: pa.Array) -> pa.Array:

@@ -102,7 +102,7 @@ async def run(address: str, devices: int, frames_per_s: int) -> None:
         table.add(session, cast(DeviceConnection, SimulatedConnection(session, sockets)))
     clock, apps, delivery = SystemClock(), OneApp(), connect(address)
     pushes = PushSender(table, clock.now_ms, Random(1), apps.is_paused)
-    resumption = PushResumption(cast(AppDirectory, apps), pushes, delivery, clock)
+    resumption = PushResumption(cast(AppDirectory, apps), pushes, [delivery], clock)
     uplink = Uplink(
         delivery,
         OwnerOfShard(None, "delivery", 0),

@@ -19,9 +19,9 @@ from services.delivery.android.resumption import Resumption
 from services.delivery.apns.sender_pool import APPLE, ApnsEndpoint, CredentialsSource, SenderPool
 from services.delivery.event_writer import EventWriter
 from services.delivery.expiry import ExpirySweeper
+from services.delivery.follower import PushCommandFollower
 from services.delivery.ios.delivery import IosDelivery
 from services.delivery.outcome_recorder import OutcomeRecorder
-from services.delivery.projection import PushProjection
 from services.delivery.server import CapacityServicer, DeliveryServicer
 from services.delivery.settings import ROLE_NAME, DeliverySettings
 from services.delivery.snapshots import Snapshots
@@ -78,7 +78,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     )
     waiting = WaitingBytes()
     starter = PushStarter(state, events, AudienceBitmapResolver(peers), fanout, ios, recorder, waiting, clock)
-    pushes = PushProjection(log, events, state, starter, waiting, clock, dead_letters, applied)
+    pushes = PushCommandFollower(log, events, state, starter, waiting, clock, dead_letters, applied)
     reports = ReportIntake(state, fanout, recorder, lambda: tenure.restored_offset)
     servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, tenure, starter.has_resumed)
     phones = VirtualPhonesServicer(simulator, tenure.check)

@@ -94,7 +94,7 @@ def wire(
 
     uplinks = map(uplink, range(len(deliveries)))
     revocations = RevocationSweeper(context.apps, connections)
-    resumption = PushResumption(context.apps, pushes, deliveries[0], context.clock)
+    resumption = PushResumption(context.apps, pushes, deliveries, context.clock)
     limits = settings.limits()
     now_ms = context.clock.now_ms
     connection_ids = ConnectionIds(random.getrandbits(16))

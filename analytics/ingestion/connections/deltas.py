@@ -46,7 +46,8 @@ class DeltaColumns(NamedTuple):
     ingester: str
 
     def strings(self, encoder: DictionaryEncoder, codes: Array) -> pa.Array:
-        return encoder.strings().take(pa.array(codes))
+        indices, strings = encoder.strings_of(codes)
+        return strings.take(pa.array(indices))
 
     def repeated(self, value: str) -> pa.Array:
         return pa.repeat(value, len(self.deltas.apps))

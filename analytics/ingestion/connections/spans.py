@@ -135,6 +135,12 @@ class LatestConnections:
         if len(self._before) > MAX_BEFORE:
             self._before.popitem(last=False)
 
+    def mark_values(self, attribute: int, is_used: npt.NDArray[np.bool_]) -> None:
+        """Mark the codes of an attribute's values, by its index in ATTRIBUTES, that stored connections have."""
+        for connections in self._partitions.values():
+            is_used[connections.values[:, attribute]] = True
+        is_used[[span.values[attribute] for span in self._before.values()]] = True
+
     def _known(self, device: NumberedDevice) -> list[ConnectionSpan]:
         """Return the stored connections of a device in the order of their ids, the latest last."""
         if device.number > GREATEST_NUMBER:

@@ -86,7 +86,7 @@ class Fanout:
         held = self._presence.held(self._is_held)
         for first in range(0, len(held), _RESUMED_AT_ONCE):
             await self._recorder.wait_capacity()
-            self._send_backlogs(device for device in held[first : first + _RESUMED_AT_ONCE] if self._has_held(device))
+            self._send_backlogs(filter(self._presence.is_held, held[first : first + _RESUMED_AT_ONCE]))
             await asyncio.sleep(0)
 
     def connected(self, appkey: str, partition: int) -> int:
@@ -145,10 +145,6 @@ class Fanout:
     def _has_capacity(self, appkey: str) -> bool:
         return all(stream.has_capacity(appkey) for stream in self._streams)
 
-    def _has_held(self, device: DeviceAddress) -> bool:
-        connection = self._presence.connection_of(device)
-        return connection is not None and connection.is_held
-
     def _may_send(self, push: StartedPush) -> bool:
         return self._state.may_send(push, self._clock.now_ms())
 
@@ -170,8 +166,10 @@ class Fanout:
         batches: _BacklogBatches = {}
         for device in devices:
             if (connection := self._presence.connection_of(device)) is not None:
-                connection.is_held = self._is_held(device.appkey) or not connection.stream.has_capacity(device.appkey)
-                if not connection.is_held:
+                if self._is_held(device.appkey) or not connection.stream.has_capacity(device.appkey):
+                    self._presence.hold(device)
+                else:
+                    self._presence.release(device)
                     self._send_backlog(device, connection, batches)
         for push, by_gateway in sorted(batches.values(), key=lambda item: item[0].offset):
             by_gateway.send(push)

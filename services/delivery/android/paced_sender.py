@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from pyroaring import BitMap
 
-from services.delivery.android.rate_limiter import RateLimiter
+from services.delivery.limits.rate_limiter import RateLimiter
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush

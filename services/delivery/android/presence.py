@@ -23,19 +23,14 @@ class AnnouncedConnection:
     """A device's connection that a gateway has announced.
 
     `waits_for`: id of an older connection on another gateway that has to end first. `in_flight`: while a backlog is
-    being sent, the message ids sent of it and not acknowledged. `is_held`: its backlog waits until the app is resumed.
-    New pushes go to connections that have none of these.
+    being sent, the message ids sent of it and not acknowledged. `is_ready`: it gets new pushes as they start.
     """
 
     stream: GatewayStream
     id: int
     waits_for: int | None = None
     in_flight: set[int] | None = None
-    is_held: bool = False
-
-    @property
-    def is_ready(self) -> bool:
-        return self.waits_for is None and self.in_flight is None and not self.is_held
+    is_ready: bool = False
 
 
 class _Takeover(NamedTuple):
@@ -52,6 +47,7 @@ class Presence:
     def __init__(self) -> None:
         self._connections: dict[AppPartition, dict[int, AnnouncedConnection]] = {}
         self._ready: dict[AppPartition, dict[GatewayStream, BitMap]] = {}
+        self._held: dict[AppPartition, BitMap] = {}
         self._devices: dict[int, DeviceAddress] = {}
         self._takeovers: dict[int, _Takeover] = {}
 
@@ -79,8 +75,24 @@ class Presence:
     def make_ready(self, device: DeviceAddress, connection: AnnouncedConnection) -> None:
         """Let the device have new pushes as they start."""
         connection.in_flight = None
+        connection.is_ready = True
         ready = self._ready.setdefault(device.app_partition, {})
         ready.setdefault(connection.stream, BitMap()).add(device.number)
+
+    def hold(self, device: DeviceAddress) -> None:
+        """Note that a connected device's backlog waits until its app is resumed or has capacity."""
+        self._held.setdefault(device.app_partition, BitMap()).add(device.number)
+
+    def release(self, device: DeviceAddress) -> None:
+        """Note that a device's backlog does not wait any more."""
+        held = self._held.get(device.app_partition)
+        if held is not None:
+            held.discard(device.number)
+            if not held:
+                del self._held[device.app_partition]
+
+    def is_held(self, device: DeviceAddress) -> bool:
+        return device.number in self._held.get(device.app_partition, ())
 
     def disconnect(self, stream: GatewayStream, connection_id: int) -> list[DeviceAddress]:
         """Remove a connection unless another stream has announced it; return the device that waited for its end."""
@@ -113,13 +125,12 @@ class Presence:
         )
 
     def held(self, is_paused: Callable[[str], bool]) -> list[DeviceAddress]:
-        """Return the devices whose backlogs were held and may be sent now, because their apps are not paused."""
+        """Return the devices whose backlogs are held and may be sent now, because their apps are not paused."""
         return [
             DeviceAddress(appkey, partition, number)
-            for (appkey, partition), connections in self._connections.items()
+            for (appkey, partition), held in self._held.items()
             if not is_paused(appkey)
-            for number, connection in connections.items()
-            if connection.is_held
+            for number in held
         ]
 
     def connection_of(self, device: DeviceAddress) -> AnnouncedConnection | None:
@@ -147,6 +158,7 @@ class Presence:
 
     def _forget(self, device: DeviceAddress, connection: AnnouncedConnection) -> None:
         self._devices.pop(connection.id, None)
+        self.release(device)
         ready = self.ready(device.app_partition).get(connection.stream)
         if ready is not None:
             ready.discard(device.number)

@@ -6,13 +6,13 @@ from collections import deque
 from functools import partial
 from urllib.parse import urlsplit
 
-from services.delivery.apns.circuit_breaker import CircuitBreaker
 from services.delivery.apns.connection import ApnsConnection
 from services.delivery.apns.in_flight import Timeouts
 from services.delivery.apns.provider_tokens import ProviderToken
 from services.delivery.apns.push import ApnsResult, PendingPush
 from services.delivery.apns.reasons import Action, handling_of, label
 from services.delivery.apns.request import header_block, local_refusal
+from services.delivery.limits.circuit_breaker import CircuitBreaker
 from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger

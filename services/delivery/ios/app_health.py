@@ -1,7 +1,7 @@
 """Health of an app at Apple: circuit breaker, gauge of stopped apps, and rate-limited alarms."""
 
-from services.delivery.apns.circuit_breaker import CircuitBreaker
 from services.delivery.ios.next_step import MAX_BACKOFF_MS, CircuitChange
+from services.delivery.limits.circuit_breaker import CircuitBreaker
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APNS_STOPPED

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from services.delivery.android.rate_limiter import RateLimiter
 from services.delivery.ios.push_progress import PushProgress
+from services.delivery.limits.rate_limiter import RateLimiter
 from services.runtime.fairness.queue import FairQueue
 from services.runtime.process import background
 from services.runtime.process.clock import Clock

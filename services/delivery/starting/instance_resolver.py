@@ -15,7 +15,7 @@ import heapq
 from collections.abc import Collection
 from typing import Protocol
 
-from services.delivery.apns.circuit_breaker import CircuitBreaker
+from services.delivery.limits.circuit_breaker import CircuitBreaker
 from services.delivery.starting.waiting_push import WaitingPush
 from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
 from services.domain.recorded_reasons import AttemptsFailed

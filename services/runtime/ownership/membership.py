@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import secrets
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,9 @@ _PAUSE_S = 0.1
 
 _LAST_RECORD_S = 2.0
 
+_UNREAD = 100
+"""Upper bound of the own records that are recognised when they are read; an instance writes two a second."""
+
 
 class Membership:
     """Service of one instance, which starts before the follower and stops after it; an OwnerElection for the follower.
@@ -50,6 +54,7 @@ class Membership:
         self._directory = InstanceDirectory(self._id, self._note, min(_PAUSE_S, interval_s / 5))
         self._news = asyncio.Event()
         self._begun_s: dict[bytes, float] = {}
+        self._caught_up_records: deque[bytes] = deque(maxlen=_UNREAD)
         self._lease_s = 0.0
         self._own_offset = 0
         self._is_owner = False
@@ -122,6 +127,7 @@ class Membership:
         self._alive.caught_up, self._alive.epoch = caught_up, epoch
         if not caught_up:
             self._alive.caught_up_offset = 0
+            self._caught_up_records.clear()
         self._news.set()
 
     def _standbys(self) -> Sequence[Instance]:
@@ -142,10 +148,13 @@ class Membership:
         self._is_owner = is_owner
 
     def _note(self, fact: InstanceFact, offset: int) -> None:
-        """Extend the lease by each record of this process, from the moment at which its append began."""
+        """Extend the lease by each record of this process, from the moment at which its append began.
+
+        The first record read of those that were appended since the process last caught up gives `caught_up_offset`.
+        """
         if fact.instance == self._id:
             self._own_offset = offset
-            if fact.alive.caught_up and self._alive.caught_up and not self._alive.caught_up_offset:
+            if fact.meta.event_id in self._caught_up_records and not self._alive.caught_up_offset:
                 self._alive.caught_up_offset = offset
             begun_s = self._begun_s.pop(fact.meta.event_id, None)
             if begun_s is not None:
@@ -158,6 +167,8 @@ class Membership:
         expired_s = now_s - LEASE_INTERVALS * self._interval_s
         self._begun_s = {each: begun_s for each, begun_s in self._begun_s.items() if begun_s > expired_s}
         self._begun_s[meta.event_id] = now_s
+        if fact.alive.caught_up:
+            self._caught_up_records.append(meta.event_id)
         try:
             await self._log.append([NewRecord(INSTANCES_TOPIC, 0, self._id.encode(), fact.SerializeToString())])
         except (BusyError, UnavailableError) as error:

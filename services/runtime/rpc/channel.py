@@ -2,15 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
 import grpc
 import grpc.aio
 
-from services.runtime.process import background
 from services.runtime.rpc.caller import INSTANCE_KEY, Instance
+from services.runtime.rpc.connection import Connection, FormerConnections
 from services.runtime.rpc.errors import channel_error, servicer_error
 from services.runtime.rpc.limits import DEADLINE_S, GRPC_LIMITS
 from services.runtime.rpc.tls import RenewedFiles, Tls
@@ -44,18 +43,10 @@ def connect(address: str, tls: Tls | None = None, instance: Instance | None = No
     return cast(Channel, SocketChannel(Connections(address, tls), metadata))
 
 
-class Connection:
-    """A gRPC channel, and the number of its calls in flight."""
-
-    def __init__(self, channel: grpc.aio.Channel) -> None:
-        self.channel = channel
-        self.calls = 0
-
-
 class Connections:
     """The connection for new calls to an address: another one once the certificate files are renewed.
 
-    Calls in flight end on the former connection, which is closed after the last of them.
+    `former` has the connections before it.
     """
 
     def __init__(self, address: str, tls: Tls | None) -> None:
@@ -63,8 +54,7 @@ class Connections:
         self._files = RenewedFiles(tls) if tls is not None else None
         self._looked_s = 0.0
         self._current = self._opened()
-        self._former: set[Connection] = set()
-        self._closing: set[asyncio.Task[None]] = set()
+        self.former = FormerConnections()
 
     @property
     def current(self) -> Connection:
@@ -72,35 +62,17 @@ class Connections:
             self._looked_s = now_s
             if self._files.renew():
                 former, self._current = self._current, self._opened()
-                self._former.add(former)
-                self._close_if_unused(former)
+                self.former.add(former)
         return self._current
 
-    @contextmanager
-    def call(self, connection: Connection) -> Iterator[None]:
-        """Count a call on the connection inside the `with`."""
-        connection.calls += 1
-        try:
-            yield
-        finally:
-            connection.calls -= 1
-            self._close_if_unused(connection)
-
     async def close(self, grace: float | None) -> None:
-        await asyncio.gather(*(each.channel.close(grace) for each in (self._current, *self._former)), *self._closing)
+        await asyncio.gather(self._current.channel.close(grace), self.former.close(grace))
 
     def _opened(self) -> Connection:
         if self._files is None:
             return Connection(grpc.aio.insecure_channel(self._address, options=_OPTIONS))
         credentials = self._files.pems.client_credentials()
         return Connection(grpc.aio.secure_channel(self._address, credentials, options=_OPTIONS))
-
-    def _close_if_unused(self, connection: Connection) -> None:
-        if connection in self._former and not connection.calls:
-            self._former.discard(connection)
-            closing = background.start("end of a former connection", connection.channel.close(None))
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
 
 
 class SocketChannel:
@@ -114,25 +86,23 @@ class SocketChannel:
         self._metadata = metadata
 
     def unary_unary(self, method: str, *arguments: Any, **options: Any) -> Callable[..., Awaitable[Any]]:
-        begun = self._begun(lambda channel: channel.unary_unary(method, *arguments, **options))
-
-        async def call(request: Any, timeout: float | None = None, **options: Any) -> Any:
-            connection, begin = begun()
+        async def call(request: Any, timeout: float | None = None, **call_options: Any) -> Any:
+            connection = self._connections.current
+            begin = connection.unary_unary(method, *arguments, **options)
             try:
-                with self._connections.call(connection):
-                    return await begin(request, timeout=timeout or DEADLINE_S, metadata=self._metadata, **options)
+                with self._connections.former.call(connection):
+                    return await begin(request, timeout=timeout or DEADLINE_S, metadata=self._metadata, **call_options)
             except (grpc.aio.AioRpcError, asyncio.CancelledError) as error:
                 raise channel_error(method, error) from None
 
         return call
 
     def stream_stream(self, method: str, *arguments: Any, **options: Any) -> Callable[..., AsyncIterator[Any]]:
-        begun = self._begun(lambda channel: channel.stream_stream(method, *arguments, **options))
-
-        async def call(requests: AsyncIterator[Any], **options: Any) -> AsyncIterator[Any]:
-            connection, begin = begun()
-            with self._connections.call(connection):
-                responses = begin(_requests(method, requests), metadata=self._metadata, **options)
+        async def call(requests: AsyncIterator[Any], **call_options: Any) -> AsyncIterator[Any]:
+            connection = self._connections.current
+            begin = connection.stream_stream(method, *arguments, **options)
+            with self._connections.former.call(connection):
+                responses = begin(_requests(method, requests), metadata=self._metadata, **call_options)
                 try:
                     async for response in responses:
                         yield response
@@ -142,19 +112,6 @@ class SocketChannel:
                     responses.cancel()
 
         return call
-
-    def _begun(self, of: Callable[[grpc.aio.Channel], Any]) -> Callable[[], tuple[Connection, Any]]:
-        """Return a function that returns the connection for a new call, and the method that begins the call on it."""
-        connection = self._connections.current
-        begin = of(connection.channel)
-
-        def latest() -> tuple[Connection, Any]:
-            nonlocal connection, begin
-            if (current := self._connections.current) is not connection:
-                connection, begin = current, of(current.channel)
-            return connection, begin
-
-        return latest
 
     @property
     def is_connected(self) -> bool:

@@ -10,6 +10,7 @@ from services.runtime.errors import NotOwnerError, UnavailableError
 from services.runtime.ownership.directory import InstanceDirectory, OwnerOfShard
 from services.runtime.process import background
 from services.runtime.rpc.channel import Channel
+from services.runtime.rpc.connection import Connection, FormerConnections
 from services.runtime.rpc.limits import DEADLINE_S
 
 RETRY_S = 0.1
@@ -32,7 +33,8 @@ class OwnerChannel:
     with it, one after the other. Where the log tells of another owner, it ends with UnavailableError.
 
     Until the log names an owner the calls go to `default`, the address in the settings. They go on if that is the
-    owner's address too.
+    owner's address too. Once the log names an owner, the channels to other addresses are closed after the last of
+    their calls.
     """
 
     def __init__(
@@ -50,15 +52,14 @@ class OwnerChannel:
         self._default = default
         self._connect = connect
         self._hazardous = frozenset(hazardous)
-        self._channels: dict[str, Channel] = {}
+        self._connections: dict[str, Connection] = {}
+        self._former = FormerConnections()
         self._owner = OwnerOfShard(directory, role, shard)
         self._asked = self._owner.id
         self._unanswered: dict[asyncio.Timeout, None] = {}  # in the order in which the calls began
-        directory.on_change(self._give_up_at_former_owner)
+        directory.on_change(self._note_owner)
 
     def unary_unary(self, method: str, *arguments: Any, **options: Any) -> Callable[..., Awaitable[Any]]:
-        calls: dict[Channel, Callable[..., Awaitable[Any]]] = {}
-
         async def call(request: Any, timeout: float | None = None, **call_options: Any) -> Any:
             loop = asyncio.get_running_loop()
             deadline_s = loop.time() + (timeout or DEADLINE_S)
@@ -66,15 +67,14 @@ class OwnerChannel:
             is_hazardous = method in self._hazardous
             while True:
                 change = self._directory.change
-                channel = self._current()
-                attempt = calls.get(channel)
-                if attempt is None:
-                    attempt = calls[channel] = channel.unary_unary(method, *arguments, **options)
+                connection = self._current()
+                attempt = connection.unary_unary(method, *arguments, **options)
                 try:
-                    if is_hazardous:
-                        await _connect(channel)
-                    async with self._given_up_with_the_owner(is_hazardous):
-                        return await attempt(request, timeout=deadline_s - loop.time(), **call_options)
+                    with self._former.call(connection):
+                        if is_hazardous:
+                            await _connect(connection.channel)
+                        async with self._given_up_with_the_owner(is_hazardous):
+                            return await attempt(request, timeout=deadline_s - loop.time(), **call_options)
                 except UnavailableError as error:
                     may_be_done = is_hazardous and not isinstance(error, NotOwnerError)
                     if may_be_done or loop.time() >= last_attempt_s:
@@ -87,16 +87,19 @@ class OwnerChannel:
         async def call(requests: AsyncIterator[Any], **call_options: Any) -> AsyncIterator[Any]:
             owner = OwnerOfShard(self._directory, self._role, self._shard)
             change = _OwnerChange(owner, owner.id, self._default)
-            begin = self._current().stream_stream(method, *arguments, **options)
-            begun = cast(AsyncGenerator[Any, None], begin(requests, **call_options))
-            async with contextlib.aclosing(change.ended(begun)) as responses:
-                async for response in responses:
-                    yield response
+            connection = self._current()
+            begin = connection.stream_stream(method, *arguments, **options)
+            with self._former.call(connection):
+                begun = cast(AsyncGenerator[Any, None], begin(requests, **call_options))
+                async with contextlib.aclosing(change.ended(begun)) as responses:
+                    async for response in responses:
+                        yield response
 
         return call
 
     async def close(self, grace: float | None = None) -> None:
-        await asyncio.gather(*(channel.close(grace) for channel in self._channels.values()))
+        open_now = (connection.channel.close(grace) for connection in self._connections.values())
+        await asyncio.gather(*open_now, self._former.close(grace))
 
     @asynccontextmanager
     async def _given_up_with_the_owner(self, is_hazardous: bool) -> AsyncIterator[None]:
@@ -117,24 +120,29 @@ class OwnerChannel:
         finally:
             self._unanswered.pop(unanswered, None)
 
-    def _give_up_at_former_owner(self) -> None:
-        owner = self._owner.id
-        if owner is None or owner == self._asked:
+    def _note_owner(self) -> None:
+        """Close what leads elsewhere than to the owner that the log names, and give up the calls at another one."""
+        owner = self._directory.owner(self._role, self._shard)
+        if owner is None:
             return
-        is_the_asked = self._asked is None and self._owner.address == self._default
-        self._asked = owner
+        for address in [each for each in self._connections if each != owner.alive.address]:
+            self._former.add(self._connections.pop(address))
+        if owner.id == self._asked:
+            return
+        is_the_asked = self._asked is None and owner.alive.address == self._default
+        self._asked = owner.id
         if is_the_asked:
             return
         unanswered, self._unanswered = self._unanswered, {}
         for each in unanswered:
             each.reschedule(0)
 
-    def _current(self) -> Channel:
+    def _current(self) -> Connection:
         address = self._owner.address or self._default
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = self._connect(address)
-        return channel
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = Connection(self._connect(address))
+        return connection
 
 
 class _OwnerChange:

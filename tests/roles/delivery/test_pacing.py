@@ -1,6 +1,6 @@
 """Pushes with a speed (`qps`): their rate over time, partitions and gateways, and their end."""
 
-from services.delivery.android.rate_limiter import CATCH_UP_MS
+from services.delivery.limits.rate_limiter import CATCH_UP_MS
 from testkit.delivery.records import RECEIVED, SENT, NumberedDevice, OutcomeRow
 from testkit.delivery.role import DeliveryHarness
 from testkit.waiting import run_ready_tasks

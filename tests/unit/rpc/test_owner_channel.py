@@ -16,7 +16,7 @@ from services.runtime.ownership.directory import InstanceDirectory
 from services.runtime.rpc import owner_channel
 from services.runtime.rpc.channel import connect
 from services.runtime.rpc.owner_channel import OwnerChannel
-from testkit.waiting import until_holds
+from testkit.waiting import run_ready_tasks, until_holds
 from tests.unit.rpc.servicers import BOUND_S, OverASocket, ServicersOnChannel, names
 
 AWAIT = "/protos.runtime.v1.PositionsService/Await"
@@ -25,6 +25,68 @@ AWAIT = "/protos.runtime.v1.PositionsService/Await"
 def owned_by(directory: InstanceDirectory, address: str, epoch: int) -> None:
     alive = InstanceAlive(role="r", address=address, caught_up=True, epoch=epoch)
     directory.instances.apply(InstanceFact(instance=address, alive=alive))
+
+
+class CountedChannel:
+    """A channel whose calls wait for `answers`, and end at `may_end`, also where they are cancelled before."""
+
+    def __init__(self) -> None:
+        self.answers, self.may_end = asyncio.Event(), asyncio.Event()
+        self.is_closed = False
+
+    def unary_unary(self, method: str, *arguments: Any, **options: Any) -> Any:
+        async def call(request: Any, **call_options: Any) -> Any:
+            try:
+                await self.answers.wait()
+            finally:
+                await self.may_end.wait()
+            return AwaitResponse()
+
+        return call
+
+    async def close(self, grace: float | None = None) -> None:
+        self.is_closed = True
+
+
+async def test_a_channel_that_does_not_lead_to_the_owner_any_more_is_closed_after_its_last_call() -> None:
+    directory, opened = InstanceDirectory(), list[tuple[str, CountedChannel]]()
+
+    def opens(address: str) -> Any:
+        opened.append((address, CountedChannel()))
+        if address != "first":
+            opened[-1][1].answers.set()
+            opened[-1][1].may_end.set()
+        return opened[-1][1]
+
+    channel: Any = OwnerChannel(directory, "r", 0, "default", opens)
+    stub = PositionsServiceStub(channel)
+    await stub.Await(AwaitRequest())
+    owned_by(directory, "first", 1)
+    directory.note_change()
+    call = asyncio.create_task(stub.Await(AwaitRequest()))
+    await run_ready_tasks()
+    (_, default), (_, first) = opened
+    closed = [default.is_closed, first.is_closed]
+    owned_by(directory, "second", 2)
+    directory.note_change()
+    await run_ready_tasks()
+    closed.append(first.is_closed)
+    first.may_end.set()
+    await call
+    await run_ready_tasks()
+    assert [*closed, first.is_closed] == [True, False, False, True]
+    owned_by(directory, "default", 3)
+    directory.note_change()
+    await stub.Await(AwaitRequest())
+    await run_ready_tasks()
+    assert [(address, each.is_closed) for address, each in opened] == [
+        ("default", True),
+        ("first", True),
+        ("second", True),
+        ("default", False),
+    ]
+    await channel.close()
+    assert opened[-1][1].is_closed
 
 
 @pytest.mark.parametrize("hazardous", [(), (AWAIT,)])

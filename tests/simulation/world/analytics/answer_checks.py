@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from analytics.statistics.login_counts import WINDOWS
 from protos.analytics.v1.analytics_pb2 import (
     Ack,
     BroadcastRow,
@@ -20,6 +19,7 @@ from protos.analytics.v1.analytics_pb2 import (
     UserKind,
     UsersRow,
 )
+from services.domain.statistics.rows import LOGIN_DAYS
 from tests.simulation.world.analytics.questions import Questions, ask
 from tests.simulation.world.analytics.row_checks import android_unicasts, logged_receipts
 from tests.simulation.world.analytics.store import ModelStore, Row
@@ -96,11 +96,11 @@ def _logins(world: EndedWorld, appkey: str, rows: Sequence[LoginsRow]) -> Iterat
     for session in _of_app(world.store.inserted("sessions"), appkey):
         if session["kind"] == "logged_in":
             devices[_day(session["time"], world.zone)].add((session["partition"], session["number"]))
-    found = {(row.date, days): row.counts[days] for row in rows for days in WINDOWS}
+    found = {(row.date, days): row.counts[days] for row in rows for days in LOGIN_DAYS}
     wanted = {}
     for row in rows:
         last = date.fromisoformat(row.date)
-        for days in WINDOWS:
+        for days in LOGIN_DAYS:
             within = (devices[last - timedelta(days=ago)] for ago in range(days))
             wanted[row.date, days] = len(set().union(*within))
     yield from _different("log-ins", appkey, found, wanted)

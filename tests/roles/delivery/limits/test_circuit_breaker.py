@@ -1,6 +1,6 @@
 """The circuit breaker."""
 
-from services.delivery.apns.circuit_breaker import CircuitBreaker
+from services.delivery.limits.circuit_breaker import CircuitBreaker
 
 
 def test_the_backoff_doubles_up_to_its_maximum() -> None:

@@ -26,7 +26,7 @@ _BATCH = 200
 _RETRY_MS = 500
 
 
-class PushProjection:
+class PushCommandFollower:
     """A service that follows push-commands; ready once the state holds the commands that the log held at the start.
 
     A command counts as applied once the state holds it. From then on a cancelled push is sent to no device, also while
