@@ -46,6 +46,7 @@ from services.runtime.process.logs import configure
 from services.runtime.process.memory import IdleMemory, OwnMemory, collect_rarely
 from services.runtime.process.runner import Service, run
 from services.runtime.process.settings import Settings, load
+from services.runtime.process.slices import PROMPT_NS, choose_slice
 from services.runtime.projection.health import Health
 from services.runtime.projection.sqlite_store import stored_offsets
 from services.runtime.rpc.channel import connect
@@ -67,6 +68,7 @@ def up() -> None:
     """Run every role with one command, on the data directory (CARILLON_DATA_DIR, default ./data)."""
     restrict_permissions()
     shorten_thread_turns()
+    choose_slice(PROMPT_NS)
     collect_rarely()
     with logged_errors():
         env = environment()

@@ -36,6 +36,7 @@ from bench.end_to_end.measured import percentile
 from bench.fairness.__main__ import QuietApp, Round, summary
 from bench.growth.fill import Rows
 from bench.programs import Program, note
+from services.runtime.process.slices import PROMPT_NS, choose_slice
 from testkit.edge.page_weight import page_weight
 from testkit.installation.processes import Installation
 
@@ -142,6 +143,7 @@ class Measurement:
         operators = Program([sys.executable, "-m", "bench.console.operators", json.dumps(about)], None)
         try:
             operators.receive()
+            choose_slice(PROMPT_NS)  # as the service does, beside which these app servers and devices would not run
             return uvloop.run(self._rounds(QuietApp(installation, app, options), operators))
         finally:
             operators.close()

@@ -5,7 +5,6 @@ import contextlib
 import ctypes
 import os
 import signal
-import struct
 import sys
 from collections.abc import Callable, Mapping
 
@@ -16,15 +15,11 @@ from protos.runtime.v1.process_pb2 import CheckRequest, CheckResponse, GetMetric
 from protos.runtime.v1.process_pb2_grpc import ProcessServiceServicer
 from protos.runtime.v1.processes_pb2 import ProcessStatus
 from services.runtime.child.child_process import READY
+from services.runtime.process.slices import PATIENT_NS, choose_slice
 from services.runtime.rpc.server import Context
 
 _NICENESS = 10
-_SLICE_NS = 100_000
 _PR_SET_PDEATHSIG = 1
-_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}
-"""The number of the system call, by machine: older C libraries have no function for it."""
-
-_SCHED_ATTR = "=IIQiIQQQ"
 
 
 def end_with_parent(parent: int) -> None:
@@ -50,24 +45,15 @@ def die_with_parent(parent: int) -> None:
 
 
 def lower_priority() -> None:
-    """Lower the priority of this process at the processors, and where the system has an idle class, at the disk."""
+    """Lower the priority of this process at the processors, and where the system has an idle class, at the disk.
+
+    Its slices become longer than the parent's, whose threads then interrupt it as soon as they wake.
+    """
     os.nice(_NICENESS)
     if sys.platform == "linux":
         with contextlib.suppress(psutil.Error, OSError):
             psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
-        _shorten_slices()
-
-
-def _shorten_slices() -> None:
-    """Let Linux, from 6.12 on, interrupt this thread for others once it has run for _SLICE_NS.
-
-    Otherwise even a thread of low priority runs on to the end of its slice of some milliseconds when another one wakes,
-    and pushes wait for that. Threads that this one starts inherit the slice. Older systems lack the setting.
-    """
-    if (number := _SCHED_SETATTR.get(os.uname().machine)) is not None:
-        size = struct.calcsize(_SCHED_ATTR)
-        attributes = struct.pack(_SCHED_ATTR, size, os.SCHED_OTHER, 0, os.nice(0), 0, _SLICE_NS, 0, 0)
-        ctypes.CDLL(None).syscall(number, 0, attributes, 0)
+    choose_slice(PATIENT_NS)
 
 
 async def stop_is_asked(stopping: asyncio.Event) -> None:

@@ -1,4 +1,4 @@
-"""The priority of a child process."""
+"""The priority of a child process, and the slices of it and of its parent."""
 
 import subprocess
 import sys
@@ -8,6 +8,7 @@ import pytest
 THREADS = """
 import ctypes, os, struct, threading
 from services.runtime.child.lifecycle import lower_priority
+from services.runtime.process.slices import PROMPT_NS, choose_slice
 
 def attributes():
     found = ctypes.create_string_buffer(48)
@@ -15,6 +16,8 @@ def attributes():
     size, policy, flags, nice, priority, slice_ns, *rest = struct.unpack("=IIQiIQQQ", found.raw)
     print(policy, nice, slice_ns)
 
+attributes()
+choose_slice(PROMPT_NS)
 attributes()
 lower_priority()
 attributes()
@@ -25,9 +28,10 @@ thread.join()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the scheduling of Linux")
-def test_a_child_and_its_threads_are_interrupted_early() -> None:
+def test_a_child_and_its_threads_have_longer_slices_than_its_parent() -> None:
     done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True)
-    before, after, thread = ([int(number) for number in line.split()] for line in done.stdout.splitlines())
+    before, parent, child, thread = ([int(number) for number in line.split()] for line in done.stdout.splitlines())
     if before[2] == 0:
         pytest.skip("the kernel has no slices that a process chooses")
-    assert after == thread == [before[0], min(before[1] + 10, 19), 100_000]
+    assert parent == [*before[:2], 300_000]
+    assert child == thread == [before[0], min(before[1] + 10, 19), 20_000_000]
