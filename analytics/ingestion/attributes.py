@@ -57,9 +57,10 @@ class DictionaryEncoder:
     def strings_of(self, codes: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], pa.Array]:
         """Return these codes as indices of strings, and the strings: all of them, or those that occur if they are few.
 
-        So a batch does not cost more than its rows, however many values other devices have.
+        So a batch does not cost more than its rows, however many values other devices have. No string is there twice,
+        which ClickHouse would refuse: where there are free codes, whose strings are all empty, only those that occur.
         """
-        if _ROWS_PER_STRING * len(self) <= len(codes):
+        if not self._free and _ROWS_PER_STRING * len(self) <= len(codes):
             return codes, self.strings()
         occurs = np.zeros(len(self), np.bool_)
         occurs[codes] = True

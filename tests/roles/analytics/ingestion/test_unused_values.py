@@ -60,6 +60,16 @@ def test_a_batch_has_the_values_of_its_rows_alone_where_there_are_many_others() 
     assert strings.take(indices).to_pylist() == ["value 7", "value 3", "value 7", "value 999"]
 
 
+def test_no_string_of_a_large_batch_is_there_twice() -> None:
+    """ClickHouse refuses a dictionary that has a string twice."""
+    encoder = DictionaryEncoder()
+    codes = np.array([encoder.code(f"value {number}") for number in range(10)])
+    encoder.free(np.isin(np.arange(len(encoder)), codes[:5]))
+    indices, strings = encoder.strings_of(np.tile(codes[:5], 100))
+    assert strings.take(indices).to_pylist() == [f"value {number}" for number in range(5)] * 100
+    assert strings.value_counts().field("counts").to_pylist() == [1] * len(strings)
+
+
 async def test_the_end_of_a_connection_is_counted_under_the_values_of_its_opening(
     writer: BatchWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
