@@ -33,6 +33,7 @@ from services.domain.role_context import role_context
 from services.domain.topics import TOPICS, archived_partitions
 from services.runtime.child.child_process import ChildProcess, ChildReadiness
 from services.runtime.child.parent_servicer import ParentServicer
+from services.runtime.child.slices import PROMPT_NS, choose_slice
 from services.runtime.errors import CarillonError
 from services.runtime.http.hand_over import HandOver
 from services.runtime.http.operations import Operations, is_operation
@@ -46,7 +47,6 @@ from services.runtime.process.logs import configure
 from services.runtime.process.memory import IdleMemory, OwnMemory, collect_rarely
 from services.runtime.process.runner import Service, run
 from services.runtime.process.settings import Settings, load
-from services.runtime.process.slices import PROMPT_NS, choose_slice
 from services.runtime.projection.health import Health
 from services.runtime.projection.sqlite_store import stored_offsets
 from services.runtime.rpc.channel import connect

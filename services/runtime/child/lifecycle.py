@@ -15,7 +15,7 @@ from protos.runtime.v1.process_pb2 import CheckRequest, CheckResponse, GetMetric
 from protos.runtime.v1.process_pb2_grpc import ProcessServiceServicer
 from protos.runtime.v1.processes_pb2 import ProcessStatus
 from services.runtime.child.child_process import READY
-from services.runtime.process.slices import PATIENT_NS, choose_slice
+from services.runtime.child.slices import PATIENT_NS, choose_slice
 from services.runtime.rpc.server import Context
 
 _NICENESS = 10

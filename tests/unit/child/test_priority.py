@@ -8,7 +8,7 @@ import pytest
 THREADS = """
 import ctypes, os, struct, threading
 from services.runtime.child.lifecycle import lower_priority
-from services.runtime.process.slices import PROMPT_NS, choose_slice
+from services.runtime.child.slices import PROMPT_NS, choose_slice
 
 def attributes():
     found = ctypes.create_string_buffer(48)

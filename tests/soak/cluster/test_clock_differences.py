@@ -1,4 +1,4 @@
-"""The checks of the ledger test judge audiences within what the clocks of the service's processes allow."""
+"""Audiences are judged within what the clocks of the processes of a cluster may differ."""
 
 from typing import cast
 
