@@ -168,9 +168,11 @@ async def test_replays_audits_and_backups_read_on_in_the_archive(tmp_path: Path)
         await asyncio.to_thread(restored.carillon, "restore", str(tmp_path / "monday"), "--lost-devices", "0")
         old = await append_old_sessions(restored.data)
         await asyncio.to_thread(restored.start)
-        await until(lambda: is_trimmed(restored.data, old))
         told = await audited(restored, sent["id"], "command")
         assert told["timeline"][0] == before["timeline"][0]
+        await asyncio.to_thread(restored.stop)  # the archiver looks at each start, and leaves what analytics lacks
+        await asyncio.to_thread(restored.start)
+        await until(lambda: is_trimmed(restored.data, old))
         device = VirtualDevice(restored.gateway_url, service.app.appkey)
         await device.connect()
         server = AppServer(restored.v2_url)
