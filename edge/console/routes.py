@@ -50,8 +50,8 @@ from edge.console.pages.provider import RETURN_PATH, BackChannelPage, ProviderLo
 from edge.console.pages.pushes import CancelPushPage, FailuresPage, PushesPage, PushPage, SpeedPage
 from edge.console.pages.send.compose import ChooseAppPage, ComposePage
 from edge.console.pages.send.drafts import ApprovePage, DraftPage, DraftsPage, RejectPage, WithdrawPage
+from edge.console.pages.send.for_test_devices import SendToTestDevicesPage, TestDevicesPage
 from edge.console.pages.send.sending import SendPage, SentPage
-from edge.console.pages.send.test_devices import SendToTestDevicesPage, TestDevicesPage
 from edge.console.pages.statistics import StatisticsFile, StatisticsPage
 from edge.console.pages.tasks import CancelTaskPage, TasksPage
 from edge.console.pages.why import WhyFormPage, WhyPage

@@ -47,10 +47,13 @@ def die_with_parent(parent: int) -> None:
 def lower_priority() -> None:
     """Lower the priority of this process at the processors, and where the system has an idle class, at the disk.
 
-    Its slices become longer than the parent's, whose threads then interrupt it as soon as they wake.
+    A scheduling policy of the parent's own, such as a real-time one, is not kept. The slices become longer than the
+    parent's, whose threads then interrupt this process as soon as they wake.
     """
     os.nice(_NICENESS)
     if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
         with contextlib.suppress(psutil.Error, OSError):
             psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
     choose_slice(PATIENT_NS)

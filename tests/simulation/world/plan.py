@@ -10,6 +10,9 @@ from tests.simulation.kernel.installation import process_name, standby_name
 STATEFUL = ("registry", "targeting", "scheduling", "delivery")
 """Roles with a state, each of which may have several shards."""
 
+EVERY_ROLE = ("analytics", *STATEFUL, "gateway", "edge")
+"""The roles of a world with analytics."""
+
 CLIENT_FAULTS = ("reset_connections", "lose_connections")
 """Faults of the devices' connections alone."""
 

@@ -137,7 +137,7 @@ class Simulation:
         must_know = MustKnow(self._calm_ms, self._faults, self._delivery_owners.times_ms)
         found += acknowledged_and_sent(gateways.frames, must_know)
         found += late(observed, self._calm_ms, self._plan.lateness)
-        if self._plan.asks_real_store:
+        if self._analytics and self._plan.asks_real_store:
             await devices.log_in()
         await devices.close()
         found += await self._analytics.unfinished(self._installation) if self._analytics else []

@@ -9,14 +9,13 @@ from tests.simulation.kernel.running import Outcome, run_world, run_worlds
 from tests.simulation.planted.analytics_bugs import ANALYTICS_BUGS
 from tests.simulation.planted.bug import PlantedBug
 from tests.simulation.planted.edit import planted
-from tests.simulation.world.plan import Plan
+from tests.simulation.world.plan import EVERY_ROLE, Plan
 from tests.simulation.world.run import InstallationWorld
 
-ROLES = ("analytics", "registry", "targeting", "scheduling", "delivery", "gateway", "edge")
 WORLD = InstallationWorld(
     Plan(
         partitions=2,
-        processes=dict.fromkeys(ROLES, 1),
+        processes=dict.fromkeys(EVERY_ROLE, 1),
         devices=3,
         rate=2.0,
         load_s=20.0,

@@ -6,14 +6,13 @@ import pytest
 
 from tests.simulation.kernel.running import Outcome, run_world, run_worlds
 from tests.simulation.planted.edit import Edit, planted
-from tests.simulation.world.plan import Plan
+from tests.simulation.world.plan import EVERY_ROLE, Plan
 from tests.simulation.world.run import InstallationWorld
 
-ROLES = ("analytics", "registry", "targeting", "scheduling", "delivery", "gateway", "edge")
 WORLD = InstallationWorld(
     Plan(
         partitions=2,
-        processes=dict.fromkeys(ROLES, 1),
+        processes=dict.fromkeys(EVERY_ROLE, 1),
         devices=3,
         rate=0.3,
         load_s=100.0,
