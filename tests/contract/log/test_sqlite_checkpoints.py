@@ -36,16 +36,15 @@ async def append_checkpoint_bytes(log: SqliteLog) -> None:
 async def test_a_reader_in_another_process_does_not_let_the_write_ahead_log_grow(
     log: SqliteLog, tmp_path: Path
 ) -> None:
-    """The checkpoints go through between the reads, which are short, so the write-ahead log is used again and again."""
+    """A reader keeps no transaction open between two reads, so checkpoints go through and the file is used again."""
     beside = SqliteLog(tmp_path / "log.db", TOPICS, read_only=True, poll_s=0.001)
     reader = await beside.open({P0: 0})
-    reading = asyncio.create_task(read_count(reader, 60 * 100))
     assert log._writer is not None
     for _ in range(60):
         await log.append([new_record("x" * 3000) for _ in range(100)])
         await log._writer._checkpoints.wait()
-    await reading
-    assert (tmp_path / "log.db-wal").stat().st_size < 8 * CHECKPOINT_BYTES
+        await read_count(reader, 100)
+    assert (tmp_path / "log.db-wal").stat().st_size < 4 * CHECKPOINT_BYTES
     await log.close()
     assert (tmp_path / "log.db").stat().st_size > 16 * CHECKPOINT_BYTES
     await beside.close()
