@@ -1,4 +1,4 @@
-"""`python -m tests.soak.cluster`: the ledger test on three Kafka brokers and several processes of each role."""
+"""`python -m tests.soak.cluster`: the ledger test on several Kafka brokers and several processes of each role."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from testkit.installation.former_version import has_commit
-from tests.soak.cluster.run import UNICASTS, ClusterVerdict, plan, run
+from tests.soak.cluster.run import BROKERS, UNICASTS, ClusterVerdict, plan, run
 
 
 @click.command(context_settings={"show_default": True})
@@ -24,6 +24,7 @@ from tests.soak.cluster.run import UNICASTS, ClusterVerdict, plan, run
 @click.option(
     "--from", "former_commit", metavar="COMMIT", help="Start with the code of this commit, and upgrade role by role."
 )
+@click.option("--brokers", type=click.Choice([1, BROKERS]), default=BROKERS, help="Kafka brokers. 1: no broker fails.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--directory", type=click.Path(path_type=Path), help="Keep the ledger and the data here; default: delete them."
@@ -36,6 +37,7 @@ def main(
     seed: int,
     wanted: tuple[str, ...],
     former_commit: str | None,
+    brokers: int,
     as_json: bool,
     directory: Path | None,
 ) -> None:
@@ -48,7 +50,7 @@ def main(
         raise click.BadParameter(f"this clone has no commit {former_commit}; a shallow one: git fetch --unshallow")
     with tempfile.TemporaryDirectory() as temporary:
         size = plan(minutes * 60, devices, rate, seed, unicasts)
-        found = asyncio.run(run(size, directory or Path(temporary), wanted, former_commit))
+        found = asyncio.run(run(size, directory or Path(temporary), wanted, former_commit, brokers))
     if as_json:
         click.echo(json.dumps(_object(found)))
     else:

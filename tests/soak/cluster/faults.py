@@ -134,9 +134,10 @@ class ClusterFaults:
                 yield Fault(f"clock {ahead_s:+} s {name}", partial(self._set_clock, name, ahead_s))
         for role in self._disks:
             yield Fault(full_disk(role), partial(self._fill_disk, role))
-        yield Fault("broker killed", self._kill_broker)
-        yield Fault("leader paused", self._pause_leader)
-        yield Fault("two brokers lost", self._lose_two_brokers)
+        if len(self._cluster.brokers) > 1:
+            yield Fault("broker killed", self._kill_broker)
+            yield Fault("leader paused", self._pause_leader)
+            yield Fault("two brokers lost", self._lose_two_brokers)
 
     async def _nothing(self) -> None:
         """Inject nothing: the phase without a fault, for comparison."""

@@ -22,6 +22,9 @@ from tests.soak.run import Soak
 UNICASTS = 20
 """Pushes to single devices for each push to many, unless another number is given."""
 
+BROKERS = 3
+"""Kafka brokers, unless another number is given; with one, faults of brokers are left out."""
+
 _SPEEDS = (50, 1000)
 _IN_FLIGHT = 400
 _ACTING = 20
@@ -43,7 +46,11 @@ def plan(seconds: float, devices: int, rate: float, seed: int, unicasts: int = U
 
 
 async def run(
-    plan: Plan, directory: Path, wanted: Sequence[str] = (), former_commit: str | None = None
+    plan: Plan,
+    directory: Path,
+    wanted: Sequence[str] = (),
+    former_commit: str | None = None,
+    brokers: int = BROKERS,
 ) -> ClusterVerdict:
     """Run all faults, or those whose names begin with one of `wanted`.
 
@@ -52,7 +59,7 @@ async def run(
     requests: list[MeasuredRequest] = []
     injectors: list[ClusterFaults] = []
     proxied = any(is_wanted(cut_off(role), wanted) for role in CUT_OFF)  # proxies use CPU time
-    cluster = KafkaCluster(directory / "kafka", proxied=tuple(PROXIED.values()) if proxied else ())
+    cluster = KafkaCluster(directory / "kafka", brokers, tuple(PROXIED.values()) if proxied else ())
     with contextlib.ExitStack() as stack:
         stack.callback(cluster.stop)
         await asyncio.to_thread(cluster.start)
