@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -69,14 +68,19 @@ class Audiences:
         return Audience(appkey, count, unknown, await self._samples(appkey, bitmaps, min(samples, count)))
 
     async def _samples(self, appkey: str, bitmaps: Mapping[int, BitMap], count: int) -> list[Sample]:
-        """Return `count` devices, chosen at random without reading the others."""
-        partitions = sorted(bitmaps)
-        ends = list(accumulate(len(bitmaps[partition]) for partition in partitions))
+        """Return `count` devices, chosen at random without reading the others.
+
+        All are of one partition where it has so many: each device is as likely as any other, because partitions are
+        chosen by their sizes, and every further partition takes two more calls of the process that sends the pushes.
+        """
+        others = dict(bitmaps)
         chosen: dict[int, list[int]] = {}
-        for place in sorted(self._random.sample(range(ends[-1] if ends else 0), count)):
-            index = next(index for index, end in enumerate(ends) if place < end)
-            bitmap = bitmaps[partitions[index]]
-            chosen.setdefault(partitions[index], []).append(bitmap[place - (ends[index] - len(bitmap))])
+        while count:
+            (partition,) = self._random.choices([*others], [len(bitmap) for bitmap in others.values()])
+            bitmap = others.pop(partition)
+            places = self._random.sample(range(len(bitmap)), min(count, len(bitmap)))
+            chosen[partition] = [bitmap[place] for place in places]
+            count -= len(places)
         found = await asyncio.gather(*(self._look_up(appkey, *share) for share in chosen.items()))
         return [sample for share in found for sample in share]
 

@@ -50,6 +50,7 @@ class Presence:
         self._held: dict[AppPartition, BitMap] = {}
         self._devices: dict[int, DeviceAddress] = {}
         self._takeovers: dict[int, _Takeover] = {}
+        self._waited_for: dict[DeviceAddress, int] = {}
 
     def connect(self, stream: GatewayStream, connected: Connected, now_ms: int) -> DeviceAddress | None:
         """Add a connection; return the device if it may be sent its backlog now.
@@ -68,6 +69,7 @@ class Presence:
             return None
         if current is not None:
             self._replace(device, current, new, now_ms)
+        new.waits_for = self._waited_for.get(device)
         self._connections.setdefault(device.app_partition, {})[device.number] = new
         self._devices[new.id] = device
         return device if new.waits_for is None else None
@@ -150,10 +152,8 @@ class Presence:
         self._forget(device, current)
         if current.id < new.id:
             current.stream.close(current.id, "replaced")
-        if current.waits_for is not None:
-            new.waits_for = current.waits_for
-        elif current.id < new.id and current.stream is not new.stream:
-            new.waits_for = current.id
+        if device not in self._waited_for and current.id < new.id and current.stream is not new.stream:
+            self._waited_for[device] = current.id
             self._takeovers[current.id] = _Takeover(device, current.stream, now_ms + TAKEOVER_MS)
 
     def _forget(self, device: DeviceAddress, connection: AnnouncedConnection) -> None:
@@ -168,8 +168,9 @@ class Presence:
 
     def _end_takeover(self, older_id: int) -> DeviceAddress | None:
         device = self._takeovers.pop(older_id).device
+        del self._waited_for[device]
         connection = self.connection_of(device)
-        if connection is None or connection.waits_for != older_id:
+        if connection is None:
             return None
         connection.waits_for = None
         return device

@@ -8,6 +8,7 @@ from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, R
 from services.runtime.process import background
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
+from services.runtime.projection.catch_up import CatchUpGoal, ends_of
 from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
 
@@ -44,16 +45,14 @@ class PartitionReader:
 
     async def run(self, ready: asyncio.Event) -> None:
         """Catch up with the log, set `ready`, and follow the log until cancelled."""
-        end = await retry_until_available(LOG_UNAVAILABLE, self._end, role=self.name)
+        goal = CatchUpGoal(self._log, self.name, await ends_of(self._log, self.name, [self._partition]))
         start = {self._partition: 0}
         self.applied.advance(start)
         reader = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open(start), role=self.name)
         try:
-            while not ready.is_set():
-                if end == 0 or self.applied.has(self._partition, end - 1):
-                    ready.set()
-                else:
-                    await self._apply_next(reader)
+            while not await goal.is_reached(self.applied):
+                await self._apply_next(reader)
+            ready.set()
             while True:
                 await self._apply_next(reader)
         finally:

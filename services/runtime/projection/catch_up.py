@@ -1,6 +1,6 @@
 """Catching up: facts that the log holds already are applied to the state up to given ends; nothing is decided."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
 from google.protobuf.message import DecodeError
 
@@ -13,7 +13,10 @@ from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Decider
 from services.runtime.projection.epochs import Epochs
+from services.runtime.projection.positions import AppliedPositions
 from services.runtime.projection.store import TransactionalStore, transaction
+
+_MOST_LOOKS = 20
 
 
 class CatchUp:
@@ -91,6 +94,40 @@ async def read_until(
             behind = {p: end for p, end in behind.items() if offsets.get(p, 0) < end}
     finally:
         await reader.close()
+
+
+class CatchUpGoal:
+    """The ends that a reader of the log must reach before its state counts as caught up: those of when it was made.
+
+    While a compacted partition is read, compaction may remove records in favour of later ones behind its end of then.
+    So its end is looked at again, until nothing was appended to it since the last look, at most `_MOST_LOOKS` times:
+    each look takes less time than the one before, because the reader is faster than the writers, and compaction removes
+    hardly anything in the last ones.
+    """
+
+    def __init__(self, log: Log, role: str, ends: Mapping[Partition, int]) -> None:
+        self._log = log
+        self._role = role
+        self._ends = dict(ends)
+        self._compacted = [partition for partition in ends if log.topics[partition.topic].compacted]
+        self._looks = _MOST_LOOKS if self._compacted else 0
+
+    async def is_reached(self, applied: AppliedPositions) -> bool:
+        """Return whether the reader has applied all that it must; once True, it stays so."""
+        while applied.has_all(self._ends):
+            if not self._looks:
+                return True
+            self._looks -= 1
+            ends = await ends_of(self._log, self._role, self._compacted)
+            if applied.has_all(ends):
+                self._looks = 0
+            self._ends |= ends
+        return False
+
+
+async def ends_of(log: Log, role: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    """Return the ends of the partitions, as soon as the log answers."""
+    return await retry_until_available(LOG_UNAVAILABLE, lambda: log.ends(partitions), role=role)
 
 
 def next_offsets(records: Sequence[Record]) -> dict[Partition, int]:

@@ -25,7 +25,7 @@ from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPLIED
 from services.runtime.process.retries import retry_until_available
 from services.runtime.process.worker_thread import WorkerThread
-from services.runtime.projection.catch_up import CatchUp, ends_after, next_offsets, read_until
+from services.runtime.projection.catch_up import CatchUp, CatchUpGoal, ends_after, ends_of, next_offsets, read_until
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Decider, Fact
 from services.runtime.projection.epochs import Epochs
@@ -129,8 +129,7 @@ class Follower:
                     async with self._lock:  # what `write` appends at present is committed or rolled back first
                         pass
         finally:
-            if self.tenure.election:
-                self.tenure.end()
+            self.tenure.end()  # no write begins any more
             if self._writes:
                 await asyncio.wait(self._writes, timeout=_LAST_WRITES_S)
             self._thread.shutdown()
@@ -179,20 +178,20 @@ class Follower:
         starts = await self.offsets()
         reading = {p: starts.get(p, 0) for p in self._applies | self._decides}
         self.applied.advance({**own_ends, **reading}, own_ends)
-        is_alone, goal = False, await self._ends(reading)
+        is_alone, goal = False, CatchUpGoal(self._log, self.role, await self._ends(reading))
         opened = reading | own_ends if self._fencing else reading
         reader = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open(opened), role=self.role)
         try:
             with SupersedingWatch.of(election if self._fencing else None) as watch:
                 while True:
-                    if not self.tenure.is_held and self.applied.has_all(goal):
+                    if not self.tenure.is_held and await goal.is_reached(self.applied):
                         ready.set()
                         if not election or is_alone:
                             async with self._lock:
                                 await self._restore_refused()
                             self.tenure.begin()
                         elif self._fencing and (is_alone := await election.wait_alone()):
-                            goal = await self._ends(self._applies | self._decides)
+                            goal = CatchUpGoal(self._log, self.role, await self._ends(reading))
                             continue
                     await self._handle(await watch.read(reader, self.role))
         finally:
@@ -204,7 +203,7 @@ class Follower:
         await check_offsets(self._log, self.role, offsets)
 
     async def _ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        return await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.ends(partitions), role=self.role)
+        return await ends_of(self._log, self.role, partitions)
 
     async def _catch_up_with_own_facts(self) -> dict[Partition, int]:
         ends = await self._ends(self._own) if self._own else {}

@@ -106,6 +106,22 @@ async def test_late_acknowledgements_of_the_older_gateway_prevent_a_resend(deliv
         await newer.expect((2, old[1]), (2, new), (2, live))
 
 
+async def test_a_device_that_connects_once_more_still_waits_for_its_older_gateway(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as older, delivery.gateway() as newer:
+        old = [push.msgid for push in await send_to_a(delivery, 2)]
+        older.connect((1, A))
+        await older.expect(*((1, msgid) for msgid in old))
+        newer.connect((2, A))
+        await older.wait_until(lambda: bool(older.closes))
+        newer.request(disconnected=[2])
+        newer.connect((3, A))
+        new = await delivery.send(A)
+        assert newer.received == []
+        older.acknowledge((old[0], A))
+        older.request(disconnected=[1])
+        await newer.expect((3, old[1]), (3, new))
+
+
 async def test_a_device_waits_for_its_older_gateway_until_that_ends_or_the_deadline(delivery: DeliveryHarness) -> None:
     async with delivery.running(), delivery.gateway() as hanging, delivery.gateway() as newer:
         msgid = await delivery.send(A)

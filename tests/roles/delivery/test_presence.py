@@ -1,10 +1,10 @@
-"""Presence: the connections whose backlogs are held are found without a look at the others."""
+"""Presence: which connection of a device may be sent its backlog, and whose backlogs are held."""
 
 import pytest
 
 from protos.delivery.v1.delivery_pb2 import Connected
 from services.delivery.android.gateway_stream import GatewayStream
-from services.delivery.android.presence import Presence
+from services.delivery.android.presence import TAKEOVER_MS, Presence
 from services.delivery.state.addresses import DeviceAddress
 
 
@@ -13,9 +13,13 @@ def stream() -> GatewayStream:
     return GatewayStream(lambda appkey: False)
 
 
-def connect(presence: Presence, stream: GatewayStream, device: DeviceAddress, connection: int) -> None:
+def announce(presence: Presence, stream: GatewayStream, device: DeviceAddress, connection: int) -> DeviceAddress | None:
     connected = Connected(connection=connection, appkey=device.appkey, partition=device.partition, number=device.number)
-    assert presence.connect(stream, connected, now_ms=0) == device
+    return presence.connect(stream, connected, now_ms=0)
+
+
+def connect(presence: Presence, stream: GatewayStream, device: DeviceAddress, connection: int) -> None:
+    assert announce(presence, stream, device, connection) == device
 
 
 def test_a_look_for_held_backlogs_costs_nothing_for_other_apps(stream: GatewayStream) -> None:
@@ -51,3 +55,33 @@ def test_a_held_backlog_is_forgotten_with_its_connection(stream: GatewayStream) 
     presence.drop(other_gateway)
     assert presence.held(lambda appkey: False) == []
     assert not any(map(presence.is_held, (replaced, ended, dropped)))
+
+
+@pytest.mark.parametrize("ends", ["disconnect", "drop", "deadline"])
+def test_each_later_connection_of_a_device_waits_for_the_first_one_on_another_gateway(
+    stream: GatewayStream, ends: str
+) -> None:
+    presence, device = Presence(), DeviceAddress("app", 0, 1)
+    newer, newest = (GatewayStream(lambda appkey: False) for _ in range(2))
+    connect(presence, stream, device, 1)
+    assert announce(presence, newer, device, 2) is None
+    assert presence.disconnect(newer, 2) == []
+    assert announce(presence, newer, device, 3) is None
+    assert announce(presence, newest, device, 4) is None
+    end = {
+        "disconnect": lambda: presence.disconnect(stream, 1),
+        "drop": lambda: presence.drop(stream),
+        "deadline": lambda: presence.pop_overdue(TAKEOVER_MS),
+    }
+    assert end[ends]() == [device]
+    assert presence.pop_overdue(TAKEOVER_MS) == []
+    connect(presence, newest, device, 5)
+
+
+def test_a_device_that_is_away_when_its_older_connection_ends_waits_for_nothing_later(stream: GatewayStream) -> None:
+    presence, device, newer = Presence(), DeviceAddress("app", 0, 1), GatewayStream(lambda appkey: False)
+    connect(presence, stream, device, 1)
+    assert announce(presence, newer, device, 2) is None
+    assert presence.disconnect(newer, 2) == []
+    assert presence.disconnect(stream, 1) == []
+    connect(presence, newer, device, 3)

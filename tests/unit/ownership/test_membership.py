@@ -129,7 +129,7 @@ async def test_an_instance_that_caught_up_again_names_no_record_from_before(log:
         await membership.wait_elected()
         await membership.announce(7)  # has read the records before
         await membership.announce(8)
-    assert (await latest_fact(log)).alive.caught_up_offset == offset
+    assert (await latest_fact(log)).alive.caught_up_offset >= offset  # a later one where compaction was faster
     running.cancel()
     await asyncio.wait([running], timeout=BOUND_S)
 

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Position
 from services.domain.topics import DEVICES
 from services.runtime.errors import BusyError, UnavailableError
 from services.runtime.log.port import NewRecord
+from services.runtime.projection.decider import Fact
 from services.runtime.projection.sqlite_store import SqliteStore
 from testkit.faults.crashing_log import KilledError
+from testkit.waiting import until_holds
 from tests.unit.projection.tally_role import (
     BOUND_S,
     COMMANDS,
@@ -106,6 +109,31 @@ async def test_a_stop_while_facts_are_appended_leaves_nothing_half_done(log: Fau
     assert tally(again.store) == {"a": 1, "b": 1}
     assert await appended(log) == 2
     await again.stop()
+
+
+async def test_no_write_begins_while_the_follower_stops(log: FaultyAppendsLog, tmp_path: Path) -> None:
+    """It waits for those that have begun; a later one would find the state closed."""
+
+    def fact(token: str) -> Fact:
+        return Fact(DEVICES, 0, token.encode(), DeviceFact(device=Device(token=token, number=1)))
+
+    role = Role(log, tmp_path)
+    await role.is_ready()
+    log.hold = asyncio.Event()
+    begun = asyncio.create_task(role.follower.write(lambda: [fact("begun")]))
+    await asyncio.wait_for(log.holding.wait(), BOUND_S)
+    role.task.cancel()
+    await until_holds(lambda: not role.follower.tenure.is_held)
+    late = asyncio.create_task(role.follower.write(lambda: [fact("late")]))
+    await asyncio.wait([late], timeout=0.1)
+    log.hold.set()
+    await asyncio.wait([role.task], timeout=BOUND_S)
+    assert begun.done()
+    assert not late.done()
+    assert tally(role.store) == {"begun": 1}
+    assert await appended(log) == 1
+    late.cancel()
+    role.store.close()
 
 
 async def test_callers_can_wait_for_own_facts(log: FaultyAppendsLog, tmp_path: Path) -> None:

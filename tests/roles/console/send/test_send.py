@@ -1,12 +1,15 @@
 """A push is composed, looked at and sent, through the same rules and commands as those of app servers."""
 
 import re
+from collections.abc import Sequence
 from html import unescape
 from typing import Any
 
 import httpx
 import msgspec
+import pytest
 
+from edge.console.send.audience import SAMPLES, Audiences, Sample
 from protos.accounts.v1.service_pb2 import ListTeamsRequest
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_MULTICAST, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
@@ -214,3 +217,23 @@ async def test_an_app_that_is_paused_sends_nothing(console: ConsoleInstallation)
     assert (refused.status_code, "is paused" in text_of(refused)) == (400, True)
     assert SendPush() not in [command.send for command in await sent(console)]
     assert await sent(console) == await tasks(console) == []
+
+
+async def test_ten_devices_of_a_larger_audience_are_shown_for_the_calls_of_one_partition(
+    console: ConsoleInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[int] = []
+    look_up = Audiences._look_up
+
+    async def noted(self: Audiences, appkey: str, partition: int, numbers: Sequence[int]) -> list[Sample]:
+        looked_up.append(len(numbers))
+        return await look_up(self, appkey, partition, numbers)
+
+    monkeypatch.setattr(Audiences, "_look_up", noted)
+    devices = 25 * PARTITIONS
+    appkey, sender = await sender_of(console, devices)
+    page, _ = await reviewed(sender, appkey, content="To all", audience="everyone")
+    shown = {word for word in text_of(page).split() if word.startswith("token-")}
+    assert len(shown) == SAMPLES
+    assert shown <= {f"token-{number}" for number in range(devices)}
+    assert looked_up == [SAMPLES]
