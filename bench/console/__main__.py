@@ -9,10 +9,11 @@ reads them, and an administrator opens each page of the console: the first answe
 `with files` is the bytes that a browser with an empty cache downloads for a page, its files included. The floor is the
 log-in page, for which the console calls no other role.
 
-Then an app with connected devices sends signed single-token pushes at --rate, in rounds without and with --operators
-who open pages. The times are those of bench.fairness. The rounds alternate, so that ratios hold on a busy machine. The
-CPU time that a page takes is what the three processes of `carillon up` use in the rounds with operators more than in
-those without, which holds on a busy machine too.
+Then an app with connected devices sends signed single-token pushes at --rate, in rounds without and with --operators,
+of whom each reads a page for about --read seconds and opens the next; every second page is one with live parts, whose
+stream of events stays open meanwhile. The times are those of bench.fairness. The rounds alternate, so that ratios hold
+on a busy machine. The CPU time that a page takes, with what its stream takes, is what the three processes of `carillon
+up` use in the rounds with operators more than in those without, which holds on a busy machine too.
 """
 
 import argparse
@@ -43,6 +44,9 @@ from testkit.installation.processes import Installation
 FLOOR = "/log-in, the floor"
 _LOGIN = "operator"
 _CHILDREN = ("analytics", "console")
+_LIVE = ("/", "/pushes", "/apps/{appkey}/pushes/{msgid}")
+"""Pages with live parts."""
+
 _PARTITIONS = 32
 _START_S = 3600.0
 _POLL_S = 0.5
@@ -132,12 +136,15 @@ class Measurement:
     def beside_pushes(self) -> tuple[list[Round], dict[str, int]]:
         """Return rounds of pushes without and with the operators, and how many pages these opened."""
         options, installation = self._options, self.installation
+        paths = [path for path in pages(self._names).values() if "/why" not in path and "/device" not in path]
+        live = [path.format(**self._names) for path in _LIVE]
         about: dict[str, Any] = {
             "url": installation.console_url(),
             "cookie": self._cookie,
-            "paths": [path for path in pages(self._names).values() if "/why" not in path and "/device" not in path],
+            "live_paths": live,
+            "other_paths": [path for path in paths if path not in live],
             "operators": options.operators,
-            "pause_s": options.pause,
+            "read_s": options.read,
         }
         app = installation.create_app()
         operators = Program([sys.executable, "-m", "bench.console.operators", json.dumps(about)], None)
@@ -210,7 +217,7 @@ def main() -> None:
     parser.add_argument("--apps", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=20, help="further answers of each page")
     parser.add_argument("--operators", type=int, default=50)
-    parser.add_argument("--pause", type=float, default=1.0, help="seconds from an answer to an operator's next request")
+    parser.add_argument("--read", type=float, default=5.0, help="seconds for which an operator reads a page, about")
     parser.add_argument("--push-rounds", type=int, default=3, help="rounds of pushes; 0: measure the pages only")
     parser.add_argument(
         "--seconds", type=float, default=8, help="of a round of pushes, without and with operators each"

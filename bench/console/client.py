@@ -32,6 +32,12 @@ class ConsoleClient:
     async def get(self, path: str) -> httpx.Response:
         return self._noted(await self.http.get(path))
 
+    async def follow(self, path: str) -> None:
+        """Read the events of a live page's stream until it ends."""
+        async with self.http.stream("GET", path, headers={"Accept": "text/event-stream"}) as answer:
+            async for _ in answer.aiter_bytes():
+                pass
+
     async def post(self, path: str, fields: Mapping[str, str]) -> httpx.Response:
         answer = self._noted(await self.http.post(path, data={**fields, "csrf": self._csrf}))
         assert answer.status_code in (200, 303), (path, answer.status_code, answer.text)
