@@ -101,6 +101,21 @@ MENDED: Mapping[str, MendedWorld] = {
         310006,
         [Fault(2.9, "archive", amount=4.0)],
     ),
+    "replaced-while-read": MendedWorld(
+        "targeting counted as caught up without a device whose record had been replaced while it read the topic",
+        Backends(
+            plan=RolesPlan(
+                {"registry": 2, "targeting": 1, "scheduling": 2, "delivery": 2},
+                partitions=2,
+                load_s=20.0,
+                rate=4.0,
+                snapshot_s=2,
+                slowness=1,
+            )
+        ),
+        511292,
+        [Fault(4.993, "rebuild", "targeting-0", 15.0)],
+    ),
     "late-hello": MendedWorld(
         "a late hello of a connection that the device had given up replaced the present one",
         InstallationWorld(
@@ -154,6 +169,49 @@ MENDED: Mapping[str, MendedWorld] = {
         [
             Fault(6.056, "pause", "gateway-0", 24.616),
             Fault(7.917, "kill_at_point", "registry-0", other="command-appended"),
+        ],
+    ),
+    "connected-once-more": MendedWorld(
+        "a device that connected twice to another gateway got messages again that it had acknowledged before",
+        InstallationWorld(
+            Plan(
+                partitions=2,
+                processes={"registry": 1, "targeting": 1, "scheduling": 1, "delivery": 1, "gateway": 2, "edge": 1},
+                devices=3,
+                rate=10.0,
+                load_s=10.0,
+                snapshot_s=1,
+                has_ios=False,
+                has_owners=False,
+                network_slowness=13,
+            )
+        ),
+        410604,
+        [Fault(at_s, "lose_connections") for at_s in (0.75, 1.179, 3.978, 5.397, 6.379, 7.792)],
+    ),
+    "write-while-stopping": MendedWorld(
+        "a process of scheduling that another one superseded began a write after its state was closed",
+        InstallationWorld(
+            Plan(
+                partitions=2,
+                processes={"registry": 1, "targeting": 1, "scheduling": 1, "delivery": 1, "gateway": 2, "edge": 1},
+                devices=3,
+                rate=10.0,
+                load_s=2.0,
+                snapshot_s=3,
+                has_ios=False,
+                has_owners=False,
+                pace=0.1,
+                log_slowness=10,
+            )
+        ),
+        410671,
+        [
+            Fault(0.668, "log_half_cut_off", "targeting-0", 8.0, "230"),
+            Fault(0.963, "revoke_key"),
+            Fault(1.297, "run_second", "scheduling-0", 8.0),
+            Fault(1.678, "kill_at_append", "registry-0", 1.0),
+            Fault(1.919, "kill_at_append", "gateway-1", 1.0),
         ],
     ),
 }
