@@ -37,7 +37,7 @@ async def until_settled(
     while missing and loop.time() < deadline_s:
         await asyncio.sleep(poll_s)
         poll_s = min(2 * poll_s, _MAX_POLL_S)
-        missing = [f"{host.name} is not ready" for host in hosts if not host.is_ready]
+        missing = [f"{host.name} is not ready" for host in hosts if not host.is_ready or host.process.is_paused]
         missing = missing or await _not_applied(installation)
         missing = missing or [*_not_started(installation.broker), *_tasks_not_sent(installation.broker, ledger)]
     return [f"stuck: after {seconds:g} s without faults {each}" for each in missing]
