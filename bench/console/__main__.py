@@ -31,7 +31,7 @@ import uvloop
 from rich.console import Console
 from rich.table import Table
 
-from bench.console.client import ConsoleClient, pages
+from bench.console.client import ConsoleClient, live_pages, pages
 from bench.console.fill import fill
 from bench.end_to_end.measured import percentile
 from bench.fairness.__main__ import QuietApp, Round, summary
@@ -44,9 +44,6 @@ from testkit.installation.processes import Installation
 FLOOR = "/log-in, the floor"
 _LOGIN = "operator"
 _CHILDREN = ("analytics", "console")
-_LIVE = ("/", "/pushes", "/apps/{appkey}/pushes/{msgid}")
-"""Pages with live parts."""
-
 _PARTITIONS = 32
 _START_S = 3600.0
 _POLL_S = 0.5
@@ -137,7 +134,7 @@ class Measurement:
         """Return rounds of pushes without and with the operators, and how many pages these opened."""
         options, installation = self._options, self.installation
         paths = [path for path in pages(self._names).values() if "/why" not in path and "/device" not in path]
-        live = [path.format(**self._names) for path in _LIVE]
+        live = live_pages(self._names)
         about: dict[str, Any] = {
             "url": installation.console_url(),
             "cookie": self._cookie,

@@ -35,6 +35,7 @@ class ConsoleClient:
     async def follow(self, path: str) -> None:
         """Read the events of a live page's stream until it ends."""
         async with self.http.stream("GET", path, headers={"Accept": "text/event-stream"}) as answer:
+            answer.raise_for_status()
             async for _ in answer.aiter_bytes():
                 pass
 
@@ -96,6 +97,12 @@ def pages(names: Mapping[str, str]) -> dict[str, str]:
         if not issubclass(route.page, LivePage)
         for query in queries.get(template, [""])
     }
+
+
+def live_pages(names: Mapping[str, str]) -> list[str]:
+    """Return the path of each page with live parts: its template followed by /live is the route of a stream."""
+    streams = [template for template, route in ROUTES.items() if issubclass(route.page, LivePage)]
+    return [template.removesuffix("/live").format(**names) or "/" for template in streams]
 
 
 def _short(query: str, names: Mapping[str, str]) -> str:

@@ -3,7 +3,7 @@
 Every second page is one with live parts, whose stream of events stays open while the page is read.
 
 Real operators' browsers run on other machines. So that it delays the pushes little, this process takes the priority and
-the short scheduler slices of the service's own children.
+the long slices of the processors that the service's own children have.
 
 Reads the commands `start` and `stop`, one a line. Each is answered by three numbers: the answers 200, the answers 503,
 and all answers since the latest `start`.

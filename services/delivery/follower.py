@@ -11,7 +11,7 @@ from services.delivery.starting.waiting_bytes import WaitingBytes
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import PUSH_COMMANDS, decode
 from services.runtime.errors import UnavailableError
-from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record, ends_of
 from services.runtime.process import stages
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
@@ -64,7 +64,7 @@ class PushCommandFollower:
 
     async def run(self, ready: asyncio.Event) -> None:
         start = self._events.offsets.get(_COMMANDS, 0)
-        ends = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.ends([_COMMANDS]), role=self.name)
+        ends = await ends_of(self._log, self.name, [_COMMANDS])
         reader = await retry_until_available(
             LOG_UNAVAILABLE, lambda: self._log.open({_COMMANDS: start}), role=self.name
         )

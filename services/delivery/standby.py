@@ -8,7 +8,7 @@ from services.delivery.event_writer import EventWriter
 from services.delivery.settings import ROLE_NAME
 from services.delivery.store import DeliveryStore
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
-from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record, ends_of
 from services.runtime.ownership.tenure import FEW_RECORDS, STANDBY_PAUSE_S
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
@@ -48,9 +48,7 @@ class Standby:
 
     async def catch_up(self) -> None:
         """Apply what the log holds now, with bounded memory however much that is."""
-        ends = await retry_until_available(
-            LOG_UNAVAILABLE, lambda: self._log.ends(self._store.partitions), role=ROLE_NAME
-        )
+        ends = await ends_of(self._log, ROLE_NAME, self._store.partitions)
         async with self._store.building:
             self._store.is_built = False
             for follower in self._store.followers:

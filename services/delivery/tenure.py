@@ -8,10 +8,9 @@ from services.delivery.standby import Standby
 from services.delivery.store import DeliveryStore
 from services.domain.topics import PUSH_COMMANDS
 from services.runtime.log.appending import append_until_accepted
-from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition
+from services.runtime.log.port import Log, Partition, ends_of
 from services.runtime.ownership.tenure import OwnerElection, Tenure
 from services.runtime.process.logs import logger
-from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.fencing import SupersededError
 
 _COMMANDS = Partition(PUSH_COMMANDS.name, 0)
@@ -95,9 +94,7 @@ class DeliveryTenure:
         self._begin()
 
     async def _fold_all(self) -> None:
-        ends = await retry_until_available(
-            LOG_UNAVAILABLE, lambda: self._log.ends(self._store.partitions), role=self.name
-        )
+        ends = await ends_of(self._log, self.name, self._store.partitions)
         await self._standby.fold_until(ends)
 
     def _begin(self) -> None:

@@ -5,9 +5,8 @@ import asyncio
 from services.registry.apps.app_epochs import AppEpochs
 from services.registry.settings import ROLE_NAME
 from services.runtime.errors import UnavailableError
-from services.runtime.log.port import LOG_UNAVAILABLE, Log
+from services.runtime.log.port import Log, ends_of
 from services.runtime.ownership.tenure import Tenure
-from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.follower import Follower
 
 
@@ -74,9 +73,7 @@ class RegistryTenure:
     async def _begin_and_repair(self, ready: asyncio.Event) -> None:
         if self._apps and not await self._apps.begin():
             await asyncio.Event().wait()
-        ends = await retry_until_available(
-            LOG_UNAVAILABLE, lambda: self._log.ends(self._aliases.sources), role=ROLE_NAME
-        )
+        ends = await ends_of(self._log, ROLE_NAME, self._aliases.sources)
         await self._aliases.applied.wait((partition, end - 1) for partition, end in ends.items() if end)
         self._own.begin()
         ready.set()

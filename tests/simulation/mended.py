@@ -44,6 +44,9 @@ def _roles(
     return RolesPlan(shards, partitions, load_s, rate, snapshot_s, slowness)
 
 
+_TWO_GATEWAYS = {"registry": 1, "targeting": 1, "scheduling": 1, "delivery": 1, "gateway": 2, "edge": 1}
+"""The instances of each role in worlds of an installation with two gateways and one of each other role."""
+
 MENDED: Mapping[str, MendedWorld] = {
     "expired-at-its-start": MendedWorld(
         "pushes never started when one expired as its attempt began",
@@ -157,7 +160,7 @@ MENDED: Mapping[str, MendedWorld] = {
         InstallationWorld(
             Plan(
                 partitions=2,
-                processes={"registry": 1, "targeting": 1, "scheduling": 1, "delivery": 1, "gateway": 2, "edge": 1},
+                processes=_TWO_GATEWAYS,
                 devices=8,
                 rate=5.0,
                 load_s=10.0,
@@ -176,7 +179,7 @@ MENDED: Mapping[str, MendedWorld] = {
         InstallationWorld(
             Plan(
                 partitions=2,
-                processes={"registry": 1, "targeting": 1, "scheduling": 1, "delivery": 1, "gateway": 2, "edge": 1},
+                processes=_TWO_GATEWAYS,
                 devices=3,
                 rate=10.0,
                 load_s=10.0,
@@ -194,7 +197,7 @@ MENDED: Mapping[str, MendedWorld] = {
         InstallationWorld(
             Plan(
                 partitions=2,
-                processes={"registry": 1, "targeting": 1, "scheduling": 1, "delivery": 1, "gateway": 2, "edge": 1},
+                processes=_TWO_GATEWAYS,
                 devices=3,
                 rate=10.0,
                 load_s=2.0,

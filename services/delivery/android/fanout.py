@@ -247,7 +247,7 @@ class Fanout:
         """Send to those of the devices that are connected and have it pending; return the number of messages."""
         batches = GatewayBatches()
         connections = self._presence.connections((push.send.appkey, partition))
-        connected = [number for number in numbers if (found := connections.get(number)) and found.waits_for is None]
+        connected = [number for number in numbers if (found := connections.get(number)) and not found.is_waiting]
         sent = self._gather(push, partition, connected, batches)
         batches.send(push)
         return sent

@@ -22,13 +22,13 @@ _CLOCK_SKEW_IDS = 10_000 << 20
 class AnnouncedConnection:
     """A device's connection that a gateway has announced.
 
-    `waits_for`: id of an older connection on another gateway that has to end first. `in_flight`: while a backlog is
-    being sent, the message ids sent of it and not acknowledged. `is_ready`: it gets new pushes as they start.
+    `is_waiting`: an older connection on another gateway has to end first. `in_flight`: while a backlog is being sent,
+    the message ids sent of it and not acknowledged. `is_ready`: it gets new pushes as they start.
     """
 
     stream: GatewayStream
     id: int
-    waits_for: int | None = None
+    is_waiting: bool = False
     in_flight: set[int] | None = None
     is_ready: bool = False
 
@@ -50,7 +50,7 @@ class Presence:
         self._held: dict[AppPartition, BitMap] = {}
         self._devices: dict[int, DeviceAddress] = {}
         self._takeovers: dict[int, _Takeover] = {}
-        self._waited_for: dict[DeviceAddress, int] = {}
+        self._waiting: set[DeviceAddress] = set()
 
     def connect(self, stream: GatewayStream, connected: Connected, now_ms: int) -> DeviceAddress | None:
         """Add a connection; return the device if it may be sent its backlog now.
@@ -69,10 +69,10 @@ class Presence:
             return None
         if current is not None:
             self._replace(device, current, new, now_ms)
-        new.waits_for = self._waited_for.get(device)
+        new.is_waiting = device in self._waiting
         self._connections.setdefault(device.app_partition, {})[device.number] = new
         self._devices[new.id] = device
-        return device if new.waits_for is None else None
+        return None if new.is_waiting else device
 
     def make_ready(self, device: DeviceAddress, connection: AnnouncedConnection) -> None:
         """Let the device have new pushes as they start."""
@@ -152,8 +152,8 @@ class Presence:
         self._forget(device, current)
         if current.id < new.id:
             current.stream.close(current.id, "replaced")
-        if device not in self._waited_for and current.id < new.id and current.stream is not new.stream:
-            self._waited_for[device] = current.id
+        if device not in self._waiting and current.id < new.id and current.stream is not new.stream:
+            self._waiting.add(device)
             self._takeovers[current.id] = _Takeover(device, current.stream, now_ms + TAKEOVER_MS)
 
     def _forget(self, device: DeviceAddress, connection: AnnouncedConnection) -> None:
@@ -168,11 +168,11 @@ class Presence:
 
     def _end_takeover(self, older_id: int) -> DeviceAddress | None:
         device = self._takeovers.pop(older_id).device
-        del self._waited_for[device]
+        self._waiting.remove(device)
         connection = self.connection_of(device)
         if connection is None:
             return None
-        connection.waits_for = None
+        connection.is_waiting = False
         return device
 
 

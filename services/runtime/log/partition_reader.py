@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable
 
 from services.runtime.errors import UnavailableError
-from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record, ends_of
 from services.runtime.process import background
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
-from services.runtime.projection.catch_up import CatchUpGoal, ends_of
+from services.runtime.projection.catch_up import CatchUpGoal
 from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
 

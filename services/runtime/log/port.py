@@ -154,12 +154,17 @@ def another_log(partition: Partition, start: int, end: int) -> str:
     )
 
 
+async def ends_of(log: Log, role: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
+    """Return the ends of the partitions, as soon as the log answers."""
+    return await retry_until_available(LOG_UNAVAILABLE, lambda: log.ends(partitions), role=role)
+
+
 async def check_offsets(log: Log, role: str, offsets: Mapping[Partition, int]) -> None:
     """Check that the log holds all records before these next offsets of a state. ConflictError: it does not."""
     if not offsets:
         return
     begins = await retry_until_available(LOG_UNAVAILABLE, lambda: log.begins(offsets), role=role)
-    ends = await retry_until_available(LOG_UNAVAILABLE, lambda: log.ends(offsets), role=role)
+    ends = await ends_of(log, role, offsets)
     for partition, next_offset in offsets.items():
         if next_offset > ends[partition]:
             raise ConflictError(f"the state of {role}: {another_log(partition, next_offset, ends[partition])}")

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from services.runtime.errors import NotOwnerError
-from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Record
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Record, ends_of
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.positions import AppliedPositions
 
@@ -156,9 +156,7 @@ class _OwnRecordsFirst:
         while self._waiting or self._later:
             if not self._waiting:
                 self._waiting, self._later = self._later, []
-                self._ends = await retry_until_available(
-                    LOG_UNAVAILABLE, lambda: self._log.ends(self._own), role=self._role
-                )
+                self._ends = await ends_of(self._log, self._role, self._own)
             if any(self._own[partition] < end for partition, end in self._ends.items()):
                 break
             due, self._waiting = due + self._waiting, []
@@ -183,7 +181,7 @@ async def own_when_elected(
         await election.wait_elected()
         await election.announce(election.new_epoch())
         if await election.wait_alone():
-            ends = await retry_until_available(LOG_UNAVAILABLE, lambda: log.ends(partitions), role=role)
+            ends = await ends_of(log, role, partitions)
             await applied.wait((partition, end - 1) for partition, end in ends.items() if end)
             tenure.begin()
             await election.wait_superseded()

@@ -1,12 +1,12 @@
 """Catching up: facts that the log holds already are applied to the state up to given ends; nothing is decided."""
 
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 from google.protobuf.message import DecodeError
 
 from protos.runtime.v1.log_pb2 import Meta
 from services.runtime.log.decoding import decode
-from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord, Partition, Record
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord, Partition, Record, ends_of
 from services.runtime.log.topics import Topics
 from services.runtime.ownership.refused import RefusedKeys
 from services.runtime.process.retries import retry_until_available
@@ -101,8 +101,7 @@ class CatchUpGoal:
 
     While a compacted partition is read, compaction may remove records in favour of later ones behind its end of then.
     So its end is looked at again, until nothing was appended to it since the last look, at most `_MOST_LOOKS` times:
-    each look takes less time than the one before, because the reader is faster than the writers, and compaction removes
-    hardly anything in the last ones.
+    a reader is faster than the writers, so it reads for less time after each look, in which compaction removes less.
     """
 
     def __init__(self, log: Log, role: str, ends: Mapping[Partition, int]) -> None:
@@ -123,11 +122,6 @@ class CatchUpGoal:
                 self._looks = 0
             self._ends |= ends
         return False
-
-
-async def ends_of(log: Log, role: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
-    """Return the ends of the partitions, as soon as the log answers."""
-    return await retry_until_available(LOG_UNAVAILABLE, lambda: log.ends(partitions), role=role)
 
 
 def next_offsets(records: Sequence[Record]) -> dict[Partition, int]:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from services.runtime.errors import UnavailableError
 from services.runtime.log.appending import append_until_accepted
-from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord, Partition, Record, check_offsets
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord, Partition, Record, check_offsets, ends_of
 from services.runtime.ownership.refused import RefusedKeys
 from services.runtime.ownership.superseding import SupersedingWatch
 from services.runtime.ownership.tenure import OwnerElection, Tenure, stand_by
@@ -25,7 +25,7 @@ from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPLIED
 from services.runtime.process.retries import retry_until_available
 from services.runtime.process.worker_thread import WorkerThread
-from services.runtime.projection.catch_up import CatchUp, CatchUpGoal, ends_after, ends_of, next_offsets, read_until
+from services.runtime.projection.catch_up import CatchUp, CatchUpGoal, ends_after, next_offsets, read_until
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Decider, Fact
 from services.runtime.projection.epochs import Epochs

@@ -125,7 +125,8 @@ async def test_no_write_begins_while_the_follower_stops(log: FaultyAppendsLog, t
     role.task.cancel()
     await until_holds(lambda: not role.follower.tenure.is_held)
     late = asyncio.create_task(role.follower.write(lambda: [fact("late")]))
-    await asyncio.wait([late], timeout=0.1)
+    for _ in range(5):
+        await asyncio.sleep(0)
     log.hold.set()
     await asyncio.wait([role.task], timeout=BOUND_S)
     assert begun.done()
