@@ -5,8 +5,9 @@ import asyncio
 from services.registry.apps.app_epochs import AppEpochs
 from services.registry.settings import ROLE_NAME
 from services.runtime.errors import UnavailableError
-from services.runtime.log.port import Log, ends_of
+from services.runtime.log.port import Log
 from services.runtime.ownership.tenure import Tenure
+from services.runtime.projection.catch_up import goal_of_now
 from services.runtime.projection.follower import Follower
 
 
@@ -73,8 +74,8 @@ class RegistryTenure:
     async def _begin_and_repair(self, ready: asyncio.Event) -> None:
         if self._apps and not await self._apps.begin():
             await asyncio.Event().wait()
-        ends = await ends_of(self._log, ROLE_NAME, self._aliases.sources)
-        await self._aliases.applied.wait((partition, end - 1) for partition, end in ends.items() if end)
+        goal = await goal_of_now(self._log, ROLE_NAME, self._aliases.sources)
+        await goal.wait_reached(self._aliases.applied)
         self._own.begin()
         ready.set()
         if self._apps:

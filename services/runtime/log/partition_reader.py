@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Callable
 
 from services.runtime.errors import UnavailableError
-from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record, ends_of
+from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record
 from services.runtime.process import background
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
-from services.runtime.projection.catch_up import CatchUpGoal
+from services.runtime.projection.catch_up import CatchUpGoal, goal_of_now
 from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
 
@@ -45,7 +45,7 @@ class PartitionReader:
 
     async def run(self, ready: asyncio.Event) -> None:
         """Catch up with the log, set `ready`, and follow the log until cancelled."""
-        goal = CatchUpGoal(self._log, self.name, await ends_of(self._log, self.name, [self._partition]))
+        goal = await goal_of_now(self._log, self.name, [self._partition])
         start = {self._partition: 0}
         self.applied.advance(start)
         reader = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open(start), role=self.name)
@@ -58,17 +58,14 @@ class PartitionReader:
         finally:
             await reader.close()
 
-    async def _end(self) -> int:
-        return (await self._log.ends([self._partition]))[self._partition]
-
     async def _refresh(self, earlier: "asyncio.Task[bool] | None") -> bool:
         if earlier is not None:
             await asyncio.wait([earlier])
         self._refreshing, self._next_refresh = self._next_refresh, None
         try:
             async with asyncio.timeout(_REFRESH_S):
-                if end := await self._end():
-                    await self.applied.wait([(self._partition, end - 1)])
+                goal = CatchUpGoal(self._log, self.name, await self._log.ends([self._partition]))
+                await goal.wait_reached(self.applied)
         except (TimeoutError, UnavailableError) as error:
             logger.warning("an in-memory directory may lack the newest records", directory=self.name, error=str(error))
             return False

@@ -11,6 +11,7 @@ from typing import Protocol
 from services.runtime.errors import NotOwnerError
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Record, ends_of
 from services.runtime.process.retries import retry_until_available
+from services.runtime.projection.catch_up import goal_of_now
 from services.runtime.projection.positions import AppliedPositions
 
 STANDBY_PAUSE_S = 0.1
@@ -181,8 +182,8 @@ async def own_when_elected(
         await election.wait_elected()
         await election.announce(election.new_epoch())
         if await election.wait_alone():
-            ends = await ends_of(log, role, partitions)
-            await applied.wait((partition, end - 1) for partition, end in ends.items() if end)
+            goal = await goal_of_now(log, role, partitions)
+            await goal.wait_reached(applied)
             tenure.begin()
             await election.wait_superseded()
         tenure.end()

@@ -1,6 +1,6 @@
 """Catching up: facts that the log holds already are applied to the state up to given ends; nothing is decided."""
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
 from google.protobuf.message import DecodeError
 
@@ -122,6 +122,16 @@ class CatchUpGoal:
                 self._looks = 0
             self._ends |= ends
         return False
+
+    async def wait_reached(self, applied: AppliedPositions) -> None:
+        """Return once a reader that runs in another task has applied all that it must."""
+        while not await self.is_reached(applied):
+            await applied.wait((partition, end - 1) for partition, end in self._ends.items() if end)
+
+
+async def goal_of_now(log: Log, role: str, partitions: Iterable[Partition]) -> CatchUpGoal:
+    """Return the goal of a reader of these partitions: what the log holds as soon as it answers."""
+    return CatchUpGoal(log, role, await ends_of(log, role, partitions))
 
 
 def next_offsets(records: Sequence[Record]) -> dict[Partition, int]:

@@ -25,7 +25,7 @@ from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPLIED
 from services.runtime.process.retries import retry_until_available
 from services.runtime.process.worker_thread import WorkerThread
-from services.runtime.projection.catch_up import CatchUp, CatchUpGoal, ends_after, next_offsets, read_until
+from services.runtime.projection.catch_up import CatchUp, ends_after, goal_of_now, next_offsets, read_until
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Decider, Fact
 from services.runtime.projection.epochs import Epochs
@@ -178,7 +178,7 @@ class Follower:
         starts = await self.offsets()
         reading = {p: starts.get(p, 0) for p in self._applies | self._decides}
         self.applied.advance({**own_ends, **reading}, own_ends)
-        is_alone, goal = False, CatchUpGoal(self._log, self.role, await self._ends(reading))
+        is_alone, goal = False, await goal_of_now(self._log, self.role, reading)
         opened = reading | own_ends if self._fencing else reading
         reader = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open(opened), role=self.role)
         try:
@@ -191,7 +191,7 @@ class Follower:
                                 await self._restore_refused()
                             self.tenure.begin()
                         elif self._fencing and (is_alone := await election.wait_alone()):
-                            goal = CatchUpGoal(self._log, self.role, await self._ends(reading))
+                            goal = await goal_of_now(self._log, self.role, reading)
                             continue
                     await self._handle(await watch.read(reader, self.role))
         finally:

@@ -24,7 +24,7 @@ OWNER_BUGS: Sequence[PlantedBug] = (
         "backends",
         (
             "services.runtime.ownership.tenure:own_when_elected",
-            "await applied.wait((partition, end - 1) for partition, end in ends.items() if end)",
+            "await goal.wait_reached(applied)",
             "pass",
         ),
     ),

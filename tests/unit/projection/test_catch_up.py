@@ -1,7 +1,7 @@
 """When a state counts as caught up with a compacted topic that is written and compacted while it is read."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -10,10 +10,12 @@ from protos.registry.v1.apps_pb2 import App, AppFact
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from services.domain.apps import AppDirectory
 from services.domain.topics import APPS, DEVICES, TOPICS
+from services.registry.tenure import RegistryTenure
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.recent_records import RecentRecords
 from services.runtime.log.sqlite.file import Page
 from services.runtime.log.sqlite.log import SqliteLog
+from services.runtime.ownership.tenure import Tenure, own_when_elected
 from services.runtime.projection.catch_up import CatchUpGoal
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.follower import Follower
@@ -25,14 +27,26 @@ APPS_PARTITION = Partition(APPS.name, 0)
 
 
 class WrittenWhileReadLog(SqliteLog):
-    """A log that reads one record at a time, and appends one of `meanwhile` after each read."""
+    """A log that reads one record at a time, and appends one of `meanwhile` after each read.
+
+    With `reads_after_look` it reads nothing before it was asked for the ends of its partitions.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, TOPICS)
         self.recent = RecentRecords(max_bytes=0)
         self.meanwhile: list[NewRecord] = []
+        self.reads_after_look: asyncio.Event | None = None
+
+    async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        ends = await super().ends(partitions)
+        if self.reads_after_look:
+            self.reads_after_look.set()
+        return ends
 
     async def select(self, starts: Mapping[Partition, int], limit: int) -> Page:
+        if self.reads_after_look:
+            await self.reads_after_look.wait()
         page = await super().select(starts, 1)
         if page.records and self.meanwhile:
             await self.append([self.meanwhile.pop(0)])
@@ -79,6 +93,68 @@ async def test_a_ready_state_has_the_devices_that_were_written_again_meanwhile(
     assert tally(store) == {"a": 1, "b": 4, "c": 3}
     following.cancel()
     await asyncio.wait([following])
+    store.close()
+
+
+async def test_a_refreshed_directory_has_the_apps_that_were_written_again_meanwhile(log: WrittenWhileReadLog) -> None:
+    directory, ready = AppDirectory(log), asyncio.Event()
+    following = asyncio.create_task(directory.run(ready))
+    await asyncio.wait_for(ready.wait(), BOUND_S)
+    log.reads_after_look, log.meanwhile = asyncio.Event(), [app("2", "B")]
+    await log.append([app("1", "a"), app("2", "b"), app("3", "c")])
+    assert await directory.refresh()
+    assert {each.appkey: each.name for each in directory.all()} == {"1": "a", "2": "B", "3": "c"}
+    following.cancel()
+    await asyncio.wait([following])
+
+
+class WonElection:
+    """An election that this process has won already, and keeps for ever."""
+
+    is_confirmed = True
+
+    def note_caught_up(self) -> None: ...
+
+    async def wait_elected(self) -> None: ...
+
+    def new_epoch(self) -> int:
+        return 1
+
+    async def announce(self, epoch: int) -> None: ...
+
+    async def wait_alone(self) -> bool:
+        return True
+
+    async def wait_superseded(self) -> None:
+        await asyncio.Event().wait()
+
+    def end(self) -> None: ...
+
+
+@pytest.mark.parametrize("owner", ["of targeting", "of the registry"])
+async def test_a_new_owner_has_the_devices_that_were_written_again_meanwhile(
+    log: WrittenWhileReadLog, tmp_path: Path, owner: str
+) -> None:
+    store = SqliteStore(tmp_path / "tally.sqlite", DDL)
+    dead_letters = DeadLetters(tmp_path / "dead-letters.jsonl", "tally")
+    follower, ready = Follower("tally", log, Tally(store), store, dead_letters, applies=FACTS), asyncio.Event()
+    following = asyncio.create_task(follower.run(ready))
+    await asyncio.wait_for(ready.wait(), BOUND_S)
+    log.reads_after_look, log.meanwhile = asyncio.Event(), [device("b", 4)]
+    await log.append([device("a", 1), device("b", 2), device("c", 3)])
+    if owner == "of targeting":
+        election = WonElection()
+        tenure = Tenure(election)
+        owning = asyncio.create_task(own_when_elected("tally", log, tenure, election, follower.applied, FACTS))
+        await asyncio.wait_for(tenure.wait(), BOUND_S)
+    else:
+        of_registry, holding = RegistryTenure(log, follower, follower, None), asyncio.Event()
+        owning = asyncio.create_task(of_registry.run(holding))
+        await asyncio.wait_for(holding.wait(), BOUND_S)
+    assert tally(store) == {"a": 1, "b": 4, "c": 3}
+    for task in (owning, following):
+        task.cancel()
+    await asyncio.wait([owning, following])
     store.close()
 
 
