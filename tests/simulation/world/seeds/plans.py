@@ -14,7 +14,7 @@ _PACE_WITH_OWNERS = 5.0
 _WITH_ANALYTICS = 0.3
 """Share of the worlds that have analytics."""
 
-_REAL_STORE_EVERY, _REAL_STORE_REST = 10, 2
+_REAL_STORE_EVERY, _REAL_STORE_REST = 30, 2
 """The seeds whose worlds, if they have analytics, ask a real store, which takes longer than most worlds."""
 
 _BRIEF = 0.92
