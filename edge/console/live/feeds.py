@@ -36,6 +36,7 @@ class Feed:
         """Whether the latest attempt was not answered, so that `answer` is an older one."""
 
         self.followers = 0
+        self._texts: dict[Hashable, asyncio.Task[str]] = {}
         self._topic = topic
         self._clock = clock
         self._changed = asyncio.Event()
@@ -45,6 +46,13 @@ class Feed:
     def change(self) -> asyncio.Event:
         """An event that the next other answer sets. Get it before asking, then wait for it."""
         return self._changed
+
+    async def text(self, key: Hashable, render: Callable[[Any], Awaitable[str]]) -> str:
+        """Return what `render` makes of the answer: once for all that ask with the same key."""
+        rendering = self._texts.get(key)
+        if rendering is None:
+            rendering = self._texts[key] = asyncio.ensure_future(render(self.answer))
+        return await asyncio.shield(rendering)
 
     async def _ask_again_and_again(self) -> None:
         while True:
@@ -56,6 +64,7 @@ class Feed:
                 answer, is_late = self.answer, True
             if not self.number or answer != self.answer or is_late != self.is_late:
                 self.answer, self.is_late = answer, is_late
+                self._texts = {}
                 self.number += 1
                 changed, self._changed = self._changed, asyncio.Event()
                 changed.set()

@@ -1,6 +1,6 @@
 """The streams of the overview, of the list of pushes, and of one push."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from falcon.asgi import Request, Response
@@ -8,7 +8,7 @@ from falcon.asgi import Request, Response
 from edge.console.actions.pushes import push_of, statistics_of
 from edge.console.live.feeds import Feed, Topic
 from edge.console.live.installation import Installation
-from edge.console.live.stream import LivePage, Part
+from edge.console.live.stream import LivePage
 from edge.console.pages.overview import overview_values
 from edge.console.pages.page import sought_words, visit_of
 from edge.console.pages.pushes import MAX_APPS, MAX_ROWS
@@ -27,18 +27,18 @@ class LiveOverview(LivePage):
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         apps = self.visible_apps(visit)
+        appkeys = tuple(app.appkey for app in apps)
+        sees_all = visit.may(Action.MANAGE_INSTALLATION)
         topic = Topic("installation", self.site.observer.read, _INSTALLATION_S)
-        state = _WhenDifferent(lambda found: self.fragment(visit, "overview/state.html", installation=found))
 
-        async def numbers(found: Installation) -> str:
-            return await self.fragment(visit, "overview/numbers.html", **overview_values(apps, found))
+        def values(found: Installation) -> dict[str, Any]:
+            present = [app for appkey in appkeys if (app := self.site.apps.get(appkey))]
+            return overview_values(present, found, sees_all=sees_all)
 
-        async def processes(found: Installation) -> str:
-            return await self.fragment(visit, "overview/processes.html", installation=found)
-
-        parts = [Part("state", topic, state), Part("numbers", topic, numbers)]
-        if visit.may(Action.MANAGE_INSTALLATION):
-            parts.append(Part("processes", topic, processes))
+        parts = [
+            self.part(visit, name, topic, f"overview/{name}.html", values, (appkeys, sees_all))
+            for name in ("state", "numbers", *(["processes"] if sees_all else []))
+        ]
         if apps:
             parts.append(self.latest(visit, apps[:MAX_APPS], LATEST))
         self.open_stream(request, response, parts, self.same_apps(visit))
@@ -60,34 +60,22 @@ class LivePush(LivePage):
 
     async def on_get(self, request: Request, response: Response, appkey: str, msgid: str) -> None:
         visit, app, site = visit_of(request), self.app(appkey), self.site
+        sees_devices = visit.may_app(Action.VIEW_DEVICES, appkey)
         await push_of(site, appkey, msgid)
 
         async def ask() -> Any:
             answer = await push_of(site, appkey, msgid)
             return answer, await statistics_of(site, answer)
 
-        async def numbers(found: Any) -> str:
+        def values(found: Any) -> dict[str, Any]:
             answer, row = found
-            values = {"push": answer, "funnel": funnel(answer, row), "questions": questions_behind(answer, int(msgid))}
-            return await self.fragment(visit, "pushes/numbers.html", app=app, msgid=msgid, **values)
+            behind = questions_behind(answer, int(msgid))
+            numbers = {"push": answer, "funnel": funnel(answer, row), "questions": behind}
+            return {"app": app, "msgid": msgid, "sees_devices": sees_devices, **numbers}
 
         def is_final(feeds: Sequence[Feed]) -> bool:
             return not is_moving(feeds[0].answer[0], site.clock.now_ms())
 
-        part = Part("numbers", Topic(("push", appkey, msgid), ask, _PUSH_S), numbers)
+        topic = Topic(("push", appkey, msgid), ask, _PUSH_S)
+        part = self.part(visit, "numbers", topic, "pushes/numbers.html", values, sees_devices)
         self.open_stream(request, response, [part], is_final=is_final)
-
-
-class _WhenDifferent:
-    """Renders, and returns None where the text is the same as before: a screen reader shall not read it twice."""
-
-    def __init__(self, render: Callable[[Any], Awaitable[str]]) -> None:
-        self._render = render
-        self._before = ""
-
-    async def __call__(self, found: Any) -> str | None:
-        text = await self._render(found)
-        if text == self._before:
-            return None
-        self._before = text
-        return text

@@ -1,7 +1,8 @@
 """Server-sent events: the stream of one open page, whose parts are sent again when what they show has changed."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 from falcon.asgi import Request, Response, SSEvent
 
@@ -9,6 +10,7 @@ from edge.console.access_control.visit import Visit
 from edge.console.actions.pushes import LatestPushes, latest_pushes
 from edge.console.live.feeds import Feed, Stream, Topic
 from edge.console.pages.page import Page, visit_of
+from edge.console.view.languages import Language
 from protos.registry.v1.apps_pb2 import App
 from services.runtime.process.clock import wait_for_first
 
@@ -25,12 +27,23 @@ _ENOUGH = "enough"
 """The event after which the page does not connect again: nothing changes any more, or too many pages are open."""
 
 
+class SharedView(NamedTuple):
+    """The language and time zone of many readers, for whom a part is rendered once.
+
+    It has nothing that is one user's own, like a visit's CSRF token: a template that asks for that cannot be rendered.
+    """
+
+    language: Language
+    zone: ZoneInfo
+
+
 class Part(NamedTuple):
-    """A part of a page. `html` renders the answer of its topic; None: this answer changes nothing."""
+    """A part of a page. `html` renders the answer of its topic, once for all readers with the same `key`."""
 
     event: str
     topic: Topic
-    html: Callable[[Any], Awaitable[str | None]]
+    key: Hashable
+    html: Callable[[Any], Awaitable[str]]
 
 
 class LivePage(Page):
@@ -54,9 +67,27 @@ class LivePage(Page):
         self.site.feeds.check_free()
         response.sse = self._events(visit, parts, is_same, is_final)
 
-    async def fragment(self, visit: Visit, template: str, **values: Any) -> str:
-        """Return a template without a layout, in the reader's language."""
-        return await self.site.renderer.render(template, visit, values)
+    def part(
+        self,
+        visit: Visit,
+        event: str,
+        topic: Topic,
+        template: str,
+        values: Callable[[Any], Mapping[str, Any]],
+        depends_on: Hashable = (),
+    ) -> Part:
+        """Return a part that shows a template without a layout.
+
+        `values` returns the template's values for an answer. `depends_on`: what else they depend on, such as what the
+        reader may see; readers share the text if it is equal.
+        """
+        view = SharedView(visit.language, visit.zone)
+
+        async def html(answer: Any) -> str:
+            text = await self.site.renderer.render(template, view, values(answer))
+            return " ".join(text.splitlines())
+
+        return Part(event, topic, (template, view, depends_on), html)
 
     def latest(self, visit: Visit, apps: list[App], most: int, words: str = "") -> Part:
         """Return the part with the latest pushes of these apps, `most` of them, with `words` in their content."""
@@ -64,10 +95,8 @@ class LivePage(Page):
         async def ask() -> LatestPushes:
             return await latest_pushes(self.site, apps, most, words=words)
 
-        async def rows(found: LatestPushes) -> str:
-            return await self.fragment(visit, "pushes/rows.html", rows=found.rows, records_behind=found.records_behind)
-
-        return Part("pushes", Topic(("pushes", most, words, *(app.appkey for app in apps)), ask, PUSHES_S), rows)
+        topic = Topic(("pushes", most, words, *(app.appkey for app in apps)), ask, PUSHES_S)
+        return self.part(visit, "pushes", topic, "pushes/rows.html", LatestPushes._asdict)
 
     def same_apps(self, visit: Visit) -> Callable[[], bool]:
         """Return a function that tells whether the user sees the same apps as now."""
@@ -96,7 +125,8 @@ class LivePage(Page):
         is_same: Callable[[], bool],
         is_final: Callable[[Sequence[Feed]], bool],
     ) -> AsyncIterator[SSEvent]:
-        sent = dict.fromkeys(range(len(parts)), 0)
+        sent: dict[Part, str] = {}
+        numbers = dict.fromkeys(parts, 0)
         was_late = False
         clock = self.site.clock
         with self.site.feeds.follow([part.topic for part in parts]) as feeds:
@@ -108,13 +138,14 @@ class LivePage(Page):
                 if standing == "due":  # the browser connects again, and the access is checked
                     return
                 changes = [feed.change for feed in feeds]
-                for index, (part, feed) in enumerate(zip(parts, feeds, strict=True)):
-                    if feed.number == sent[index]:
+                for part, feed in zip(parts, feeds, strict=True):
+                    if feed.number == numbers[part] or feed.answer is None:
                         continue
-                    sent[index] = feed.number
-                    html = None if feed.answer is None else await part.html(feed.answer)
-                    if html is not None:
-                        yield SSEvent(event=part.event, text=" ".join(html.splitlines()))
+                    numbers[part] = feed.number
+                    html = await feed.text(part.key, part.html)
+                    if html != sent.get(part):  # a screen reader shall not read the same twice
+                        sent[part] = html
+                        yield SSEvent(event=part.event, text=html)
                 if (is_late := any(feed.is_late for feed in feeds)) != was_late:
                     was_late = is_late
                     yield SSEvent(event=_LATE, text=self._late_words(visit) if is_late else "")

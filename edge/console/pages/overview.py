@@ -43,7 +43,7 @@ class OverviewPage(Page):
             may_register=visit.may(Action.MANAGE_INSTALLATION),
             teams=teams,
             waiting_drafts=await self._waiting_drafts([team.team_id for team in teams]),
-            **overview_values(apps, await self.site.observer.read()),
+            **overview_values(apps, await self.site.observer.read(), sees_all=visit.may(Action.MANAGE_INSTALLATION)),
         )
 
     async def _waiting_drafts(self, team_ids: list[str]) -> int:
@@ -54,9 +54,12 @@ class OverviewPage(Page):
             return 0
 
 
-def overview_values(apps: list[App], installation: Installation) -> dict[str, Any]:
-    """Return what the live parts of the overview show to somebody who sees these apps."""
+def overview_values(apps: list[App], installation: Installation, *, sees_all: bool) -> dict[str, Any]:
+    """Return what the live parts of the overview show to somebody who sees these apps.
+
+    `sees_all`: also what concerns the whole installation.
+    """
     devices = installation.devices
     lines = [OnlineLine(app, devices.get(app.appkey, 0)) for app in apps if app.platform == PLATFORM_ANDROID]
     lines.sort(key=lambda line: -line.devices)
-    return {"installation": installation, "online": lines[:MAX_ONLINE]}
+    return {"installation": installation, "online": lines[:MAX_ONLINE], "sees_all": sees_all}

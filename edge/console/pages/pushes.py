@@ -79,6 +79,7 @@ class PushPageBase(Page):
             problem=problem,
             may_cancel=visit.may_app(Action.SEND, appkey) and may_be_cancelled(answer),
             may_pause=visit.may_app(Action.PAUSE, appkey) and not app.HasField("pause"),
+            sees_devices=visit.may_app(Action.VIEW_DEVICES, appkey),
             push=answer,
             content=content(answer.request_json),
             funnel=funnel(answer, row),

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+from zoneinfo import ZoneInfo
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from edge.console.access_control.visit import Visit
+from edge.console.view.languages import Language
 from edge.console.view.static_files import StaticFiles
 from edge.console.view.statistics_links import path_of_push
 from protos.analytics.v1.analytics_pb2 import ActionEntry, TimelineEntry
@@ -16,6 +17,16 @@ from services.domain.accounts.permissions import Action
 from services.runtime.process.clock import Clock
 
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
+
+
+class View(Protocol):
+    """Whom a template is rendered for: a visit, or what the visits of many readers have in common."""
+
+    @property
+    def language(self) -> Language: ...
+
+    @property
+    def zone(self) -> ZoneInfo: ...
 
 
 class Renderer:
@@ -35,6 +46,7 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
             extensions=["jinja2.ext.i18n"],
+            auto_reload=False,
         )
         extension: Any = self._templates
         extension.install_gettext_callables(_gettext, _ngettext, newstyle=True)
@@ -58,18 +70,18 @@ class Renderer:
             "share_of": _in_language(lambda visit, part, whole: visit.language.percent(part, whole)),
         }
 
-    def parts(self, template: str, visit: Visit, values: Mapping[str, Any]) -> Iterator[str]:
+    def parts(self, template: str, visit: View, values: Mapping[str, Any]) -> Iterator[str]:
         """Yield the page in parts, each rendered when it is asked for."""
         return self._templates.get_template(template).generate({"visit": visit, **values})
 
-    def _moment(self, visit: Visit, ms: int) -> Markup:
+    def _moment(self, visit: View, ms: int) -> Markup:
         """Return a <time> with the moment in the reader's zone, and how long ago it was as its title."""
         text = visit.language.moment(ms, visit.zone)
         title = f"{visit.language.ago(ms, self._clock.now_ms())} ({visit.zone.key})"
         return Markup('<time title="{}">{}</time>').format(title, text)
 
 
-def _detail_line(visit: Visit, entry: TimelineEntry | ActionEntry) -> str:
+def _detail_line(visit: View, entry: TimelineEntry | ActionEntry) -> str:
     """Return the line about an entry of an audit, with times in the reader's zone."""
     return visit.language.details.line(entry, lambda ms: visit.language.moment(ms, visit.zone))
 

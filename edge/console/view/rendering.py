@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from falcon.asgi import Request, Response
 
 from edge.console.access_control.visit import Visit
-from edge.console.view.renderer import Renderer
+from edge.console.view.renderer import Renderer, View
 
 SLICE_S = 0.00025
 """Time for which a page is rendered before it pauses: other work waits that long at most."""
@@ -41,7 +41,7 @@ class SlicedRenderer:
         self._renderer = renderer
         self._turn = asyncio.Lock()
 
-    async def render(self, template: str, visit: Visit, values: Mapping[str, Any]) -> str:
+    async def render(self, template: str, visit: View, values: Mapping[str, Any]) -> str:
         """Return the text of the template."""
         async with self._turn:
             parts = []

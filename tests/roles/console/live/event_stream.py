@@ -31,6 +31,8 @@ class EventStream:
         cookies = "; ".join(f"{name}={value}" for name, value in browser.http.cookies.items())
         path, _, query = path.partition("?")
         headers = {"cookie": cookies, "accept": "text/event-stream", "host": "console"}
+        if "accept-language" in browser.http.headers:
+            headers["accept-language"] = browser.http.headers["accept-language"]
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},

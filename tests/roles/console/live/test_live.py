@@ -1,13 +1,17 @@
 """Live parts of pages: they change without a reload, share one request for all readers, and end with the rights."""
 
 import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from edge.console.live.feeds import STREAMS_OF_A_USER, Feeds, Topic
 from edge.console.live.stream import HEARTBEAT_S
+from edge.console.view.renderer import Renderer, View
 from protos.accounts.v1.accounts_pb2 import MEMBER_ROLE_UNSPECIFIED, MEMBER_ROLE_VIEWER
 from protos.accounts.v1.service_pb2 import SetMemberRequest
 from protos.analytics.v1.analytics_pb2 import AuditPushRequest, AuditPushResponse, BroadcastRow, StatisticsResponse
@@ -103,6 +107,52 @@ async def test_the_list_of_pushes_moves_and_says_when_its_numbers_are_old(consol
         console.clock.move(5)
         assert "333 27.8%" in words_of(await stream.next("pushes"))
         assert await stream.next("late") == ""
+
+
+async def test_readers_of_the_same_language_and_rights_share_the_text(console: ConsoleInstallation) -> None:
+    await console.user("root", administrator=True)
+    await console.app("Secret", await console.team("Secret"))
+    appkey = await a_push(console)
+    everything_works(console)
+    rendered: list[str] = []
+    parts = Renderer.parts
+
+    def counted_parts(renderer: Renderer, template: str, view: View, values: Mapping[str, Any]) -> Iterator[str]:
+        rendered.append(f"{template} {view.language.tag}")
+        return parts(renderer, template, view, values)
+
+    root, viewer = await console.logged_in("root"), await console.logged_in("viewer")
+    reader = await console.logged_in("viewer")
+    reader.http.headers["Accept-Language"] = "zh"
+    path = f"/apps/{appkey}/pushes/{MSGID}/live"
+    with patch.object(Renderer, "parts", counted_parts):
+        async with AsyncExitStack() as stack:
+            for browser in (viewer, viewer, root, reader, reader):
+                stream = await stack.enter_async_context(event_stream(console.application, browser, path))
+                await stream.next("numbers")
+            assert Counter(rendered) == {"pushes/numbers.html en": 1, "pushes/numbers.html zh": 1}
+            seen = []
+            for browser in (viewer, root, viewer, root):
+                stream = await stack.enter_async_context(event_stream(console.application, browser, "/live"))
+                seen.append(words_of(await stream.next("numbers")))
+            assert rendered.count("overview/numbers.html en") == 2
+    assert ["Secret" in words for words in seen] == [False, True, False, True]
+    assert ["delivery works" in words for words in seen] == [False, True, False, True]
+
+
+async def test_a_text_that_is_the_same_as_before_is_not_sent_again(console: ConsoleInstallation) -> None:
+    appkey = await a_push(console)
+    viewer = await console.logged_in("viewer")
+    async with event_stream(console.application, viewer, f"/apps/{appkey}/pushes/{MSGID}/live") as stream:
+        await stream.next("numbers")
+        other = AuditPushResponse(audience="everyone, in other words")
+        other.MergeFrom(console.analytics.pushes[MSGID])
+        console.analytics.pushes[MSGID] = other
+        console.clock.move(3)
+        await run_ready_tasks()
+        console.analytics.statistics[appkey] = counted(sent=600)
+        console.clock.move(3)
+        assert "Sent 600 50%" in words_of(await stream.next("numbers"))
 
 
 async def ended(console: ConsoleInstallation, stream: EventStream) -> None:
