@@ -31,7 +31,7 @@ class Appkeys(msgspec.Struct):
 
 
 class PushApps(NamedTuple):
-    """The apps that a push goes to. `ios_listed`: the iOS apps are a list in the request and in the answer."""
+    """The apps that a push goes to. `ios_listed`: its iOS apps are a list in the request and in the answer."""
 
     android: AppRef | None
     ios: tuple[AppRef, ...]
@@ -84,7 +84,7 @@ def push_apps(fields: Mapping[str, Any]) -> PushApps:
     return PushApps(
         android=used_android[0] if used_android else None,
         ios=used_ios,
-        ios_listed=isinstance(appkeys.get("ios"), list),
+        ios_listed=bool(used_ios) and isinstance(appkeys.get("ios"), list),
         accepted=(used,) if used == every_app else (used, every_app),
     )
 
@@ -141,16 +141,18 @@ def _object(fields: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any
 
 
 def _apps(value: object, path: str, platform: "Platform.ValueType", ignored: bool = False) -> tuple[AppRef, ...]:
-    """Return the apps in one field; a list is accepted except for Android."""
+    """Return the apps in one field; a list is accepted except for Android. InputError: it is wrong, and not ignored."""
     listed = isinstance(value, list) and platform != PLATFORM_ANDROID
     keys = [number_or_text(key) for key in (value if listed else [value])]  # type: ignore[attr-defined]
-    named = bool(keys) and all(keys)
-    if value is None or (ignored and not named):
+    wrong = ""
+    if not keys or not all(keys):
+        wrong = f"must be a string{' or a list of strings' * (platform != PLATFORM_ANDROID)}"
+    elif len(keys) > MAX_APPS:
+        wrong = f"must have at most {MAX_APPS} entries"
+    elif len(set(keys)) < len(keys):
+        wrong = "names an app twice"
+    if value is None or (wrong and ignored):
         return ()
-    if not named:
-        raise InputError(f"{path} must be a string{' or a list of strings' * (platform != PLATFORM_ANDROID)}")
-    if len(keys) > MAX_APPS:
-        raise InputError(f"{path} must have at most {MAX_APPS} entries")
-    if len(set(keys)) < len(keys):
-        raise InputError(f"{path} names an app twice")
+    if wrong:
+        raise InputError(f"{path} {wrong}")
     return tuple(AppRef(key, platform) for key in keys if key)

@@ -54,8 +54,8 @@ class FrameHandler:
     async def answer(self, payload: bytes, origin: Origin) -> answers.Answer:
         """Execute a frame and return the answer.
 
-        InputError: no frame, or one that needs a connection. SignError: unknown app, or wrong key. UnavailableError:
-        the app is unknown here, and the log, which may know it, does not answer.
+        InputError: no frame, or one that needs a connection. SignError: unknown app, or wrong key. NotFoundError: the
+        device was removed. UnavailableError: the app is unknown here, and the log, which may know it, does not answer.
         TooManyRequestsError: too many hellos without a key from this address, whether the app exists or not, or the app
         has too many devices.
         """
@@ -67,9 +67,11 @@ class FrameHandler:
         if isinstance(frame, frames.Hello):
             return await self._hello(app, frame, origin)
         caller = self._caller(app, credentials, origin)
+        if isinstance(frame, frames.Ack | frames.Report | frames.Ping):
+            raise InputError("input error: type: acknowledgements, reports and pings are not supported over HTTP")
+        if await self._number(caller.appkey, caller.token) is None:
+            raise NotFoundError("input error: no such device")
         match frame:
-            case frames.Ack() | frames.Report() | frames.Ping():
-                raise InputError("input error: type: acknowledgements, reports and pings are not supported over HTTP")
             case frames.Activity(event=event, id=number):
                 await self._append_activity(caller, event)
                 return answers.Ok(number)

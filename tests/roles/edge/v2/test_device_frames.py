@@ -8,6 +8,7 @@ import pytest
 
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_LOGGED_OUT, SessionFact
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
+from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
 from protos.registry.v1.registry_pb2 import RevokeAppKeysRequest, RevokeDeviceKeyRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES
@@ -186,6 +187,25 @@ async def test_a_revoked_key_is_refused_as_a_wrong_one_is(installation: EdgeInst
         answer = await installation.http.post("/device/v1", content=json.dumps(frame).encode())
         assert (answer.status_code, answer.content) == (refused.status_code, refused.content)
     assert (await HttpDevice(installation, app).hello())["new"] is True
+
+
+async def test_a_removed_device_is_told_so_and_changes_nothing(installation: EdgeInstallation) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    device = HttpDevice(installation, app, TOKEN)
+    await device.hello()
+    await device.send("set_alias", alias="carol")
+    await installation.command(app.appkey, TOKEN, DeviceCommand(remove=RemoveDevice()))
+    refused = {"type": "error", "id": 2, "code": 400, "desc": "input error: no such device"}
+    for kind, fields in (
+        ("set_alias", {"alias": "dave"}),
+        ("add_stags", {"stags": ["q"]}),
+        ("activity", {"event": "open"}),
+        ("get_device", {}),
+    ):
+        assert await device.send(kind, id=2, **fields) == refused, kind
+    assert (await device.hello())["new"] is True
+    assert (await device.send("get_device"))["alias"] == "carol"
+    assert await device.send("set_alias", id=2, alias="dave") == {"type": "ok", "id": 2}
 
 
 async def test_an_ios_device_registers_anew_under_its_token(installation: EdgeInstallation) -> None:

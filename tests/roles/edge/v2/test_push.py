@@ -102,6 +102,17 @@ async def test_several_ios_apps_are_answered_as_a_list(installation: EdgeInstall
     assert set(alone) == {"result", "desc", "id", "ios"}
 
 
+async def test_ios_apps_that_the_scope_ignores_change_nothing(installation: EdgeInstallation) -> None:
+    android = await installation.app()
+    ios = (await installation.app(PLATFORM_IOS)).appkey
+    for ignored in ([ios], [], [""], [["x"]], [ios, ios], ["unknown"] * 101, {"x": 1}, True):
+        for scope, fields in ((1, {}), (7, {"optfilter": {"android": {"phone": ["p"]}}})):
+            body = push_to(android, scope, ios=ignored, **fields)
+            answer = await installation.push(body, android.appkey)
+            assert (set(answer), answer["desc"]) == ({"result", "desc", "id"}, "send ok"), (ignored, scope)
+    assert {push.appkey for push in await installation.sent()} == {android.appkey}
+
+
 async def test_filters(installation: EdgeInstallation) -> None:
     app = await installation.app()
     options = {
