@@ -3,6 +3,7 @@
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -64,14 +65,15 @@ def main(seeds: int, first: int, at_once: int, faults: int, trace: bool, digests
     if seeds > _FEW:
         warm_up(kind)
     jobs = [partial(run_world, kind, seed, keeps_trace=trace) for seed in range(first, first + seeds)]
-    for outcome in run_worlds(jobs, at_once):
-        totals.add(outcome)
-        if digests:
-            click.echo(f"{outcome.seed} {outcome.digest}")
-        if trace:
-            click.echo("".join(outcome.lines), nl=False)
-        elif outcome.findings:
-            _show(kind, outcome, minimise)
+    with suppress(KeyboardInterrupt):  # the worlds that have run are shown
+        for outcome in run_worlds(jobs, at_once):
+            totals.add(outcome)
+            if digests:
+                click.echo(f"{outcome.seed} {outcome.digest}")
+            if trace:
+                click.echo("".join(outcome.lines), nl=False)
+            elif outcome.findings:
+                _show(kind, outcome, minimise)
     if not digests:
         totals.show()
     sys.exit(1 if totals.failed else 0)

@@ -6,6 +6,7 @@ import os
 import pickle
 import resource
 import shutil
+import signal
 import tempfile
 import traceback
 from collections import Counter
@@ -110,6 +111,7 @@ def _child(job: Callable[[], Outcome]) -> int:
     if os.fork():
         os.close(writes)
         return reads
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a traceback; the parent shows what has run
     try:
         with os.fdopen(writes, "wb") as pipe:
             pickle.dump(job(), pipe)
