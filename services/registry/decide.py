@@ -1,5 +1,6 @@
 """Decisions about device commands: the device's next record, or none. Pure."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, assert_never
 
 from protos.registry.v1.apps_pb2 import App
@@ -12,7 +13,7 @@ MAX_DEVICE_BYTES = 256 * 1024
 
 
 class FreeNumber(NamedTuple):
-    """The partition of a new device, and the next free device number of its app there."""
+    """The partition of a new device, and a device number of its app there that no other device has."""
 
     partition: int
     number: int
@@ -33,9 +34,11 @@ def decide(
         if command.register.platform != app.platform:
             return None
         if device is None or is_revoked:
-            changed = _new_device(command, free, device)
+            changed = _new_device(command, free, [*device.former_numbers, device.number] if device else [])
+        elif device.removed_ms:
+            changed = _new_device(command, FreeNumber(device.partition, device.number), device.former_numbers)
         else:
-            changed = _registered_again(command, device)
+            changed.CopyFrom(device)
         _merge_attributes(changed, command.register.attributes)
     elif device is None or device.removed_ms or is_revoked or _is_superseded(command, device):
         return None
@@ -51,28 +54,20 @@ def _is_superseded(command: DeviceCommand, device: Device) -> bool:
     return 0 < command.session < device.session
 
 
-def _new_device(command: DeviceCommand, free: FreeNumber, former: Device | None) -> Device:
-    """Return a new device. Of a former device with this token, whose key was revoked, only the numbers are kept."""
+def _new_device(command: DeviceCommand, number: FreeNumber, former_numbers: Sequence[int]) -> Device:
+    """Return a device without alias, tags and attributes. One that was removed keeps its number, and so its key.
+
+    Of one whose key was revoked only the numbers are kept, as former ones.
+    """
     return Device(
         appkey=command.appkey,
         token=command.token,
         platform=command.register.platform,
-        partition=free.partition,
-        number=free.number,
+        partition=number.partition,
+        number=number.number,
         registered_ms=command.meta.time_ms,
-        former_numbers=[*former.former_numbers, former.number] if former else [],
+        former_numbers=former_numbers,
     )
-
-
-def _registered_again(command: DeviceCommand, device: Device) -> Device:
-    """Return the known device; a removed one is registered again under its number."""
-    changed = Device()
-    changed.CopyFrom(device)
-    if device.removed_ms:
-        changed.registered_ms = command.meta.time_ms
-        changed.ClearField("removed_ms")
-        changed.ClearField("removed_reason")
-    return changed
 
 
 def _change(device: Device, command: DeviceCommand) -> None:

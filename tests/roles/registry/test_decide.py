@@ -71,11 +71,14 @@ def test_registering_again_changes_nothing_but_newer_attributes() -> None:
     assert newer == then(device, attributes=Attributes(model="X2", brand="Acme"))
 
 
-def test_registering_restores_a_removed_device_under_its_number() -> None:
-    device = given(number=2, alias="alice", alias_set_ms=NOON_MS, tags=[1], removed_ms=LATER_MS, removed_reason="gone")
-    back = when(device, register(APP, "t", LATER_MS + 1))
-    assert back == then(device, registered_ms=LATER_MS + 1, removed_ms=0, removed_reason="")
-    assert back.number == device.number
+def test_a_removed_device_registers_anew_under_its_number() -> None:
+    device = given(
+        **{"number": 2, "former_numbers": [0], "alias": "alice", "alias_set_ms": NOON_MS, "tags": [1], "stags": ["a"]},
+        **{"attributes": Attributes(model="X1"), "removed_ms": LATER_MS, "removed_reason": "gone"},
+    )
+    again = when(device, register(APP, "t", LATER_MS + 1, brand="Acme"))
+    attributes = Attributes(brand="Acme")
+    assert again == given(number=2, former_numbers=[0], registered_ms=LATER_MS + 1, attributes=attributes)
 
 
 @pytest.mark.parametrize(

@@ -80,11 +80,9 @@ def apply_to_model(
     """Apply the command to the model."""
     device = devices.get((appkey, token))
     if kind == "register" and appkey in APPS:
-        if device is None:
-            number = sum(known == appkey for known, _ in devices)
+        if device is None or device.removed:
+            number = device.number if device else sum(known == appkey for known, _ in devices)
             device = devices[appkey, token] = Model(number, registered_ms=at_ms)
-        if device.removed:
-            device.removed, device.registered_ms = False, at_ms
         device.model = value or device.model
     elif device is not None and not device.removed:
         match kind:
