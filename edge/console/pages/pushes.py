@@ -2,6 +2,7 @@
 
 from falcon.asgi import Request, Response
 
+from edge.console.access_control.visit import Visit
 from edge.console.actions.pushes import (
     Before,
     cancel_push,
@@ -13,10 +14,13 @@ from edge.console.actions.pushes import (
     statistics_of,
 )
 from edge.console.actions.statistics import CATEGORIES
+from edge.console.actions.tasks import may_cancel, unsent_task
 from edge.console.pages.page import Page, go_to, problem_of, sought_words, visit_of
 from edge.console.view.push_speed import speed_chart
 from edge.console.view.push_states import failures
 from edge.console.view.push_view import content, funnel, is_moving, may_be_cancelled, questions_behind
+from edge.console.view.words.tasks import unsent_task_sentence
+from protos.scheduling.v1.scheduling_pb2 import Task
 from services.domain.accounts.permissions import Action
 from services.runtime.errors import CarillonError
 
@@ -68,7 +72,8 @@ class PushPageBase(Page):
         """Answer with the page of the push. `problem`: why it could not be cancelled."""
         visit, app = visit_of(request), self.app(appkey)
         answer = await push_of(self.site, appkey, msgid)
-        row = await statistics_of(self.site, answer)
+        task = await unsent_task(self.site, answer)
+        row = await statistics_of(self.site, answer) if task is None else None
         self.show(
             request,
             response,
@@ -78,6 +83,9 @@ class PushPageBase(Page):
             msgid=int(msgid),
             problem=problem,
             may_cancel=visit.may_app(Action.SEND, appkey) and may_be_cancelled(answer),
+            task=task,
+            task_sentence=self._task_sentence(visit, task) if task else "",
+            may_cancel_task=task is not None and may_cancel(visit, task),
             may_pause=visit.may_app(Action.PAUSE, appkey) and not app.HasField("pause"),
             sees_devices=visit.may_app(Action.VIEW_DEVICES, appkey),
             push=answer,
@@ -87,6 +95,9 @@ class PushPageBase(Page):
             is_moving=is_moving(answer, self.site.clock.now_ms()),
             divided_by=CATEGORIES if row is not None else (),
         )
+
+    def _task_sentence(self, visit: Visit, task: Task) -> str:
+        return unsent_task_sentence(task, visit.gettext, lambda ms: visit.language.moment(ms, visit.zone))
 
 
 class PushPage(PushPageBase):
