@@ -78,3 +78,16 @@ async def test_a_scheduled_push_is_the_reason_why_no_device_has_it(
     told = ", and cancelled before: nothing was sent." if is_cancelled else "; it has not been sent yet."
     assert f"Scheduled for {DUE}{told}" in answer
     assert "Not in the audience" not in answer
+
+
+async def test_each_task_leads_to_its_push_and_tells_its_text_and_audience(console: ConsoleInstallation) -> None:
+    appkey, sender = await sender_of(console, devices=1)
+    chosen = {"audience": "alias", "alias": "user-0"}
+    msgid = (await scheduled(console, appkey, sender, **chosen)).pushes[0].msgid
+    (command,) = await tasks(console)
+    for state in ("waits", "cancelled"):
+        page = await sender.get("/tasks")
+        assert f'<a href="/apps/{appkey}/pushes/{msgid}">Storm &lt;1&gt;</a>' in page.text
+        words = text_of(page)
+        assert ("Stay inside" in words, "alias user-0" in words, state in words) == (True, True, True), words
+        await sender.post(f"/apps/{appkey}/tasks/{command.task_key}/cancel")
