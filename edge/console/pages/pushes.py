@@ -1,8 +1,11 @@
 """Pushes: the list of broadcasts and multicasts, and one push with its funnel."""
 
+import asyncio
+
 from falcon.asgi import Request, Response
 
 from edge.console.access_control.visit import Visit
+from edge.console.actions.done_by import done_by
 from edge.console.actions.pushes import (
     Before,
     cancel_push,
@@ -19,10 +22,12 @@ from edge.console.pages.page import Page, go_to, problem_of, sought_words, visit
 from edge.console.view.push_speed import speed_chart
 from edge.console.view.push_states import failures
 from edge.console.view.push_view import content, funnel, is_moving, may_be_cancelled, questions_behind
+from edge.console.view.request_facts import RequestFacts, request_facts
 from edge.console.view.words.tasks import unsent_task_sentence
+from protos.analytics.v1.analytics_pb2 import AuditPushResponse
 from protos.scheduling.v1.scheduling_pb2 import Task
 from services.domain.accounts.permissions import Action
-from services.runtime.errors import CarillonError
+from services.runtime.errors import CarillonError, InputError
 
 MAX_APPS = 1000
 """The list is of this many apps at once; further ones are chosen by name."""
@@ -74,6 +79,10 @@ class PushPageBase(Page):
         answer = await push_of(self.site, appkey, msgid)
         task = await unsent_task(self.site, answer)
         row = await statistics_of(self.site, answer) if task is None else None
+        made_by, cancelled_by = await asyncio.gather(
+            done_by(self.site, answer, "command", "task scheduled"),
+            done_by(self.site, answer, "cancel command", "task cancelled"),
+        )
         self.show(
             request,
             response,
@@ -89,12 +98,24 @@ class PushPageBase(Page):
             may_pause=visit.may_app(Action.PAUSE, appkey) and not app.HasField("pause"),
             sees_devices=visit.may_app(Action.VIEW_DEVICES, appkey),
             push=answer,
+            made_by=made_by,
+            cancelled_by=cancelled_by,
+            facts=self._facts(visit, answer, appkey),
             content=content(answer.request_json),
             funnel=funnel(answer, row),
             questions=questions_behind(answer, int(msgid)),
             is_moving=is_moving(answer, self.site.clock.now_ms()),
             divided_by=CATEGORIES if row is not None else (),
         )
+
+    def _facts(self, visit: Visit, answer: AuditPushResponse, appkey: str) -> RequestFacts | None:
+        """Return what the request says; None if it is none of the v2 interface, or is not recorded."""
+        accepted_ms = min((entry.first_ms for entry in answer.timeline), default=None)
+        try:
+            composed = self.site.composed_pushes.read(answer.request_json, at_ms=accepted_ms)
+        except InputError:
+            return None
+        return request_facts(composed, appkey, visit.gettext)
 
     def _task_sentence(self, visit: Visit, task: Task) -> str:
         return unsent_task_sentence(task, visit.gettext, lambda ms: visit.language.moment(ms, visit.zone))

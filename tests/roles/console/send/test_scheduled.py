@@ -2,8 +2,16 @@
 
 import pytest
 
-from protos.analytics.v1.analytics_pb2 import AuditPushResponse, Exclusion, ExclusionReason, PushOnDevice, TimelineEntry
-from protos.analytics.v1.details_pb2 import AudienceSummary, Detail
+from protos.analytics.v1.analytics_pb2 import (
+    ActionEntry,
+    AuditActionsRequest,
+    AuditPushResponse,
+    Exclusion,
+    ExclusionReason,
+    PushOnDevice,
+    TimelineEntry,
+)
+from protos.analytics.v1.details_pb2 import AudienceSummary, CommandOrigin, Detail
 from protos.scheduling.v1.scheduling_pb2 import CreateTask
 from tests.roles.console.conftest import Browser, ConsoleInstallation, text_of
 from tests.roles.console.send.test_send import reviewed, send, sender_of, tasks
@@ -19,7 +27,12 @@ async def scheduled(console: ConsoleInstallation, appkey: str, sender: Browser, 
     assert (await send(sender, appkey, hidden)).status_code == 303
     (command,) = await tasks(console)
     push = command.create.pushes[0]
-    details = [Detail(task=command.task_key), Detail(due_ms=command.create.due_ms)]
+    origin = Detail(origin=CommandOrigin(interface=command.meta.origin.interface))
+    details = [Detail(task=command.task_key), Detail(due_ms=command.create.due_ms), origin]
+    console.analytics.actions = [
+        ActionEntry(action=action, actor=command.meta.origin.actor, details=[Detail(task=command.task_key)])
+        for action in ("task cancelled", "task scheduled")
+    ]
     console.analytics.pushes[push.msgid] = AuditPushResponse(
         msgid=push.msgid,
         appkey=appkey,
@@ -41,7 +54,8 @@ async def test_the_page_of_a_scheduled_push_says_when_it_is_due_and_cancels_its_
     path = f"/apps/{appkey}/pushes/{task.pushes[0].msgid}"
     page = await sender.get(path)
     words = text_of(page)
-    assert f"Scheduled for {DUE} (in 10 hours)" in words
+    assert f"Due {DUE} (in 10 hours)" in words
+    assert "Scheduled 2026-09-21 22:13:20 by sender" in words
     assert f"Scheduled for {DUE}; it has not been sent yet." in words
     for absent in ("Results", "0 devices", "No device is in the audience", "Speed"):
         assert absent not in words, words
@@ -89,5 +103,16 @@ async def test_each_task_leads_to_its_push_and_tells_its_text_and_audience(conso
         page = await sender.get("/tasks")
         assert f'<a href="/apps/{appkey}/pushes/{msgid}">Storm &lt;1&gt;</a>' in page.text
         words = text_of(page)
-        assert ("Stay inside" in words, "alias user-0" in words, state in words) == (True, True, True), words
+        for told in ("Stay inside", "alias user-0", "22:13:20 sender", state):
+            assert told in words, words
         await sender.post(f"/apps/{appkey}/tasks/{command.task_key}/cancel")
+
+
+async def test_tasks_are_listed_without_their_authors_while_analytics_is_away(console: ConsoleInstallation) -> None:
+    appkey, sender = await sender_of(console, devices=1)
+    await scheduled(console, appkey, sender)
+    asked = [request for request in console.analytics.asked if isinstance(request, AuditActionsRequest)]
+    assert asked == []
+    console.analytics.is_away = True
+    page = await sender.get("/tasks")
+    assert (page.status_code, "Storm <1>" in text_of(page)) == (200, True)
