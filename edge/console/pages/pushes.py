@@ -104,7 +104,7 @@ class PushPageBase(Page):
             content=content(answer.request_json),
             funnel=funnel(answer, row),
             questions=questions_behind(answer, int(msgid)),
-            is_moving=is_moving(answer, self.site.clock.now_ms()),
+            is_moving=task is None and is_moving(answer, self.site.clock.now_ms()),
             divided_by=CATEGORIES if row is not None else (),
         )
 
@@ -132,10 +132,20 @@ class SpeedPage(Page):
     """GET shows how fast a push was: as a part of its page, or as a page of its own."""
 
     async def on_get(self, request: Request, response: Response, appkey: str, msgid: str) -> None:
-        app = self.app(appkey)
-        speed = await speed_of(self.site, appkey, msgid, request.get_param("within") or "")
+        app, within = self.app(appkey), request.get_param("within") or ""
+        speed = await speed_of(self.site, appkey, msgid, within)
         template = "pushes/speed.html" if visit_of(request).is_fragment else "pushes/speed_page.html"
-        self.show(request, response, template, app=app, msgid=int(msgid), speed=speed, chart=speed_chart(speed))
+        self.show(
+            request,
+            response,
+            template,
+            app=app,
+            msgid=int(msgid),
+            speed=speed,
+            within=within,
+            as_of_ms=self.site.clock.now_ms(),
+            chart=speed_chart(speed),
+        )
 
 
 class FailuresPage(Page):
