@@ -7,7 +7,6 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
-from analytics.audit.details.audience import audience_summary
 from analytics.audit.details.device_command import requested_details
 from analytics.ingestion.attributes import DeviceAttributes
 from analytics.ingestion.audience_values import bitmaps_by_value
@@ -50,6 +49,7 @@ from protos.registry.v1.apps_pb2 import AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand, DeviceFact
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
 from services.domain.apps import has_epoch
+from services.domain.audiences.summary import audience_summary
 from services.domain.topics import (
     ACCOUNTS,
     APPS,

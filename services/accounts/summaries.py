@@ -3,6 +3,7 @@
 from protos.accounts.v1.accounts_pb2 import Token, User
 from protos.accounts.v1.drafts_pb2 import StoredDraft
 from protos.accounts.v1.service_pb2 import TeamSummary, TokenSummary, UserSummary
+from protos.scheduling.v1.scheduling_pb2 import CreateTask
 from services.accounts.decide import user_by_id
 from services.accounts.decide_teams import team_by_id
 from services.accounts.drafts.store import draft_words
@@ -67,5 +68,5 @@ def stored_draft(kept: KeptDraft, now_ms: int, *, with_content: bool = True) -> 
     )
     if not with_content:
         answer.draft.ClearField("body_json")
-        answer.draft.ClearField("task")
+        answer.draft.task.CopyFrom(CreateTask(due_ms=kept.draft.task.due_ms))
     return answer

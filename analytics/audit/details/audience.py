@@ -1,15 +1,14 @@
-"""What an audience is made of, and the English text of that and of the clauses of a filter."""
+"""What an audience is made of as the store keeps it, and the English text of that and of the clauses of a filter."""
 
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
 from analytics.store.enum_names import enum_name
-from protos.analytics.v1.details_pb2 import AudienceSummary, ListedAliases
+from protos.analytics.v1.details_pb2 import AudienceSummary
 from protos.push.v1.push_pb2 import (
     ActivityClause,
     Attribute,
     AttributeClause,
-    Audience,
     Comparison,
     Filter,
     ModelClause,
@@ -17,7 +16,6 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
 )
 
-_NUMBER_BYTES = 4
 _COMPARISONS = {
     Comparison.COMPARISON_GREATER: ">",
     Comparison.COMPARISON_LESS: "<",
@@ -25,26 +23,6 @@ _COMPARISONS = {
     Comparison.COMPARISON_LESS_OR_EQUAL: "<=",
     Comparison.COMPARISON_EQUAL: "=",
 }
-
-
-def audience_summary(audience: Audience) -> AudienceSummary:
-    """Return what the audience is made of: its filter, or the number of entries in its list."""
-    match audience.WhichOneof("audience"):
-        case "everyone":
-            return AudienceSummary(everyone=audience.everyone)
-        case "filter":
-            return AudienceSummary(filter=audience.filter)
-        case "devices":
-            return AudienceSummary(devices=len(audience.devices.numbers) // _NUMBER_BYTES)
-        case "tokens":
-            return AudienceSummary(tokens=len(audience.tokens.tokens))
-        case "aliases":
-            listed = audience.aliases
-            return AudienceSummary(aliases=ListedAliases(count=len(listed.aliases), all_devices=listed.all_devices))
-        case None:
-            return AudienceSummary()
-        case never:
-            assert_never(never)
 
 
 def stored_summary(summary: AudienceSummary) -> bytes:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, assert_never
 
-from analytics.audit.details.audience import audience_summary
 from analytics.audit.details.device_command import command_name, requested_details
 from analytics.audit.details.parts import reasons, stored_details, texts
 from analytics.audit.details.text import details_text
@@ -16,6 +15,7 @@ from protos.push.v1.push_pb2 import PushCommand
 from protos.registry.v1.apps_pb2 import AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
+from services.domain.audiences.summary import audience_summary
 from services.runtime.log.port import Record
 
 INTERFACES = ("console", "cli")

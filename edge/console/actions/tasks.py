@@ -1,11 +1,26 @@
-"""Timed tasks: whether an account may cancel one, and its cancel."""
+"""Timed tasks: that of a push, whether an account may cancel one, and its cancel."""
 
 import falcon
 
 from edge.console.access_control.requester import Requester
 from edge.console.backend import Backend
-from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_UNSENT, Task
+from edge.console.view.push_view import unsent_task_key
+from protos.analytics.v1.analytics_pb2 import AuditPushResponse
+from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_SENT, TASK_STATUS_UNSENT, Task
 from services.domain.accounts.permissions import Action
+from services.runtime.errors import NotFoundError
+
+
+async def unsent_task(backend: Backend, audit: AuditPushResponse) -> Task | None:
+    """Return the timed task of an audited push that waits, or that ended before it sent the push; None: it was sent."""
+    task_key = unsent_task_key(audit)
+    if not task_key:
+        return None
+    try:
+        task = await backend.tasks.get(task_key, [audit.appkey])
+    except NotFoundError:
+        return None
+    return task if task.status != TASK_STATUS_SENT else None
 
 
 def may_cancel(requester: Requester, task: Task) -> bool:

@@ -56,7 +56,7 @@ class LivePushes(LivePage):
 
 
 class LivePush(LivePage):
-    """GET streams the numbers of a push, until they do not change any more."""
+    """GET streams the numbers of a push and what happened to it, until they do not change any more."""
 
     async def on_get(self, request: Request, response: Response, appkey: str, msgid: str) -> None:
         visit, app, site = visit_of(request), self.app(appkey), self.site
@@ -77,5 +77,8 @@ class LivePush(LivePage):
             return not is_moving(feeds[0].answer[0], site.clock.now_ms())
 
         topic = Topic(("push", appkey, msgid), ask, _PUSH_S)
-        part = self.part(visit, "numbers", topic, "pushes/numbers.html", values, sees_devices)
-        self.open_stream(request, response, [part], is_final=is_final)
+        parts = [
+            self.part(visit, name, topic, f"pushes/{name}.html", values, sees_devices)
+            for name in ("numbers", "timeline")
+        ]
+        self.open_stream(request, response, parts, is_final=is_final)

@@ -1,7 +1,11 @@
 """Pushes: the list of broadcasts and multicasts, and one push with its funnel."""
 
+import asyncio
+
 from falcon.asgi import Request, Response
 
+from edge.console.access_control.visit import Visit
+from edge.console.actions.done_by import done_by
 from edge.console.actions.pushes import (
     Before,
     cancel_push,
@@ -13,12 +17,17 @@ from edge.console.actions.pushes import (
     statistics_of,
 )
 from edge.console.actions.statistics import CATEGORIES
+from edge.console.actions.tasks import may_cancel, unsent_task
 from edge.console.pages.page import Page, go_to, problem_of, sought_words, visit_of
 from edge.console.view.push_speed import speed_chart
 from edge.console.view.push_states import failures
 from edge.console.view.push_view import content, funnel, is_moving, may_be_cancelled, questions_behind
+from edge.console.view.request_facts import RequestFacts, request_facts
+from edge.console.view.words.tasks import unsent_task_sentence
+from protos.analytics.v1.analytics_pb2 import AuditPushResponse
+from protos.scheduling.v1.scheduling_pb2 import Task
 from services.domain.accounts.permissions import Action
-from services.runtime.errors import CarillonError
+from services.runtime.errors import CarillonError, InputError
 
 MAX_APPS = 1000
 """The list is of this many apps at once; further ones are chosen by name."""
@@ -68,7 +77,12 @@ class PushPageBase(Page):
         """Answer with the page of the push. `problem`: why it could not be cancelled."""
         visit, app = visit_of(request), self.app(appkey)
         answer = await push_of(self.site, appkey, msgid)
-        row = await statistics_of(self.site, answer)
+        task = await unsent_task(self.site, answer)
+        row = await statistics_of(self.site, answer) if task is None else None
+        made_by, cancelled_by = await asyncio.gather(
+            done_by(self.site, answer, "command", "task scheduled"),
+            done_by(self.site, answer, "cancel command", "task cancelled"),
+        )
         self.show(
             request,
             response,
@@ -78,15 +92,33 @@ class PushPageBase(Page):
             msgid=int(msgid),
             problem=problem,
             may_cancel=visit.may_app(Action.SEND, appkey) and may_be_cancelled(answer),
+            task=task,
+            task_sentence=self._task_sentence(visit, task) if task else "",
+            may_cancel_task=task is not None and may_cancel(visit, task),
             may_pause=visit.may_app(Action.PAUSE, appkey) and not app.HasField("pause"),
             sees_devices=visit.may_app(Action.VIEW_DEVICES, appkey),
             push=answer,
+            made_by=made_by,
+            cancelled_by=cancelled_by,
+            facts=self._facts(visit, answer, appkey),
             content=content(answer.request_json),
             funnel=funnel(answer, row),
             questions=questions_behind(answer, int(msgid)),
-            is_moving=is_moving(answer, self.site.clock.now_ms()),
+            is_moving=task is None and is_moving(answer, self.site.clock.now_ms()),
             divided_by=CATEGORIES if row is not None else (),
         )
+
+    def _facts(self, visit: Visit, answer: AuditPushResponse, appkey: str) -> RequestFacts | None:
+        """Return what the request says; None if it is none of the v2 interface, or is not recorded."""
+        accepted_ms = min((entry.first_ms for entry in answer.timeline), default=None)
+        try:
+            composed = self.site.composed_pushes.read(answer.request_json, at_ms=accepted_ms)
+        except InputError:
+            return None
+        return request_facts(composed, appkey, visit.gettext)
+
+    def _task_sentence(self, visit: Visit, task: Task) -> str:
+        return unsent_task_sentence(task, visit.gettext, lambda ms: visit.language.moment(ms, visit.zone))
 
 
 class PushPage(PushPageBase):
@@ -100,10 +132,20 @@ class SpeedPage(Page):
     """GET shows how fast a push was: as a part of its page, or as a page of its own."""
 
     async def on_get(self, request: Request, response: Response, appkey: str, msgid: str) -> None:
-        app = self.app(appkey)
-        speed = await speed_of(self.site, appkey, msgid, request.get_param("within") or "")
+        app, within = self.app(appkey), request.get_param("within") or ""
+        speed = await speed_of(self.site, appkey, msgid, within)
         template = "pushes/speed.html" if visit_of(request).is_fragment else "pushes/speed_page.html"
-        self.show(request, response, template, app=app, msgid=int(msgid), speed=speed, chart=speed_chart(speed))
+        self.show(
+            request,
+            response,
+            template,
+            app=app,
+            msgid=int(msgid),
+            speed=speed,
+            within=within,
+            as_of_ms=self.site.clock.now_ms(),
+            chart=speed_chart(speed),
+        )
 
 
 class FailuresPage(Page):

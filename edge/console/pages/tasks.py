@@ -1,12 +1,15 @@
 """Timed tasks: the pushes that wait for their time, and what became of earlier ones."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from falcon.asgi import Request, Response
 
 from edge.console.access_control.visit import Visit
+from edge.console.actions.done_by import schedulers
 from edge.console.actions.tasks import cancel_task, may_cancel
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
+from edge.console.pages.send.sending_page import AWAY
 from edge.console.view.push_view import Content, content
 from protos.push.v1.push_pb2 import SendPush
 from protos.registry.v1.apps_pb2 import App
@@ -24,6 +27,7 @@ class TaskLine(NamedTuple):
     push: SendPush
     content: Content
     may_cancel: bool
+    made_by: str
 
 
 class TasksPageBase(Page):
@@ -37,6 +41,7 @@ class TasksPageBase(Page):
         number = request.get_param_as_int("page", min_value=1, max_value=10_000) or 1
         appkeys = [app.appkey for app in chosen]
         page = await self.site.tasks.waiting_first(appkeys, page_num=number, page_size=PAGE_TASKS)
+        made_by = await self._made_by(appkeys, page.tasks)
         self.show(
             request,
             response,
@@ -44,11 +49,18 @@ class TasksPageBase(Page):
             400 if problem else 200,
             apps=apps,
             chosen=chosen,
-            lines=[_line(visit, task, apps) for task in page.tasks],
+            lines=[_line(visit, task, apps, made_by.get(task.task_key, "")) for task in page.tasks],
             page=number,
             has_more=page.total > number * PAGE_TASKS,
             problem=problem,
         )
+
+    async def _made_by(self, appkeys: list[str], tasks: Sequence[Task]) -> dict[str, str]:
+        """Return the names of those who made the tasks, by task key; none while analytics does not answer."""
+        try:
+            return await schedulers(self.site, appkeys, tasks)
+        except AWAY:
+            return {}
 
 
 class TasksPage(TasksPageBase):
@@ -72,9 +84,9 @@ class CancelTaskPage(TasksPageBase):
         raise go_to("/tasks")
 
 
-def _line(visit: Visit, task: Task, apps: list[App]) -> TaskLine:
+def _line(visit: Visit, task: Task, apps: list[App], made_by: str) -> TaskLine:
     by_key = {push.appkey: push for push in task.pushes}
     seen = [app for app in apps if app.appkey in by_key]
     # The request stands beside the first push alone.
     request_json = next((push.request_json for push in task.pushes if push.request_json), "")
-    return TaskLine(task, seen, by_key[seen[0].appkey], content(request_json), may_cancel(visit, task))
+    return TaskLine(task, seen, by_key[seen[0].appkey], content(request_json), may_cancel(visit, task), made_by)

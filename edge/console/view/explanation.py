@@ -4,9 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from edge.console.view.languages import Language
+from edge.console.view.words.tasks import unsent_task_sentence
 from protos.analytics.v1.analytics_pb2 import Exclusion, PushOnDevice, TimelineEntry
 from protos.analytics.v1.analytics_pb2 import ExclusionReason as Reason
 from protos.registry.v1.apps_pb2 import Pause
+from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_UNSENT, Task
 
 GOT = ("clicked", "shown", "received")
 ENDED = ("dropped", "failed", "cancelled", "expired")
@@ -34,8 +36,21 @@ class Words(NamedTuple):
         return self.language.reason(recorded) or self.gettext("no reason is recorded")
 
 
-def explain(device: PushOnDevice, words: Words, *, is_ios: bool = False, pause: Pause | None = None) -> Explanation:
-    """Return why the device got the push or not. `pause`: that of the app, or of all apps, that holds now."""
+def explain(
+    device: PushOnDevice,
+    words: Words,
+    *,
+    is_ios: bool = False,
+    pause: Pause | None = None,
+    task: Task | None = None,
+) -> Explanation:
+    """Return why the device got the push or not.
+
+    `pause`: that of the app, or of all apps, that holds now. `task`: the timed task that has not sent the push.
+    """
+    if task is not None and device.exclusion.reason == Reason.EXCLUSION_REASON_PUSH_NOT_STARTED:
+        kind = "warn" if task.status == TASK_STATUS_UNSENT else "bad"
+        return Explanation(unsent_task_sentence(task, words.gettext, words.moment), kind)
     if not device.in_audience:
         return Explanation(_excluded(device, words), "bad")
     events = {entry.event: entry for entry in device.timeline}

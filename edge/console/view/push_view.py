@@ -72,9 +72,20 @@ def is_moving(answer: AuditPushResponse, now_ms: int) -> bool:
 
 
 def may_be_cancelled(answer: AuditPushResponse) -> bool:
-    """Return whether a cancel can still keep devices from getting the push; one to a list cannot be cancelled."""
+    """Return whether a cancel can still keep devices from getting the push; one to a list cannot be cancelled.
+
+    Of a push that is not sent yet, the task is cancelled instead.
+    """
     is_over = any(entry.event in _CANCELS for entry in answer.timeline)
-    return answer.kind != UNICAST and not is_over
+    return answer.kind != UNICAST and not is_over and not unsent_task_key(answer)
+
+
+def unsent_task_key(answer: AuditPushResponse) -> str:
+    """Return the key of the timed task that has not sent the push; "" if it was sent, or has no task."""
+    entries = {entry.event: entry for entry in answer.timeline}
+    if "task scheduled" not in entries or "command" in entries:
+        return ""
+    return next((detail.task for detail in entries["task scheduled"].details if detail.task), "")
 
 
 def content(request_json: str) -> Content:

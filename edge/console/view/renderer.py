@@ -33,8 +33,8 @@ class Renderer:
     """A Jinja2 environment in which a name that is not given is an error.
 
     Every template has `visit`, `notice` and `shown_once`, the functions `static`, `path_of_push` and `_`, and the
-    filters `moment`, `ago`, `duration`, `span`, `detail_line`, `reason`, `audience`, `condition`, `device_had`,
-    `number` and `share_of`.
+    filters `moment`, `ago`, `duration`, `span`, `detail_line`, `reason`, `audience`, `audience_of_push`,
+    `audience_names`, `condition`, `device_had`, `number` and `share_of`.
     """
 
     def __init__(self, files: StaticFiles, clock: Clock) -> None:
@@ -64,6 +64,8 @@ class Renderer:
             "detail_line": _in_language(_detail_line),
             "reason": _in_language(lambda visit, recorded: visit.language.reason(recorded)),
             "audience": _in_language(lambda visit, summary: visit.language.audience(summary)),
+            "audience_of_push": _in_language(lambda visit, audience: visit.language.audience.of_push(audience)),
+            "audience_names": _in_language(lambda visit, audience: visit.language.audience.named(audience)),
             "condition": _in_language(lambda visit, clause: visit.language.conditions.condition(clause)),
             "device_had": _in_language(lambda visit, clause: visit.language.conditions.found(clause)),
             "number": _in_language(lambda visit, value: visit.language.number(value)),

@@ -124,12 +124,17 @@ class DraftPage(DraftPageBase):
 
 
 class ApprovePage(DraftPageBase):
-    """POST approves exactly the draft that was shown, which is sent then."""
+    """POST approves exactly the draft that was shown, which is sent then, or at its time."""
 
     async def on_post(self, request: Request, response: Response, team_id: str, draft_id: str) -> None:
         visit = visit_of(request)
         decision = DecideDraftRequest(draft_id=draft_id, approved=DraftApproved(digest=shown_digest(visit)))
-        await self.decide(request, response, decision, team_id, visit.gettext("The push is approved and sent."))
+        due_ms = (await draft_of(self.site, team_id, draft_id)).draft.task.due_ms
+        notice = visit.gettext("The push is approved and sent.")
+        if due_ms:
+            scheduled = visit.gettext("The push is approved; it is sent at %(time)s.")
+            notice = scheduled % {"time": visit.language.moment(due_ms, visit.zone)}
+        await self.decide(request, response, decision, team_id, notice)
 
 
 class RejectPage(DraftPageBase):

@@ -4,6 +4,11 @@ from typing import assert_never
 
 from edge.console.view.words.conditions import ConditionWords
 from protos.analytics.v1.details_pb2 import AudienceSummary, ListedAliases
+from protos.push.v1.push_pb2 import Audience
+from services.domain.audiences.summary import audience_summary
+
+MAX_NAMES = 3
+"""A longer list of aliases or tokens is told by its length."""
 
 
 class AudienceWords:
@@ -32,6 +37,18 @@ class AudienceWords:
                 return self.gettext("unknown")
             case never:
                 assert_never(never)
+
+    def of_push(self, audience: Audience) -> str:
+        """Return the aliases or tokens of a short list, or else what the audience is made of."""
+        return self.named(audience) or self(audience_summary(audience))
+
+    def named(self, audience: Audience) -> str:
+        """Return the aliases or tokens of a short list; "" for another audience."""
+        aliases, tokens = audience.aliases.aliases, audience.tokens.tokens
+        if len(aliases) + len(tokens) > MAX_NAMES:
+            return ""
+        names = [self.gettext("alias %(alias)s") % {"alias": alias} for alias in aliases]
+        return ", ".join([*names, *(self.gettext("token %(token)s") % {"token": token} for token in tokens)])
 
     def devices(self, count: int) -> str:
         return self.ngettext("%(number)s device", "%(number)s devices", count) % {"number": f"{count:,}"}

@@ -129,8 +129,9 @@ async def test_readers_of_the_same_language_and_rights_share_the_text(console: C
         async with AsyncExitStack() as stack:
             for browser in (viewer, viewer, root, reader, reader):
                 stream = await stack.enter_async_context(event_stream(console.application, browser, path))
-                await stream.next("numbers")
-            assert Counter(rendered) == {"pushes/numbers.html en": 1, "pushes/numbers.html zh": 1}
+                await stream.next("timeline")
+            templates = ("pushes/numbers.html", "pushes/timeline.html")
+            assert Counter(rendered) == {f"{name} {tag}": 1 for name in templates for tag in ("en", "zh")}
             seen = []
             for browser in (viewer, root, viewer, root):
                 stream = await stack.enter_async_context(event_stream(console.application, browser, "/live"))
@@ -138,6 +139,24 @@ async def test_readers_of_the_same_language_and_rights_share_the_text(console: C
             assert rendered.count("overview/numbers.html en") == 2
     assert ["Secret" in words for words in seen] == [False, True, False, True]
     assert ["delivery works" in words for words in seen] == [False, True, False, True]
+
+
+async def test_what_happened_to_a_push_moves_with_its_numbers(console: ConsoleInstallation) -> None:
+    appkey = await a_push(console)
+    viewer = await console.logged_in("viewer")
+    page = await viewer.get(f"/apps/{appkey}/pushes/{MSGID}")
+    live = page.text[page.text.index("sse-connect") :]
+    assert [part in live for part in ('sse-swap="numbers"', 'sse-swap="timeline"')] == [True, True]
+    async with event_stream(console.application, viewer, f"/apps/{appkey}/pushes/{MSGID}/live") as stream:
+        assert await stream.next("timeline") == ""
+        answer = AuditPushResponse()
+        answer.CopyFrom(console.analytics.pushes[MSGID])
+        answer.timeline.add(event="sent", count=600, first_ms=START_MS, last_ms=START_MS)
+        console.analytics.pushes[MSGID] = answer
+        console.clock.move(3)
+        assert "What happened Time Event Count Detail 2026-09-21 22:13:20 sent 600" in words_of(
+            await stream.next("timeline")
+        )
 
 
 async def test_a_text_that_is_the_same_as_before_is_not_sent_again(console: ConsoleInstallation) -> None:

@@ -85,6 +85,24 @@ async def test_a_draft_is_sent_once_when_somebody_else_approves_it(
     assert f"/sent/{command.send.msgid}" in (await team.sender.get(path)).text
 
 
+async def test_an_approved_draft_with_a_time_is_scheduled_and_not_sent(console: ConsoleInstallation) -> None:
+    team = await team_with(console, BROADCASTS)
+    path = await draft_of(team.sender, team.appkey, when="at", send_at="2026-09-22T08:30")
+    shown = await digest(team.approver, path)
+    assert "Approve and schedule" in text_of(await team.approver.get(path))
+    await team.approver.post(f"{path}/approval", digest=shown)
+
+    async def is_scheduled() -> bool:
+        return "approved; scheduled for 2026-09-22 08:30:00" in text_of(await team.viewer.get(path))
+
+    await until(is_scheduled)
+    approved = text_of(await team.approver.get(path))
+    assert "The push is approved; it is sent at 2026-09-22 08:30:00." in approved
+    listed = text_of(await team.viewer.get("/drafts"))
+    assert ("scheduled for 2026-09-22 08:30:00" in listed, "approved and sent" in listed) == (True, False)
+    assert await sent(console) == []
+
+
 async def test_a_draft_is_rejected_with_a_reason_or_withdrawn(console: ConsoleInstallation) -> None:
     team = await team_with(console, BROADCASTS)
     path = await draft_of(team.sender, team.appkey)

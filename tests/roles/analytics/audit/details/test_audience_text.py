@@ -2,7 +2,7 @@
 
 import pytest
 
-from analytics.audit.details.audience import audience_summary, audience_text, read_summary, stored_summary
+from analytics.audit.details.audience import audience_text, read_summary, stored_summary
 from protos.push.v1.push_pb2 import (
     ActivityClause,
     Aliases,
@@ -19,6 +19,7 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
     Tokens,
 )
+from services.domain.audiences.summary import audience_summary
 
 REGION = Attribute.ATTRIBUTE_REGION
 
