@@ -235,7 +235,7 @@ async def test_the_reason_is_one_sentence_with_the_clauses_behind_it(console: Co
     asked_of = AuditPushRequest(msgid=MSGID, token="token-1", allow_behind=True, device_only=True)
     assert console.analytics.asked[-1] == asked_of
     nobody = await viewer.get(f"/apps/{appkey}/why?name=mallory&push={MSGID}")
-    assert (nobody.status_code, "No device is found" in text_of(nobody)) == (404, True)
+    assert (nobody.status_code, "No device of News" in text_of(nobody)) == (404, True)
 
 
 async def test_a_device_is_found_by_token_or_alias_with_what_waits(console: ConsoleInstallation) -> None:
