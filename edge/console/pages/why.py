@@ -6,8 +6,8 @@ import falcon
 from falcon.asgi import Request, Response
 
 from edge.console.actions.devices import find_devices, note_data_read
-from edge.console.actions.pushes import latest_pushes
-from edge.console.actions.why import why
+from edge.console.actions.pushes import Before
+from edge.console.actions.why import pushes_of_user, why
 from edge.console.pages.page import Page, go_to, visit_of
 from edge.console.view.explanation import Words
 from edge.console.view.push_view import content
@@ -50,7 +50,10 @@ class WhyFormPage(WhyPageBase):
 
 
 class WhyPage(WhyPageBase):
-    """GET answers for the devices with an alias or a token; without a message id it lists the app's latest pushes."""
+    """GET answers for the devices with an alias or a token.
+
+    Without a message id it lists pushes, those before `before` if it is given, with their states on the devices.
+    """
 
     async def on_get(self, request: Request, response: Response, appkey: str) -> None:
         app, visit = self.app(appkey), visit_of(request)
@@ -65,8 +68,9 @@ class WhyPage(WhyPageBase):
             self.show_form(request, response, appkey, name, msgid, problem)
             return
         if not msgid:
-            rows = (await latest_pushes(self.site, [app], MAX_PUSHES)).rows
-            self.show(request, response, "devices/why_pushes.html", app=app, name=name, rows=rows)
+            before = Before.of(request.get_param("before") or "0-0")
+            found = await pushes_of_user(self.site, app, devices, MAX_PUSHES, before)
+            self.show(request, response, "devices/why_pushes.html", app=app, name=name, **found._asdict())
             return
         language = visit.language
         words = Words(language, lambda ms: language.moment(ms, visit.zone))
