@@ -176,7 +176,7 @@ async def test_pushes_are_listed_found_and_shown_with_their_funnel(console: Cons
     assert "Stay inside" in text_of(await viewer.get("/pushes?q=storm"))
     for sought in ("nothing like it", MSGID + 1):
         missing = await viewer.get(f"/pushes?q={sought}")
-        assert (missing.status_code, "No push of your apps" in text_of(missing)) == (404, True)
+        assert (missing.status_code, "Only broadcasts and multicasts are" in text_of(missing)) == (404, True)
     found = await viewer.get(f"/pushes?q={MSGID}")
     assert found.headers["location"] == f"/apps/{appkey}/pushes/{MSGID}"
     page = await viewer.get(found.headers["location"])
