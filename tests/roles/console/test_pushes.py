@@ -26,7 +26,7 @@ from protos.analytics.v1.analytics_pb2 import (
     ValueStates,
 )
 from protos.analytics.v1.details_pb2 import AudienceSummary, Detail
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, Platform
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, Platform
 from protos.registry.v1.devices_pb2 import AddStags, Attributes, DeviceCommand, RegisterDevice, SetAlias
 from services.domain.command_writer import CommandWriter, device_command
 from tests.roles.console.conftest import START_MS, Browser, ConsoleInstallation, text_of
@@ -290,10 +290,3 @@ async def test_readers_share_answers_until_somebody_changes_something(
     assert "Storm" not in (await viewer.get(f"/pushes?appkey={appkey}")).text
     await viewer.post("/account", display_name="Vera", locale="", zone="")
     assert "Storm" in (await viewer.get("/pushes")).text
-
-
-async def test_what_ios_devices_do_not_report_is_no_number(console: ConsoleInstallation) -> None:
-    await push_of_app(console, platform=PLATFORM_IOS)
-    page = text_of(await (await viewer_of(console)).get("/pushes"))
-    assert "1,200 – – –" in page
-    assert "1,000" not in page
