@@ -44,11 +44,11 @@ SELECT toUnixTimestamp64Milli(time), msgid, base64Encode(audience) FROM push_par
 WHERE appkey = {appkey:String} AND partition = {partition:UInt16} AND event = 'started' AND count > 0
 ORDER BY time DESC LIMIT {limit:UInt32}
 """
-_LISTED = """
-SELECT msgid, arraySort(arrayDistinct(arrayFilter(
+_PUSHES = """
+SELECT msgid, if(title = '', text, title), kind = 'unicast', arraySort(arrayDistinct(arrayFilter(
   (id_offset, number, partition) -> partition = {partition:UInt16} AND has({numbers:Array(UInt32)}, number),
   target_offsets, target_numbers, target_partitions)))
-FROM pushes FINAL WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} AND kind = 'unicast'
+FROM pushes FINAL WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)}
 """
 _SESSION_EVENTS = {
     "opened": "connected",
@@ -160,10 +160,13 @@ async def _audience_entries(
         for time_ms, msgid, audience in await clickhouse.rows(_AUDIENCES, parameters)
         if BitMap(numbers).intersect(BitMap.deserialize(b64decode(audience)))
     ]
-    of_lists = await clickhouse.rows(_LISTED, {**parameters, "msgids": [msgid for _, msgid in found]})
-    messages = {msgid: [msgid + offset for offset in offsets] for msgid, offsets in of_lists}
-    return [
-        of_message("audience", time_ms, message, is_push=msgid not in messages)
-        for time_ms, msgid in found
-        for message in messages.get(msgid, [msgid])
-    ]
+    pushes = await clickhouse.rows(_PUSHES, {**parameters, "msgids": [msgid for _, msgid in found]})
+    titles = {msgid: title for msgid, title, _, _ in pushes}
+    messages = {msgid: [msgid + offset for offset in offsets] for msgid, _, is_list, offsets in pushes if is_list}
+    entries = []
+    for time_ms, msgid in found:
+        for message in messages.get(msgid, [msgid]):
+            made = of_message("audience", time_ms, message, is_push=msgid not in messages)
+            made.push_title = titles.get(msgid, "")
+            entries.append(made)
+    return entries

@@ -33,12 +33,16 @@ MAX_NAME = 400
 
 
 class DeviceMessage(NamedTuple):
-    """What the history says of one message: the latest event, and whether the device still waits for it."""
+    """What the history says of one message: the latest event, and whether the device still waits for it.
+
+    `title`: that of the push, or else the beginning of its text; "" if it is not known.
+    """
 
     msgid: int
     event: str
     time_ms: int
     is_waiting: bool
+    title: str
 
 
 async def note_data_read(
@@ -114,15 +118,16 @@ async def _devices(backend: Backend, appkey: str, token: str) -> list[Device]:
     return list((await registry.GetDevices(GetDevicesRequest(appkey=appkey, tokens=[token]))).devices)
 
 
-def messages_of(timeline: list[TimelineEntry]) -> list[DeviceMessage]:
+def messages_of(timeline: Sequence[TimelineEntry]) -> list[DeviceMessage]:
     """Return the messages in a device's history, the newest first."""
     events: dict[int, dict[str, int]] = {}
+    titles = {entry.msgid: entry.push_title for entry in timeline if entry.push_title}
     for entry in timeline:
         if entry.msgid:
             events.setdefault(entry.msgid, {})[entry.event] = entry.last_ms
-    return [_message(msgid, events[msgid]) for msgid in sorted(events, reverse=True)]
+    return [_message(msgid, events[msgid], titles.get(msgid, "")) for msgid in sorted(events, reverse=True)]
 
 
-def _message(msgid: int, events: dict[str, int]) -> DeviceMessage:
+def _message(msgid: int, events: dict[str, int], title: str) -> DeviceMessage:
     event = next(name for name in (*GOT, *ENDED, "sent", "audience", *events) if name in events)
-    return DeviceMessage(msgid, event, events[event], is_waiting=event in ("sent", "audience"))
+    return DeviceMessage(msgid, event, events[event], event in ("sent", "audience"), title)

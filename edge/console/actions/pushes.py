@@ -70,6 +70,11 @@ class Before(NamedTuple):
             raise InputError("cursor: give the `next` of the page before, or nothing")
         return cls(time_ms, msgid)
 
+    @property
+    def older(self) -> str:
+        """The text that names this place to the next page."""
+        return f"{self.time_ms}-{self.msgid}"
+
 
 _NEWEST = Before()
 
@@ -96,7 +101,7 @@ async def latest_pushes(
     answer = await backend.roles.analytics.LatestPushes(asked, timeout=ANALYTICS_S)
     rows = [PushRow(of_appkey[push.appkey], push.counts, push.title, push.text) for push in answer.pushes]
     last = rows[limit - 1].counts if len(rows) > limit else None
-    return LatestPushes(rows[:limit], f"{last.sent_ms}-{last.msgid}" if last else "", answer.records_behind)
+    return LatestPushes(rows[:limit], Before(last.sent_ms, last.msgid).older if last else "", answer.records_behind)
 
 
 def _since_ms(now_ms: int) -> int:

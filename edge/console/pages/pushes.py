@@ -52,7 +52,10 @@ class PushesPage(Page):
         latest = await latest_pushes(self.site, chosen, most, before, words=sought)
         problem = ""
         if sought and not latest.rows:
-            problem = visit.gettext("No push of your apps has this message id, or these words in its title or text.")
+            problem = visit.gettext(
+                "No push of your apps has this message id, "
+                "and no broadcast or multicast has these words in its title or text."
+            )
         template = "pushes/rows.html" if visit.is_fragment else "pushes/list.html"
         self.show(
             request,

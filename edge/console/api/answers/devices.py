@@ -55,6 +55,7 @@ class DeviceMessage(msgspec.Struct, frozen=True):
     event: Annotated[str, described("The latest event, such as received.")]
     time_ms: TimeMs
     is_waiting: Annotated[bool, described("Whether the device still waits for it.")]
+    title: Annotated[str, described("The title of the push, or else the beginning of its text; empty if not known.")]
 
 
 class DeviceHistory(DeviceAudit, frozen=True, kw_only=True):

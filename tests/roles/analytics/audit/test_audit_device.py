@@ -9,7 +9,7 @@ from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import AuditDeviceRequest
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
-from protos.push.v1.push_pb2 import Audience, Devices, Kind
+from protos.push.v1.push_pb2 import AndroidStyle, Audience, Devices, Kind, Message
 from protos.registry.v1.apps_pb2 import Revocations
 from protos.registry.v1.devices_pb2 import DeviceFact
 from services.domain.topics import DEVICES
@@ -99,6 +99,30 @@ async def test_a_list_that_names_a_device_twice_means_two_messages(
         ("audience", 9, 9, 1, "message 1003"),
         ("sent", 10, 10, 1, "message 1003"),
     ]
+
+
+async def test_the_pushes_of_a_device_have_their_titles(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    """A push without a title is named by its text; one of a list has its title on each of its messages."""
+    listed = Devices(
+        partitions=np.array([1], "<u2").tobytes(),
+        numbers=np.array([3], "<u4").tobytes(),
+        id_offsets=np.array([0], "<u4").tobytes(),
+    )
+    storm = Message(content="Stay inside", android=AndroidStyle(title="Storm"))
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        await log.append(
+            [
+                device(3),
+                send(1000, message=storm),
+                started(1000, 1, [3], T0 + 9),
+                send(1001, audience=Audience(devices=listed), kind=Kind.KIND_UNICAST, message=Message(content="Hi")),
+                started(1001, 1, [3], T0 + 10),
+                started(1002, 1, [3], T0 + 11),
+            ]
+        )
+        answer = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="token-1-3"))
+    titles = {entry.msgid: entry.push_title for entry in answer.timeline if entry.event == "audience"}
+    assert titles == {1000: "Storm", 1001: "Hi", 1002: ""}
 
 
 async def test_a_device_whose_key_was_revoked(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
