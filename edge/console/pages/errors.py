@@ -67,9 +67,10 @@ class ErrorPages:
             logger.error("a page failed", path=request.uri_template, error=f"{type(error).__name__}: {error}")
         if status == 503:
             response.set_header("Retry-After", str(RETRY_AFTER_S))
-        title, text = _words(status, request.context.visit.gettext)
-        said = str(error)
-        self._show(request, response, status, title, said[:1].upper() + said[1:] if status < 500 and said else text)
+        visit: Visit = request.context.visit
+        title, text = _words(status, visit.gettext)
+        said = str(error) if status < 500 else ""
+        self._show(request, response, status, title, visit.language.problem(said, visit.form) if said else text)
 
     async def of_fault(self, request: Request, response: Response, error: Exception, params: Any = None) -> None:
         if is_call(request.path):

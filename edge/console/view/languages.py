@@ -15,6 +15,7 @@ from babel.support import NullTranslations, Translations
 from edge.console.view.words.audience import AudienceWords
 from edge.console.view.words.conditions import ConditionWords
 from edge.console.view.words.details import DetailWords
+from edge.console.view.words.problems import ProblemWords
 from edge.console.view.words.reasons import ReasonWords
 
 LOCALE_DIRECTORY = Path(__file__).resolve().parent.parent / "locale"
@@ -44,6 +45,7 @@ class Language:
         self.conditions = ConditionWords(self.gettext, self.ngettext)
         self.reason = ReasonWords(self.gettext)
         self.audience = AudienceWords(self.conditions)
+        self.problem = ProblemWords(self.gettext, self.ngettext, self)
         self.details = DetailWords(self.conditions, self.audience, self.reason)
 
     def gettext(self, text: str) -> str:

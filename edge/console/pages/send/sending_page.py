@@ -151,5 +151,4 @@ def problem_to_mend(error: CarillonError, visit: Visit) -> str:
         )
     if not isinstance(error, MENDABLE):
         raise error
-    text = str(error)
-    return text[:1].upper() + text[1:]
+    return visit.language.problem(str(error), visit.form)

@@ -112,25 +112,29 @@ async def test_a_review_that_lay_open_too_long_is_looked_at_again(console: Conso
 async def test_what_the_interface_refuses_is_refused_with_the_form_as_it_was(console: ConsoleInstallation) -> None:
     appkey, sender = await sender_of(console, devices=1)
     refusals = {
-        "SendTo.tag is missing": {},
-        "Tag must be whole numbers, not one": {"tag": "one"},
-        "SendTo.tag[0][0] must be an integer from -32727 to 32727": {"tag": "99999"},
-        "is not a known region: Mars": {"locate": "Mars"},
-        "Activity_7 must be comparisons": {"activity_7": "often"},
-        "Model must be lines such as": {"model": "brand"},
+        "Enter at least one tag, or an attribute of the devices.": {},
+        "Numeric tags: Enter whole numbers, not one.": {"tag": "one"},
+        "Numeric tags: Enter a whole number from -32,727 to 32,727.": {"tag": "99999"},
+        "Region: There is no region Mars.": {"locate": "Mars"},
+        "Times opened in 7 days: Enter comparisons": {"activity_7": "often"},
+        "Models: Enter lines such as": {"model": "brand"},
         "Choose who gets the push": {"audience": "nobody"},
-        "MsgStyle.basic.content must not be empty": {"audience": "everyone", "content": ""},
-        "MsgStyle.android.click_param.picture-addr is missing": {"stag": "a", "click_action": "4"},
-        "text-abstract is missing: flow-mode 1 needs it": {
+        "Text: Fill in this field.": {"audience": "everyone", "content": ""},
+        "Address of the picture: Fill in this field.": {"stag": "a", "click_action": "4"},
+        "Summary of entry 1: Fill in this field.": {
             "stag": "a",
             "click_action": "6",
             "click6.flow-mode": "1",
             "click6.0.title": "One",
             "click6.1.title": "Two",
         },
-        "Option.send_time must lie in the future": {"stag": "a", "when": "at", "send_at": "2020-01-01T10:00"},
-        "Choose a day and a time": {"stag": "a", "when": "at"},
-        "Option.qps": {"stag": "a", "qps": "-1"},
+        "Day and time: Choose a time in the future, within 365 days.": {
+            "stag": "a",
+            "when": "at",
+            "send_at": "2020-01-01T10:00",
+        },
+        "Day and time: Choose a day and a time.": {"stag": "a", "when": "at"},
+        "Messages a second: Enter a whole number from": {"stag": "a", "qps": "-1"},
         "Choose an app of the other platform": {"stag": "a", "other": "12345"},
     }
     for words, fields in refusals.items():
