@@ -52,10 +52,10 @@ class Units(Protocol):
 class ProblemWords:
     """Writes errors in one language; an error without a wording keeps its own words."""
 
-    def __init__(self, gettext: Callable[[str], str], ngettext: Callable[[str, str, int], str], units: Units) -> None:
+    def __init__(self, gettext: Callable[[str], str], fields: FormFields, units: Units) -> None:
         self.gettext = gettext
         self._units = units
-        self._fields = FormFields(gettext, ngettext)
+        self._fields = fields
         self._sentences = _compiled([*_sentences_about_pushes(gettext), *_other_sentences(gettext)])
         self._advice = _compiled(_advice(gettext))
 

@@ -10,13 +10,14 @@ import msgspec
 import pytest
 
 from edge.console.send.audience import SAMPLES, Audiences, Sample
-from protos.accounts.v1.service_pb2 import ListTeamsRequest
+from protos.accounts.v1.accounts_pb2 import ApprovalRules
+from protos.accounts.v1.service_pb2 import ListTeamsRequest, UpdateTeamRequest
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_MULTICAST, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand
 from services.domain.topics import PUSH_COMMANDS, TASK_COMMANDS, decode
 from services.runtime.log.port import Partition
-from tests.roles.console.conftest import PARTITIONS, Browser, ConsoleInstallation, text_of
+from tests.roles.console.conftest import OPERATOR, PARTITIONS, Browser, ConsoleInstallation, text_of
 from tests.roles.console.test_pushes import audit, device
 
 _HIDDEN = re.compile(r'<input type="hidden" name="(body|key|devices)" value="([^"]*)">')
@@ -241,3 +242,38 @@ async def test_ten_devices_of_a_larger_audience_are_shown_for_the_calls_of_one_p
     assert len(shown) == SAMPLES
     assert shown <= {f"token-{number}" for number in range(devices)}
     assert looked_up == [SAMPLES]
+
+
+async def test_the_review_and_the_draft_show_the_options_that_are_set(console: ConsoleInstallation) -> None:
+    team_id = await console.team("News", sender="sender", approver="approver")
+    appkey = await console.app(team_id=team_id)
+    await console.accounts.UpdateTeam(
+        UpdateTeamRequest(team_id=team_id, name="News", rules=ApprovalRules(broadcasts=True), origin=OPERATOR)
+    )
+    sender, approver = await console.logged_in("sender"), await console.logged_in("approver")
+    options = {"period": "2", "period_unit": "h", "qps": "1", "sound": "1", "extra": "campaign 7"}
+    page, hidden = await reviewed(sender, appkey, audience="everyone", content="x", **options)
+    draft = await send(sender, appkey, hidden, typed="0")
+    for words in (text_of(page), text_of(await approver.get(draft.headers["location"]))):
+        assert "Devices that are offline get it within 2 hours Messages a second 1" in words
+        assert "Extra text for the app campaign 7 On Android Sound Can be swiped away" in words
+        assert "Nobody would get this push now: the app has no devices." in words
+    plain, _ = await reviewed(sender, appkey, audience="everyone", content="x")
+    assert "Messages a second" not in text_of(plain)
+
+
+async def test_an_empty_audience_is_warned_about(console: ConsoleInstallation) -> None:
+    appkey, sender = await sender_of(console, devices=1)
+    warning = "Nobody would get this push now:"
+    audiences = {
+        "check the spelling of the tags and attributes.": {"stag": "drivers"},
+        "check the spelling of the aliases.": {"audience": "alias", "alias": "nobody"},
+        "check the device tokens.": {"audience": "token", "token_android": "none"},
+    }
+    for advice, fields in audiences.items():
+        page, _ = await reviewed(sender, appkey, content="x", **fields)
+        assert f"{warning} {advice}" in text_of(page)
+    some, _ = await reviewed(sender, appkey, content="x", audience="alias", alias="user-0", alias_devices="all")
+    assert (warning in text_of(some), "Devices of an alias all" in text_of(some)) == (False, True)
+    by_region, _ = await reviewed(sender, appkey, content="x", locate="上海市", locate_not="北京市")
+    assert "Region 上海市 Exclude: Region 北京市" in text_of(by_region)
