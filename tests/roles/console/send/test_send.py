@@ -277,3 +277,10 @@ async def test_an_empty_audience_is_warned_about(console: ConsoleInstallation) -
     assert (warning in text_of(some), "Devices of an alias all" in text_of(some)) == (False, True)
     by_region, _ = await reviewed(sender, appkey, content="x", locate="上海市", locate_not="北京市")
     assert "Region 上海市 Exclude: Region 北京市" in text_of(by_region)
+
+
+async def test_a_viewer_is_told_that_the_role_may_not_send(console: ConsoleInstallation) -> None:
+    await console.app(team_id=await console.team("News", viewer="viewer"))
+    viewer = await console.logged_in("viewer")
+    words = text_of(await viewer.get("/send"))
+    assert ("Your role may not send" in words, "No app belongs to your teams yet" in words) == (True, False)
