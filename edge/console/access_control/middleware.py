@@ -40,6 +40,10 @@ Accesses = Mapping[str, Mapping[str, Access]]
 """What each route needs, by path template and method. What is not listed is refused."""
 
 
+class SessionEndedError(falcon.HTTPForbidden):
+    """A form was sent where nobody is logged in any more. Nothing was done; the browser still has the form."""
+
+
 class AccessControl:
     """Falcon middleware: gives each request its Visit, or each call its Requester, and checks the declared access.
 
@@ -113,9 +117,11 @@ class AccessControl:
             raise falcon.HTTPForbidden
 
     async def _of_page(self, request: Request, access: Access, params: Mapping[str, str]) -> Requester:
-        """Return who asks for a page. A form is read, and its CSRF token compared, also where nobody is logged in."""
+        """Return who asks for a page. The form of a public page too is read, and its CSRF token compared."""
         visit: Visit = request.context.visit
         if request.method == "POST":
+            if visit.user is None and not access.is_public:
+                raise _session_ended(visit)
             visit.form = await self._read_form(request, visit, is_of_program=access.is_of_program)
         if visit.user is None and not access.is_public:
             raise self._ask_to_log_in(request, visit)
@@ -219,6 +225,16 @@ class AccessControl:
             return ZoneInfo(name) if name else self._zone
         except (ZoneInfoNotFoundError, ValueError, OSError):
             return self._zone
+
+
+def _session_ended(visit: Visit) -> SessionEndedError:
+    return SessionEndedError(
+        title=visit.gettext("Your session has ended"),
+        description=visit.gettext(
+            "Nothing was changed. Log in in another tab. Then come back to this tab, go back to the form and send it"
+            " again."
+        ),
+    )
 
 
 def local_path(text: str) -> str:

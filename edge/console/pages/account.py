@@ -39,7 +39,7 @@ class AccountPage(Page):
         try:
             await self.site.roles.accounts.UpdateUser(changes)
         except CarillonError as error:
-            await self._show(request, response, problem_of(error))
+            await self._show(request, response, problem_of(error, visit))
             return
         await self.site.accounts.refresh()
         visit.notify(visit.gettext("Your settings are saved."))
@@ -79,7 +79,7 @@ class PasswordPage(Page):
             try:
                 answer = await self.site.roles.log_ins.ChangePassword(asked)
             except CarillonError as error:
-                problem = problem_of(error)
+                problem = problem_of(error, visit)
             else:
                 if answer.changed:
                     await begin_session(self.site, visit, answer.user)
@@ -114,7 +114,7 @@ class SecondFactorPage(Page):
                 SetTotpRequest(secret=secret, code=code, origin=visit.origin)
             )
         except CarillonError as error:
-            self._show(request, response, secret, uri, problem_of(error))
+            self._show(request, response, secret, uri, problem_of(error, visit))
             return
         await self.site.accounts.refresh()
         self.show(request, response, "account/recovery_codes.html", codes=list(answer.recovery_codes))

@@ -55,7 +55,7 @@ class NewAppPage(Page):
                     GiveAppRequest(appkey=made.app.appkey, team_id=team_id, origin=visit.origin)
                 )
         except CarillonError as error:
-            self._show(request, response, problem_of(error))
+            self._show(request, response, problem_of(error, visit))
             return
         await self.site.apps.refresh()
         await self.site.accounts.refresh()
@@ -103,7 +103,7 @@ class AppSettingsPage(Page):
             await change_app(self.site, visit, change_of(app, visit.form, with_quotas=with_quotas))
         except InputError as error:
             # The key is not written back into the page.
-            self._show(request, response, app, {**visit.form, "pem": ""}, problem_of(error))
+            self._show(request, response, app, {**visit.form, "pem": ""}, problem_of(error, visit))
             return
         visit.notify(visit.gettext("The settings are saved."))
         raise go_to(f"/apps/{app.appkey}")

@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 from falcon.asgi import Request, Response
 
 from edge.console.actions.audit import SUBJECTS, Filters, Line, actions, filters_of, lines
-from edge.console.pages.page import Page, visit_of
+from edge.console.pages.page import Page, problem_of, visit_of
 from edge.console.view.csv_file import answer_csv
 from edge.console.view.words.actions import action_words
 from protos.analytics.v1.analytics_pb2 import ActionEntry, AuditActionsResponse
@@ -27,7 +27,7 @@ class AuditPage(Page):
         try:
             answer = await actions(self.site, visit, filters, visit.zone, request.get_param("pos") or "", ROWS)
         except InputError as error:
-            problem = str(error)
+            problem = problem_of(error, visit)
         self.show(
             request,
             response,

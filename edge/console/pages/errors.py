@@ -7,6 +7,7 @@ import falcon
 from falcon.asgi import Request, Response
 
 from edge.console.access_control.bearer import is_call
+from edge.console.access_control.middleware import SessionEndedError
 from edge.console.access_control.visit import Visit
 from edge.console.api.problems import RETRY_AFTER_S, ErrorAnswers
 from edge.console.view.rendering import Template
@@ -56,7 +57,8 @@ class ErrorPages:
             title, text = error.title if error.title != error.status else title, error.description
         for name, value in dict(error.headers or {}).items():
             response.set_header(name, value)
-        self._show(request, response, error.status_code, title, text)
+        has_ended = isinstance(error, SessionEndedError)
+        self._show(request, response, error.status_code, title, text, has_session_ended=has_ended)
 
     async def _of_call(self, request: Request, response: Response, error: CarillonError, params: Any) -> None:
         if is_call(request.path):
@@ -67,9 +69,10 @@ class ErrorPages:
             logger.error("a page failed", path=request.uri_template, error=f"{type(error).__name__}: {error}")
         if status == 503:
             response.set_header("Retry-After", str(RETRY_AFTER_S))
-        title, text = _words(status, request.context.visit.gettext)
-        said = str(error)
-        self._show(request, response, status, title, said[:1].upper() + said[1:] if status < 500 and said else text)
+        visit: Visit = request.context.visit
+        title, text = _words(status, visit.gettext)
+        said = str(error) if status < 500 else ""
+        self._show(request, response, status, title, visit.language.problem(said, visit.form) if said else text)
 
     async def of_fault(self, request: Request, response: Response, error: Exception, params: Any = None) -> None:
         if is_call(request.path):
@@ -78,13 +81,28 @@ class ErrorPages:
         logger.error("a page failed", path=request.uri_template, exc_info=error)
         self._show(request, response, 500, *_words(500, request.context.visit.gettext))
 
-    def _show(self, request: Request, response: Response, status: int, title: str, text: str) -> None:
+    def _show(
+        self,
+        request: Request,
+        response: Response,
+        status: int,
+        title: str,
+        text: str,
+        *,
+        has_session_ended: bool = False,
+    ) -> None:
         visit: Visit = request.context.visit
         response.status = falcon.code_to_http_status(status)
         response.content_type = falcon.MEDIA_HTML
         template = "base/error_fragment.html" if visit.is_fragment else "base/error.html"
         reload_s = _RELOAD_S if status == 503 and request.method == "GET" else 0
-        values = {"status": status, "title": title, "text": text, "reload_s": reload_s}
+        values = {
+            "status": status,
+            "title": title,
+            "text": text,
+            "reload_s": reload_s,
+            "has_session_ended": has_session_ended,
+        }
         response.context.page = Template.shown_now(template, visit, values)
 
 

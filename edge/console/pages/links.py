@@ -21,7 +21,7 @@ class LinkPage(Page):
             try:
                 user = (await self.site.roles.log_ins.CheckLink(CheckLinkRequest(link_token=token))).user
             except NotFoundError as error:
-                problem = problem_of(error)
+                problem = problem_of(error, visit_of(request))
             else:
                 self._check_may_have_password(visit_of(request), user)
         self.show(
@@ -41,10 +41,26 @@ class LinkPage(Page):
             used = UseLinkRequest(link_token=token, new_password=password, origin=visit.origin)
             changed = (await self.site.roles.log_ins.UseLink(used)).user
         except NotFoundError as error:
-            self.show(request, response, "account/link.html", 404, user=None, token="", problem=problem_of(error))
+            self.show(
+                request,
+                response,
+                "account/link.html",
+                404,
+                user=None,
+                token="",
+                problem=problem_of(error, visit),
+            )
             return
         except CarillonError as error:
-            self.show(request, response, "account/link.html", 400, user=user, token=token, problem=problem_of(error))
+            self.show(
+                request,
+                response,
+                "account/link.html",
+                400,
+                user=user,
+                token=token,
+                problem=problem_of(error, visit),
+            )
             return
         await begin_session(self.site, visit, changed)
         visit.notify(visit.gettext("Your password is set, and you are logged in."))

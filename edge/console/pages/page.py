@@ -17,6 +17,7 @@ from edge.console.oidc.log_ins import ProviderLogIns
 from edge.console.oidc.renewal import ProviderSessions
 from edge.console.view.languages import Languages
 from edge.console.view.rendering import SlicedRenderer, Template
+from edge.console.view.words.problems import Problem
 from protos.accounts.v1.accounts_pb2 import Team
 from protos.registry.v1.apps_pb2 import App
 from services.runtime.errors import CarillonError
@@ -92,9 +93,8 @@ def go_to(path: str) -> falcon.HTTPStatus:
     return falcon.HTTPSeeOther(falcon.uri.encode_check_escaped(path))
 
 
-def problem_of(error: CarillonError) -> str:
-    """Return the text of an error that the person can mend. Raises any other error."""
+def problem_of(error: CarillonError, visit: Visit) -> Problem:
+    """Return the words of an error that the person can mend, and the field of the form. Raises any other error."""
     if error.result not in (400, 401):
         raise error
-    text = str(error)
-    return text[:1].upper() + text[1:]
+    return visit.language.problem(str(error), visit.form)

@@ -178,7 +178,7 @@ class CancelPushPage(PushPageBase):
         try:
             await cancel_push(self.site, visit, appkey, msgid)
         except CarillonError as error:
-            await self.show_push(request, response, appkey, msgid, problem_of(error))
+            await self.show_push(request, response, appkey, msgid, problem_of(error, visit))
             return
         visit.notify(visit.gettext("The push is cancelled: devices that have not received it do not get it."))
         raise go_to(f"/apps/{appkey}/pushes/{msgid}")

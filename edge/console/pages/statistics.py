@@ -25,7 +25,7 @@ class StatisticsPage(Page):
             if question.appkey:
                 table = await self.answer(visit, question)
         except (InputError, NotFoundError) as error:
-            problem = problem_of(error)
+            problem = problem_of(error, visit)
         self.show(
             request,
             response,

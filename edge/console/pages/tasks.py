@@ -78,7 +78,7 @@ class CancelTaskPage(TasksPageBase):
         try:
             await cancel_task(self.site, visit, app.appkey, task_key)
         except CarillonError as error:
-            await self.show_tasks(request, response, problem_of(error))
+            await self.show_tasks(request, response, problem_of(error, visit))
             return
         visit.notify(visit.gettext("The task is cancelled: nothing of it is sent."))
         raise go_to("/tasks")

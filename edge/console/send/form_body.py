@@ -175,7 +175,7 @@ def _send_time(text: str, zones: Zones) -> str:
         local = datetime.fromisoformat(text).replace(tzinfo=zones.person)
         return local.astimezone(zones.interface).strftime("%Y-%m-%d %H:%M")
     except (ValueError, OverflowError):
-        raise InputError("choose a day and a time to send at") from None
+        raise InputError("send_at must be a day and a time") from None
 
 
 def _integer(form: Form, name: str) -> int | None:

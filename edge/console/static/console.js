@@ -4,9 +4,15 @@ document.addEventListener("click", async (event) => {
   const button = event.target.closest("button[data-copy]");
   if (!button) return;
   const name = button.textContent;
-  await navigator.clipboard.writeText(button.dataset.copy);
-  button.textContent = button.dataset.done;
-  setTimeout(() => { button.textContent = name; }, 2000);
+  try {
+    await navigator.clipboard.writeText(button.dataset.copy);
+    button.textContent = button.dataset.done;
+  } catch {
+    // Over plain HTTP browsers have no clipboard, except on localhost: the person copies the selected text.
+    getSelection().selectAllChildren(button.previousElementSibling);
+    button.textContent = button.dataset.selected;
+  }
+  setTimeout(() => { button.textContent = name; }, 4000);
 });
 
 // A page that could not be answered loads itself anew, once its reader looks at it.

@@ -76,7 +76,7 @@ def _period_s(form: Form) -> int:
     length = _UNITS_S.get(form.get("period_unit", ""))
     if length is None:
         raise InputError("choose a unit of the time to live")
-    return _number("the time to live", form.get("period", "")) * length
+    return _number("default_period_s", form.get("period", "")) * length
 
 
 def _number(name: str, text: str) -> int:

@@ -15,6 +15,8 @@ from babel.support import NullTranslations, Translations
 from edge.console.view.words.audience import AudienceWords
 from edge.console.view.words.conditions import ConditionWords
 from edge.console.view.words.details import DetailWords
+from edge.console.view.words.form_fields import FormFields
+from edge.console.view.words.problems import ProblemWords
 from edge.console.view.words.reasons import ReasonWords
 
 LOCALE_DIRECTORY = Path(__file__).resolve().parent.parent / "locale"
@@ -44,6 +46,8 @@ class Language:
         self.conditions = ConditionWords(self.gettext, self.ngettext)
         self.reason = ReasonWords(self.gettext)
         self.audience = AudienceWords(self.conditions)
+        self.form_fields = FormFields(self.gettext, self.ngettext)
+        self.problem = ProblemWords(self.gettext, self.form_fields, self)
         self.details = DetailWords(self.conditions, self.audience, self.reason)
 
     def gettext(self, text: str) -> str:

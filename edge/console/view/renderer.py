@@ -12,6 +12,7 @@ from markupsafe import Markup
 from edge.console.view.languages import Language
 from edge.console.view.static_files import StaticFiles
 from edge.console.view.statistics_links import path_of_push
+from edge.console.view.words.problems import Problem
 from protos.analytics.v1.analytics_pb2 import ActionEntry, TimelineEntry
 from services.domain.accounts.permissions import Action
 from services.runtime.process.clock import Clock
@@ -32,8 +33,8 @@ class View(Protocol):
 class Renderer:
     """A Jinja2 environment in which a name that is not given is an error.
 
-    Every template has `visit`, `notice` and `shown_once`, the functions `static`, `path_of_push` and `_`, and the
-    filters `moment`, `ago`, `duration`, `span`, `detail_line`, `reason`, `audience`, `audience_of_push`,
+    Every template has `visit`, `notice` and `shown_once`, the functions `static`, `path_of_push`, `advice_for` and
+    `_`, and the filters `moment`, `ago`, `duration`, `span`, `detail_line`, `reason`, `audience`, `audience_of_push`,
     `audience_names`, `condition`, `device_had`, `number` and `share_of`.
     """
 
@@ -55,6 +56,7 @@ class Renderer:
             "has_file": files.__contains__,
             "Action": Action,
             "path_of_push": path_of_push,
+            "advice_for": _advice_for,
         }
         self._templates.filters |= {
             "moment": _in_language(self._moment),
@@ -96,6 +98,13 @@ def _in_language(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(context["visit"], *arguments)
 
     return called
+
+
+@pass_context
+def _advice_for(context: Context, field: str) -> str:
+    """Return what is wrong with a field of the form; "" if the page shows no problem, or one of something else."""
+    problem = context.get("problem")
+    return problem.advice if isinstance(problem, Problem) and problem.field == field else ""
 
 
 @pass_context

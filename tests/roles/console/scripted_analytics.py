@@ -26,7 +26,7 @@ from protos.analytics.v1.analytics_pb2 import (
     StatisticsResponse,
 )
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceServicer
-from services.runtime.errors import NotFoundError, UnavailableError
+from services.runtime.errors import InputError, NotFoundError, UnavailableError
 from services.runtime.rpc.server import Context
 
 
@@ -37,10 +37,12 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
 
     The latest pushes are those in `statistics`, with the title and text in `words`. Requests for statistics and for the
     latest pushes wait until `may_answer` is set. `asked` holds all requests.
+    A `refusal` refuses them all.
     """
 
     def __init__(self) -> None:
         self.is_away = False
+        self.refusal = ""
         self.pushes: dict[int, AuditPushResponse] = {}
         self.speeds: dict[int, PushSpeedResponse] = {}
         self.states: dict[int, PushStatesResponse] = {}
@@ -120,4 +122,6 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
     def _note(self, request: object) -> None:
         if self.is_away:
             raise UnavailableError("analytics is away")
+        if self.refusal:
+            raise InputError(self.refusal)
         self.asked.append(request)

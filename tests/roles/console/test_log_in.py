@@ -45,7 +45,7 @@ async def enrol_second_factor(browser: object) -> None:
     assert 'src="data:image/svg+xml;base64,' in page.text
     code = pyotp.TOTP(secret[1]).at(START_MS // 1000)
     wrong = await browser.post("/account/second-factor", secret=secret[1], uri="", code="000000")  # type: ignore[attr-defined]
-    assert (wrong.status_code, "check the clock" in text_of(wrong)) == (400, True)
+    assert (wrong.status_code, "Check the clock" in text_of(wrong)) == (400, True)
     kept = await browser.post("/account/second-factor", secret=secret[1], uri="", code=f"{code[:3]} {code[3:]}")  # type: ignore[attr-defined]
     assert len(re.findall(r"<code>[a-z2-7]{4}(?:-[a-z2-7]{4}){3}</code>", kept.text)) == 10
 
@@ -125,6 +125,19 @@ async def test_a_form_needs_the_token_of_its_own_session(console: ConsoleInstall
     before = alice.csrf
     await alice.log_in("alice")
     assert alice.csrf != before
+
+
+async def test_a_form_of_an_ended_session_asks_to_log_in_beside_it(console: ConsoleInstallation) -> None:
+    await console.user("alice")
+    alice = await console.logged_in("alice")
+    alice.http.cookies.clear()
+    ended = await alice.post("/account", display_name="Lost", locale="", zone="")
+    words = text_of(ended)
+    assert (ended.status_code, "Your session has ended Nothing was changed." in words) == (403, True), words
+    assert '<a class="button primary" href="/log-in" target="_blank" rel="noopener">' in ended.text
+    assert (await alice.log_in("alice")).status_code == 303
+    assert (await alice.post("/account", display_name="Kept", locale="", zone="")).status_code == 303
+    assert ">Kept<" in (await alice.get("/account")).text
 
 
 async def test_every_answer_has_the_security_headers_and_pages_are_not_kept(console: ConsoleInstallation) -> None:

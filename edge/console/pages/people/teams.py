@@ -49,7 +49,7 @@ class NewTeamPage(Page):
         try:
             made = await self.site.roles.accounts.CreateTeam(CreateTeamRequest(name=name, origin=visit.origin))
         except CarillonError as error:
-            self.show(request, response, "people/new_team.html", 400, problem=problem_of(error), name=name)
+            self.show(request, response, "people/new_team.html", 400, problem=problem_of(error, visit), name=name)
             return
         await self.site.accounts.refresh()
         visit.notify(visit.gettext("The team is created."))
@@ -121,7 +121,7 @@ class TeamSettingsPage(TeamPageBase):
                 UpdateTeamRequest(team_id=team_id, name=name, rules=rules, origin=visit.origin)
             )
         except CarillonError as error:
-            await self.show_team(request, response, team_id, problem_of(error))
+            await self.show_team(request, response, team_id, problem_of(error, visit))
             return
         await self.site.accounts.refresh()
         visit.notify(visit.gettext("The team is changed."))
@@ -146,7 +146,7 @@ class TeamMembersPage(TeamPageBase):
         try:
             await accounts.SetMember(asked)
         except CarillonError as error:
-            await self.show_team(request, response, team_id, problem_of(error))
+            await self.show_team(request, response, team_id, problem_of(error, visit))
             return
         await self.site.accounts.refresh()
         visit.notify(visit.gettext("The members are changed."))
@@ -166,7 +166,7 @@ class TeamAppsPage(TeamPageBase):
                 raise NotFoundError("this team has no such app any more")
             await self.site.roles.accounts.GiveApp(asked)
         except CarillonError as error:
-            await self.show_team(request, response, team_id, problem_of(error))
+            await self.show_team(request, response, team_id, problem_of(error, visit))
             return
         await self.site.accounts.refresh()
         given, taken = visit.gettext("The app belongs to the team."), visit.gettext("The app belongs to no team.")
@@ -180,6 +180,6 @@ def _rules_of(form: dict[str, str]) -> ApprovalRules:
     above = form.get("above_devices", "").strip()
     if above:
         if (number := whole_number(above, MAX_DEVICES)) is None:
-            raise InputError("the number of devices must be a whole number, or empty")
+            raise InputError("above_devices must be a whole number, or empty")
         rules.above_devices = number
     return rules

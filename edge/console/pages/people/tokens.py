@@ -27,7 +27,7 @@ class TokensPage(TeamPageBase):
         try:
             made = await self.site.roles.accounts.CreateToken(asked)
         except CarillonError as error:
-            await self.show_team(request, response, team_id, problem_of(error))
+            await self.show_team(request, response, team_id, problem_of(error, visit))
             return
         visit.notify(visit.gettext("The API token is created."), shown_once=made.text)
         raise go_to(f"/teams/{team_id}")
@@ -45,7 +45,7 @@ class RevokeTokenPage(TeamPageBase):
                 raise NotFoundError("this team has no such API token any more")
             await accounts.RevokeToken(RevokeTokenRequest(token_id=token_id, origin=visit.origin))
         except CarillonError as error:
-            await self.show_team(request, response, team_id, problem_of(error))
+            await self.show_team(request, response, team_id, problem_of(error, visit))
             return
         visit.notify(visit.gettext("The API token is revoked."))
         raise go_to(f"/teams/{team_id}")

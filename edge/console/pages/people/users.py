@@ -56,7 +56,7 @@ class NewUserPage(Page):
         try:
             made = await accounts.CreateUser(asked)
         except CarillonError as error:
-            self._show(request, response, problem_of(error))
+            self._show(request, response, problem_of(error, visit))
             return
         notice = visit.gettext("The user is created.")
         if team_id and role:
@@ -64,7 +64,7 @@ class NewUserPage(Page):
             try:
                 await accounts.SetMember(joined)
             except CarillonError as error:
-                notice = f"{notice} {problem_of(error)}"
+                notice = f"{notice} {problem_of(error, visit)}"
         await self.site.accounts.refresh()
         visit.notify(notice, shown_once=self.site.link_url(made.link_token))
         raise go_to(f"/users/{made.user.user_id}")
@@ -99,7 +99,7 @@ class UserPage(Page):
                 await self._show(request, response, user_id, visit.gettext("Choose what to change."))
                 return
         except CarillonError as error:
-            await self._show(request, response, user_id, problem_of(error))
+            await self._show(request, response, user_id, problem_of(error, visit))
             return
         raise go_to(f"/users/{user_id}")
 

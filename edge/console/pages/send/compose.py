@@ -23,12 +23,14 @@ class ChooseAppPage(Page):
 
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
-        apps = [app for app in self.visible_apps(visit) if visit.may_app(Action.SEND, app.appkey)]
+        visible = self.visible_apps(visit)
+        apps = [app for app in visible if visit.may_app(Action.SEND, app.appkey)]
         chosen = [app for app in apps if app.appkey == request.get_param("appkey")] or apps
         if len(chosen) == 1:
             raise go_to(f"/apps/{chosen[0].appkey}/send")
         may_register = visit.may(Action.MANAGE_INSTALLATION)
-        self.show(request, response, "send/choose.html", apps=apps, may_register=may_register)
+        values = {"apps": apps, "has_visible_apps": bool(visible), "may_register": may_register}
+        self.show(request, response, "send/choose.html", **values)
 
 
 class ComposePage(SendingPage):

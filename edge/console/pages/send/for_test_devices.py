@@ -43,7 +43,7 @@ class TestDevicesPage(Page):
                     ],
                 )
             except CarillonError as error:
-                self._show(request, response, appkey, problem_of(error))
+                self._show(request, response, appkey, problem_of(error, visit))
                 return
         await self.site.accounts.refresh()
         raise go_to(f"/apps/{appkey}/test-devices")

@@ -14,7 +14,7 @@ from edge.console.send.body_form import form_of_text
 from edge.console.send.composed_pushes import ComposedPush, DraftVersion
 from edge.console.send.form_body import ARTICLES, ChosenApps, Zones
 from edge.console.send.snippets import snippets
-from edge.console.view.message_preview import audience_of, moment_of, previews
+from edge.console.view.message_preview import audience_of, moment_of, nobody_of, options_of, previews
 from edge.core.parsing.regions import REGIONS
 from protos.accounts.v1.accounts_pb2 import TeamDevice
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, Pause
@@ -118,7 +118,9 @@ class SendingPage(Page):
         """Return the words, previews and examples of a push."""
         return {
             "previews": previews(composed, visit.gettext),
-            "audience_words": audience_of(composed.text, visit.gettext),
+            "audience_words": audience_of(composed, visit.language),
+            "options": options_of(composed, visit.language),
+            "nobody": nobody_of(composed, visit.gettext),
             "moment": moment_of(composed.order.due_ms, visit),
             "snippets": snippets(composed.text, f"{self.site.v2_url}/v2/push", len(composed.appkeys)),
         }
@@ -151,5 +153,4 @@ def problem_to_mend(error: CarillonError, visit: Visit) -> str:
         )
     if not isinstance(error, MENDABLE):
         raise error
-    text = str(error)
-    return text[:1].upper() + text[1:]
+    return visit.language.problem(str(error), visit.form)

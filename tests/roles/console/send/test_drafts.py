@@ -152,7 +152,7 @@ async def test_a_draft_is_changed_and_the_approver_approves_what_it_is_then(cons
     assert [fact.submitted.draft.version for fact in await drafts(console)] == [1, 2]
 
     old = await team.approver.post(f"{path}/approval", digest=shown)
-    assert (old.status_code, "The draft was changed; look at it again" in text_of(old)) == (400, True)
+    assert (old.status_code, "The draft was changed meanwhile. Look at it again." in text_of(old)) == (400, True)
     _, stale = await reviewed(team.approver, team.appkey, audience="everyone", content="Mine", **of_draft)
     late = await send(team.approver, team.appkey, {**stale, **of_draft}, typed="2")
     assert (late.status_code, "changed meanwhile" in text_of(late)) == (400, True)

@@ -10,13 +10,14 @@ import msgspec
 import pytest
 
 from edge.console.send.audience import SAMPLES, Audiences, Sample
-from protos.accounts.v1.service_pb2 import ListTeamsRequest
+from protos.accounts.v1.accounts_pb2 import ApprovalRules
+from protos.accounts.v1.service_pb2 import ListTeamsRequest, UpdateTeamRequest
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_MULTICAST, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand
 from services.domain.topics import PUSH_COMMANDS, TASK_COMMANDS, decode
 from services.runtime.log.port import Partition
-from tests.roles.console.conftest import PARTITIONS, Browser, ConsoleInstallation, text_of
+from tests.roles.console.conftest import OPERATOR, PARTITIONS, Browser, ConsoleInstallation, text_of
 from tests.roles.console.test_pushes import audit, device
 
 _HIDDEN = re.compile(r'<input type="hidden" name="(body|key|devices)" value="([^"]*)">')
@@ -112,25 +113,29 @@ async def test_a_review_that_lay_open_too_long_is_looked_at_again(console: Conso
 async def test_what_the_interface_refuses_is_refused_with_the_form_as_it_was(console: ConsoleInstallation) -> None:
     appkey, sender = await sender_of(console, devices=1)
     refusals = {
-        "SendTo.tag is missing": {},
-        "Tag must be whole numbers, not one": {"tag": "one"},
-        "SendTo.tag[0][0] must be an integer from -32727 to 32727": {"tag": "99999"},
-        "is not a known region: Mars": {"locate": "Mars"},
-        "Activity_7 must be comparisons": {"activity_7": "often"},
-        "Model must be lines such as": {"model": "brand"},
+        "Enter at least one tag, or an attribute of the devices.": {},
+        "Numeric tags: Enter whole numbers, not one.": {"tag": "one"},
+        "Numeric tags: Enter a whole number from -32,727 to 32,727.": {"tag": "99999"},
+        "Region: There is no region Mars.": {"locate": "Mars"},
+        "Times opened in 7 days: Enter comparisons": {"activity_7": "often"},
+        "Models: Enter lines such as": {"model": "brand"},
         "Choose who gets the push": {"audience": "nobody"},
-        "MsgStyle.basic.content must not be empty": {"audience": "everyone", "content": ""},
-        "MsgStyle.android.click_param.picture-addr is missing": {"stag": "a", "click_action": "4"},
-        "text-abstract is missing: flow-mode 1 needs it": {
+        "Text: Fill in this field.": {"audience": "everyone", "content": ""},
+        "Address of the picture: Fill in this field.": {"stag": "a", "click_action": "4"},
+        "Summary of entry 1: Fill in this field.": {
             "stag": "a",
             "click_action": "6",
             "click6.flow-mode": "1",
             "click6.0.title": "One",
             "click6.1.title": "Two",
         },
-        "Option.send_time must lie in the future": {"stag": "a", "when": "at", "send_at": "2020-01-01T10:00"},
-        "Choose a day and a time": {"stag": "a", "when": "at"},
-        "Option.qps": {"stag": "a", "qps": "-1"},
+        "Day and time: Choose a time in the future, within 365 days.": {
+            "stag": "a",
+            "when": "at",
+            "send_at": "2020-01-01T10:00",
+        },
+        "Day and time: Choose a day and a time.": {"stag": "a", "when": "at"},
+        "Messages a second: Enter a whole number from": {"stag": "a", "qps": "-1"},
         "Choose an app of the other platform": {"stag": "a", "other": "12345"},
     }
     for words, fields in refusals.items():
@@ -237,3 +242,45 @@ async def test_ten_devices_of_a_larger_audience_are_shown_for_the_calls_of_one_p
     assert len(shown) == SAMPLES
     assert shown <= {f"token-{number}" for number in range(devices)}
     assert looked_up == [SAMPLES]
+
+
+async def test_the_review_and_the_draft_show_the_options_that_are_set(console: ConsoleInstallation) -> None:
+    team_id = await console.team("News", sender="sender", approver="approver")
+    appkey = await console.app(team_id=team_id)
+    await console.accounts.UpdateTeam(
+        UpdateTeamRequest(team_id=team_id, name="News", rules=ApprovalRules(broadcasts=True), origin=OPERATOR)
+    )
+    sender, approver = await console.logged_in("sender"), await console.logged_in("approver")
+    options = {"period": "2", "period_unit": "h", "qps": "1", "sound": "1", "extra": "campaign 7"}
+    page, hidden = await reviewed(sender, appkey, audience="everyone", content="x", **options)
+    draft = await send(sender, appkey, hidden, typed="0")
+    for words in (text_of(page), text_of(await approver.get(draft.headers["location"]))):
+        assert "Devices that are offline get it within 2 hours Messages a second 1" in words
+        assert "Extra text for the app campaign 7 On Android Sound Can be swiped away" in words
+        assert "Nobody would get this push now: the app has no devices." in words
+    plain, _ = await reviewed(sender, appkey, audience="everyone", content="x")
+    assert "Messages a second" not in text_of(plain)
+
+
+async def test_an_empty_audience_is_warned_about(console: ConsoleInstallation) -> None:
+    appkey, sender = await sender_of(console, devices=1)
+    warning = "Nobody would get this push now:"
+    audiences = {
+        "check the spelling of the tags and attributes.": {"stag": "drivers"},
+        "check the spelling of the aliases.": {"audience": "alias", "alias": "nobody"},
+        "check the device tokens.": {"audience": "token", "token_android": "none"},
+    }
+    for advice, fields in audiences.items():
+        page, _ = await reviewed(sender, appkey, content="x", **fields)
+        assert f"{warning} {advice}" in text_of(page)
+    some, _ = await reviewed(sender, appkey, content="x", audience="alias", alias="user-0", alias_devices="all")
+    assert (warning in text_of(some), "Devices of an alias all" in text_of(some)) == (False, True)
+    by_region, _ = await reviewed(sender, appkey, content="x", locate="上海市", locate_not="北京市")
+    assert "Region 上海市 Exclude: Region 北京市" in text_of(by_region)
+
+
+async def test_a_viewer_is_told_that_the_role_may_not_send(console: ConsoleInstallation) -> None:
+    await console.app(team_id=await console.team("News", viewer="viewer"))
+    viewer = await console.logged_in("viewer")
+    words = text_of(await viewer.get("/send"))
+    assert ("Your role may not send" in words, "No app belongs to your teams yet" in words) == (True, False)

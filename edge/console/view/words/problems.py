@@ -1,0 +1,273 @@
+"""Errors that a person can mend, in the reader's language and with the field of the form.
+
+Programs get them as they were raised.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from edge.console.view.words.form_fields import FormField, FormFields
+
+_SUBJECT = re.compile(
+    r"(?P<path>the APNs (?:key id|team id|key|topic)|a password|[a-zA-Z_][\w.-]*(?:\[[^\]]*\][\w.-]*)*):? (?P<rest>.+)",
+    re.DOTALL,
+)
+_IN_SECONDS = ("option.period", "option.send_time_interval")
+
+
+class Problem(str):
+    """What keeps a form from being accepted. `field` and `advice`: the form's field and the words beside it, or ""."""
+
+    __slots__ = ("advice", "field")
+
+    field: str
+    advice: str
+
+    def __new__(cls, text: str, field: str = "", advice: str = "") -> "Problem":
+        problem = super().__new__(cls, text)
+        problem.field, problem.advice = field, advice
+        return problem
+
+
+class _Wording(NamedTuple):
+    """The words for errors of one form. Groups of the pattern are values; those that end in _s are seconds.
+
+    `path`: the field of a sentence that does not begin with one.
+    """
+
+    pattern: str
+    words: str
+    path: str = ""
+
+
+class Units(Protocol):
+    """How a language writes times."""
+
+    def duration(self, seconds: int) -> str: ...
+
+    def span(self, ms: int) -> str: ...
+
+
+class ProblemWords:
+    """Writes errors in one language; an error without a wording keeps its own words."""
+
+    def __init__(self, gettext: Callable[[str], str], fields: FormFields, units: Units) -> None:
+        self.gettext = gettext
+        self._units = units
+        self._fields = fields
+        self._sentences = _compiled([*_sentences_about_pushes(gettext), *_other_sentences(gettext)])
+        self._advice = _compiled(_advice(gettext))
+
+    def __call__(self, error: str, form: Mapping[str, str]) -> Problem:
+        """Return the problem of a form with these fields; they are empty for a form that is sent in the address."""
+        for pattern, wording in self._sentences:
+            if found := pattern.fullmatch(error):
+                text = self._filled(wording.words, found)
+                field = self._fields.find(wording.path, form)
+                return Problem(text, field.name, text) if field else Problem(text)
+        subject = _SUBJECT.fullmatch(error)
+        if subject and (field := self._fields.find(subject["path"], form)):
+            return self._of_field(field, subject["path"], subject["rest"])
+        return Problem(error[:1].upper() + error[1:])
+
+    def _of_field(self, field: FormField, path: str, rest: str) -> Problem:
+        if path in _IN_SECONDS and rest.startswith("must be an integer from"):
+            rest += " seconds"
+        for pattern, wording in self._advice:
+            if found := pattern.fullmatch(rest):
+                rest = self._filled(wording.words, found)
+                break
+        text = self.gettext("%(field)s: %(advice)s") % {"field": field.label, "advice": rest}
+        return Problem(text, field.name, rest)
+
+    def _filled(self, words: str, found: re.Match[str]) -> str:
+        return words % {name: self._value(name, value) for name, value in found.groupdict().items()}
+
+    def _value(self, name: str, value: str) -> str:
+        if name == "wait_s":
+            return self._units.span(int(value) * 1000)
+        if name.endswith("_s"):
+            return self._units.duration(int(value))
+        return f"{int(value):,}" if re.fullmatch(r"-?[0-9]{1,18}", value) else value
+
+
+def _compiled(wordings: Sequence[_Wording]) -> list[tuple[re.Pattern[str], _Wording]]:
+    return [(re.compile(wording.pattern, re.DOTALL), wording) for wording in wordings]
+
+
+def _advice(gettext: Callable[[str], str]) -> list[_Wording]:
+    """Return the wordings of what follows the field's name in an error."""
+    _ = gettext
+    return [
+        _Wording(r"is missing(:.*)?", _("Fill in this field.")),
+        _Wording(r"must name tokens of android or ios", _("Fill in this field.")),
+        _Wording(r"must not be empty", _("Fill in this field.")),
+        _Wording(r"must not be empty, unless .*badge", _("Fill in this field, or give a badge number.")),
+        _Wording(r"must be a whole number", _("Enter a whole number.")),
+        _Wording(r"must be a whole number, or empty", _("Enter a whole number, or leave the field empty.")),
+        _Wording(r"must be whole numbers, not (?P<text>.*)", _("Enter whole numbers, not %(text)s.")),
+        _Wording(
+            r"must be an integer from (?P<least>-?\d+) to (?P<most>\d+)",
+            _("Enter a whole number from %(least)s to %(most)s."),
+        ),
+        _Wording(
+            r"must be (an integer )?from (?P<least_s>\d+) to (?P<most_s>\d+) seconds",
+            _("Enter a time from %(least_s)s to %(most_s)s."),
+        ),
+        _Wording(r"must be at most (?P<most>\d+); 0 removes the quota", _("Enter %(most)s at most.")),
+        _Wording(r"is a number that is out of range", _("The number is too large.")),
+        _Wording(r"must be comparisons such as .*", _("Enter comparisons such as >= 3, < 50, each operator once.")),
+        _Wording(r"must be lines such as .*", _("Enter lines such as brand: model, model.")),
+        _Wording(r"is not a known region: (?P<region>.*)", _("There is no region %(region)s.")),
+        _Wording(r"must have 1 to (?P<most>\d+) printable characters", _("Enter 1 to %(most)s characters.")),
+        _Wording(r"must have (?P<least>\d+) to (?P<most>\d+) characters", _("Enter %(least)s to %(most)s characters.")),
+        _Wording(r"must have at most (?P<most>\d+)( printable)? characters", _("Enter %(most)s characters at most.")),
+        _Wording(r"must have 1 to (?P<most>\d+) bytes", _("An entry has more than %(most)s bytes.")),
+        _Wording(r"must have at most (?P<most>\d+) entries.*", _("Enter %(most)s entries at most.")),
+        _Wording(r"must have at least (?P<least>\d+) entries", _("Enter at least %(least)s entries.")),
+        _Wording(r"must not contain NUL", _("The text has a character that cannot be sent (NUL).")),
+        _Wording(
+            r"must lie in the future, within (?P<days>\d+) days",
+            _("Choose a time in the future, within %(days)s days."),
+        ),
+        _Wording(r"must be a day and a time", _("Choose a day and a time.")),
+        _Wording(r"must be a date like .*", _("Choose a day.")),
+        _Wording(r"is no iOS token: .*", _("An entry is no iOS token: these have 64 to 200 hexadecimal digits.")),
+        _Wording(
+            r"is too long: it makes (?P<size>\d+) bytes for iOS devices, of which Apple takes at most (?P<most>\d+)",
+            _("The text is too long: it makes %(size)s bytes for iOS devices, of which Apple takes %(most)s at most."),
+        ),
+        _Wording(
+            r"the filter has (?P<count>\d+) tags and values in all, but at most (?P<most>\d+)",
+            _("The audience has %(count)s tags and values in all; %(most)s are allowed."),
+        ),
+        _Wording(
+            r"the filter has (?P<size>\d+) bytes in all, but at most (?P<most>\d+)",
+            _("The audience has %(size)s bytes in all; %(most)s are allowed."),
+        ),
+        _Wording(
+            r"'(?P<text>[^']*)' is no network: .*",
+            _("%(text)s is no address or network. Write them as 192.0.2.7, 192.0.2.0/24 or 2001:db8::/32."),
+        ),
+        _Wording(r"must name at most (?P<most>\d+) networks", _("Enter %(most)s networks at most.")),
+        _Wording(
+            r"must have 1 to (?P<most>\d+) letters, digits, dots.*",
+            _("Enter 1 to %(most)s letters, digits, dots, dashes or underscores, such as com.example.app."),
+        ),
+        _Wording(
+            r"must have 10 capital letters and digits.*", _("Enter 10 capital letters and digits, as Apple shows it.")
+        ),
+        _Wording(
+            r"must be a bundle id of at most (?P<most>\d+) characters.*",
+            _("Enter a bundle id of %(most)s characters at most, such as com.example.app."),
+        ),
+        _Wording(r"is encrypted; .*", _("The key is encrypted. Give the .p8 file as Apple made it.")),
+        _Wording(
+            r"is no private key in PEM form.*|is not on the curve.*",
+            _("This is no key of Apple. Give the content of the file AuthKey_….p8."),
+        ),
+        _Wording(
+            r"must have 1 to (?P<most>\d+) printable characters without spaces and slashes",
+            _("Enter 1 to %(most)s characters without spaces and slashes."),
+        ),
+        _Wording(r"must be the name of a time zone.*", _("Enter the name of a time zone such as Asia/Shanghai.")),
+        _Wording(
+            r"is not that of this secret.*", _("The code is not right at this time. Check the clock of the phone.")
+        ),
+    ]
+
+
+def _sentences_about_pushes(gettext: Callable[[str], str]) -> list[_Wording]:
+    _ = gettext
+    return [
+        _Wording(r"choose who gets the push", _("Choose who gets the push.")),
+        _Wording(
+            r"choose an app of the other platform that belongs to the same team",
+            _("Choose an app of the other platform that belongs to the same team."),
+        ),
+        _Wording(
+            r"sendTo\.tag is missing: name a tag, not_tag, stag or not_stag",
+            _("Enter at least one tag, or an attribute of the devices."),
+            "stag",
+        ),
+        _Wording(r"sendTo\.stag and .* cannot be combined .*", _("String tags and numeric tags cannot be combined.")),
+        _Wording(
+            r"the request is too large: .*",
+            _("The push is too large. Shorten its texts, or send it to fewer tokens or aliases."),
+        ),
+        _Wording(
+            r"app \d+ is over its quota of (?P<quota>\d+) requests a second; .* (?P<wait_s>\d+) s",
+            _("The app's quota of %(quota)s requests a second is used up. Try again in %(wait_s)s."),
+        ),
+        _Wording(
+            r"app \d+ is over its quota of (?P<quota>\d+) targets a second; .* (?P<wait_s>\d+) s",
+            _("The app's quota of %(quota)s targets of pushes a second is used up. Try again in %(wait_s)s."),
+        ),
+        _Wording(
+            r"app \d+ is over its quota of (?P<quota>\d+) broadcasts a day; .* (?P<wait_s>\d+) s",
+            _(
+                "The app's quota of %(quota)s broadcasts and pushes by filter a day is used up. Try again in"
+                " %(wait_s)s."
+            ),
+        ),
+        _Wording(
+            r"app \d+ is over its quota of (?P<quota>\d+) stored bytes of timed messages: .*",
+            _(
+                "The app's quota of %(quota)s bytes of waiting timed messages is used up. Try again when some have been"
+                " sent or cancelled."
+            ),
+        ),
+        _Wording(r"app \d+ is paused by the operator; nothing was sent", _("The app is paused. Nothing was sent.")),
+        _Wording(
+            r"the draft was changed; look .*|the draft was changed meanwhile; look .*",
+            _("The draft was changed meanwhile. Look at it again."),
+        ),
+        _Wording(r"the draft does not wait any more: .*", _("The draft does not wait any more.")),
+    ]
+
+
+def _other_sentences(gettext: Callable[[str], str]) -> list[_Wording]:
+    _ = gettext
+    later = _("The first day must not be later than the last one.")
+    return [
+        _Wording(r"from must be earlier than to, and both after 1970|from is later than to", later, "from"),
+        _Wording(r"dates lie between (?P<first>\S+) and (?P<last>\S+)", _("Choose days from %(first)s to %(last)s.")),
+        _Wording(
+            r"from and to are (?P<days>\d+) days, more than (?P<most>\d+)", _("Choose %(most)s days at most."), "from"
+        ),
+        _Wording(r"choose one of the types and categories", _("Choose one of the types and categories.")),
+        _Wording(r"the message id must be a number", _("A message id is a number."), "push"),
+        _Wording(r"give days as YYYY-MM-DD", _("Choose a day."), "from"),
+        _Wording(
+            r"give the message id of the push that is to be divided by a category",
+            _("Give the message id of the push that is to be divided by a category."),
+            "push",
+        ),
+        _Wording(r"nobody has the log-in name (?P<login>.*)", _("Nobody has the log-in name %(login)s."), "who"),
+        _Wording(r"there is a user '(?P<login>.*)' already", _("There is a user %(login)s already."), "login"),
+        _Wording(r"there is a team '(?P<name>.*)' already", _("There is a team %(name)s already."), "name"),
+        _Wording(
+            r"team .* has a token '(?P<name>.*)' already; revoke it first",
+            _("The team has an API token %(name)s already. Revoke it first."),
+            "name",
+        ),
+        _Wording(
+            r"no administrator would be left; .*",
+            _("No administrator would be left. Make somebody else one first."),
+        ),
+        _Wording(
+            r"a team has at most (?P<most>\d+) test devices; .*",
+            _("A team has %(most)s test devices at most. Remove some first."),
+        ),
+        _Wording(
+            r"this link is used, replaced or expired; .*",
+            _("This link is used, replaced or expired. Ask an administrator for a new one."),
+        ),
+        _Wording(r"the password was changed meanwhile; .*", _("The password was changed meanwhile. Log in again.")),
+        _Wording(
+            r"app \d+ has no APNs key yet; .*",
+            _("The app has no key of Apple yet: give the content of the .p8 file, the key id and the Apple team id."),
+            "the APNs key",
+        ),
+    ]
