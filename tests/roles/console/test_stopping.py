@@ -76,6 +76,7 @@ async def test_tasks_are_listed_and_cancelled_by_those_who_may_send_all_of_it(co
     assert "Foreign" not in words
     page = await sender.get(f"/tasks?appkey={appkey}")
     assert re.findall(r'action="([^"]+/cancel)"', page.text) == [f"/apps/{appkey}/tasks/own/cancel"]
+    assert "The push <b>Storm</b> is not sent. This cannot be undone. Cancel the task <b>Storm</b>" in text_of(page)
     assert (await sender.post(f"/apps/{appkey}/tasks/both/cancel")).status_code == 403
     for key in ("hidden", "unknown"):
         assert (await sender.post(f"/apps/{appkey}/tasks/{key}/cancel")).status_code == 400
