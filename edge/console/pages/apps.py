@@ -5,6 +5,7 @@ from falcon.asgi import Request, Response
 from edge.console.actions.apps import change_app, pause_app, resume_app, rotate_secret
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
 from edge.console.view.app_form import change_of, form_of
+from edge.console.view.words.settings import quota_names
 from protos.accounts.v1.service_pb2 import GiveAppRequest
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import CreateAppRequest, UpdateAppRequest
@@ -85,6 +86,7 @@ class AppPage(Page):
             may_send=visit.may_app(Action.SEND, appkey),
             may_pause=visit.may_app(Action.PAUSE, appkey),
             may_change=visit.may_app(Action.CHANGE_APP, appkey),
+            quota_names=quota_names(visit.gettext),
             has_old_secret=bool(app.old_sealed_secret) and app.old_secret_until_ms > self.site.clock.now_ms(),
         )
 
@@ -109,9 +111,18 @@ class AppSettingsPage(Page):
         raise go_to(f"/apps/{app.appkey}")
 
     def _show(self, request: Request, response: Response, app: App, form: dict[str, str], problem: str = "") -> None:
-        may_limit = visit_of(request).may(Action.MANAGE_INSTALLATION)
-        values = {"app": app, "form": form, "problem": problem, "may_limit": may_limit}
-        self.show(request, response, "apps/settings.html", 400 if problem else 200, **values)
+        visit = visit_of(request)
+        self.show(
+            request,
+            response,
+            "apps/settings.html",
+            400 if problem else 200,
+            app=app,
+            form=form,
+            problem=problem,
+            may_limit=visit.may(Action.MANAGE_INSTALLATION),
+            quota_names=quota_names(visit.gettext),
+        )
 
 
 class SecretPage(Page):

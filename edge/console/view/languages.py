@@ -16,6 +16,7 @@ from edge.console.view.words.audience import AudienceWords
 from edge.console.view.words.conditions import ConditionWords
 from edge.console.view.words.details import DetailWords
 from edge.console.view.words.reasons import ReasonWords
+from edge.console.view.words.settings import SettingWords
 
 LOCALE_DIRECTORY = Path(__file__).resolve().parent.parent / "locale"
 DEFAULT = "en"
@@ -44,7 +45,12 @@ class Language:
         self.conditions = ConditionWords(self.gettext, self.ngettext)
         self.reason = ReasonWords(self.gettext)
         self.audience = AudienceWords(self.conditions)
-        self.details = DetailWords(self.conditions, self.audience, self.reason)
+        self.details = DetailWords(
+            self.conditions,
+            self.audience,
+            self.reason,
+            SettingWords(self.gettext, self.ngettext, self.duration),
+        )
 
     def gettext(self, text: str) -> str:
         return str(self._translations.gettext(text))
