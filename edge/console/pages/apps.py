@@ -1,5 +1,7 @@
 """Apps: the list, one app, its registration, its settings, and another secret key."""
 
+from datetime import datetime
+
 from falcon.asgi import Request, Response
 
 from edge.console.actions.apps import change_app, pause_app, resume_app, rotate_secret
@@ -75,13 +77,14 @@ class AppPage(Page):
     async def on_get(self, request: Request, response: Response, appkey: str) -> None:
         visit = visit_of(request)
         app = self.app(appkey)
-        team = self.site.accounts.team(self.site.accounts.team_of(appkey))
         self.show(
             request,
             response,
             "apps/app.html",
             app=app,
-            team=team.name if team else "",
+            team=self.site.accounts.team(self.site.accounts.team_of(appkey)),
+            online=(await self.site.observer.read()).devices.get(appkey, 0),
+            broadcasts_today=self._broadcasts_today(appkey),
             installation_pause=self.site.apps.installation_pause,
             may_send=visit.may_app(Action.SEND, appkey),
             may_pause=visit.may_app(Action.PAUSE, appkey),
@@ -89,6 +92,12 @@ class AppPage(Page):
             quota_names=quota_names(visit.gettext),
             has_old_secret=bool(app.old_sealed_secret) and app.old_secret_until_ms > self.site.clock.now_ms(),
         )
+
+    def _broadcasts_today(self, appkey: str) -> int:
+        """Return how many broadcasts and multicasts of an app with a quota for these were sent on the present day."""
+        today = datetime.fromtimestamp(self.site.clock.now_ms() / 1000, self.site.zone).date().isoformat()
+        counted = self.site.apps.broadcasts(appkey)
+        return counted.count if counted.day == today else 0
 
 
 class AppSettingsPage(Page):
