@@ -1,5 +1,8 @@
 """The audit of what accounts and operators did."""
 
+from collections.abc import Mapping, Set
+from typing import Any
+
 from analytics.audit.app import TimeRange
 from analytics.audit.details.parts import read_details
 from analytics.store.clickhouse import ClickHouse
@@ -14,15 +17,21 @@ _MAX_DIGITS = 15
 async def audit_actions(
     clickhouse: ClickHouse, request: AuditActionsRequest, time_range: TimeRange
 ) -> AuditActionsResponse:
-    """Return a page, descending by time. InputError: its `pos` is not the position of an earlier page."""
+    """Return a page, descending by time. InputError: its `pos` is not the position of an earlier page.
+
+    An action of a task or draft that names neither a team nor an app has those of the task or draft.
+    """
     before_ms, before, before_row = _position(request.pos)
-    parameters = {
-        **time_range._asdict(),
-        "actor": request.actor,
-        "subject": request.subject,
+    scope = {
         "is_everything": not request.HasField("scope"),
         "team_ids": [team_id for team_id in request.scope.team_ids if team_id],
         "appkeys": [appkey for appkey in request.scope.appkeys if appkey],
+    }
+    parameters = {
+        **scope,
+        **time_range._asdict(),
+        "actor": request.actor,
+        "subject": request.subject,
         "before_ms": before_ms,
         "before": before,
         "before_row": before_row,
@@ -31,7 +40,22 @@ async def audit_actions(
     rows = await clickhouse.rows(sql(__package__, "actions"), parameters)
     page = rows[: request.limit]
     following = "/".join(str(part) for part in page[-1][:3]) if len(rows) > request.limit else ""
-    return AuditActionsResponse(actions=[_entry(*row) for row in page], pos=following)
+    entries = [_entry(*row[:-1]) for row in page]
+    unnamed = [(row[-1], entry) for row, entry in zip(page, entries, strict=True) if not entry.team_id + entry.appkey]
+    owners = await _owners(clickhouse, {task_key for task_key, _ in unnamed if task_key}, scope)
+    for task_key, entry in unnamed:
+        entry.team_id, entry.appkey = owners.get(task_key, ("", ""))
+    return AuditActionsResponse(actions=entries, pos=following)
+
+
+async def _owners(
+    clickhouse: ClickHouse, task_keys: Set[str], scope: Mapping[str, Any]
+) -> Mapping[str, tuple[str, str]]:
+    """Return the team and an app in the scope of each of these tasks and drafts."""
+    if not task_keys:
+        return {}
+    rows = await clickhouse.rows(sql(__package__, "task_owners"), {**scope, "task_keys": sorted(task_keys)})
+    return {task_key: (team_id, appkey) for task_key, team_id, appkey in rows}
 
 
 def _entry(time_ms: int, _: str, __: int, *texts: str) -> ActionEntry:

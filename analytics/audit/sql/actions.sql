@@ -2,7 +2,7 @@
 -- action of a task or draft that names neither belongs to those of the task or draft. Of a task's push that is in the log
 -- twice, under two event ids, the first one counts; its detail begins with the message id.
 SELECT toUnixTimestamp64Milli(time) AS time_ms, lower(hex(_event_id)) AS id, _index AS row, actor, action, team_id, appkey,
-  detail, base64Encode(details), interface, address, request_id
+  detail, base64Encode(details), interface, address, request_id, task_key
 FROM actions FINAL
 WHERE time >= fromUnixTimestamp64Milli({from_ms:Int64}) AND time < fromUnixTimestamp64Milli({to_ms:Int64})
   AND ({actor:String} = '' OR actor = {actor:String})

@@ -39,12 +39,13 @@ class Filters(msgspec.Struct, frozen=True):
 
 
 class Line(NamedTuple):
-    """An action with the names of what it concerns."""
+    """An action with the names of what it concerns, and the path of its push, draft or task ("": none to be seen)."""
 
     entry: ActionEntry
     who: str
     team: str
     app: str
+    path: str
 
 
 def filters_of(given: Mapping[str, str], now_ms: int, zone: ZoneInfo) -> Filters:
@@ -76,24 +77,53 @@ async def actions(
 async def lines(backend: Backend, requester: Requester, entries: Iterable[ActionEntry]) -> list[Line]:
     """Return the entries with names in place of ids."""
     entries = list(entries)
-    user_ids = {entry.actor.removeprefix("user/") for entry in entries if entry.actor.startswith("user/")}
+    mentioned = {text for entry in entries for text in (entry.actor, *(detail.text for detail in entry.details))}
+    user_ids = {text.removeprefix("user/") for text in mentioned if text.startswith("user/")}
     accounts = backend.roles.accounts
     users = (await accounts.GetUsers(GetUsersRequest(user_ids=sorted(user_ids)))).users if user_ids else []
     names = {f"user/{user.user_id}": user.login for user in users}
     teams = {team.team_id: team.name for team in visible_teams(backend, requester)}
-    if any(entry.actor.startswith("token/") for entry in entries) and teams:
+    if any(text.startswith("token/") for text in mentioned) and teams:
         tokens = (await accounts.ListTokens(ListTokensRequest(team_ids=sorted(teams)))).tokens
         names |= {f"token/{token.token_id}": token.name for token in tokens}
     apps = {app.appkey: app.name for app in visible_apps(backend, requester)}
     return [
         Line(
-            entry,
+            _with_names(entry, names, apps),
             names.get(entry.actor, entry.actor),
             teams.get(entry.team_id, ""),
             apps.get(entry.appkey, entry.appkey),
+            _path(entry, apps, teams),
         )
         for entry in entries
     ]
+
+
+def _with_names(entry: ActionEntry, names: Mapping[str, str], apps: Mapping[str, str]) -> ActionEntry:
+    """Return the entry with names in its details in place of the ids of accounts, and of the apps of test devices."""
+    named = ActionEntry()
+    named.CopyFrom(entry)
+    for detail in named.details:
+        if detail.text in names:
+            detail.text = names[detail.text]
+        elif entry.action.startswith("team test device"):
+            appkey, space, device = detail.text.partition(" ")
+            detail.text = f"{apps.get(appkey, appkey)}{space}{device}"
+    return named
+
+
+def _path(entry: ActionEntry, apps: Mapping[str, str], teams: Mapping[str, str]) -> str:
+    """Return the path of the push, draft or tasks that an action was about; "" if the account sees no such page."""
+    subject = entry.action.partition(" ")[0]
+    for detail in entry.details:
+        match detail.WhichOneof("detail"):
+            case "push" if subject == "push" and entry.appkey in apps:
+                return f"/apps/{entry.appkey}/pushes/{detail.push}"
+            case "draft" if entry.team_id in teams:
+                return f"/drafts/{entry.team_id}/{detail.draft}"
+            case "task" if entry.appkey in apps:
+                return f"/tasks?appkey={entry.appkey}"
+    return ""
 
 
 def _scope(backend: Backend, requester: Requester, filters: Filters) -> ActionScope | None:

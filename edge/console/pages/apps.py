@@ -1,10 +1,13 @@
 """Apps: the list, one app, its registration, its settings, and another secret key."""
 
+from datetime import datetime
+
 from falcon.asgi import Request, Response
 
 from edge.console.actions.apps import change_app, pause_app, resume_app, rotate_secret
 from edge.console.pages.page import Page, go_to, problem_of, visit_of
 from edge.console.view.app_form import change_of, form_of
+from edge.console.view.words.settings import quota_names
 from protos.accounts.v1.service_pb2 import GiveAppRequest
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import CreateAppRequest, UpdateAppRequest
@@ -74,19 +77,27 @@ class AppPage(Page):
     async def on_get(self, request: Request, response: Response, appkey: str) -> None:
         visit = visit_of(request)
         app = self.app(appkey)
-        team = self.site.accounts.team(self.site.accounts.team_of(appkey))
         self.show(
             request,
             response,
             "apps/app.html",
             app=app,
-            team=team.name if team else "",
+            team=self.site.accounts.team(self.site.accounts.team_of(appkey)),
+            online=(await self.site.observer.read()).devices.get(appkey, 0),
+            broadcasts_today=self._broadcasts_today(appkey),
             installation_pause=self.site.apps.installation_pause,
             may_send=visit.may_app(Action.SEND, appkey),
             may_pause=visit.may_app(Action.PAUSE, appkey),
             may_change=visit.may_app(Action.CHANGE_APP, appkey),
+            quota_names=quota_names(visit.gettext),
             has_old_secret=bool(app.old_sealed_secret) and app.old_secret_until_ms > self.site.clock.now_ms(),
         )
+
+    def _broadcasts_today(self, appkey: str) -> int:
+        """Return how many broadcasts and multicasts of an app with a quota for these were sent on the present day."""
+        today = datetime.fromtimestamp(self.site.clock.now_ms() / 1000, self.site.zone).date().isoformat()
+        counted = self.site.apps.broadcasts(appkey)
+        return counted.count if counted.day == today else 0
 
 
 class AppSettingsPage(Page):
@@ -109,9 +120,18 @@ class AppSettingsPage(Page):
         raise go_to(f"/apps/{app.appkey}")
 
     def _show(self, request: Request, response: Response, app: App, form: dict[str, str], problem: str = "") -> None:
-        may_limit = visit_of(request).may(Action.MANAGE_INSTALLATION)
-        values = {"app": app, "form": form, "problem": problem, "may_limit": may_limit}
-        self.show(request, response, "apps/settings.html", 400 if problem else 200, **values)
+        visit = visit_of(request)
+        self.show(
+            request,
+            response,
+            "apps/settings.html",
+            400 if problem else 200,
+            app=app,
+            form=form,
+            problem=problem,
+            may_limit=visit.may(Action.MANAGE_INSTALLATION),
+            quota_names=quota_names(visit.gettext),
+        )
 
 
 class SecretPage(Page):

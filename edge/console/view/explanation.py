@@ -98,7 +98,8 @@ def _excluded(device: PushOnDevice, words: Words) -> str:
 
 
 def _reason(exclusion: Exclusion, words: Words) -> str:
-    text = _exclusion_texts(words.gettext).get(exclusion.reason) or words.gettext("no reason is recorded")
+    texts = _exclusion_texts(words.language, exclusion.count)
+    text = texts.get(exclusion.reason) or words.gettext("no reason is recorded")
     return text % {
         "partition": exclusion.partition,
         "count": exclusion.count,
@@ -107,9 +108,9 @@ def _reason(exclusion: Exclusion, words: Words) -> str:
     }
 
 
-def _exclusion_texts(gettext: Callable[[str], str]) -> Mapping[int, str]:
-    """Return the texts of all reasons but that of clauses, each of which has a sentence."""
-    _ = gettext
+def _exclusion_texts(language: Language, count: int) -> Mapping[int, str]:
+    """Return the texts of all reasons with this count; not that of clauses, each of which has a sentence."""
+    _, ngettext = language.gettext, language.ngettext
     return {
         Reason.EXCLUSION_REASON_NOT_REGISTERED: _("no device with this token has been registered"),
         Reason.EXCLUSION_REASON_PUSH_FAILED: _(
@@ -121,14 +122,20 @@ def _exclusion_texts(gettext: Callable[[str], str]) -> Mapping[int, str]:
         Reason.EXCLUSION_REASON_PUSH_NOT_STARTED: _(
             "the push has not started yet in the device's partition (%(partition)s)"
         ),
-        Reason.EXCLUSION_REASON_NOT_LISTED: _("the push has a list of %(count)s targets, and the device is not in it"),
+        Reason.EXCLUSION_REASON_NOT_LISTED: ngettext(
+            "the push has a list of %(count)s target, and the device is not in it",
+            "the push has a list of %(count)s targets, and the device is not in it",
+            count,
+        ),
         Reason.EXCLUSION_REASON_REGISTERED_LATER: _("the device registered at %(time)s, after the push had started"),
         Reason.EXCLUSION_REASON_REMOVED: _("the device was removed at %(time)s, before the push started (%(reason)s)"),
         Reason.EXCLUSION_REASON_RECORD_REPLACED: _(
             "which attributes and tags the device had then is no longer known, because it changed soon after"
         ),
-        Reason.EXCLUSION_REASON_RECORD_LACKS_CHANGES: _(
-            "the device was changed %(count)s times shortly before the push started; its history shows the requests"
+        Reason.EXCLUSION_REASON_RECORD_LACKS_CHANGES: ngettext(
+            "the device was changed %(count)s time shortly before the push started; its history shows the requests",
+            "the device was changed %(count)s times shortly before the push started; its history shows the requests",
+            count,
         ),
         Reason.EXCLUSION_REASON_CHANGED_AT_START: _(
             "the last known state of the device matches, but the device was changed while the push started"

@@ -18,6 +18,7 @@ from edge.console.view.words.details import DetailWords
 from edge.console.view.words.form_fields import FormFields
 from edge.console.view.words.problems import ProblemWords
 from edge.console.view.words.reasons import ReasonWords
+from edge.console.view.words.settings import SettingWords
 
 LOCALE_DIRECTORY = Path(__file__).resolve().parent.parent / "locale"
 DEFAULT = "en"
@@ -48,7 +49,12 @@ class Language:
         self.audience = AudienceWords(self.conditions)
         self.form_fields = FormFields(self.gettext, self.ngettext)
         self.problem = ProblemWords(self.gettext, self.form_fields, self)
-        self.details = DetailWords(self.conditions, self.audience, self.reason)
+        self.details = DetailWords(
+            self.conditions,
+            self.audience,
+            self.reason,
+            SettingWords(self.gettext, self.ngettext, self.duration),
+        )
 
     def gettext(self, text: str) -> str:
         return str(self._translations.gettext(text))

@@ -42,7 +42,7 @@ async def send_with_the_keyboard(page: Page) -> None:
     await page.keyboard.type("News")
     await tab_to(page, "Compose")
     await _follow(page)
-    await expect(page.get_by_role("heading", name="Send a push of News")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Send a push to the devices of News")).to_be_visible()
     await tab_to(page, "Title optional")
     await page.keyboard.type("Calm")
     await tab_to(page, "Text")

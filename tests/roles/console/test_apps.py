@@ -3,8 +3,12 @@
 import re
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from protos.registry.v1.registry_pb2 import QuotasChange, TakeBroadcastsRequest, UpdateAppRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.runtime.v1.processes_pb2 import AppDevices
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
-from tests.roles.console.conftest import ConsoleInstallation, text_of
+from tests.roles.console.conftest import OPERATOR, ConsoleInstallation, text_of
+from tests.roles.console.live.announcements import announce, status_of
 
 
 async def test_an_app_is_registered_for_a_team_and_its_secret_is_shown_once(console: ConsoleInstallation) -> None:
@@ -70,11 +74,36 @@ async def test_settings_are_changed_by_the_teams_administrator_and_quotas_by_the
         "192.0.2.7/32 198.51.100.0/24",
     ):
         assert words in page, page
-    assert "Registered devices" not in page
+    assert "at most" not in page
     assert 'name="devices"' in (await root.get(path)).text
     await root.post(path, **form, devices="1,000")
     assert "Registered devices at most 1,000" in text_of(await root.get(f"/apps/{appkey}"))
     assert "Allowed addresses all" in text_of(await root.get(f"/apps/{appkey}"))
+
+
+async def test_an_app_leads_to_its_pages_and_shows_what_is_used_of_its_quota_today(
+    console: ConsoleInstallation,
+) -> None:
+    team_id = await console.team("News", viewer="viewer", sender="sender")
+    appkey = await console.app("Weather", team_id)
+    registry = RegistryServiceStub(console.peers.all("registry")[0])
+    quotas = QuotasChange(broadcasts_per_day=9)
+    await registry.UpdateApp(UpdateAppRequest(appkey=appkey, quotas=quotas, origin=OPERATOR))
+    for _ in range(2):
+        await registry.TakeBroadcasts(TakeBroadcastsRequest(appkeys=[appkey]))
+    announce(console, gateway=status_of("gateway", devices=[AppDevices(appkey=appkey, count=41)]))
+    sender, viewer = await console.logged_in("sender"), await console.logged_in("viewer")
+    page = await sender.get(f"/apps/{appkey}")
+    assert "Devices online 41" in text_of(page)
+    assert "Broadcasts and multicasts per day at most 9; 2 used today" in text_of(page)
+    test_devices = f"/apps/{appkey}/test-devices"
+    paths = [f"/pushes?appkey={appkey}", f"/tasks?appkey={appkey}", f"/statistics?appkey={appkey}", f"/teams/{team_id}"]
+    for path in (*paths, test_devices):
+        assert f'href="{path}"' in page.text, path
+        assert (await sender.get(path)).status_code == 200
+    assert test_devices not in (await viewer.get(f"/apps/{appkey}")).text
+    console.clock.move(86_400)
+    assert "at most 9; 0 used today" in text_of(await (await console.logged_in("sender")).get(f"/apps/{appkey}"))
 
 
 async def test_the_key_for_apple_is_stored_and_not_shown(console: ConsoleInstallation) -> None:

@@ -88,6 +88,32 @@ async def test_a_line_of_the_audit_is_in_the_readers_language(console: ConsoleIn
     assert "English" not in page.text
 
 
+async def test_a_line_of_the_audit_leads_to_what_it_is_about(console: ConsoleInstallation) -> None:
+    team_id = await console.team("News", viewer="viewer")
+    other_id = await console.team("Others")
+    appkey, foreign = await console.app("Weather", team_id), await console.app("Foreign", other_id)
+    user_id = await console.user("alice")
+    console.analytics.actions = [
+        ActionEntry(action="push sent", appkey=appkey, details=[Detail(push=7)]),
+        ActionEntry(action="task cancelled", appkey=appkey, details=[Detail(task="k")]),
+        ActionEntry(action="draft approved", team_id=team_id, details=[Detail(draft="d")]),
+        ActionEntry(action="push sent", appkey=foreign, details=[Detail(push=8)]),
+        ActionEntry(action="draft approved", team_id=other_id, details=[Detail(draft="e")]),
+        ActionEntry(action="team test device set", details=[Detail(text="News"), Detail(text=f"{appkey} token-1 Tim")]),
+        ActionEntry(action="user link made", details=[Detail(text=f"user/{user_id}")]),
+    ]
+    viewer = await console.logged_in("viewer")
+    pages = [await viewer.get(f"/audit?pos={pos}") for pos in ("0", "2", "4", "6")]
+    links = [
+        link for page in pages for link in re.findall(r'<th scope="row" class="action"><a href="([^"]+)"', page.text)
+    ]
+    assert links == [f"/apps/{appkey}/pushes/7", f"/tasks?appkey={appkey}", f"/drafts/{team_id}/d"]
+    assert f'<a href="/teams/{team_id}">News</a>' in pages[1].text
+    assert f'<a href="/apps/{appkey}">Weather</a>' in pages[0].text
+    assert "News, Weather token-1 Tim" in text_of(pages[2])
+    assert "made a one-time link – alice" in text_of(pages[3])
+
+
 async def test_reading_the_data_of_a_device_is_in_the_log(console: ConsoleInstallation) -> None:
     appkey = await console.app(team_id=await console.team("News", viewer="viewer"))
     viewer = await console.logged_in("viewer")

@@ -115,6 +115,8 @@ async def test_each_number_links_to_its_details(console: ConsoleInstallation) ->
     answers[appkey] = StatisticsResponse(broadcasts=[row])
     reasons = f"/apps/{appkey}/pushes/9/failures"
     by_region = f"/statistics?appkey={appkey}&kind=broadcasts&push=9&category=region"
+    page = await viewer.get(by_region)
+    assert (page.text.count(f'href="/apps/{appkey}/pushes/9"'), "Broadcasts 9 Region" in text_of(page)) == (1, True)
     assert await links("kind=broadcasts") == [by_region, by_region, "", "", "", reasons, "", reasons]
     by_brand = await links("kind=broadcasts&push=9&category=brand")
     assert by_brand[5] == f"{reasons}?category=brand"

@@ -3,6 +3,7 @@
 import re
 
 from protos.analytics.v1.analytics_pb2 import AuditPushResponse
+from protos.analytics.v1.details_pb2 import Detail, PartitionCount
 from protos.push.v1.push_pb2 import Audience, Everyone, SendPush
 from protos.scheduling.v1.scheduling_pb2 import CreateTask, TaskCommand
 from services.domain.command_writer import CommandWriter, task_command
@@ -36,6 +37,17 @@ async def test_a_broadcast_is_cancelled_once_by_those_who_may_send(console: Cons
     assert (too_late.status_code, "names no broadcast" in text_of(too_late)) == (400, True)
     console.analytics.pushes[MSGID].timeline.add(event="cancel command")
     assert "Cancel this push" not in text_of(await sender.get(path))
+
+
+async def test_the_timeline_of_a_cancelled_push_counts_devices_and_no_partitions(console: ConsoleInstallation) -> None:
+    appkey = await console.app(team_id=await console.team("News", viewer="viewer"))
+    push = console.analytics.pushes[MSGID] = AuditPushResponse(msgid=MSGID, appkey=appkey)
+    partitions = [Detail(partitions=PartitionCount(count=25, of=32))]
+    for event, details in {"audience": [], "push cancelled": partitions, "cancelled": []}.items():
+        push.timeline.add(event=event, count=25, details=details)
+    words = text_of(await (await console.logged_in("viewer")).get(f"/apps/{appkey}/pushes/{MSGID}"))
+    assert "push cancelled – in 25 of 32 partitions" in words
+    assert ("audience 25 –" in words, "cancelled 25 –" in words) == (True, True)
 
 
 async def timed(console: ConsoleInstallation, key: str, *appkeys: str, in_s: int = 3600) -> None:
@@ -76,6 +88,7 @@ async def test_tasks_are_listed_and_cancelled_by_those_who_may_send_all_of_it(co
     assert "Foreign" not in words
     page = await sender.get(f"/tasks?appkey={appkey}")
     assert re.findall(r'action="([^"]+/cancel)"', page.text) == [f"/apps/{appkey}/tasks/own/cancel"]
+    assert "The push <b>Storm</b> is not sent. This cannot be undone. Cancel the task <b>Storm</b>" in text_of(page)
     assert (await sender.post(f"/apps/{appkey}/tasks/both/cancel")).status_code == 403
     for key in ("hidden", "unknown"):
         assert (await sender.post(f"/apps/{appkey}/tasks/{key}/cancel")).status_code == 400

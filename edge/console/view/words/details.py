@@ -8,6 +8,7 @@ from edge.console.view.words.audience import AudienceWords
 from edge.console.view.words.conditions import ConditionWords
 from edge.console.view.words.detail_names import detail_names
 from edge.console.view.words.reasons import ReasonWords
+from edge.console.view.words.settings import SettingWords
 from protos.analytics.v1.analytics_pb2 import ActionEntry, TimelineEntry
 from protos.analytics.v1.details_pb2 import (
     AliasCleared,
@@ -24,12 +25,15 @@ Moment = Callable[[int], str]
 class DetailWords:
     """Writes the details of audits in one language."""
 
-    def __init__(self, conditions: ConditionWords, audience: AudienceWords, reasons: ReasonWords) -> None:
+    def __init__(
+        self, conditions: ConditionWords, audience: AudienceWords, reasons: ReasonWords, settings: SettingWords
+    ) -> None:
         self.gettext = conditions.gettext
         self.ngettext = conditions.ngettext
         self._conditions = conditions
         self._audience = audience
         self._reasons = reasons
+        self._settings = settings
         self._attributes = attribute_names(conditions.gettext)
         self._names = detail_names(conditions.gettext)
 
@@ -40,7 +44,17 @@ class DetailWords:
         """
         if not entry.details or any(detail.WhichOneof("detail") is None for detail in entry.details):
             return entry.detail
-        return self._joined(entry.details, moment)
+        details: Iterable[Detail] = entry.details
+        if isinstance(entry, ActionEntry):
+            details = self._with_settings(entry, moment)
+        return self._joined(details, moment)
+
+    def _with_settings(self, entry: ActionEntry, moment: Moment) -> Iterable[Detail]:
+        """Yield the details with settings in the reader's words. The first one of a team or user is its name."""
+        has_name = entry.action.startswith(("team ", "user "))
+        for index, detail in enumerate(entry.details):
+            is_setting = detail.HasField("text") and not (has_name and index == 0)
+            yield Detail(text=self._settings(entry.action, detail.text, moment)) if is_setting else detail
 
     def _joined(self, details: Iterable[Detail], moment: Moment) -> str:
         return ", ".join(filter(None, (self._text(detail, moment) for detail in details)))

@@ -145,7 +145,7 @@ def _of_other_forms(gettext: Callable[[str], str]) -> Mapping[str, list[FormFiel
         "the APNs topic": [FormField("topic", _("Bundle id"))],
         "requests_per_s": [FormField("requests_per_s", _("Requests a second"))],
         "targets_per_s": [FormField("targets_per_s", _("Targets of pushes a second"))],
-        "broadcasts_per_day": [FormField("broadcasts_per_day", _("Broadcasts and pushes by filter a day"))],
+        "broadcasts_per_day": [FormField("broadcasts_per_day", _("Broadcasts and multicasts per day"))],
         "devices": [FormField("devices", _("Registered devices"))],
         "stored_task_bytes": [FormField("stored_task_bytes", _("Bytes of waiting timed messages"))],
         "login": [FormField("login", _("Log-in name"))],

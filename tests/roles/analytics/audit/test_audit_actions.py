@@ -121,6 +121,8 @@ async def test_actions_are_filtered_and_paged(log: SqliteLog, clickhouse: ClickH
         assert await found() == DONE
         everything = await analytics.AuditActions(AuditActionsRequest(from_ms=T0, to_ms=T0 + 60_000, limit=100))
         assert kinds(reversed(everything.actions)) == KINDS
+        named = {entry.action: (entry.team_id, entry.appkey) for entry in everything.actions}
+        assert (named["task cancelled"], named["draft approved"]) == (("", APP), ("t2", ""))
         assert all(entry.detail == details_text(entry.details) for entry in everything.actions)
         assert await found(actor="user/b2") == [DONE[11], DONE[13]]
         assert await found(subject="log-in") == DONE[1:3]
@@ -157,3 +159,21 @@ async def test_a_push_of_a_task_that_was_sent_twice_was_sent_the_first_time(
         ("r-4", OTHER),
         ("r-5", OTHER),
     ]
+
+
+async def test_a_cancelled_task_of_two_apps_names_only_one_that_the_scope_has(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    scheduled = TaskScheduled(pushes=[push(APP, "k"), push(OTHER, "k")], created_ms=T0)
+    records = [
+        acted(1, TASKS.name, TaskFact, task_key="k", scheduled=scheduled),
+        acted(2, TASKS.name, TaskFact, task_key="k", cancelled=TaskCancelled()),
+    ]
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        await log.append(records)
+        for appkey in (APP, OTHER):
+            scope = ActionScope(appkeys=[appkey])
+            request = AuditActionsRequest(from_ms=T0, to_ms=T0 + 60_000, limit=10, scope=scope)
+            answer = await analytics.AuditActions(request)
+            found = [(action.action, action.appkey) for action in answer.actions]
+            assert found == [("task cancelled", appkey), ("task scheduled", appkey)]

@@ -56,7 +56,8 @@ async def test_a_push_is_composed_looked_at_and_sent_once(console: ConsoleInstal
     appkey, sender = await sender_of(console)
     chosen = await sender.get("/send")
     assert chosen.headers["location"] == f"/apps/{appkey}/send"
-    assert (await sender.get(f"/apps/{appkey}/send")).status_code == 200
+    form = text_of(await sender.get(f"/apps/{appkey}/send"))
+    assert ("Send a push to the devices of News" in form, "-1 raises the badge by one." in form) == (True, True)
     message = {"title": "Storm <1>", "content": "Stay inside", "click_action": "2", "url": "https://example.org/?a=1&b"}
     page, hidden = await reviewed(sender, appkey, stag="sports & <news>", locate="上海市", **message)
     words = text_of(page)

@@ -107,6 +107,16 @@ def test_each_reason_of_an_exclusion_has_a_text_with_its_numbers(language: Langu
         assert all(part in texts[reason] for part in shown)
 
 
+def test_a_reason_counts_one_target_or_one_change() -> None:
+    for reason, told in (
+        (ExclusionReason.EXCLUSION_REASON_NOT_LISTED, "the push has a list of 1 target, and"),
+        (ExclusionReason.EXCLUSION_REASON_RECORD_LACKS_CHANGES, "the device was changed 1 time shortly"),
+    ):
+        device = not_in(reason)
+        device.exclusion.count = 1
+        assert told in explain(device, WORDS).sentence
+
+
 def test_a_push_that_waits_for_the_end_of_a_pause_says_so() -> None:
     for reason, told in (("night", "night"), ("", "no reason is recorded")):
         pause = Pause(since_ms=5, reason=reason)

@@ -86,7 +86,7 @@ async def test_labels_are_those_of_the_pages(console: ConsoleInstallation) -> No
             "app 1712837607 is over its quota of 1 broadcasts a day; try again in 64969 s",
             {},
             "",
-            "The app's quota of 1 broadcasts and pushes by filter a day is used up. Try again in 18 hrs.",
+            "The app's quota of 1 broadcasts and multicasts per day is used up. Try again in 18 hrs.",
             "该应用每天 1 次广播和按条件推送的配额已用完。请在 18小时后重试。",
         ),
         ("100 % new", {}, "", "100 % new", "100 % new"),
