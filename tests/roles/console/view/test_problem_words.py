@@ -87,7 +87,7 @@ async def test_labels_are_those_of_the_pages(console: ConsoleInstallation) -> No
             {},
             "",
             "The app's quota of 1 broadcasts and multicasts per day is used up. Try again in 18 hrs.",
-            "该应用每天 1 次广播和按条件推送的配额已用完。请在 18小时后重试。",
+            "该应用每天 1 次广播和组播的配额已用完。请在 18小时后重试。",
         ),
         ("100 % new", {}, "", "100 % new", "100 % new"),
         ("sendTo.tag is odd: 5 %", {}, "tag", "Numeric tags: is odd: 5 %", "数字标签：is odd: 5 %"),
