@@ -26,6 +26,7 @@ async def send_a_push(page: Page, appkey: str) -> int:
     await page.get_by_role("button", name="Send now").click()
     await expect(page.get_by_role("heading", name="Flood")).to_be_visible()
     await expect(page.get_by_text("Go upstairs now").first).to_be_visible()
+    await expect(page.get_by_role("definition").filter(has_text=" by admin")).to_be_visible()
     return int(page.url.rpartition("/")[2])
 
 
