@@ -77,7 +77,7 @@ async def actions(
 async def lines(backend: Backend, requester: Requester, entries: Iterable[ActionEntry]) -> list[Line]:
     """Return the entries with names in place of ids."""
     entries = list(entries)
-    mentioned = {text for entry in entries for text in (entry.actor, *(detail.text for detail in entry.details))}
+    mentioned = {text for entry in entries for text in (entry.actor, *_texts_with_accounts(entry))}
     user_ids = {text.removeprefix("user/") for text in mentioned if text.startswith("user/")}
     accounts = backend.roles.accounts
     users = (await accounts.GetUsers(GetUsersRequest(user_ids=sorted(user_ids)))).users if user_ids else []
@@ -99,13 +99,20 @@ async def lines(backend: Backend, requester: Requester, entries: Iterable[Action
     ]
 
 
+def _texts_with_accounts(entry: ActionEntry) -> list[str]:
+    """Return the texts of a detail that may be ids of accounts. In other details they may be aliases or reasons."""
+    is_of_accounts = entry.action.startswith(("user ", "token "))
+    return [detail.text for detail in entry.details if is_of_accounts and detail.text]
+
+
 def _with_names(entry: ActionEntry, names: Mapping[str, str], apps: Mapping[str, str]) -> ActionEntry:
     """Return the entry with names in its details in place of the ids of accounts, and of the apps of test devices."""
     named = ActionEntry()
     named.CopyFrom(entry)
+    accounts = _texts_with_accounts(entry)
     for detail in named.details:
-        if detail.text in names:
-            detail.text = names[detail.text]
+        if detail.text in accounts:
+            detail.text = names.get(detail.text, detail.text)
         elif entry.action.startswith("team test device"):
             appkey, space, device = detail.text.partition(" ")
             detail.text = f"{apps.get(appkey, appkey)}{space}{device}"

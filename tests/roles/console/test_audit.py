@@ -101,6 +101,7 @@ async def test_a_line_of_the_audit_leads_to_what_it_is_about(console: ConsoleIns
         ActionEntry(action="draft approved", team_id=other_id, details=[Detail(draft="e")]),
         ActionEntry(action="team test device set", details=[Detail(text="News"), Detail(text=f"{appkey} token-1 Tim")]),
         ActionEntry(action="user link made", details=[Detail(text=f"user/{user_id}")]),
+        ActionEntry(action="data read", appkey=appkey, details=[Detail(text=f"user/{user_id}")]),
     ]
     viewer = await console.logged_in("viewer")
     pages = [await viewer.get(f"/audit?pos={pos}") for pos in ("0", "2", "4", "6")]
@@ -112,6 +113,7 @@ async def test_a_line_of_the_audit_leads_to_what_it_is_about(console: ConsoleIns
     assert f'<a href="/apps/{appkey}">Weather</a>' in pages[0].text
     assert "News, Weather token-1 Tim" in text_of(pages[2])
     assert "made a one-time link – alice" in text_of(pages[3])
+    assert f"looked at devices Weather user/{user_id}" in text_of(pages[3])
 
 
 async def test_reading_the_data_of_a_device_is_in_the_log(console: ConsoleInstallation) -> None:
