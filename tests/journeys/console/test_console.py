@@ -193,7 +193,7 @@ async def test_from_the_first_start_to_why_bob_got_no_push(installation: Install
 
     pushes = ["/pushes", f"/apps/{appkey}/pushes/{msgid}"]
     devices = ["/devices", f"/apps/{appkey}/device?name=alice", f"/apps/{appkey}/device?name=nobody"]
-    why = ["/why", f"/apps/{appkey}/why?name=bob", f"/apps/{appkey}/why?name=alice&push={msgid}"]
+    why = ["/why", *(f"/apps/{appkey}/why?name={asked}" for asked in ("bob", f"alice&push={msgid}", "alice&push=7"))]
     app_paths = [f"/apps/{appkey}", f"/apps/{appkey}/secret", f"/apps/{appkey}/phone"]
     account_paths = ["/account", "/account/password", "/account/second-factor"]
     await check_pages(page, ["/", "/apps", "/apps/new", *app_paths, *account_paths, "/no/such/page"])

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import pytest
 from playwright.async_api import Page, expect
@@ -73,9 +74,9 @@ async def test_numbers_that_change_keep_the_focus(console: ConsoleInstallation, 
     await open_as_viewer(console, page, "/", parts=3)
     await expect(page.locator(f"[id='push-{MSGID}-received']")).to_be_visible()
     for count in (42, 43):
-        await stays_focused(page, f"online-devices-{appkey}", lambda count=count: devices_connect(count), str(count))
-    await stays_focused(page, f"push-{MSGID}-received", lambda: devices_receive(1_111), "1,111")
-    await stays_focused(page, f"push-{MSGID}-received", lambda: devices_receive(1_112), "1,112")
+        await stays_focused(page, f"online-devices-{appkey}", partial(devices_connect, count), str(count))
+    await stays_focused(page, f"push-{MSGID}-received", partial(devices_receive, 1_111), "1,111")
+    await stays_focused(page, f"push-{MSGID}-received", partial(devices_receive, 1_112), "1,112")
 
 
 async def test_the_page_of_a_push_keeps_the_focus(console: ConsoleInstallation, page: Page) -> None:
@@ -95,7 +96,7 @@ async def test_the_page_of_a_push_keeps_the_focus(console: ConsoleInstallation, 
 
     await open_as_viewer(console, page, f"/apps/{appkey}/pushes/{MSGID}", parts=1)
     for count in (201, 202):
-        await stays_focused(page, "state-failed-no%20disk", lambda count=count: devices_fail(count), str(count))
+        await stays_focused(page, "state-failed-no%20disk", partial(devices_fail, count), str(count))
     longer = page.get_by_role("link", name="10 mins")
     await longer.focus()
     console.analytics.speeds[MSGID].within_ms = 600_000
