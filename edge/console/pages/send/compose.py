@@ -29,8 +29,14 @@ class ChooseAppPage(Page):
         if len(chosen) == 1:
             raise go_to(f"/apps/{chosen[0].appkey}/send")
         may_register = visit.may(Action.MANAGE_INSTALLATION)
-        values = {"apps": apps, "has_visible_apps": bool(visible), "may_register": may_register}
-        self.show(request, response, "send/choose.html", **values)
+        self.show(
+            request,
+            response,
+            "send/choose.html",
+            apps=apps,
+            has_visible_apps=bool(visible),
+            may_register=may_register,
+        )
 
 
 class ComposePage(SendingPage):
