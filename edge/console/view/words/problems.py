@@ -206,10 +206,7 @@ def _sentences_about_pushes(gettext: Callable[[str], str]) -> list[_Wording]:
         ),
         _Wording(
             r"app \d+ is over its quota of (?P<quota>\d+) broadcasts a day; .* (?P<wait_s>\d+) s",
-            _(
-                "The app's quota of %(quota)s broadcasts and multicasts per day is used up. Try again in"
-                " %(wait_s)s."
-            ),
+            _("The app's quota of %(quota)s broadcasts and multicasts per day is used up. Try again in %(wait_s)s."),
         ),
         _Wording(
             r"app \d+ is over its quota of (?P<quota>\d+) stored bytes of timed messages: .*",
