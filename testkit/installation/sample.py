@@ -40,7 +40,7 @@ class Service:
             self.installation.carillon("app", "set", self.android.appkey, "--ack-info", "on")
             self.secrets = {app.appkey: app.secret_key for app in (self.android, *self.ios)}
             self.device = self._register({"appkey": self.android.appkey})
-            self.ios_devices = [self._register({"appkey": app.appkey, "token": IOS_TOKEN}) for app in self.ios]
+            self.register_ios_devices()
         except BaseException:
             self.installation.close()
             raise
@@ -79,6 +79,10 @@ class Service:
             once_available(lambda: self.installation.carillon("audit", "push", str(msgid), "--json"))
         )
         return found
+
+    def register_ios_devices(self) -> None:
+        """Register the iOS devices, again where a request has deleted them: their keys stay the same."""
+        self.ios_devices = [self._register({"appkey": app.appkey, "token": IOS_TOKEN}) for app in self.ios]
 
     def _register(self, who: Mapping[str, Any]) -> Json:
         welcome: Json = self.send("v2", "POST", "/device/v1", {"type": "hello", **who}).json()

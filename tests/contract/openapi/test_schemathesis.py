@@ -63,7 +63,11 @@ def secrets_of(data: ExampleData, path: str, body: Any) -> list[str]:
 
 @pytest.fixture
 def formats(service: Service) -> None:
-    """Register formats whose values mostly name existing apps, devices and times."""
+    """Register formats whose values mostly name existing apps, devices and times.
+
+    The requests of an earlier test may have deleted the iOS devices.
+    """
+    service.register_ios_devices()
     ios = [app.appkey for app in service.ios]
     names = {
         "appkey-android": [service.android.appkey],
