@@ -41,7 +41,7 @@ def die_with_parent(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
-        sys.exit("the parent process has ended")
+        sys.exit(1)
 
 
 def lower_priority() -> None:

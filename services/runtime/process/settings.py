@@ -27,6 +27,7 @@ from services.runtime.rpc.tls import Tls
 from services.runtime.sockets.open_files import hard_file_limit
 
 PREFIX = "CARILLON_"
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 LOCALTIME = "/etc/localtime"
 _S3_URL = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?")
 _HTTP_URL = re.compile(r"https?://[^\s/]+(:[0-9]+)?/?")
@@ -241,9 +242,15 @@ def load(settings: type[SettingsType], env: Mapping[str, str]) -> SettingsType:
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$.")
         name = path.rstrip("`")
-        raise SettingsError(f"{PREFIX}{name.upper()} is {given.get(name)!r}: {problem.lower()}") from None
+        raise SettingsError(f"{PREFIX}{name.upper()} is {given.get(name)!r}: use {_wanted(problem)}") from None
     loaded.check()
     return loaded
+
+
+def _wanted(problem: str) -> str:
+    """Return what a value shall be, from msgspec's words for one that is not so: "a whole number <= 65535"."""
+    expected = problem.removeprefix("Expected ").partition(", got ")[0]
+    return re.sub(r"`(\w+)[^`]*`", lambda kind: _KINDS.get(kind[1], kind[0]), expected)
 
 
 def addresses(role: str, env: Mapping[str, str]) -> list[str]:

@@ -48,13 +48,13 @@ def test_an_empty_variable_counts_as_unset(empty: str) -> None:
 @pytest.mark.parametrize(
     ("env", "named"),
     [
-        ({"LISTENER_PORT": "eighty"}, "LISTENER_PORT is 'eighty'"),
-        ({"LISTENER_PORT": "65536"}, "LISTENER_PORT is '65536'"),
+        ({"LISTENER_PORT": "eighty"}, "LISTENER_PORT is 'eighty': use a whole number"),
+        ({"LISTENER_PORT": "65536"}, "LISTENER_PORT is '65536': use a whole number <= 65535"),
         ({"LISTENER_PORT": "-1"}, "LISTENER_PORT is '-1'"),
         ({"LISTENER_PORT": "8300.5"}, "LISTENER_PORT is '8300.5'"),
-        ({"SHARE": "perhaps"}, "SHARE is 'perhaps'"),
+        ({"SHARE": "perhaps"}, "SHARE is 'perhaps': use true or false"),
         ({"DELAY_S": "soon"}, "DELAY_S is 'soon'"),
-        ({"DELAY_S": "-0.1"}, "DELAY_S is '-0.1'"),
+        ({"DELAY_S": "-0.1"}, "DELAY_S is '-0.1': use a number >= 0"),
         ({"PARTITIONS": "0"}, "PARTITIONS is '0'"),
         ({"PARTITIONS": "1025"}, "PARTITIONS is '1025'"),
         ({"KAFKA_REPLICATION": "0"}, "KAFKA_REPLICATION is '0'"),

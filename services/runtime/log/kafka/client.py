@@ -90,5 +90,7 @@ def to_record(fetched: Any) -> Record:
     return Record(fetched.topic, fetched.partition, fetched.offset, fetched.key or b"", fetched.value or b"")
 
 
-def unavailable(error: BaseException) -> UnavailableError:
-    return UnavailableError(f"Kafka cannot be reached: {str(error) or type(error).__name__}")
+def unavailable(error: BaseException, settings: ClientSettings) -> UnavailableError:
+    """Return the error of a call that Kafka has not answered. It names the addresses and the setting that has them."""
+    addresses, reason = ",".join(settings["bootstrap_servers"]), str(error) or type(error).__name__
+    return UnavailableError(f"Kafka cannot be reached at CARILLON_KAFKA_BOOTSTRAP={addresses}: {reason}")

@@ -176,7 +176,7 @@ class KafkaLog:
         except REFUSALS as error:
             raise ConflictError(f"Kafka refuses what the event log needs: {error}") from error
         except (TimeoutError, KafkaError) as error:
-            raise unavailable(error) from error
+            raise unavailable(error, self._settings) from error
 
     async def _bounds(self, partitions: Iterable[Partition]) -> tuple[dict[Partition, int], dict[Partition, int]]:
         """Return the first offset and the end of each partition."""
@@ -206,7 +206,7 @@ class KafkaLog:
                 async with asyncio.timeout(self._timeout_s):
                     base, count = await self._ship_batch(partition, new_records, len(offsets))
             except (TimeoutError, KafkaError) as error:
-                raise unavailable(error) from error
+                raise unavailable(error, self._settings) from error
             offsets += range(base, base + count)
         return offsets
 

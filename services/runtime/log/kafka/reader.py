@@ -43,7 +43,7 @@ class KafkaReader:
                 break
             except KafkaError as error:
                 await self._drop_consumer()
-                raise unavailable(error) from error
+                raise unavailable(error, self._settings) from error
             records = [to_record(fetched) for page in pages.values() for fetched in page]
             if records:
                 self._positions |= {Partition(r.topic, r.partition): r.offset + 1 for r in records}
@@ -66,7 +66,7 @@ class KafkaReader:
         except BaseException as error:
             await stop(consumer)
             if isinstance(error, TimeoutError | KafkaError):
-                raise unavailable(error) from error
+                raise unavailable(error, self._settings) from error
             raise
         self._consumer = consumer
         if self._closed:
