@@ -11,14 +11,13 @@ import uvloop
 from carillon import rebuild
 from carillon.environment import environment
 from carillon.progress_bar import progress_bar
-from carillon.roles import ROLES, replayable_roles, role_definition
+from carillon.roles import REPLAYABLE, role_definition
 from carillon.startup import plain_errors
-from services.runtime.errors import InputError
 from services.runtime.process.settings import Settings, load
 
 
 @click.command()
-@click.argument("role", type=click.Choice(list(ROLES)))
+@click.argument("role", type=click.Choice(REPLAYABLE))
 @click.option("--verify", is_flag=True, help="Compare a rebuilt state with the live one and change nothing.")
 @click.option("--until", metavar="TIME", help="Build the state as of this ISO 8601 date-time; needs --into.")
 @click.option(
@@ -41,9 +40,6 @@ def replay(role: str, verify: bool, until: str | None, into: Path | None, as_jso
         raise click.UsageError("--verify compares with the live state, which cannot be taken back to an earlier moment")
     with plain_errors(), progress_bar(shown=not as_json) as progress:
         definition = role_definition(role)
-        if definition.replay is None:
-            choices = ", ".join(replayable_roles())
-            raise click.BadParameter(f"{role} has no state to replay; choose one of {choices}", param_hint="ROLE")
         settings = load(definition.settings, environment())
         if until is not None and into is not None:
             moment = _parse_time(until, settings)
@@ -53,14 +49,31 @@ def replay(role: str, verify: bool, until: str | None, into: Path | None, as_jso
         else:
             work = rebuild.rebuild(definition, settings, progress)
         answer = uvloop.run(work)
-    click.echo(json.dumps(answer) if as_json else "\n".join(f"{name}: {value}" for name, value in answer.items()))
+    click.echo(json.dumps(answer) if as_json else _text(answer))
     sys.exit(0 if answer.get("equal", True) else 1)
 
 
+def _text(answer: rebuild.Answer) -> str:
+    """Return the answer of a replay as sentences."""
+    match answer:
+        case {"role": role, "equal": equal, "live": live, "rebuilt": rebuilt}:
+            verdict = "equals" if equal else "differs from"
+            digests = f"Digest of the live state:    {live}\nDigest of the rebuilt state: {rebuilt}"
+            return f"The live state of {role} {verdict} the one rebuilt from the log.\n{digests}"
+        case {"role": role, "digest": digest, "until": until, "directory": directory}:
+            return f"The state of {role} as of {until} is in {directory}.\nDigest: {digest}"
+        case _:
+            return f"The state of {answer['role']} was rebuilt from the log.\nDigest: {answer['digest']}"
+
+
 def _parse_time(text: str, settings: Settings) -> datetime:
-    """Parse an ISO 8601 date-time, in the installation's time zone unless it carries an offset. InputError: invalid."""
+    """Parse an ISO 8601 date-time, in the installation's time zone unless it carries an offset.
+
+    click.BadParameter: it is none.
+    """
     try:
         parsed = datetime.fromisoformat(text)
     except ValueError:
-        raise InputError(f"--until is {text!r}: give a date and time such as 2026-11-21T14:05:00") from None
+        wrong = f"{text!r} is no date and time such as 2026-11-21T14:05:00"
+        raise click.BadParameter(wrong, param_hint="--until") from None
     return parsed if parsed.tzinfo else parsed.replace(tzinfo=settings.zone())

@@ -1,6 +1,5 @@
 """The table of all roles."""
 
-import contextlib
 import importlib
 from typing import Any
 
@@ -21,6 +20,9 @@ ROLES = {
 }
 """Module of each role's definition, in starting order: back ends before the roles that accept requests."""
 
+REPLAYABLE = ("registry", "accounts", "targeting", "delivery", "scheduling", "analytics")
+"""The roles with a state, which can be rebuilt from the log."""
+
 
 def role_definition(role: str) -> RoleDefinition[Any]:
     """Import the role's main module and return its definition.
@@ -34,13 +36,3 @@ def role_definition(role: str) -> RoleDefinition[Any]:
             raise
         raise CarillonError(missing_package(f"the role {role}", error.name)) from None
     return definition
-
-
-def replayable_roles() -> list[str]:
-    """Return the roles whose state can be rebuilt from the log by this installation; imports every role."""
-    roles = []
-    for role in ROLES:
-        with contextlib.suppress(CarillonError):
-            if role_definition(role).replay is not None:
-                roles.append(role)
-    return roles

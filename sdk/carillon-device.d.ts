@@ -109,7 +109,7 @@ export class DeviceError extends Error {
 
 /** A device, which stays connected from `connect` until `close` or a final goodbye. */
 export class Device {
-  /** `url` begins with ws:// or wss://. */
+  /** `url` begins with ws:// or wss://. TypeError: it does not, or there is no WebSocket class. */
   constructor(url: string, appkey: string, options?: Options);
   /** The token that names the device; null before the first welcome. */
   get token(): string | null;

@@ -70,6 +70,8 @@ export class Device {
     if (!/^wss?:/.test(url)) throw new TypeError(`${url} is no ws:// or wss:// URL`);
     const { storage = new Map(), storageKey = `carillon-${appkey}`, timers = TIMERS, random = Math.random } = options;
     const { attributes, heartbeat, onPush, onEvent, WebSocket = globalThis.WebSocket } = options;
+    if (typeof WebSocket !== "function")
+      throw new TypeError("no WebSocket here: use Node 22, --experimental-websocket, or the option WebSocket");
     Object.assign(this, { url, appkey, storage, storageKey, timers, random });
     Object.assign(this, { attributes, heartbeat, onPush, onEvent, WebSocket });
   }
@@ -122,8 +124,7 @@ export class Device {
     const [id, answered] = [++this.#lastId, deferred()];
     this.send({ ...frame, id });
     this.#pending.set(id, answered);
-    const answer = this.#within(ms, answered.promise, `answer to ${frame.type}`);
-    return answer.finally(() => this.#pending.delete(id));
+    return this.#within(ms, answered.promise, `answer to ${frame.type}`).finally(() => this.#pending.delete(id));
   }
 
   #report(frame) {
@@ -282,8 +283,7 @@ export class Device {
 
   #within(ms, promise, what) {
     return new Promise((resolve, reject) => {
-      const late = () => reject(new DeviceError("deadline", `no ${what} within ${ms / 1000} s`));
-      const timer = this.timers.set(late, ms);
+      const timer = this.timers.set(() => reject(new DeviceError("deadline", `no ${what} within ${ms / 1000} s`)), ms);
       Promise.resolve(promise).then(resolve, reject).finally(() => this.timers.clear(timer));
     });
   }

@@ -38,9 +38,14 @@ def secret_options(command: Command) -> Command:
 
 
 def secrets_in(secrets: Sequence[str], files: Sequence[Path]) -> Sequence[str]:
-    """Return the secret keys of the options, else of the environment. click.UsageError: there is none, or both."""
+    """Return the secret keys of the options, else of the environment.
+
+    click.UsageError: there is none, one is empty, or options of both kinds are given.
+    """
     if secrets and files:
         raise click.UsageError("give all secret keys by --secret, or all by --secret-file: their order counts")
+    if not all(secret.strip() for secret in secrets):
+        raise click.BadParameter("an empty text is no secret key", param_hint="--secret")
     with plain_errors():
         found = secrets or [_read(file) for file in files] or environment().get(VARIABLE, "").split()
     if not found:

@@ -7,14 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
-from carillon.roles import replayable_roles
+from carillon.roles import REPLAYABLE
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
 from tests.journeys.test_push import message, shown
 
 IOS_TOKEN = "ab" * 32
-REPLAYABLE = replayable_roles()
 Digests = dict[str, str]
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from carillon.roles import replayable_roles
+from carillon.roles import REPLAYABLE
 from carillon_device import DeviceError
 from services.runtime.process.crashpoint import Point
 from testkit.device import VirtualDevice
@@ -25,7 +25,6 @@ from testkit.waiting import until
 from tests.journeys.test_push import message
 
 IOS_TOKEN = "cd" * 32
-REPLAYABLE = replayable_roles()
 DEVICES = 3
 PAUSE_S = 0.05
 """Between two requests of a kind, so that the mailbox of a device that is offline for a moment does not fill."""

@@ -101,7 +101,7 @@ def test_a_state_is_rebuilt_as_of_an_earlier_moment(stopped: StoppedService, tmp
         (["--until", "2026-11-21T00:00:00"], "go together"),
         (["--into", "x"], "go together"),
         (["--verify", "--until", "2026-11-21", "--into", "x"], "cannot be taken back"),
-        (["--until", "yesterday", "--into", "x"], "--until is 'yesterday'"),
+        (["--until", "yesterday", "--into", "x"], "Invalid value for --until: 'yesterday' is no date"),
         (["--until", "2026-11-21", "--into", "."], ". is not empty"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from carillon.roles import replayable_roles
+from carillon.roles import REPLAYABLE
 from services.domain.topics import device_key
 from services.runtime.log.archive.directory import ArchiveDirectory
 from services.runtime.log.archive.state_copies import StateCopies
@@ -30,7 +30,6 @@ pytestmark = [
 ]
 DEVICES = 8
 SHARDS = 2
-REPLAYABLE = replayable_roles()
 
 
 async def devices_of(carillon: Installation, app: AppCredentials, count: int = DEVICES) -> list[VirtualDevice]:

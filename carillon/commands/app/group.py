@@ -86,7 +86,12 @@ def show_app(appkey: str, json_output: bool) -> None:
 @app.command(name="set")
 @click.argument("appkey")
 @click.option("--ack-info", type=click.Choice(["on", "off"]), help="Whether its app servers may read acknowledgements.")
-@click.option("--default-period", type=int, metavar="SECONDS", help="Time to live of pushes without one.")
+@click.option(
+    "--default-period",
+    type=click.IntRange(60, 604_800),
+    metavar="SECONDS",
+    help="Time to live of pushes without one: 60 to 604800 (7 days).",
+)
 @click.option("--name", help="A new name.")
 @limit_options
 @apns_options
@@ -111,8 +116,6 @@ def set_app(
             "name a change: --ack-info, --default-period, --name, --allow-from, a quota such as --requests-per-s, or"
             " --apns-..."
         )
-    if default_period is not None and not 0 <= default_period < 2**32:
-        raise click.BadParameter("must be a number of seconds", param_hint="--default-period")
     enabled = None if ack_info is None else ack_info == "on"
     request = UpdateAppRequest(
         appkey=appkey,

@@ -33,6 +33,8 @@ ELSEWHERE = {
     ("docs/operators/kubernetes.md", "resources"): "tests/contract/kubernetes/test_roles.py",
     ("docs/operators/openid-connect.md", "{"): "tests/roles/console/oidc/test_provider.py",
     ("docs/operators/backup.md", ""): "tests/journeys/test_backups.py",
+    ("docs/legacy.md", ""): "tests/contract/clients/test_bodies.py",
+    ("docs/app-servers.md", "{"): "tests/contract/clients/test_bodies.py",
     ("docs/app-servers.md", ""): "tests/contract/clients/test_clients.py",
     ("docs/devices.md", ""): "tests/contract/sdk/test_docs.py",
     ("sdk/README.md", ""): "tests/contract/sdk/test_packages.py",

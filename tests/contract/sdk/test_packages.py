@@ -69,7 +69,7 @@ async def test_the_wheel_is_small_and_runs_as_its_readme_says(
             (site / entry).symlink_to(Path(str(distribution(name).locate_file(entry))))
     program = tmp_path / "app.py"
     alone = "from importlib.util import find_spec\nassert find_spec('services') is None\n"
-    program.write_text(alone + _for(real_gateway, snippet("python")))
+    program.write_text(alone + for_gateway(real_gateway, snippet("python")))
     # -S: without the packages of this environment, the service among them.
     await shows_a_push([sys.executable, "-S", "-u", str(program)], real_gateway, tmp_path, {"PYTHONPATH": str(site)})
     assert json.loads((tmp_path / "device.json").read_text())["token"]
@@ -83,14 +83,27 @@ async def test_the_npm_package_is_small_and_runs_as_its_readme_says(
     assert {path.name for path in package.iterdir()} == files
     assert "dependencies" not in json.loads((package / "package.json").read_text())
     program = tmp_path / "app.mjs"
-    program.write_text(_for(real_gateway, snippet("javascript")))
+    program.write_text(for_gateway(real_gateway, snippet("javascript")))
     await shows_a_push(["node", "--experimental-websocket", str(program)], real_gateway, tmp_path, {})
+
+
+def test_without_a_websocket_class_the_device_says_what_is_missing(tmp_path: Path) -> None:
+    program = tmp_path / "old.mjs"
+    program.write_text(
+        f'import {{ Device }} from "{ROOT}/sdk/carillon-device.js";\n'
+        "delete globalThis.WebSocket; // as in Node 20\n"
+        'try { new Device("ws://h", "1"); } catch (error) { console.log(String(error)); }\n'
+        'console.log(new Device("ws://h", "1", { WebSocket: class {} }).token);\n'
+    )
+    refused, given = subprocess.check_output(["node", program], text=True).splitlines()
+    told = "no WebSocket here: use Node 22, --experimental-websocket, or the option WebSocket"
+    assert (refused, given) == (f"TypeError: {told}", "null")
 
 
 def test_the_types_name_every_member_of_the_device(tmp_path: Path) -> None:
     script = (
         f'import {{ Device, DeviceError, FINAL }} from "{ROOT}/sdk/carillon-device.js";'
-        'const device = new Device("ws://h", "1");'
+        'const device = new Device("ws://h", "1", { WebSocket: class {} });'
         "const own = Object.getOwnPropertyNames(device).filter((name) => device[name] instanceof Function);"
         "console.log(JSON.stringify({ members: [...Object.getOwnPropertyNames(Device.prototype), ...own],"
         " final: Object.keys(FINAL) }));"
@@ -101,7 +114,7 @@ def test_the_types_name_every_member_of_the_device(tmp_path: Path) -> None:
     text = (ROOT / "sdk/carillon-device.d.ts").read_text()
     device = text[text.index("export class Device {") :]
     declared = set(re.findall(r"^  (?:get )?(\w+)\(", device, re.MULTILINE))
-    assert declared == {*found["members"]} - {"random"}
+    assert declared == {*found["members"]} - {"random", "WebSocket"}
     assert set(re.findall(r'"(\w+)"', re.findall(r"type FinalReason = (.*);", text)[0])) == {*found["final"]}
 
 
@@ -141,6 +154,14 @@ def test_the_service_is_built_without_the_sdk_and_requires_it() -> None:
     assert json.loads((ROOT / "sdk/package.json").read_text())["version"] == "0.1.0"
 
 
+def for_gateway(gateway: RunningGateway, text: str, appkey: str = ANDROID) -> str:
+    """Return the snippet with the address of this gateway and the appkey of an app in place of the printed ones."""
+    url = f"ws://127.0.0.1:{gateway.port}/device/v1"
+    text, replaced = re.subn(r"wss?://[\w.:]+/device/v1", url, text)
+    assert replaced == 1
+    return text.replace("1234567890", appkey)
+
+
 async def shows_a_push(command: Sequence[str], gateway: RunningGateway, cwd: Path, env: dict[str, str]) -> None:
     """Run a program of an SDK until it has printed the content of a push that it was sent."""
     own = {"PATH": os.environ["PATH"], **env}
@@ -156,12 +177,6 @@ async def shows_a_push(command: Sequence[str], gateway: RunningGateway, cwd: Pat
     finally:
         program.kill()
         await program.wait()
-
-
-def _for(gateway: RunningGateway, text: str) -> str:
-    """Return the snippet with the address of this gateway and the appkey of its app in place of the printed ones."""
-    assert "ws://127.0.0.1:8400/device/v1" in text
-    return text.replace(":8400/", f":{gateway.port}/").replace("1234567890", ANDROID)
 
 
 def _install(wheel: Path, site: Path) -> None:

@@ -1,5 +1,6 @@
 """All commands: help by -h, errors of --json as JSON, tables that are not cut off outside a terminal."""
 
+import asyncio
 import io
 import json
 from collections.abc import Iterator
@@ -13,8 +14,12 @@ from rich.console import Console
 from carillon.commands import tables
 from carillon.commands.app.text import app_table
 from carillon.main import main
+from carillon.roles import REPLAYABLE, ROLES, role_definition
 from edge.console.api.answers.apps import app_answer
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
+from services.domain.topics import SESSIONS, TOPICS
+from services.runtime.log.port import NewRecord
+from services.runtime.log.sqlite.log import SqliteLog
 
 STORED = [
     App(appkey="1234567890", platform=PLATFORM_ANDROID, name="The name of an app " * 3, package="org.example." * 4),
@@ -54,7 +59,8 @@ def test_every_command_has_its_help_under_h() -> None:
         ("app pause --json", 2, "name one APPKEY"),
         ("app show --json", 2, "Missing argument 'APPKEY'"),
         ("status --json", 1, "CARILLON_KAFKA_BOOTSTRAP"),
-        ("replay edge --json", 2, "edge has no state to replay"),
+        ("replay edge --json", 2, "'edge' is not one of 'registry'"),
+        ("replay registry --until yesterday --into x --json", 2, "'yesterday' is no date and time"),
         ("send --json --secret s --url http://127.0.0.1:1/ -", 1, "no answer from"),
     ],
 )
@@ -70,6 +76,26 @@ def test_errors_of_json_commands_are_json(
     assert told in error["error"]
     plain = runner.invoke(main, [word for word in arguments.split() if word != "--json"], input="{}")
     assert (plain.exit_code, "Error: " in plain.stderr) == (code, True)
+
+
+def test_exactly_the_roles_with_a_state_are_offered_for_replays() -> None:
+    assert {*REPLAYABLE} == {role for role in ROLES if role_definition(role).replay is not None}
+
+
+async def test_the_answers_of_replays_are_sentences(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
+    await log.append([NewRecord(SESSIONS.name, 0, b"", b"")])
+    await log.close()
+    runner = CliRunner(env={"CARILLON_DATA_DIR": str(tmp_path)})
+    past = ["--until", "2026-11-21T14:05:00+00:00", "--into", str(tmp_path / "past")]
+    for options, told in (
+        ([], "The state of registry was rebuilt from the log."),
+        (["--verify"], "The live state of registry equals the one rebuilt from the log."),
+        (past, f"The state of registry as of 2026-11-21T14:05:00+00:00 is in {tmp_path / 'past'}."),
+    ):
+        done = await asyncio.to_thread(runner.invoke, main, ["replay", "registry", *options])
+        assert (done.exit_code, done.stdout.splitlines()[0]) == (0, told), done.output
+        assert "Digest" in done.stdout
 
 
 def test_outside_a_terminal_tables_have_no_boxes_and_are_whole(capsys: pytest.CaptureFixture[str]) -> None:

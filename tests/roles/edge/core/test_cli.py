@@ -53,6 +53,8 @@ def test_secrets_come_from_files_or_the_environment(tmp_path: Path, monkeypatch:
     for wrong, told in (
         ([*from_files, "-"], "must hold one secret key and nothing else"),
         (["--secret-file", "none", "-"], "none cannot be read"),
+        (["--secret", "", "-"], "an empty text is no secret key"),
+        (["--secret", "first", "--secret", " ", "-"], "an empty text is no secret key"),
         ([*from_files, "--secret", "s", "-"], "their order counts"),
     ):
         refused = CliRunner().invoke(sign, wrong, input=BODY)

@@ -79,6 +79,8 @@ async def test_quotas_networks_and_the_old_secret_are_set_and_shown(
         (["rotate-secret", "1", "--keep-old", "tomorrow"], "'tomorrow' is no duration; write 24h, 30m, 7d"),
         (["set", "1", "--requests-per-s", "9999999999"], "a quota is too large: Value out of range: 9999999999"),
         (["rotate-secret", "1", "--keep-old", "99999d"], "'99999d' is too long: at most 4294967295 seconds"),
+        (["set", "1", "--default-period", "59"], "'--default-period': 59 is not in the range 60<=x<=604800"),
+        (["set", "1", "--default-period", "604801"], "604801 is not in the range"),
         (["set", "1"], "name a change: --ack-info, --default-period, --name, --allow-from, a quota"),
     ],
 )
