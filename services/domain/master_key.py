@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from functools import cached_property
@@ -22,6 +23,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from services.runtime.errors import CarillonError
 from services.runtime.log.durable import written_beside
+from services.runtime.process.logs import logger
 from services.runtime.process.settings import Settings
 
 _KEY = 32
@@ -181,14 +183,15 @@ def write_key(path: Path, key: bytes, purpose: KeyPurpose) -> None:
     CarillonError: the file holds anything else, or cannot be written.
     """
     content = f"{_title(purpose)}: {base64.b64encode(key).decode()}\n".encode()
-    if path.exists():
-        old = _read(path)
-        if old == content:
-            return
-        if not old.startswith(f"{_title(purpose)}: ".encode()):
-            raise CarillonError(f"{path} exists and holds no key of {purpose.value}: name another file")
-    with _errors_of_writing(path), written_beside(path, content) as fresh:
-        os.replace(fresh, path)
+    with _errors_of_writing(path):
+        if path.exists():
+            old = path.read_bytes()
+            if old == content:
+                return
+            if not old.startswith(f"{_title(purpose)}: ".encode()):
+                raise CarillonError(f"{path} exists and holds no key of {purpose.value}: name another file")
+        with written_beside(path, content) as fresh:
+            os.replace(fresh, path)
 
 
 def _missing_text(path: Path, missing: Collection[KeyPurpose]) -> str:
@@ -206,10 +209,14 @@ def _title(purpose: KeyPurpose) -> str:
 
 
 def _read(path: Path) -> bytes:
+    """Read a key file, with a warning if users beside its owner and group have access to it."""
     try:
-        return path.read_bytes()
+        content, mode = path.read_bytes(), path.stat().st_mode
     except OSError as error:
         raise CarillonError(f"the key file {path} cannot be read: {error.strerror}") from None
+    if mode & stat.S_IRWXO:
+        logger.warning("every user of this machine has access to a key file", file=str(path), mend=f"chmod 600 {path}")
+    return content
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from structlog.testing import capture_logs
 
 from carillon.commands.keys import keys
 from services.domain.master_key import KeyPurpose, MasterKey, load_keys
@@ -118,3 +119,17 @@ def test_a_master_key_that_cannot_be_created_is_one_line(tmp_path: Path) -> None
     (tmp_path / "file").touch()
     with pytest.raises(CarillonError, match=r"master\.key cannot be written: File exists"):
         MasterKey.load(tmp_path / "file" / "master.key")
+
+
+@pytest.mark.parametrize(("mode", "is_warned_of"), [(0o600, False), (0o400, False), (0o440, False), (0o644, True)])
+def test_a_key_file_that_every_user_can_read_is_used_with_a_warning(
+    mode: int, is_warned_of: bool, tmp_path: Path
+) -> None:
+    files = exported(tmp_path, "--create")
+    master, device = tmp_path / "master.key", files[KeyPurpose.DEVICES]
+    for file in (master, device):
+        file.chmod(mode)
+    with capture_logs() as logged:
+        load_keys(Settings(master_key_file=str(master), device_keys_file=str(device)), list(KeyPurpose))
+    expected = [(str(file), f"chmod 600 {file}") for file in (device, master)] if is_warned_of else []
+    assert [(line["file"], line["mend"]) for line in logged] == expected
