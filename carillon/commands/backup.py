@@ -53,12 +53,13 @@ def backup(directory: Path, as_json: bool) -> None:
         settings = load(Settings, environment())
         if settings.kafka_bootstrap is not None:
             raise InputError("the event log is in Kafka: back up the disks of its brokers (docs/operators/backup.md)")
-        if directory.exists():
-            raise InputError(f"{directory} exists: name a new directory for the backup")
         source = settings.data / _LOG
         if not source.exists():
             raise InputError(f"there is no event log at {source}: set CARILLON_DATA_DIR")
-        size = _write_backup(source, directory)
+        try:
+            size = _write_backup(source, directory)
+        except OSError as error:
+            raise InputError(f"{directory} cannot be written: {error.strerror}") from None
     answer = {"directory": str(directory), "bytes": size}
     click.echo(json.dumps(answer) if as_json else f"The event log, {size} bytes, is in {directory}.")
 
@@ -105,6 +106,8 @@ def _write_backup(source: Path, directory: Path) -> int:
 
     It is filled under a hidden name, which the next backup of the same name takes over when this one is killed.
     """
+    if directory.exists():
+        raise InputError(f"{directory} exists: name a new directory for the backup")
     work = directory.with_name(f".{directory.name}.unfinished")
     with _locked(work):
         try:

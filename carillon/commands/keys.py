@@ -30,6 +30,8 @@ def export(device_keys: Path | None, secrets_key: Path | None, create: bool) -> 
     files = {KeyPurpose.DEVICES: device_keys, KeyPurpose.SECRETS: secrets_key}
     if not any(files.values()):
         raise click.UsageError("name at least one file: --device-keys or --secrets-key")
+    if device_keys and secrets_key and device_keys.resolve() == secrets_key.resolve():
+        raise click.UsageError("--device-keys and --secrets-key name the same file; each key needs its own")
     with plain_errors():
         settings = load(Settings, environment())
         if create:

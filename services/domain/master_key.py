@@ -10,8 +10,8 @@ import contextlib
 import hashlib
 import hmac
 import os
-import tempfile
-from collections.abc import Collection, Mapping
+import stat
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from services.runtime.errors import CarillonError
+from services.runtime.log.durable import written_beside
+from services.runtime.process.logs import logger
 from services.runtime.process.settings import Settings
 
 _KEY = 32
@@ -147,10 +149,12 @@ def derive(master: bytes, purpose: KeyPurpose) -> bytes:
 
 
 def create_master(path: Path) -> None:
-    """Create the master key unless there is a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        _create(path, os.urandom(_KEY))
+    """Create the master key unless there is a file. CarillonError: it cannot be written."""
+    with _errors_of_writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            with written_beside(path, os.urandom(_KEY)) as fresh, contextlib.suppress(FileExistsError):
+                os.link(fresh, path)  # of two processes that create it, one succeeds
 
 
 def read_master(path: Path) -> bytes:
@@ -174,13 +178,20 @@ def read_key(path: Path, purpose: KeyPurpose) -> bytes:
 
 
 def write_key(path: Path, key: bytes, purpose: KeyPurpose) -> None:
-    """Write a derived key to a file of mode 600, in place of another one."""
+    """Write a derived key to a file of mode 600, in place of a key of the same purpose.
+
+    CarillonError: the file holds anything else, or cannot be written.
+    """
     content = f"{_title(purpose)}: {base64.b64encode(key).decode()}\n".encode()
-    with contextlib.suppress(FileNotFoundError):
-        if path.read_bytes() == content:
-            return
-        path.unlink()
-    _create(path, content)
+    with _errors_of_writing(path):
+        if path.exists():
+            old = path.read_bytes()
+            if old == content:
+                return
+            if not old.startswith(f"{_title(purpose)}: ".encode()):
+                raise CarillonError(f"{path} exists and holds no key of {purpose.value}: name another file")
+        with written_beside(path, content) as fresh:
+            os.replace(fresh, path)
 
 
 def _missing_text(path: Path, missing: Collection[KeyPurpose]) -> str:
@@ -198,24 +209,19 @@ def _title(purpose: KeyPurpose) -> str:
 
 
 def _read(path: Path) -> bytes:
+    """Read a key file, with a warning if users beside its owner and group have access to it."""
     try:
-        return path.read_bytes()
+        content, mode = path.read_bytes(), path.stat().st_mode
     except OSError as error:
         raise CarillonError(f"the key file {path} cannot be read: {error.strerror}") from None
+    if mode & stat.S_IRWXO:
+        logger.warning("every user of this machine has access to a key file", file=str(path), mend=f"chmod 600 {path}")
+    return content
 
 
-def _create(path: Path, content: bytes) -> None:
-    """Create the key file atomically unless another process has created it; the file is durable on return."""
-    descriptor, fresh = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    with contextlib.suppress(FileExistsError):
-        os.link(fresh, path)
-    os.unlink(fresh)
-    directory = os.open(path.parent, os.O_RDONLY)
+@contextlib.contextmanager
+def _errors_of_writing(path: Path) -> Iterator[None]:
     try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+        yield
+    except OSError as error:
+        raise CarillonError(f"the key file {path} cannot be written: {error.strerror}") from None

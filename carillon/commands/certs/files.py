@@ -3,7 +3,6 @@
 import contextlib
 import datetime
 import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509 import Certificate, load_pem_x509_certificate, load_pem_x509_certificates
 
 from services.runtime.errors import CarillonError
-from services.runtime.log.durable import make_durable
+from services.runtime.log.durable import written_beside
 from services.runtime.rpc.authority import Authority, Key, Validity, hosts_of, new_key
 from services.runtime.rpc.caller import OPERATOR
 
@@ -149,7 +148,7 @@ def _key(file: Path) -> Key:
     """Return the private key in a file, which is made if there is none. Of two processes that make it, one succeeds."""
     if not file.exists():
         content = new_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        with _written(file, content) as fresh, contextlib.suppress(FileExistsError):
+        with written_beside(file, content) as fresh, contextlib.suppress(FileExistsError):
             os.link(fresh, file)
     try:
         key = load_pem_private_key(file.read_bytes(), None)
@@ -161,24 +160,8 @@ def _key(file: Path) -> Key:
 
 
 def _replace(file: Path, content: bytes) -> None:
-    with _written(file, content) as fresh:
+    with written_beside(file, content) as fresh:
         os.replace(fresh, file)
-
-
-@contextlib.contextmanager
-def _written(file: Path, content: bytes) -> Iterator[str]:
-    """Write a file of mode 600 beside `file` for the block, which gives it its name, and make the name durable."""
-    descriptor, fresh = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as opened:
-            opened.write(content)
-            opened.flush()
-            os.fsync(opened.fileno())
-        yield fresh
-        make_durable(file.parent)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(fresh)
 
 
 def _fingerprint(key: Key) -> str:

@@ -1,6 +1,9 @@
 """Durability of files and directories."""
 
+import contextlib
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -11,3 +14,19 @@ def make_durable(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def written_beside(file: Path, content: bytes) -> Iterator[str]:
+    """Write a file of mode 600 beside `file` for the block, which gives it its name, and make the name durable."""
+    descriptor, fresh = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        yield fresh
+        make_durable(file.parent)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(fresh)

@@ -8,12 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import edge.serve
-from carillon.commands.keys import keys
 from carillon.roles import role_definition
 from services.domain.master_key import KeyPurpose, MasterKey, load_keys
 from services.domain.role_context import role_context
@@ -173,34 +171,6 @@ def test_the_key_of_devices_opens_and_seals_nothing_and_the_key_of_secrets_prove
         secrets.device_number("1000000001", "t", key)
 
 
-def exported(tmp_path: Path, *options: str) -> "dict[KeyPurpose, Path]":
-    """Run `carillon keys export` on a master key in `tmp_path`, and return the files it wrote."""
-    files = {KeyPurpose.DEVICES: tmp_path / "device.key", KeyPurpose.SECRETS: tmp_path / "secrets.key"}
-    arguments = ["export", "--device-keys", str(files[KeyPurpose.DEVICES]), "--secrets-key"]
-    env = {"CARILLON_MASTER_KEY_FILE": str(tmp_path / "master.key")}
-    result = CliRunner().invoke(keys, [*arguments, str(files[KeyPurpose.SECRETS]), *options], env=env)
-    if result.exit_code:
-        raise CarillonError(result.output)
-    return files
-
-
-def test_a_process_with_exported_keys_needs_no_master_key(tmp_path: Path) -> None:
-    master = MasterKey.load(tmp_path / "master.key")
-    sealed, key = master.seal("s", "1"), master.device_key("1", "t", 7)
-    for files in (exported(tmp_path), exported(tmp_path)):
-        assert {stat.S_IMODE(file.stat().st_mode) for file in files.values()} == {0o600}
-    (tmp_path / "master.key").unlink()
-    settings = Settings(
-        data_dir=str(tmp_path / "data"),
-        device_keys_file=str(files[KeyPurpose.DEVICES]),
-        secrets_key_file=str(files[KeyPurpose.SECRETS]),
-    )
-    loaded = load_keys(settings, list(KeyPurpose))
-    assert (loaded.open(sealed, "1"), loaded.device_number("1", "t", key)) == ("s", 7)
-    assert not (tmp_path / "data").exists()
-    assert load_keys(settings, [KeyPurpose.DEVICES]).device_number("1", "t", key) == 7
-
-
 async def test_a_role_without_its_key_does_not_start_and_says_how_to_get_it(tmp_path: Path) -> None:
     """A master key of its own would make device keys that no other role accepts, and secrets that none can open."""
     data = tmp_path / "data"
@@ -232,23 +202,3 @@ def test_a_process_that_needs_no_key_reads_and_makes_none(tmp_path: Path) -> Non
 )
 def test_each_role_is_given_the_keys_that_it_needs(role: str, purposes: set[KeyPurpose]) -> None:
     assert role_definition(role).keys == purposes
-
-
-def test_a_file_that_is_not_the_named_key_is_refused(tmp_path: Path) -> None:
-    files = exported(tmp_path, "--create")
-    swapped = Settings(device_keys_file=str(files[KeyPurpose.SECRETS]))
-    master = Settings(device_keys_file=str(tmp_path / "master.key"))
-    missing = Settings(device_keys_file=str(tmp_path / "none"))
-    for settings in (swapped, master):
-        with pytest.raises(CarillonError, match="holds no key of device keys"):
-            load_keys(settings, [KeyPurpose.DEVICES])
-    with pytest.raises(CarillonError, match="cannot be read"):
-        load_keys(missing, [KeyPurpose.DEVICES])
-
-
-def test_an_export_without_a_master_key_makes_one_only_when_told_to(tmp_path: Path) -> None:
-    with pytest.raises(CarillonError, match="no master key is at"):
-        exported(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-    exported(tmp_path, "--create")
-    assert len((tmp_path / "master.key").read_bytes()) == 32

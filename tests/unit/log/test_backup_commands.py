@@ -120,6 +120,23 @@ def test_a_backup_that_fails_leaves_nothing(data: Path, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
 
 
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("file/monday", "Not a directory"),
+        ("/proc/monday", "No such file or directory"),
+        ("m" * 300, "File name too long"),
+    ],
+)
+def test_a_backup_to_a_place_that_cannot_be_written_is_one_line(
+    place: str, reason: str, data: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    failed = carillon(data, "backup", tmp_path / place)
+    assert (failed.exit_code, failed.output) == (1, f"Error: {tmp_path / place} cannot be written: {reason}\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "file"]
+
+
 def test_a_backup_of_a_damaged_archive_is_refused(data: Path, tmp_path: Path) -> None:
     segment = write_segment(data)
     segment.write_bytes(segment.read_bytes()[:-1])
