@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from carillon.commands import tables
+from carillon.commands.installation.output import device_count
 from edge.console.api.answers.audits import DeviceAudit, PushAudit, PushOnDevice, StateCount, TimelineEntry
 
 
@@ -33,7 +34,7 @@ def push_facts(answer: PushAudit) -> list[tuple[str, str]]:
         ("push", str(answer.msgid)),
         ("app", answer.appkey),
         ("kind", answer.kind),
-        ("audience", f"{answer.audience} ({answer.audience_count} {_devices(answer.audience_count)})"),
+        ("audience", f"{answer.audience} ({device_count(answer.audience_count)})"),
         ("partitions", sizes),
         ("request", answer.request_json),
     ]
@@ -82,7 +83,7 @@ def show_on_device(answer: PushOnDevice, zone: ZoneInfo) -> None:
 
 def app_line(entry: TimelineEntry, zone: ZoneInfo) -> str:
     """Return one entry of an app's timeline as a line of text."""
-    count = f" ({entry.count} {_devices(entry.count)})" if entry.count != 1 or entry.event == "push" else ""
+    count = f" ({device_count(entry.count)})" if entry.count != 1 or entry.event == "push" else ""
     return f"{_time(entry.first_ms, zone)}  {entry.event}{count}  {_printable(entry.detail)}"
 
 
@@ -100,10 +101,6 @@ def show(facts: Sequence[tuple[str, str]], *with_rows: Table) -> None:
 def _printable(text: str) -> str:
     """Replace unprintable characters: the text comes from requests and must not control the terminal."""
     return "".join(character if character.isprintable() else "?" for character in text)
-
-
-def _devices(count: int) -> str:
-    return "device" if count == 1 else "devices"
 
 
 def _time(time_ms: int, zone: ZoneInfo) -> str:

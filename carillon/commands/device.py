@@ -132,6 +132,11 @@ def run(
         raise click.ClickException(str(error)) from None
     for reason in sorted(set(reasons)):
         click.echo(f"{reason}: {FINAL[reason]}", err=True)
+    if "unauthorized" in reasons and state is not None and any(one.token for one in devices):
+        told = (
+            f"If a key was revoked, delete the device's file {appkey}-NUMBER.json in {state}: it then registers anew."
+        )
+        click.echo(told, err=True)
     sys.exit(1 if set(reasons) - {"replaced"} else 0)
 
 

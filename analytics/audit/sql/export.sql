@@ -21,5 +21,5 @@ LEFT JOIN (
   SELECT partition, number, any(token) AS token FROM device_tokens
   WHERE appkey = {appkey:String} GROUP BY partition, number) AS known USING (partition, number)
 SETTINGS engine_file_truncate_on_insert = 1, max_bytes_before_external_group_by = 268435456,
-  join_algorithm = 'grace_hash', max_bytes_in_join = 268435456, max_threads = 2,
+  join_algorithm = 'grace_hash', max_bytes_in_join = 268435456, max_threads = 2, format_csv_null_representation = '',
   output_format_parquet_row_group_size = 100000, output_format_parquet_string_as_string = 1

@@ -7,7 +7,7 @@ import click
 
 from carillon.commands.installation.console import console_client
 from carillon.commands.installation.output import as_json as _as_json
-from carillon.commands.installation.output import print_json, print_table, time_text
+from carillon.commands.installation.output import device_count, print_json, print_table, time_text
 from edge.console.actions.statistics import CATEGORIES
 from edge.console.api.answers.devices import PushDevices, WhyAnswer
 from edge.console.api.answers.pushes import Estimate, Push, PushCancelled, PushList, PushSent, PushSpeed, PushStates
@@ -136,7 +136,7 @@ def estimate(appkey: str, file: IO[bytes], as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    click.echo(f"{answer.devices} devices would get it now.")
+    click.echo(f"{device_count(answer.devices)} would get it now.")
     if answer.needs_approval:
         click.echo("It needs the approval of a second person, and would become a draft.")
     for audience in answer.audiences:
@@ -162,10 +162,12 @@ def send(appkey: str, file: IO[bytes], at_most: int | None, key: str, as_json: b
         case "draft":
             click.echo(f"Draft {answer.draft_id}: it waits for the approval of a second person in the console.")
         case "scheduled":
-            click.echo(f"Scheduled under the task key {answer.task_key}; now it would go to {answer.devices} devices.")
+            click.echo(
+                f"Scheduled under the task key {answer.task_key}; now it would go to {device_count(answer.devices)}."
+            )
         case _:
             ids = ", ".join(f"app {app}: {msgid}" for app, msgid in answer.msgids.items())
-            click.echo(f"Accepted for {answer.devices} devices; message id of {ids}.")
+            click.echo(f"Accepted for {device_count(answer.devices)}; message id of {ids}.")
 
 
 @push.command()

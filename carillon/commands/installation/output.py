@@ -36,6 +36,11 @@ def print_table(rows: Iterable[Mapping[str, object]], if_none: str, numbers: Seq
     show(listed)
 
 
+def device_count(count: int) -> str:
+    """Return a number of devices in words, such as `1 device`."""
+    return f"{count} device" if count == 1 else f"{count} devices"
+
+
 def time_text(time_ms: int) -> str:
     """Return a time in CARILLON_TIMEZONE, or else in the zone of this machine; "" for none."""
     if not time_ms:

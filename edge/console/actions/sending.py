@@ -68,7 +68,7 @@ async def send_push(
     if (before := await backend.composed_pushes.sent_before(composed, key, requester.origin)) is not None:
         return SendOutcome(devices, before, Draft())
     if at_most is not None and devices > at_most:
-        raise ConflictError(f"the push would go to {devices} devices, more than at_most allows; nothing was sent")
+        raise ConflictError(f"nothing was sent: the push would go to more devices ({devices}) than it may ({at_most})")
     if replaced or is_approval_needed(backend, composed, devices):
         team_id = backend.accounts.team_of(app.appkey)
         stored = await backend.composed_pushes.submit(composed, key, requester.origin, team_id, devices, replaced)

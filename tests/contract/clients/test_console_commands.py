@@ -43,11 +43,12 @@ def test_a_push_is_sent_explained_and_audited_from_elsewhere(service: Service, r
     appkey = service.android.appkey
     target = {"appkey": {"android": appkey}, "userScope": 1}
     text = json.dumps({"sendTo": target, "msgStyle": {"basic": {"content": "Storm", "is_notif": 0}}})
-    assert "1 devices would get it now" in run("push", "estimate", appkey, "-", stdin=text).output
+    assert "1 device would get it now" in run("push", "estimate", appkey, "-", stdin=text).output
     refused = run("push", "send", appkey, "-", "--at-most", "0", stdin=text)
     assert refused.exit_code == 1
-    assert "more than at_most allows" in refused.output
+    assert "would go to more devices (1) than it may (0)" in refused.output
     sent = [run("push", "send", appkey, "-", "--key", "storm", "--json", stdin=text) for _ in range(2)]
+    assert "Accepted for 1 device;" in run("push", "send", appkey, "-", "--key", "storm", stdin=text).output
     (msgid,) = {json.loads(done.stdout)["msgids"][appkey] for done in sent}
     audit = service.audit(msgid)
     found = _answered(run, "audit", "push", str(msgid), "--json", "--allow-behind")

@@ -80,8 +80,20 @@ async def test_the_command_ends_with_1_when_the_gateway_refuses(real_gateway: Ru
     running = await Running.start(real_gateway, "--appkey", "1999999999", "--json")
     code, out, err = await running.end()
     assert code == 1
-    assert "unauthorized: the gateway does not accept this appkey" in err
+    assert err == "unauthorized: the gateway does not accept this appkey, or this token with this key\n"
     assert json.loads(out.splitlines()[0])["type"] == "goodbye"
+
+
+async def test_a_stored_device_that_is_refused_is_to_be_deleted(real_gateway: RunningGateway, tmp_path: Path) -> None:
+    stored = tmp_path / f"{ANDROID}-1.json"
+    stored.write_text('{"token": "t", "key": "revoked", "msgids": []}')
+    options = ("--appkey", ANDROID, "--state", str(tmp_path))
+    code, _, err = await (await Running.start(real_gateway, *options)).end()
+    told = f"delete the device's file {ANDROID}-NUMBER.json in {tmp_path}"
+    assert (code, told in err) == (1, True), err
+    stored.unlink()
+    code, _, err = await (await Running.start(real_gateway, "--appkey", "1999999999", *options[2:])).end()
+    assert (code, "delete" in err) == (1, False), err
 
 
 WRONG = [

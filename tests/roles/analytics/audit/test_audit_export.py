@@ -81,7 +81,7 @@ async def test_every_device_of_a_broadcast(log: SqliteLog, clickhouse: ClickHous
     ]
     assert rows == len(found)
     assert (found[0]["sent"], found[0]["received"]) == ("2026-09-21 22:13:20.010", "2026-09-21 22:13:20.020")
-    assert (found[0]["dismissed"], found[0]["clicked"]) == ("2026-09-21 22:13:20.030", "\\N")
+    assert (found[0]["dismissed"], found[0]["clicked"]) == ("2026-09-21 22:13:20.030", "")
     states = Counter({count.state: count.devices for count in audit.states})
     assert Counter(row["state"] for row in found) == states
     columns = pq.read_table(io.BytesIO(b"".join(parquet))).to_pydict()
