@@ -19,7 +19,11 @@ def keys() -> None:
 
 @keys.command()
 @click.option("--device-keys", type=_FILE, help="Key that issues and checks device keys: for the gateway and the edge.")
-@click.option("--secrets-key", type=_FILE, help="Key that seals and opens secrets: for registry, edge and delivery.")
+@click.option(
+    "--secrets-key",
+    type=_FILE,
+    help="Key that seals and opens secrets: for registry, delivery, accounts, console and edge.",
+)
 @click.option("--create", is_flag=True, help="Create the master key if there is none.")
 def export(device_keys: Path | None, secrets_key: Path | None, create: bool) -> None:
     """Derive keys from the master key (CARILLON_MASTER_KEY_FILE) and write each to a file of mode 600.

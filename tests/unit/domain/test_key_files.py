@@ -5,11 +5,13 @@ import os
 import stat
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
 from carillon.commands.keys import keys
+from carillon.roles import ROLES, role_definition
 from services.domain.master_key import KeyPurpose, MasterKey, load_keys
 from services.runtime.errors import CarillonError
 from services.runtime.process.settings import Settings
@@ -133,3 +135,11 @@ def test_a_key_file_that_every_user_can_read_is_used_with_a_warning(
         load_keys(Settings(master_key_file=str(master), device_keys_file=str(device)), list(KeyPurpose))
     expected = [(str(file), f"chmod 600 {file}") for file in (device, master)] if is_warned_of else []
     assert [(line["file"], line["mend"]) for line in logged] == expected
+
+
+def test_the_help_of_an_export_names_the_roles_that_need_each_key() -> None:
+    for option, purpose in (("device_keys", KeyPurpose.DEVICES), ("secrets_key", KeyPurpose.SECRETS)):
+        (described,) = (given for given in keys.commands["export"].params if given.name == option)
+        assert isinstance(described, click.Option)
+        named = {name for name in ROLES if name in str(described.help)}
+        assert named == {name for name in ROLES if purpose in role_definition(name).keys}
