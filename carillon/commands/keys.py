@@ -46,6 +46,8 @@ def export(device_keys: Path | None, secrets_key: Path | None, create: bool) -> 
                 " first one"
             )
         master = read_master(settings.key_file)
+        if create:
+            click.echo(f"The master key is in {settings.key_file}. Keep it: no other key opens what it has sealed.")
         for purpose, file in files.items():
             if file is not None:
                 write_key(file, derive(master, purpose), purpose)

@@ -66,7 +66,8 @@ def test_an_export_without_a_master_key_makes_one_only_when_told_to(tmp_path: Pa
     with pytest.raises(CarillonError, match="no master key is at"):
         exported(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    exported(tmp_path, "--create")
+    created = export(tmp_path, "--device-keys", "device.key", "--create")
+    assert created.output.startswith(f"The master key is in {tmp_path / 'master.key'}. Keep it: ")
     assert len((tmp_path / "master.key").read_bytes()) == 32
 
 
