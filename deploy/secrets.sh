@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 umask 077
 name=${1:-localhost}
 touch .env
+chmod 600 .env
 for variable in CLICKHOUSE_PASSWORD CLICKHOUSE_DASHBOARDS_PASSWORD GRAFANA_PASSWORD; do
     if ! grep -q "^$variable=..*" .env; then
         sed -i "/^$variable=/d" .env

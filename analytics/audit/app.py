@@ -28,12 +28,15 @@ class TimeRange(NamedTuple):
 
 
 class AppEvent(NamedTuple):
-    """A row of the app's timeline; `filter` and `audience_summary`, which only pushes have, are in base64."""
+    """A row of the app's timeline; `filter` and `audience_summary`, which only pushes have, are in base64.
+
+    `entry_count`: the devices in the audience of a push, otherwise how often the event happened.
+    """
 
     time_ms: int
     id: str
     event: str
-    devices: int
+    entry_count: int
     msgid: int
     push_kind: str
     audience: str
@@ -75,7 +78,7 @@ def _entry(event: AppEvent) -> TimelineEntry:
         *([Detail(remark=Remark.REMARK_WITHIN_HOUR)] if event.is_hourly else []),
         *origins(event.writer, event.interface, event.address, event.request_id),
     ]
-    return entry(event.event, event.time_ms, count=event.devices, details=details)
+    return entry(event.event, event.time_ms, count=event.entry_count, details=details)
 
 
 def _audience(event: AppEvent) -> list[Detail]:

@@ -83,7 +83,10 @@ def show_on_device(answer: PushOnDevice, zone: ZoneInfo) -> None:
 
 def app_line(entry: TimelineEntry, zone: ZoneInfo) -> str:
     """Return one entry of an app's timeline as a line of text."""
-    count = f" ({device_count(entry.count)})" if entry.count != 1 or entry.event == "push" else ""
+    if entry.event == "push":
+        count = f" ({device_count(entry.count)})"
+    else:
+        count = f" ({entry.count} times)" if entry.count > 1 else ""
     return f"{_time(entry.first_ms, zone)}  {entry.event}{count}  {_printable(entry.detail)}"
 
 

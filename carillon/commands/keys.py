@@ -19,7 +19,11 @@ def keys() -> None:
 
 @keys.command()
 @click.option("--device-keys", type=_FILE, help="Key that issues and checks device keys: for the gateway and the edge.")
-@click.option("--secrets-key", type=_FILE, help="Key that seals and opens secrets: for registry, edge and delivery.")
+@click.option(
+    "--secrets-key",
+    type=_FILE,
+    help="Key that seals and opens secrets: for registry, delivery, accounts, console and edge.",
+)
 @click.option("--create", is_flag=True, help="Create the master key if there is none.")
 def export(device_keys: Path | None, secrets_key: Path | None, create: bool) -> None:
     """Derive keys from the master key (CARILLON_MASTER_KEY_FILE) and write each to a file of mode 600.
@@ -42,6 +46,8 @@ def export(device_keys: Path | None, secrets_key: Path | None, create: bool) -> 
                 " first one"
             )
         master = read_master(settings.key_file)
+        if create:
+            click.echo(f"The master key is in {settings.key_file}. Keep it: no other key opens what it has sealed.")
         for purpose, file in files.items():
             if file is not None:
                 write_key(file, derive(master, purpose), purpose)

@@ -236,12 +236,14 @@ def test_secrets_are_made_once(tmp_path: Path) -> None:
     (tmp_path / "deploy").mkdir()
     script = shutil.copy(ROOT / "deploy/secrets.sh", tmp_path / "deploy")
     (tmp_path / ".env").write_text("GRAFANA_PASSWORD=mine\nCLICKHOUSE_PASSWORD=\nCARILLON_TIMEZONE=UTC")
+    (tmp_path / ".env").chmod(0o644)
     for _ in range(2):
         subprocess.run([script, "push.example.com"], check=True, stdout=subprocess.DEVNULL)
     pairs = dict(line.split("=") for line in (tmp_path / ".env").read_text().splitlines())
     required = set(re.findall(r"\$\{(\w+):\?", (ROOT / "docker-compose.yml").read_text()))
     assert pairs.keys() == required | {"CARILLON_TIMEZONE"}
     assert pairs["GRAFANA_PASSWORD"] == "mine"
+    assert (tmp_path / ".env").stat().st_mode & 0o777 == 0o600
     made = {pairs[name] for name in required - {"GRAFANA_PASSWORD"}}
     assert len(made) == 2
     assert all(re.fullmatch(r"[0-9a-f]{48}", password) for password in made)

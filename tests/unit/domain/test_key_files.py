@@ -5,11 +5,13 @@ import os
 import stat
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
 from carillon.commands.keys import keys
+from carillon.roles import ROLES, role_definition
 from services.domain.master_key import KeyPurpose, MasterKey, load_keys
 from services.runtime.errors import CarillonError
 from services.runtime.process.settings import Settings
@@ -64,7 +66,8 @@ def test_an_export_without_a_master_key_makes_one_only_when_told_to(tmp_path: Pa
     with pytest.raises(CarillonError, match="no master key is at"):
         exported(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    exported(tmp_path, "--create")
+    created = export(tmp_path, "--device-keys", "device.key", "--create")
+    assert created.output.startswith(f"The master key is in {tmp_path / 'master.key'}. Keep it: ")
     assert len((tmp_path / "master.key").read_bytes()) == 32
 
 
@@ -133,3 +136,11 @@ def test_a_key_file_that_every_user_can_read_is_used_with_a_warning(
         load_keys(Settings(master_key_file=str(master), device_keys_file=str(device)), list(KeyPurpose))
     expected = [(str(file), f"chmod 600 {file}") for file in (device, master)] if is_warned_of else []
     assert [(line["file"], line["mend"]) for line in logged] == expected
+
+
+def test_the_help_of_an_export_names_the_roles_that_need_each_key() -> None:
+    for option, purpose in (("device_keys", KeyPurpose.DEVICES), ("secrets_key", KeyPurpose.SECRETS)):
+        (described,) = (given for given in keys.commands["export"].params if given.name == option)
+        assert isinstance(described, click.Option)
+        named = {name for name in ROLES if name in str(described.help)}
+        assert named == {name for name in ROLES if purpose in role_definition(name).keys}

@@ -195,6 +195,8 @@ def test_a_process_that_needs_no_key_reads_and_makes_none(tmp_path: Path) -> Non
         ("edge", {KeyPurpose.DEVICES, KeyPurpose.SECRETS}),
         ("registry", {KeyPurpose.SECRETS}),
         ("delivery", {KeyPurpose.SECRETS}),
+        ("accounts", {KeyPurpose.SECRETS}),
+        ("console", {KeyPurpose.SECRETS}),
         ("targeting", set()),
         ("scheduling", set()),
         ("analytics", set()),

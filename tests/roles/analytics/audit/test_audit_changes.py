@@ -25,6 +25,7 @@ from protos.registry.v1.devices_pb2 import (
     ClearAlias,
     DeviceCommand,
     RegisterDevice,
+    ReserveNumbers,
     RevokeAllKeys,
     SetAlias,
 )
@@ -124,11 +125,11 @@ async def test_states_that_were_compacted_are_still_explained(
     assert lines_of(without_states.timeline) == [("asked", 0, f"add tags: +tag 1, {V2}")]
 
 
-def _to_all(time_ms: int) -> NewRecord:
+def _to_all(time_ms: int, partition: int = 1) -> NewRecord:
     origin = Origin(interface="cli", address="alice@ops", request_id="req-5", says="root@moon")
-    command = DeviceCommand(meta=meta(f"all {time_ms}", time_ms, "registry", origin), appkey=APP)
+    command = DeviceCommand(meta=meta(f"all {time_ms} {partition}", time_ms, "registry", origin), appkey=APP)
     command.revoke_all_keys.CopyFrom(RevokeAllKeys())
-    return NewRecord(DEVICE_COMMANDS.name, 1, APP.encode(), command.SerializeToString())
+    return NewRecord(DEVICE_COMMANDS.name, partition, APP.encode(), command.SerializeToString())
 
 
 async def test_commands_are_stored_once_and_rebuilt_the_same(
@@ -171,6 +172,13 @@ def task(time_ms: int, **fact: object) -> NewRecord:
     return new_record(TASKS.name, 2, message)
 
 
+def _reserved(time_ms: int, partition: int) -> NewRecord:
+    origin = Origin(interface="cli", request_id=f"restore {time_ms}")
+    command = DeviceCommand(meta=meta(f"reserve {time_ms} {partition}", time_ms, "cli", origin), appkey=APP)
+    command.reserve_numbers.CopyFrom(ReserveNumbers(count=7))
+    return new_record(DEVICE_COMMANDS.name, partition, command)
+
+
 def of_everything() -> list[NewRecord]:
     timed = SendPush(msgid=1001, id_count=1, appkey=APP, task_key="k1")
     by_one = [device_command(number, time_ms=T0 + 50, add_stags=AddStags(stags=["a"])) for number in (1, 2, 3)]
@@ -188,7 +196,8 @@ def of_everything() -> list[NewRecord]:
         *by_one,
         *(device_command(n, time_ms=T0 + 60 + n, origin=GATEWAY, set_alias=SetAlias(alias="a")) for n in (1, 2)),
         device_command(1, time_ms=T0 + 2 * HOUR_MS, origin=GATEWAY, set_alias=SetAlias(alias="b")),
-        _to_all(T0 + 3 * HOUR_MS),
+        *(_to_all(T0 + 3 * HOUR_MS, partition) for partition in (1, 2)),
+        *(_reserved(T0 + 4 * HOUR_MS + number, partition) for number in (1, 2) for partition in (1, 2)),
     ]
 
 
@@ -203,6 +212,7 @@ EVERYTHING = [
     ("set alias", 61, 2, "in this hour, through gateway"),
     ("set alias", 2 * HOUR_MS, 1, "in this hour, through gateway"),
     ("revoke all keys", 3 * HOUR_MS, 1, CLI),
+    ("reserve numbers", 4 * HOUR_MS + 1, 2, "in this hour, through cli"),
 ]
 
 
@@ -224,7 +234,7 @@ async def test_the_timeline_of_an_app(log: SqliteLog, clickhouse: ClickHouse, tm
     assert lines(whole) == EVERYTHING
     by_command = [["push", "origin"], ["task", "origin"], ["task", "origin"], ["origin"], ["remark", "origin"]]
     first = [["origin"], ["text", "origin"], ["push", "push_kind", "audience", "origin"]]
-    assert kinds(whole.timeline) == [*first, *by_command, ["remark", "origin"], ["origin"]]
+    assert kinds(whole.timeline) == [*first, *by_command, ["remark", "origin"], ["origin"], ["remark", "origin"]]
     assert whole.pos == ""
     assert (paged, pages) == (EVERYTHING, 4)
 

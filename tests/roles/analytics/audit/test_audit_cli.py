@@ -21,6 +21,7 @@ from carillon.main import main
 from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.push.v1.push_pb2 import Audience, Filter, TagGroup
+from protos.registry.v1.devices_pb2 import AddStags
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.rpc.server import serve
@@ -31,6 +32,7 @@ from tests.roles.analytics.records import (
     app_changed,
     app_outcomes,
     device,
+    device_command,
     outcomes,
     send,
     started,
@@ -57,6 +59,7 @@ async def carillon(
             device(4, time_ms=T0 - 1),
             send(1000, audience=Audience(filter=Filter(tags=[TagGroup(tags=[5])]))),
             started(1000, 1, [3], T0 + 5),
+            *(device_command(5, time_ms=T0 + number, add_stags=AddStags(stags=["a"])) for number in (6, 7)),
             outcomes(1, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_SENT, T0 + 10)),
         ]
     )
@@ -101,12 +104,14 @@ async def test_an_app(carillon: Carillon) -> None:
     assert [(answer["event"], answer["count"]) for answer in map(json.loads, lines)] == [
         ("app set", 1),
         ("push", 1),
+        ("add stags", 2),
     ]
     text = (await carillon("app", APP, *day)).stdout.splitlines()
     assert text == [
         "2026-09-21 22:13:20.000  app set  ack_info on, through cli from alice@ops, request req-4",
         "2026-09-21 22:13:20.000  push (1 device)  push 1000, broadcast, tag 5, through v2 from 10.0.0.1, "
         "request req-1",
+        "2026-09-21 22:13:20.006  add stags (2 times)  through v2 from 10.0.0.3, request req-3",
     ]
     assert (await carillon("app", APP, "--from", "2026-09-22", "--to", "2026-09-23")).output == ""
     unknown = await carillon("app", "77", *day)
