@@ -202,7 +202,9 @@ async def test_too_many_copies_are_refused(empty_broker: KafkaBroker) -> None:
 
 
 async def test_an_address_without_a_broker_is_unavailable() -> None:
-    with pytest.raises(UnavailableError, match=r"^Kafka cannot be reached at CARILLON_KAFKA_BOOTSTRAP=127\.0\.0\.1:1: "):
+    with pytest.raises(
+        UnavailableError, match=r"^Kafka cannot be reached at CARILLON_KAFKA_BOOTSTRAP=127\.0\.0\.1:1: "
+    ):
         await KafkaLog.connect("127.0.0.1:1", TOPICS, timeout_s=1)
 
 
