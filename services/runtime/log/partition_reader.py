@@ -64,8 +64,10 @@ class PartitionReader:
         self._refreshing, self._next_refresh = self._next_refresh, None
         try:
             async with asyncio.timeout(_REFRESH_S):
-                goal = CatchUpGoal(self._log, self.name, await self._log.ends([self._partition]))
-                await goal.wait_reached(self.applied)
+                reached = self.applied.next_offsets([self._partition])
+                ends = await self._log.ends([self._partition])
+                if reached != ends:  # the directory may miss records that are compacted away before it reads them
+                    await CatchUpGoal(self._log, self.name, ends).wait_reached(self.applied)
         except (TimeoutError, UnavailableError) as error:
             logger.warning("an in-memory directory may lack the newest records", directory=self.name, error=str(error))
             return False
