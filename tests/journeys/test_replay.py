@@ -19,6 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from carillon.main import main
+from carillon.roles import REPLAYABLE
 from services.domain.topics import TASK_COMMANDS, TOPICS
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite.log import SqliteLog
@@ -26,12 +27,7 @@ from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppServer
 from testkit.installation.processes import CARILLON, Installation
 from testkit.waiting import until
-from tests.journeys.stopped_service import (
-    REPLAYABLE,
-    StoppedService,
-    UnavailableApns,
-    write_history,
-)
+from tests.journeys.stopped_service import StoppedService, UnavailableApns, write_history
 from tests.journeys.test_push import message, shown
 
 ENDS_S = 120.0
