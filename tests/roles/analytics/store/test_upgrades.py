@@ -1,7 +1,8 @@
 """A store created and filled by an older version answers like a new one after an upgrade."""
 
+import re
 from base64 import b64decode
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -60,6 +61,10 @@ GROUP BY appkey, category, day, info
 """
 """As the versions between the fourth and the eighth migration made it at their start."""
 
+WITH_TITLES = 19
+"""The first version that stores the titles of pushes."""
+
+_PUSH_TITLE = re.compile(r' *push_title: "[^"]*"\n')
 BEFORE_SUMMARIES = 22
 LISTED = """
 INSERT INTO pushes (appkey, msgid, last_msgid, kind, audience, target_numbers)
@@ -182,7 +187,16 @@ async def test_stores_of_older_versions(
         await create_by_version(version, clickhouse, monkeypatch)
         await fill_by_version(clickhouse, noting.came, ends, state / "offsets.db")
         await migrate(clickhouse)
-        assert await answers_after_upgrade(log, clickhouse, state) == expected, f"after migration {version}"
+        found = await answers_after_upgrade(log, clickhouse, state)
+        if version < WITH_TITLES:
+            assert without_titles(found) == without_titles(expected), f"after migration {version}"
+        else:
+            assert found == expected, f"after migration {version}"
+
+
+def without_titles(answers: Iterable[str]) -> list[str]:
+    """Return the answers without the titles in devices' histories: of older pushes to lists the store has none."""
+    return [_PUSH_TITLE.sub("", answer) for answer in answers]
 
 
 async def test_the_audience_of_a_push_from_before_is_summarised(
