@@ -20,18 +20,20 @@ from typing import Any
 
 from falcon.asgi import Request
 
+from edge.core.answers import refusal
 from edge.core.parsing import canonical
-from edge.core.parsing.body import Application
+from edge.core.parsing.body import Application, close_with
 from edge.core.parsing.canonical import Named, SignedRequest
 from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from protos.push.v1.push_pb2 import SendPush
-from services.runtime.errors import BusyError, NotFoundError, TooManyRequestsError, TryLaterError
+from services.runtime.errors import BusyError, CarillonError, NotFoundError, TooManyRequestsError, TryLaterError
 from services.runtime.fairness.activity import Activity
 from services.runtime.fairness.semaphore import FairSemaphore, Slot
 from services.runtime.fairness.throttle import SharedThrottle, Throttle
 from services.runtime.process import background
 from services.runtime.process.clock import Clock
+from services.runtime.process.logs import logger
 from services.runtime.rpc.peers import Peers
 
 LARGE_BODY_BYTES = 64 * 1024
@@ -86,12 +88,21 @@ class RequestLimiter:
         self._starting: set[asyncio.Task[None]] = set()
 
     def application(self, application: Application) -> Application:
-        """Return the ASGI application that releases the slot of each request at its end."""
+        """Return the ASGI application that releases the slot of each request at its end.
+
+        A request that is carried out when uvicorn stops and gives no more time is answered as a fault of the service:
+        whether it was done is not known.
+        """
 
         async def limited(scope: Any, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
             scope[RECEIVE] = receive
             try:
                 await application(scope, receive, send)
+            except asyncio.CancelledError as error:
+                if not _is_stop(error):
+                    raise
+                logger.error("a request failed", path=scope["path"], error="the service stopped before its answer")
+                await close_with(send, 200, refusal(CarillonError()))
             finally:
                 _release(scope)
                 del scope[RECEIVE]  # a cycle of references in each request would be garbage for the collector alone
@@ -176,9 +187,14 @@ def busy_as_too_many() -> Iterator[None]:
     except BusyError as error:
         raise TooManyRequestsError(str(error), _RETRY_AFTER_S) from None
     except asyncio.CancelledError as error:
-        if not str(error).endswith(_STOPS):
+        if not _is_stop(error):
             raise
         raise TryLaterError("the service is stopping; repeat the request", _RETRY_AFTER_S) from None
+
+
+def _is_stop(error: asyncio.CancelledError) -> bool:
+    """Return whether uvicorn has cancelled the request because it stops."""
+    return str(error).endswith(_STOPS)
 
 
 def _release(scope: Any) -> None:

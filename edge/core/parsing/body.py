@@ -8,7 +8,7 @@ import falcon
 import msgspec
 from falcon.asgi import Request
 
-from edge.core.answers import MEDIA_TYPE, TransportError
+from edge.core.answers import MEDIA_TYPE, Reply, TransportError
 from edge.core.unverified import UnverifiedBody
 from services.runtime.errors import InputError
 
@@ -114,7 +114,12 @@ class _ReceiveInTime:
 
 async def refuse(send: Send, status: int, desc: str) -> None:
     """Answer a transport error without an application, and close the connection."""
-    body = msgspec.json.encode(TransportError(result=status, desc=desc))
+    await close_with(send, status, TransportError(result=status, desc=desc))
+
+
+async def close_with(send: Send, status: int, reply: Reply) -> None:
+    """Answer without an application, and close the connection. RuntimeError: an answer has been begun already."""
+    body = msgspec.json.encode(reply)
     headers = [
         (b"content-type", MEDIA_TYPE.encode()),
         (b"content-length", str(len(body)).encode()),

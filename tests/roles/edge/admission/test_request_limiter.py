@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import json
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -194,6 +195,28 @@ async def test_a_request_that_waits_when_the_server_stops_is_answered_with_retry
     with pytest.raises(TryLaterError, match="the service is stopping") as error:
         await waiting
     assert error.value.retry_after_s == 1
+
+
+async def test_a_request_that_is_carried_out_when_the_server_stops_is_answered_as_a_fault() -> None:
+    edge = Edge("noisy", "quiet")
+    sent: list[Any] = []
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    for reason, expected in (("Task cancelled, timeout graceful shutdown exceeded", True), ("another reason", False)):
+        sent.clear()
+        limited = edge.limiter.application(application)
+        request = asyncio.ensure_future(limited({"type": "http", "path": "/v2/push"}, None, send))  # type: ignore[arg-type]
+        await steps()
+        request.cancel(reason)
+        await asyncio.wait([request])
+        assert request.cancelled() is not expected
+        assert [message.get("status") for message in sent] == ([200, None] if expected else [])
+        assert not expected or json.loads(sent[1]["body"]) == {"result": 500, "desc": "internal error"}
 
 
 async def test_large_bodies_are_parsed_address_by_address_and_small_ones_at_once() -> None:
