@@ -69,17 +69,15 @@ class FrameHandler:
         caller = self._caller(app, credentials, origin)
         if isinstance(frame, frames.Ack | frames.Report | frames.Ping):
             raise InputError("input error: type: acknowledgements, reports and pings are not supported over HTTP")
+        if isinstance(frame, frames.GetDeviceRequest):
+            return await self._device(caller, frame.id)
         if await self._number(caller.appkey, caller.token) is None:
             raise NotFoundError("input error: no such device")
-        match frame:
-            case frames.Activity(event=event, id=number):
-                await self._append_activity(caller, event)
-                return answers.Ok(number)
-            case frames.GetDeviceRequest(id=request):
-                return await self._device(caller, request)
-            case _:
-                await self._change(caller, frame)
-                return answers.Ok(frame.id)
+        if isinstance(frame, frames.Activity):
+            await self._append_activity(caller, frame.event)
+        else:
+            await self._change(caller, frame)
+        return answers.Ok(frame.id)
 
     def _limit_registrations(self, address: str) -> None:
         if not self._registrations.take(address, self._context.clock.now_ms()):
