@@ -33,7 +33,8 @@ class DeviceConnection:
 
     `address` is the device's, without a port. `unsent_reports` counts, in each window of the frame limit, the device's
     reports on pushes that were not sent over this connection. `has_unapplied_activity`: the device has reported an app
-    open or a login that the roles which choose devices may not have applied yet.
+    open or a login that the roles which choose devices may not have applied yet. `is_draining`: a draining goodbye was
+    sent, and the session goes on until the device closes, because its acknowledgements and reports may be on their way.
     """
 
     __slots__ = (
@@ -54,6 +55,7 @@ class DeviceConnection:
         "hello_received",
         "id",
         "idle_after_ms",
+        "is_draining",
         "last_frame_ms",
         "paused_ms",
         "sent",
@@ -87,6 +89,7 @@ class DeviceConnection:
         self.idle_after_ms = limits.hello_ms
         self.paused_ms: int | None = None
         self.closing_ms: int | None = None
+        self.is_draining = False
         self.hello_received = False
         self.session: Session | None = None
         self.sent = NOTHING_SENT
@@ -167,7 +170,10 @@ class DeviceConnection:
         self.send(Goodbye(reason=reason, retry_after_ms=retry_after_ms))
         cut = (desc or reason).encode()[:_MAX_CLOSE_REASON_BYTES].decode(errors="ignore")
         self._socket.send_close(code or CLOSE_CODES[reason], cut.encode())
-        self._start_closing(recorded_reason or reason)
+        if reason == "draining" and self.session is not None:
+            self.closing_ms, self.is_draining = self._now_ms(), True
+        else:
+            self._start_closing(recorded_reason or reason)
         GOODBYES.labels(reason).inc()
 
     def abort(self, reason: str) -> None:
@@ -214,10 +220,12 @@ class DeviceConnection:
             self.last_frame_ms = now_ms
         if frame.opcode == CLOSE:
             self._answer_close(socket, frame.payload)
-        elif self.closing_ms is not None:
+        elif self.closing_ms is not None and not self.is_draining:
             return
         elif self._over_frame_limit(now_ms):
             self.goodbye("protocol", "too many frames", POLICY_VIOLATION)
+        elif self.is_draining and frame.opcode in (PING, PONG):
+            return
         elif frame.opcode == PING:
             socket.send_pong(frame.payload)
         elif frame.opcode == PONG:
@@ -242,7 +250,10 @@ class DeviceConnection:
         self.paused_ms = None
 
     def _start_closing(self, reason: str) -> None:
-        if self.closing_ms is None:
+        if self.is_draining:
+            self.is_draining = False
+            self._handler.closing(self, "draining")
+        elif self.closing_ms is None:
             self.closing_ms = self._now_ms()
             self._handler.closing(self, reason)
 
@@ -255,6 +266,8 @@ class DeviceConnection:
             else:
                 socket.send_close(close_code(payload))
                 self._start_closing("")
+        elif self.is_draining:
+            self._start_closing("draining")
         socket.close()
 
     def _over_frame_limit(self, now_ms: int) -> bool:

@@ -104,8 +104,10 @@ class SessionHandler(Handler[DeviceConnection]):
                 connection.has_unapplied_activity = True
             case Hello():
                 connection.goodbye("protocol", UNEXPECTED_HELLO)
-            case _:
+            case _ if connection.closing_ms is None:
                 connection.submit(partial(self._answer, connection, session, frame))
+            case _:
+                pass  # it could not be answered any more, so the device sends it again to the next gateway
 
     def _report(
         self,

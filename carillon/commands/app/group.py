@@ -20,6 +20,7 @@ from edge.console.api.answers.apps import App, NewSecret, secret_answer
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import CreateAppRequest, UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.limits.time_to_live import MAX_PERIOD_S, MIN_PERIOD_S
 from services.runtime.process.settings import Settings, load
 from services.runtime.rpc.channel import Channel
 
@@ -88,9 +89,9 @@ def show_app(appkey: str, json_output: bool) -> None:
 @click.option("--ack-info", type=click.Choice(["on", "off"]), help="Whether its app servers may read acknowledgements.")
 @click.option(
     "--default-period",
-    type=click.IntRange(60, 604_800),
+    type=click.IntRange(MIN_PERIOD_S, MAX_PERIOD_S),
     metavar="SECONDS",
-    help="Time to live of pushes without one: 60 to 604800 (7 days).",
+    help=f"Time to live of pushes without one: {MIN_PERIOD_S} to {MAX_PERIOD_S} (7 days).",
 )
 @click.option("--name", help="A new name.")
 @limit_options

@@ -9,6 +9,7 @@ from edge.console.actions.statistics import CATEGORIES, KINDS
 from edge.console.api.calls import NoParams
 from edge.console.numbers import MAX_MSGID
 from edge.core.parsing.fields import described, name_of
+from services.domain.limits.time_to_live import MAX_PERIOD_S, MIN_PERIOD_S
 
 Appkey = Annotated[str, name_of("appkey"), described("The app.")]
 TeamId = Annotated[str, name_of("team-id"), described("The team.")]
@@ -224,7 +225,7 @@ class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[Annotated[str, msgspec.Meta(max_length=64)] | None, described("The name for people.")] = None
     ack_info: Annotated[bool | None, described("Whether its app servers may read acknowledgements.")] = None
     default_period_s: Annotated[
-        Annotated[int, msgspec.Meta(ge=60, le=604_800)] | None,
+        Annotated[int, msgspec.Meta(ge=MIN_PERIOD_S, le=MAX_PERIOD_S)] | None,
         described("Time to live of pushes without one, seconds."),
     ] = None
     allow_from: Annotated[

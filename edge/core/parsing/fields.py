@@ -10,6 +10,7 @@ import msgspec
 
 from services.domain.apns.payload import MAX_PAYLOAD_BYTES
 from services.domain.ios_tokens import PATTERN
+from services.domain.limits.time_to_live import MAX_PERIOD_S, MIN_PERIOD_S
 
 NAME_BYTES = 40
 """Limit of an alias and of a string tag, UTF-8 bytes."""
@@ -69,7 +70,7 @@ Minute = Annotated[
 Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}$", extra_json_schema={"format": "date"})]
 Badge = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
 Flag = Annotated[int, msgspec.Meta(ge=0, le=1)]
-Period = Annotated[int, msgspec.Meta(ge=60, le=604_800)]
+Period = Annotated[int, msgspec.Meta(ge=MIN_PERIOD_S, le=MAX_PERIOD_S)]
 """Time to live in the legacy interfaces, seconds."""
 
 MessageId = Annotated[int, msgspec.Meta(ge=1, lt=2**53)]

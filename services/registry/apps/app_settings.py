@@ -4,6 +4,7 @@ import re
 
 from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.registry_pb2 import QuotasChange, UpdateAppRequest
+from services.domain.limits.time_to_live import MAX_PERIOD_S, MIN_PERIOD_S
 from services.domain.master_key import Keys
 from services.domain.text import checked_text
 from services.registry.apps.apns_keys import change_apns
@@ -15,7 +16,6 @@ MAX_NETWORKS = 256
 MAX_KEEP_OLD_S = 90 * 86_400
 _MAX_QUOTA = 2**31 - 1
 _MAX_QUOTA_BYTES = 2**50
-_PERIODS_S = range(60, 604_801)
 _PACKAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -62,8 +62,8 @@ def checked_package(package: str) -> str:
 
 
 def _checked_period(period_s: int) -> int:
-    if period_s not in _PERIODS_S:
-        raise InputError(f"default_period_s must be from {_PERIODS_S.start} to {_PERIODS_S.stop - 1} seconds")
+    if not MIN_PERIOD_S <= period_s <= MAX_PERIOD_S:
+        raise InputError(f"default_period_s must be from {MIN_PERIOD_S} to {MAX_PERIOD_S} seconds")
     return period_s
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from testkit.gateway.role import ANDROID, RunningGateway
-from testkit.gateway.websocket import DeviceClient, RawClient
+from testkit.gateway.websocket import PING, DeviceClient, RawClient, frame
 from tests.roles.gateway.conftest import StartGateway
 
 
@@ -56,3 +56,22 @@ async def test_a_drain_says_goodbye_to_all_and_spreads_their_reconnects(gateway:
     assert {goodbye["reason"] for goodbye in goodbyes} == {"draining"}
     assert len({goodbye["retry_after_ms"] for goodbye in goodbyes}) > 5
     assert await unwelcomed.goodbye() == "draining"
+
+
+async def test_what_crosses_the_goodbye_is_reported_before_the_disconnection(gateway: RunningGateway) -> None:
+    client = await RawClient.welcomed(gateway.port, ANDROID)
+    client.send_json(type="ack", msgids=[1])
+    await gateway.delivery.until(gateway.delivery.reports)
+    stopping = asyncio.create_task(gateway.stop())
+    assert (await client.next_json())["reason"] == "draining"
+    client.send_json(type="ack", msgids=[2])
+    client.send_json(type="report", event="clicked", msgid=1, id=1)
+    client.send_json(type="get_device", id=2)  # is not answered
+    client.send(frame(PING))
+    assert not gateway.delivery.disconnected()
+    await client.closed()
+    await stopping
+    assert [msgid for _, msgid, _ in gateway.delivery.reports()] == [1, 2, 1]
+    last_report = max(n for n, request in enumerate(gateway.delivery.requests) if request.reports)
+    (disconnected,) = [n for n, request in enumerate(gateway.delivery.requests) if request.disconnected]
+    assert last_report <= disconnected

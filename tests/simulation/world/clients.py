@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from random import Random
@@ -18,6 +19,7 @@ from tests.simulation.kernel.clock import START_MS
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.process import Process
 from tests.simulation.model.acknowledgements import GatewayFrame
+from tests.simulation.model.smoothness import FinishedCall
 from tests.simulation.world.listeners import EdgeListener, GatewayListener, Listeners
 from tests.simulation.world.websocket import DeviceEnd, GatewayEnd
 from tests.soak.android_device import Gateway
@@ -30,7 +32,11 @@ DelayOf = Callable[[], float]
 
 
 class SimulatedInterface:
-    """One HTTP interface of the edge, called through a load balancer that does not know which edges run."""
+    """One HTTP interface of the edge, called through a load balancer that does not know which edges run.
+
+    With `calls` the balancer tries the other edges too where one refuses the connection, and each call of an app server
+    is noted there with its end.
+    """
 
     def __init__(
         self,
@@ -39,12 +45,14 @@ class SimulatedInterface:
         listeners: Listeners[EdgeListener],
         delay_s: DelayOf,
         random: Random,
+        calls: list[FinishedCall] | None = None,
     ) -> None:
         self._name = name
         self._edges = edges
         self._listeners = listeners
         self._delay_s = delay_s
         self._random = random
+        self._calls = calls
 
     async def call(
         self,
@@ -58,7 +66,7 @@ class SimulatedInterface:
         content = signed(dict(body), *secrets)
         sent = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
         request = AsgiRequest(method, path, [(b"content-type", b"application/json"), *sent], content)
-        answer = await self._exchange(request)
+        answer = await self._noted(request, f"{method} {path}")
         assert answer.status in statuses, answer
         decoded: Mapping[str, Any] = json.loads(answer.body)
         return decoded
@@ -78,10 +86,35 @@ class SimulatedInterface:
     async def close(self) -> None:
         """Do nothing: there is no connection."""
 
+    async def _noted(self, request: AsgiRequest, call: str) -> AsgiAnswer:
+        """Return the answer; note how long it took, and what it was."""
+        if self._calls is None:
+            return await self._exchange(request)
+        begun_s, result = asyncio.get_running_loop().time(), "nothing"
+        try:
+            answer = await self._balanced(request)
+            result = str(json.loads(answer.body)["result"])
+            return answer
+        except httpx.TransportError as error:
+            result = repr(error)
+            raise
+        finally:
+            self._calls.append(FinishedCall(call, begun_s, asyncio.get_running_loop().time() - begun_s, result))
+
+    async def _balanced(self, request: AsgiRequest) -> AsgiAnswer:
+        """Return the answer of the first edge that accepts the connection."""
+        *first, last = self._random.sample(self._edges, len(self._edges))
+        for edge in first:
+            with suppress(httpx.ConnectError):
+                return await self._exchange_with(edge, request)
+        return await self._exchange_with(last, request)
+
     async def _exchange(self, request: AsgiRequest) -> AsgiAnswer:
+        return await self._exchange_with(self._random.choice(self._edges), request)
+
+    async def _exchange_with(self, edge: RoleHost, request: AsgiRequest) -> AsgiAnswer:
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[AsgiAnswer] = loop.create_future()
-        edge = self._random.choice(self._edges)
         process, listener = edge.process, self._listeners.find(edge.process)
         if process is None or listener is None:
             await asyncio.sleep(self._delay_s())
@@ -90,8 +123,21 @@ class SimulatedInterface:
         def on_answer(answer: AsgiAnswer | Exception) -> None:
             loop.call_later(self._delay_s(), _settle, answered, answer, context=Context())
 
-        forget = process.at_death(lambda: on_answer(httpx.ReadError(f"{edge.name} was killed")))
-        arrive = partial(listener.start, self._name, request, on_answer)
+        has_arrived = False
+
+        def arrive() -> None:
+            nonlocal has_arrived
+            has_arrived = True
+            listener.start(self._name, request, on_answer)
+
+        def die() -> None:
+            on_answer(
+                httpx.ReadError(f"{edge.name} was killed")
+                if has_arrived
+                else httpx.ConnectError(f"{edge.name} was killed")
+            )
+
+        forget = process.at_death(die)
         loop.call_later(self._delay_s(), arrive, context=process.context())
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -155,13 +201,22 @@ class SimulatedGateways(Gateway):
             listener.accept(gateway_end)
 
         def answer() -> None:
-            if opened.cancelled():
+            if opened.done():
                 device_end.disconnect(graceful=False)
             else:
                 device_end.open(connection)
                 opened.set_result(None)
 
-        process.at_death(gateway_end.die)
+        def refuse() -> None:
+            if not opened.done():
+                opened.set_exception(UnavailableError(f"{gateway.name} was killed"))
+
+        def die() -> None:
+            gateway_end.die()
+            if not opened.done():
+                loop.call_later(self._delay_s(), refuse, context=Context())
+
+        process.at_death(die)
         loop.call_later(self._delay_s(), arrive, context=process.context())
         await opened
         self._ends = [end for end in self._ends if end.is_open]

@@ -1,11 +1,13 @@
 """The plan of a world of an installation: its processes and its clients. `seeds/` chooses plans and faults by seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from random import Random
 
 from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.installation import process_name, standby_name
+from tests.simulation.kernel.latency import Latency
 
 STATEFUL = ("registry", "targeting", "scheduling", "delivery")
 """Roles with a state, each of which may have several shards."""
@@ -16,6 +18,7 @@ EVERY_ROLE = ("analytics", *STATEFUL, "gateway", "edge")
 CLIENT_FAULTS = ("reset_connections", "lose_connections")
 """Faults of the devices' connections alone."""
 
+_INTERNET_S = 0.02
 _LASTING = frozenset({"down", "pause", "block"})
 
 
@@ -26,7 +29,9 @@ class Plan:
     `has_owners` as for Installation: each shard of a role with standbys has one then. `pace`: how many times longer
     than usual the clients wait between two actions. `log_slowness` and `network_slowness`: how many times longer than
     usual the log and the network between the processes take. `asks_real_store`: a world with analytics ends with
-    questions to a real store.
+    questions to a real store. `steady`: further devices, which only stay connected. `unicasts`: how many come with each
+    broadcast or multicast. `is_smooth`: app servers reach the edges through a load balancer, over lines without delays,
+    and no request may fail or take long.
     """
 
     partitions: int
@@ -41,6 +46,13 @@ class Plan:
     log_slowness: int = 1
     network_slowness: int = 1
     asks_real_store: bool = False
+    steady: int = 0
+    unicasts: int = 1
+    is_smooth: bool = False
+
+    def internet_s(self, random: Random) -> Callable[[], float]:
+        """Return what gives the seconds that the next message takes between the clients and the service."""
+        return (lambda: _INTERNET_S) if self.is_smooth else Latency(random, _INTERNET_S)
 
     @property
     def is_slow(self) -> bool:

@@ -30,6 +30,7 @@ from tests.simulation.model.deliveries import concluded_twice, expired_and_sent
 from tests.simulation.model.lateness import late
 from tests.simulation.model.owner_changes import OwnerChanges
 from tests.simulation.model.rival_owners import RivalOwners
+from tests.simulation.model.smoothness import FinishedCall, noticed
 from tests.simulation.world.analytics.role import SimulatedAnalytics
 from tests.simulation.world.apple import IosApp, SimulatedApple, apns_settings
 from tests.simulation.world.clients import SimulatedGateways, SimulatedInterface
@@ -49,11 +50,11 @@ from tests.soak.android_device import AndroidDevice
 from tests.soak.android_devices import AndroidDevices
 from tests.soak.checks import Observations, Violation, violations
 from tests.soak.ledger import Ledger
-from tests.soak.pushes import PushGenerator
+from tests.soak.pushes import Mixture, PushGenerator
 from tests.soak.senders import Senders
 from tests.soak.settled_checks import LIVE_REPLAYS, SETTLE_S, SettledChecks
 
-_LOG_S, _NETWORK_S, _INTERNET_S = 0.001, 0.001, 0.02
+_LOG_S, _NETWORK_S = 0.001, 0.001
 _RETRY_S, _END_S, _NEVER_MS = 0.5, 1800.0, 2**62
 _READERS_DEVICE = 1_000_000
 
@@ -102,10 +103,11 @@ class Simulation:
         self._machines: dict[str, RoleHost] = {}
         self._running: list[asyncio.Task[None]] = []
         self._ledger = Ledger(self._record, self._now_ms)
-        self._calm_ms: list[tuple[int, int]] = [] if faults else [(0, _NEVER_MS)]
+        self._calm_ms: list[tuple[int, int]] = [(0, _NEVER_MS)] if plan.is_smooth or not faults else []
+        self._calls: list[FinishedCall] | None = [] if plan.is_smooth else None
         self._log = self._installation.log()
         self._registry = RegistryServiceStub(self._installation.client_peers().all("registry")[0])
-        self._internet_s = Latency(world.random("internet"), _INTERNET_S)
+        self._internet_s = plan.internet_s(world.random("internet"))
         self._apple = SimulatedApple(world, self._ledger, self._internet_s) if plan.has_ios else None
         self._analytics = SimulatedAnalytics(world, plan) if "analytics" in plan.processes else None
         self._hosts = self._wanted_hosts()
@@ -114,10 +116,9 @@ class Simulation:
         """Run the world to its end; return the broken rules."""
         following = [asyncio.create_task(self._installation.follow_owners())] if self._plan.has_owners else []
         await self._ready()
-        app = await self._app(_APP)
-        ios = await self._ios_app()
+        app, ios = await self._app(_APP), await self._ios_app()
         devices, senders, pushes, gateways = self._clients(app, ios)
-        await devices.begin(self._plan.devices)
+        await devices.begin(self._plan.devices, self._plan.steady)
         reader = await self._reader(app, gateways)
         operator = Operator(self._registry, app, [pushes, reader], gateways, self._ledger)
         store = self._analytics.store if self._analytics else None
@@ -132,7 +133,7 @@ class Simulation:
         found += [*violations(observed), *received_violations(observed)]
         if ios:
             found += await ios.checked(observed, history.reasons, self._interface("v2"))
-        found += sent_while_paused(observed, operator.pauses)
+        found += [*sent_while_paused(observed, operator.pauses), *noticed(self._calls or [])]
         found += [*concluded_twice(observed), *expired_and_sent(observed, self._faults)]
         must_know = MustKnow(self._calm_ms, self._faults, self._delivery_owners.times_ms)
         found += acknowledged_and_sent(gateways.frames, must_know)
@@ -191,7 +192,7 @@ class Simulation:
         self, app: AppCredentials, ios: IosApp | None
     ) -> tuple[AndroidDevices, Senders, PushGenerator, SimulatedGateways]:
         world = self._world
-        pushes = PushGenerator(app, ios.app if ios else None, world.random("pushes"))
+        pushes = PushGenerator(app, ios.app if ios else None, world.random("pushes"), Mixture(self._plan.unicasts))
         interfaces = {name: self._interface(name) for name in ("v2", "android", "ios")}
         senders = Senders(interfaces, pushes, self._ledger, world.random("senders"))
         random = world.random("connections")
@@ -209,7 +210,7 @@ class Simulation:
 
     def _interface(self, name: str) -> SimulatedInterface:
         random = self._world.random(f"clients of {name}")
-        return SimulatedInterface(name, self._of("edge"), self._edges, self._internet_s, random)
+        return SimulatedInterface(name, self._of("edge"), self._edges, self._internet_s, random, self._calls)
 
     def _of(self, role: str) -> list[RoleHost]:
         return [host for host in self._hosts if host.role.name == role]
@@ -248,7 +249,7 @@ class Simulation:
         sending = asyncio.create_task(senders.send_continuously(self._plan.rate, partial(devices.targets, ios_tokens)))
         anew = asyncio.create_task(devices.reinstall())
         begun_s, begun_ms = self._world.loop.time(), self._now_ms()
-        if self._faults:
+        if not self._calm_ms:
             self._calm_ms = [(begun_ms, begun_ms + int(min(fault.at_s for fault in self._faults) * 1000))]
         faults.inject([replace(fault, at_s=begun_s + fault.at_s) for fault in self._faults])
         await asyncio.sleep(self._plan.load_s)
