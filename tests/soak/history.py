@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy
@@ -14,6 +15,7 @@ from protos.runtime.v1.log_pb2 import Meta
 from services.delivery.state.audience_parts import listed_targets
 from services.domain.role_context import open_log
 from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, decode
+from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Log, Partition, Record
 from services.runtime.log.topics import Topic
 from services.runtime.process.settings import Settings, load
@@ -22,6 +24,7 @@ from services.runtime.rpc.clock_sync import MAX_SKEW_MS
 
 READ = (PUSH_COMMANDS, DEVICES, PUSHES, DELIVERIES)
 SETTLED = ("received", "failed", "expired", "cancelled", "dropped")
+_RETRIES = 5
 
 
 class DeviceNumber(NamedTuple):
@@ -87,8 +90,9 @@ class History:
         await self._log.close()
 
     async def read(self) -> None:
+        """Read all topics on to their ends. UnavailableError: the log does not answer for minutes."""
         for topic in READ:
-            await self._read(topic)
+            await self._read_patiently(topic)
 
     def time_ms(self, record: Record, meta: Meta) -> int:
         """Return when the record was written."""
@@ -131,6 +135,13 @@ class History:
         if device_number.partition in self.ended.get(first, ()):
             return True
         return any(self.outcome(kind, msgid, device_number) for kind in (*SETTLED, *(["sent"] if is_ios else [])))
+
+    async def _read_patiently(self, topic: Topic) -> None:
+        """Read on, also where the brokers of a busy machine do not answer in time; what was read is not read again."""
+        for _ in range(_RETRIES):
+            with suppress(UnavailableError):
+                return await self._read(topic)
+        await self._read(topic)
 
     async def _read(self, topic: Topic) -> None:
         mine = [partition for partition in self._next if partition.topic == topic.name]

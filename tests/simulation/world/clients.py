@@ -150,7 +150,7 @@ class SimulatedInterface:
 
 
 class SimulatedGateways(Gateway):
-    """The gateways, of which a device gets one at random with each connection."""
+    """The gateways, of which a device gets one at random with each connection: a running one where `is_balanced`."""
 
     def __init__(
         self,
@@ -158,8 +158,11 @@ class SimulatedGateways(Gateway):
         listeners: Listeners[GatewayListener],
         delay_s: DelayOf,
         random: Random,
+        *,
+        is_balanced: bool = False,
     ) -> None:
         super().__init__("ws://gateway/device/v1")
+        self._is_balanced = is_balanced
         self._gateways = gateways
         self._listeners = listeners
         self._delay_s = delay_s
@@ -182,8 +185,16 @@ class SimulatedGateways(Gateway):
             end.disconnect(graceful=False)
 
     async def open_connection(self) -> GatewayConnection:
+        if not self._is_balanced:
+            return await self._open_connection(self._random.choice(self._gateways))
+        *first, last = self._random.sample(self._gateways, len(self._gateways))
+        for gateway in first:
+            with suppress(UnavailableError):
+                return await self._open_connection(gateway)
+        return await self._open_connection(last)
+
+    async def _open_connection(self, gateway: RoleHost) -> GatewayConnection:
         loop = asyncio.get_running_loop()
-        gateway = self._random.choice(self._gateways)
         process, listener = gateway.process, self._listeners.find(gateway.process)
         if process is None or listener is None:
             await asyncio.sleep(self._delay_s())

@@ -195,8 +195,8 @@ class Simulation:
         pushes = PushGenerator(app, ios.app if ios else None, world.random("pushes"), Mixture(self._plan.unicasts))
         interfaces = {name: self._interface(name) for name in ("v2", "android", "ios")}
         senders = Senders(interfaces, pushes, self._ledger, world.random("senders"))
-        random = world.random("connections")
-        gateways = SimulatedGateways(self._of("gateway"), self._gateways, self._internet_s, random)
+        random, smooth = world.random("connections"), self._plan.is_smooth
+        gateways = SimulatedGateways(self._of("gateway"), self._gateways, self._internet_s, random, is_balanced=smooth)
         devices = AndroidDevices(gateways, app.appkey, self._ledger, world.seed, self._plan.pace)
         return devices, senders, pushes, gateways
 
