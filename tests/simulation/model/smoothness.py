@@ -19,9 +19,9 @@ class FinishedCall(NamedTuple):
     result: str
 
 
-def noticed(calls: Iterable[FinishedCall], begun_s: float = 0.0) -> Iterator[Violation]:
-    """Yield the calls that began since `begun_s` and failed, or took longer than BOUND_S."""
+def noticed(calls: Iterable[FinishedCall]) -> Iterator[Violation]:
+    """Yield the calls that failed, or took longer than BOUND_S."""
     for call in calls:
-        if call.begun_s >= begun_s and (call.result not in _ANSWERED or call.took_s > BOUND_S):
+        if call.result not in _ANSWERED or call.took_s > BOUND_S:
             text = f"{call.name} at {call.begun_s:.2f} s took {call.took_s:.2f} s: {call.result}"
             yield Violation("smooth", text)

@@ -30,8 +30,8 @@ class Plan:
     than usual the clients wait between two actions. `log_slowness` and `network_slowness`: how many times longer than
     usual the log and the network between the processes take. `asks_real_store`: a world with analytics ends with
     questions to a real store. `steady`: further devices, which only stay connected. `unicasts`: how many come with each
-    broadcast or multicast. `is_smooth`: app servers reach the edges through a load balancer, over lines without delays,
-    and no request may fail or take long.
+    broadcast or multicast. `is_smooth`: clients reach the edges and gateways through load balancers, over lines with
+    equal delays, nothing that happens counts as broken, and no request may fail or take long.
     """
 
     partitions: int
