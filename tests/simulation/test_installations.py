@@ -11,9 +11,13 @@ import pytest
 
 from testkit.repository import ROOT
 from tests.simulation.world.seeds.faults import faults_of
+from tests.simulation.world.seeds.plans import plan_of
 
 SEED = "13"
 """A small world with faults, in which clients do everything that the test looks for."""
+
+LONG_SEED = 148
+"""A world of two hours with two faults."""
 
 
 def simulated(*arguments: str, hash_seed: str = "random") -> Mapping[str, Any]:
@@ -32,6 +36,13 @@ def test_a_world_under_faults_finds_nothing_and_a_seed_gives_the_same_trace() ->
     assert summary["faults"]
     assert all(summary["events"][name] for name in ("answered", "shown", "changed", "task cancelled"))
     assert simulated("--replay", SEED, hash_seed="2")["digests"][SEED] == summary["digests"][SEED]
+
+
+def test_a_long_world_lasts_hours_and_finds_nothing() -> None:
+    assert plan_of(LONG_SEED).load_s == 2 * 3600
+    summary = simulated("--seeds", "1", "--first", str(LONG_SEED), "--processes", "1")
+    assert summary["simulated_hours"] > 2
+    assert all(summary["events"][name] for name in ("answered", "shown", "changed", "task cancelled"))
 
 
 @pytest.mark.long

@@ -8,11 +8,9 @@ from testkit.installation.app_server import AppCredentials
 from tests.soak.android_device import CHANNELS, STAGS, TAGS
 from tests.soak.ledger import LONG_S, Push, State
 
-SHORT_S = (1, 3)
-"""Seconds; shorter than the legacy interfaces accept."""
-
-_TIMED_S = (1, 6)
 _REFUSED = 0.05
+_REFUSED_S = 1
+"""Seconds to live; shorter than the legacy interfaces accept."""
 
 Body = dict[str, Any]
 
@@ -50,10 +48,16 @@ class Targets(NamedTuple):
 
 
 class Mixture(NamedTuple):
-    """`unicasts`: how many come with each broadcast or multicast. `speeds`: rate limits, for one push in five."""
+    """`unicasts`: how many come with each broadcast or multicast. `speeds`: rate limits, for one push in five.
+
+    `short_s`: the bounds of the time to live of pushes that may expire, and `delay_s` those of the delay of timed
+    pushes, in seconds.
+    """
 
     unicasts: int = 1
     speeds: Sequence[int] = (5, 50, 1000)
+    short_s: tuple[int, int] = (1, 3)
+    delay_s: tuple[int, int] = (1, 6)
 
 
 ANY_PUSH = Mixture()
@@ -107,7 +111,7 @@ class PushGenerator:
         if self._random.random() < 0.2:
             option["qps"] = self._random.choice(self._mixture.speeds)
         if self._random.random() < 0.15:
-            option |= {"timed": 2, "send_time_interval": self._random.randint(*_TIMED_S)}
+            option |= {"timed": 2, "send_time_interval": self._random.randint(*self._mixture.delay_s)}
         return self._v2_request(variant, option, self._random.randint(0, 1))
 
     def _v2_request(self, variant: PushVariant, option: Body, is_notif: int) -> Request:
@@ -161,10 +165,10 @@ class PushGenerator:
         )
 
     def _period_s(self) -> int:
-        return LONG_S if self._random.random() < 0.8 else self._random.randint(*SHORT_S)
+        return LONG_S if self._random.random() < 0.8 else self._random.randint(*self._mixture.short_s)
 
     def _legacy_period_s(self) -> int:
-        return SHORT_S[0] if self._random.random() < _REFUSED else LONG_S
+        return _REFUSED_S if self._random.random() < _REFUSED else LONG_S
 
 
 def _everyone(state: State) -> bool:

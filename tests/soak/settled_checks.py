@@ -19,7 +19,10 @@ _CALM_PUSHES = 3
 
 
 class SettledChecks:
-    """The steps of these checks; each returns the violations that it has found."""
+    """The steps of these checks; each returns the violations that it has found.
+
+    `settle_s`: how long it may take until nothing is pending.
+    """
 
     def __init__(
         self,
@@ -27,11 +30,13 @@ class SettledChecks:
         android_devices: AndroidDevices,
         senders: Senders,
         pushes: PushGenerator,
+        settle_s: float = SETTLE_S,
     ) -> None:
         self._observed = observed
         self._android_devices = android_devices
         self._senders = senders
         self._pushes = pushes
+        self._settle_s = settle_s
 
     async def settle(self) -> list[Violation]:
         """Connect all devices and wait until nothing is pending."""
@@ -93,7 +98,7 @@ class SettledChecks:
             pending[:] = [*_not_started(self._observed), *_not_done(self._observed, absent)]
             return not pending
 
-        return [] if await _within(SETTLE_S, is_settled) else pending
+        return [] if await _within(self._settle_s, is_settled) else pending
 
 
 def _not_started(observed: Observations) -> Iterator[Violation]:

@@ -14,6 +14,17 @@ _ONE_TARGET = 0.3
 _BRIEF_S = 8.0
 """How long a fault of a brief world lasts at most."""
 
+_LONGER = 20
+"""How many times longer a fault of a long world lasts than in others."""
+
+_LASTING = frozenset(
+    {
+        *("down", "pause", "block", "log_unavailable", "log_cut_off", "log_half_cut_off", "log_faults", "resets"),
+        *("fill_disk", "slow_reads", "pause_app", "store_away", "store_fails"),
+    }
+)
+"""Kinds of faults whose amount is the seconds that they last."""
+
 _OF_STEPS = frozenset({"kill_after_steps"})
 """Kinds of faults whose amount is a number of steps."""
 
@@ -74,6 +85,11 @@ def brief_faults(random: Random, hosts: Sequence[str], until_s: float, without: 
 def shortened(fault: Fault) -> Fault:
     """Return the fault, which lasts no longer than in a brief world."""
     return fault if fault.kind in _OF_STEPS else replace(fault, amount=min(fault.amount, _BRIEF_S))
+
+
+def lengthened(fault: Fault) -> Fault:
+    """Return the fault, which lasts as long as in a long world: minutes instead of seconds."""
+    return replace(fault, amount=fault.amount * _LONGER) if fault.kind in _LASTING else fault
 
 
 def rare_faults(random: Random, hosts: Sequence[str], count: int, until_s: float) -> list[Fault]:

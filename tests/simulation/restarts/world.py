@@ -7,6 +7,7 @@ from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.running import Outcome, run_world, run_worlds
 from tests.simulation.world.plan import EVERY_ROLE, Plan
 from tests.simulation.world.run import InstallationWorld
+from tests.soak.pushes import Mixture
 
 _SHARED = ("gateway", "edge")
 """Roles of which two processes run beside each other; of the other roles an owner and its standby do, or one."""
@@ -26,7 +27,7 @@ def restarts(devices: int, rate: float, pause_s: float, seed: int) -> Outcome:
         devices=_ACTING,
         steady=max(0, devices - _ACTING),
         rate=rate,
-        unicasts=300,
+        mixture=Mixture(unicasts=300),
         load_s=0.0,
         snapshot_s=_SNAPSHOT_S,
         has_ios=False,

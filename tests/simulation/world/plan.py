@@ -8,6 +8,8 @@ from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.installation import process_name, standby_name
 from tests.simulation.kernel.latency import Latency
+from tests.soak.pushes import ANY_PUSH, Mixture
+from tests.soak.settled_checks import SETTLE_S
 
 STATEFUL = ("registry", "targeting", "scheduling", "delivery")
 """Roles with a state, each of which may have several shards."""
@@ -19,6 +21,9 @@ CLIENT_FAULTS = ("reset_connections", "lose_connections")
 """Faults of the devices' connections alone."""
 
 _INTERNET_S = 0.02
+_PAUSE_S = 2.0
+"""How long a client waits between two actions at most, at the usual pace."""
+
 _LASTING = frozenset({"down", "pause", "block"})
 
 
@@ -29,9 +34,9 @@ class Plan:
     `has_owners` as for Installation: each shard of a role with standbys has one then. `pace`: how many times longer
     than usual the clients wait between two actions. `log_slowness` and `network_slowness`: how many times longer than
     usual the log and the network between the processes take. `asks_real_store`: a world with analytics ends with
-    questions to a real store. `steady`: further devices, which only stay connected. `unicasts`: how many come with each
-    broadcast or multicast. `is_smooth`: clients reach the edges and gateways through load balancers, over lines with
-    equal delays, nothing that happens counts as broken, and no request may fail or take long.
+    questions to a real store. `steady`: further devices, which only stay connected. `mixture`: which pushes.
+    `is_smooth`: clients reach the edges and gateways through load balancers, over lines with equal delays, nothing that
+    happens counts as broken, and no request may fail or take long.
     """
 
     partitions: int
@@ -47,12 +52,17 @@ class Plan:
     network_slowness: int = 1
     asks_real_store: bool = False
     steady: int = 0
-    unicasts: int = 1
+    mixture: Mixture = ANY_PUSH
     is_smooth: bool = False
 
     def internet_s(self, random: Random) -> Callable[[], float]:
         """Return what gives the seconds that the next message takes between the clients and the service."""
         return (lambda: _INTERNET_S) if self.is_smooth else Latency(random, _INTERNET_S)
+
+    @property
+    def settle_s(self) -> float:
+        """How long after the load something may be pending: the longest pause of a client, or a timed push."""
+        return SETTLE_S + _PAUSE_S * self.pace + self.mixture.delay_s[1]
 
     @property
     def is_slow(self) -> bool:

@@ -50,9 +50,9 @@ from tests.soak.android_device import AndroidDevice
 from tests.soak.android_devices import AndroidDevices
 from tests.soak.checks import Observations, Violation, violations
 from tests.soak.ledger import Ledger
-from tests.soak.pushes import Mixture, PushGenerator
+from tests.soak.pushes import PushGenerator
 from tests.soak.senders import Senders
-from tests.soak.settled_checks import LIVE_REPLAYS, SETTLE_S, SettledChecks
+from tests.soak.settled_checks import LIVE_REPLAYS, SettledChecks
 
 _LOG_S, _NETWORK_S = 0.001, 0.001
 _RETRY_S, _END_S, _NEVER_MS = 0.5, 1800.0, 2**62
@@ -77,7 +77,7 @@ class InstallationWorld:
         plan = self._plan or plan_of(world.seed)
         try:
             with in_time("the checks do not end"):
-                async with asyncio.timeout(plan.load_s + _END_S):
+                async with asyncio.timeout(max(plan.load_s, latest_end_s(faults)) + plan.settle_s + _END_S):
                     found = await Simulation(world, plan, faults).run()
         except NotSettledError as error:
             return [f"stuck: {error}, up to the time limit"]
@@ -192,7 +192,7 @@ class Simulation:
         self, app: AppCredentials, ios: IosApp | None
     ) -> tuple[AndroidDevices, Senders, PushGenerator, SimulatedGateways]:
         world = self._world
-        pushes = PushGenerator(app, ios.app if ios else None, world.random("pushes"), Mixture(self._plan.unicasts))
+        pushes = PushGenerator(app, ios.app if ios else None, world.random("pushes"), self._plan.mixture)
         interfaces = {name: self._interface(name) for name in ("v2", "android", "ios")}
         senders = Senders(interfaces, pushes, self._ledger, world.random("senders"))
         random, smooth = world.random("connections"), self._plan.is_smooth
@@ -260,7 +260,7 @@ class Simulation:
         faults.heal()
         await asyncio.sleep(max(0, begun_s + latest_end_s(self._faults) - self._world.loop.time()))
         with in_time("a process is not ready, or a device or a request waits for an answer"):
-            async with asyncio.timeout(SETTLE_S):
+            async with asyncio.timeout(self._plan.settle_s):
                 await self._ready()
                 await devices.leave()
                 await senders.finish()
@@ -273,7 +273,7 @@ class Simulation:
     async def _checked(
         self, observed: Observations, devices: AndroidDevices, senders: Senders, pushes: PushGenerator
     ) -> list[Violation]:
-        checks = SettledChecks(observed, devices, senders, pushes)
+        checks = SettledChecks(observed, devices, senders, pushes, self._plan.settle_s)
         with in_time("devices cannot connect"):
             found = await checks.settle()
         self._calm_ms.append((self._now_ms(), _NEVER_MS))

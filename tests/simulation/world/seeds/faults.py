@@ -6,6 +6,7 @@ from tests.simulation.kernel.fault_lists import (
     archive_faults,
     brief_faults,
     is_losing,
+    lengthened,
     loss_faults,
     owner_faults,
     rare_faults,
@@ -17,6 +18,7 @@ from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.installation import process_name
 from tests.simulation.world.apple import random_trouble
 from tests.simulation.world.plan import CLIENT_FAULTS, STATEFUL, Plan
+from tests.simulation.world.seeds.long import is_long
 from tests.simulation.world.seeds.plans import PACES, is_brief, is_cut_off, is_moving, plan_of
 from tests.simulation.world.seeds.situations import lost_connections, situation_of
 
@@ -69,6 +71,7 @@ def faults_of(seed: int) -> list[Fault]:
         faults += split_faults(changes, plan.hosts, plan.load_s) if changes.random() < _SPLIT else []
     if count and random.random() < 0.5:
         faults.append(Fault(random.uniform(0, plan.load_s), random.choice(CLIENT_FAULTS)))
+    faults = list(map(lengthened, faults)) if is_long(seed) else faults
     return sorted(faults, key=lambda fault: fault.at_s)
 
 

@@ -5,6 +5,7 @@ from random import Random
 
 from tests.simulation.world.plan import STATEFUL, Plan
 from tests.simulation.world.seeds.brief import LOG_SLOWNESS, NETWORK_SLOWNESS, brief
+from tests.simulation.world.seeds.long import is_long, long
 from tests.simulation.world.seeds.situations import MOVING_SLOWNESS, situation_of
 
 PACES = (1.0, 1.0, 5.0, 20.0, 20.0)
@@ -28,12 +29,14 @@ _MOVING_EVERY, _MOVING_REST = 10, 7
 
 
 def plan_of(seed: int) -> Plan:
-    """Return the plan of a seed. Most worlds are brief, which finds more in the same time.
+    """Return the plan of a seed. Most worlds are brief, which finds more in the same time, and a few last hours.
 
     Some of the others have a slower load over a longer time, or a slow log and network.
     """
     if (situation := situation_of(seed)) is not None:
         return situation.plan
+    if is_long(seed):
+        return long(_usual_plan(seed), Random(f"{seed}/long plan"))
     if is_brief(seed):
         return brief(_usual_plan(seed), Random(f"{seed}/brief plan"))
     plan, slowness = _usual_plan(seed), Random(f"{seed}/slowness")
@@ -53,7 +56,7 @@ def plan_of(seed: int) -> Plan:
 
 
 def is_brief(seed: int) -> bool:
-    return situation_of(seed) is None and Random(f"{seed}/brief").random() < _BRIEF
+    return situation_of(seed) is None and not is_long(seed) and Random(f"{seed}/brief").random() < _BRIEF
 
 
 def is_moving(seed: int) -> bool:
