@@ -49,7 +49,8 @@ class State(Protocol):
         ...
 
 
-_SQLITE = b"SQLite format 3\x00"
+SQLITE_SUFFIXES = (".sqlite", ".db", ".snapshot")
+"""How the names of a state's SQLite files end."""
 OpenState = Callable[[Path, Log], State]
 """Opens the state in a directory; an empty directory gives an empty state."""
 
@@ -130,7 +131,11 @@ def to_fold(ends: Mapping[Partition, int], sources: Iterable[Partition], offsets
 
 
 def copy_state(source: Path, target: Path) -> None:
-    """Copy a state's files, each SQLite file as of one moment, also while its role is writing it."""
+    """Copy a state's files, each SQLite file as of one moment, also while its role is writing it.
+
+    The role's own process may call this, so only SQLite opens a SQLite file: a process that closes any descriptor of a
+    file loses all its POSIX locks on it, and without these another process may delete the write-ahead log in use.
+    """
     target.mkdir(parents=True)
     for path in sorted(source.iterdir()) if source.exists() else ():
         if path.is_dir():
@@ -140,9 +145,7 @@ def copy_state(source: Path, target: Path) -> None:
 
 
 def _copy_file(path: Path, target: Path) -> None:
-    with path.open("rb") as file:
-        is_sqlite = file.read(len(_SQLITE)) == _SQLITE
-    if not is_sqlite:
+    if path.suffix not in SQLITE_SUFFIXES:
         shutil.copy2(path, target)
         return
     with closing(sqlite3.connect(path, timeout=10)) as live, closing(sqlite3.connect(target)) as copy:
