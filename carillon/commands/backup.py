@@ -113,10 +113,10 @@ def _write_backup(source: Path, directory: Path) -> int:
         try:
             shutil.rmtree(work / _LOG.parent, ignore_errors=True)
             (work / _LOG.parent).mkdir()
-            copy_log(source, work / _LOG)
+            begins = copy_log(source, work / _LOG)
             size = (work / _LOG).stat().st_size
             # After the log: what moves into the archive meanwhile is then in both copies, and not in neither.
-            size += copy_archive(source.parent / _ARCHIVE.name, work / _ARCHIVE)
+            size += copy_archive(source.parent / _ARCHIVE.name, work / _ARCHIVE, begins)
             work.rename(directory)
         except BaseException:
             shutil.rmtree(work, ignore_errors=True)
@@ -149,8 +149,8 @@ async def _restore(settings: Settings, directory: Path, lost_devices: int) -> tu
         _check_fresh(settings)
         try:
             work.mkdir()
-            copy_log(directory / _LOG, work / _LOG.name)
-            copy_archive(directory / _ARCHIVE, work / _ARCHIVE.name)
+            begins = copy_log(directory / _LOG, work / _LOG.name)
+            copy_archive(directory / _ARCHIVE, work / _ARCHIVE.name, begins)
             log = SqliteLog(work / _LOG.name, TOPICS, partitions=settings.partitions)
             try:
                 apps = await _apps(log)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from services.runtime.log.sqlite.log import SqliteLog
 from testkit.faults.full_disk import full_disk
 
 PARTITIONS = 2
+ARCHIVED = Partition(DELIVERIES.name, 1)
 NEWEST_MS = 1_790_000_000_000
 
 
@@ -54,15 +56,26 @@ def carillon(data: Path, *arguments: str | Path, **env: str) -> Result:
     return CliRunner(env={**settings, **env}).invoke(main, [str(argument) for argument in arguments])
 
 
-def write_segment(data: Path) -> Path:
-    """Write a segment into the archive, and what a kill left of another one; return the file of the first."""
-    partition = Partition(DELIVERIES.name, 1)
-    name, content = encode("", partition, 1, [Record(*partition, 0, b"key", b"value")])
+def write_segment(data: Path, offset: int = 0) -> Path:
+    """Write a segment of one record into the archive, and what a kill left of another one; return the first's file."""
+    name, content = encode("", ARCHIVED, offset + 1, [Record(*ARCHIVED, offset, b"key", b"value")])
     archive = ArchiveDirectory(data / "log" / "archive")
-    archive.write(partition, name, content)
-    folder = archive.path / partition.topic / "0001"
+    archive.write(ARCHIVED, name, content)
+    folder = archive.path / ARCHIVED.topic / "0001"
     (folder / "unfinished").write_bytes(b"\x28")
     return folder / str(name)
+
+
+def trim(data: Path, before: int) -> None:
+    """Remove the records of the archived partition before an offset from the log."""
+
+    async def append_and_trim() -> None:
+        log = SqliteLog(data / "log" / "events.db", TOPICS, partitions=PARTITIONS)
+        await log.append([NewRecord(*ARCHIVED, b"key", b"value")] * (before + 1))
+        await log.trim(ARCHIVED, before)
+        await log.close()
+
+    asyncio.run(append_and_trim())
 
 
 def commands(data: Path) -> dict[int, DeviceCommand]:
@@ -143,6 +156,43 @@ def test_a_backup_of_a_damaged_archive_is_refused(data: Path, tmp_path: Path) ->
     damaged = carillon(data, "backup", tmp_path / "monday")
     assert (damaged.exit_code, f"segment {segment} is damaged" in damaged.output) == (1, True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+@pytest.mark.parametrize(("archived", "missing_before"), [((), 3), ((0, 2), 2), ((0, 1), 3), ((1, 2), 1)])
+def test_a_backup_without_all_segments_is_refused(
+    archived: Sequence[int], missing_before: int, data: Path, tmp_path: Path
+) -> None:
+    for offset in archived:
+        write_segment(data, offset)
+    trim(data, 3)
+    refused = carillon(data, "backup", tmp_path / "monday")
+    lacks = f"lacks records of deliveries/1 before offset {missing_before}, which the log holds no more: is it mounted?"
+    assert (refused.exit_code, lacks in refused.output) == (1, True), refused.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data"]
+
+
+@pytest.mark.parametrize("folder", ["deliveries/0001", "deliveries", "."])
+def test_a_backup_has_the_segments_in_linked_folders(folder: str, data: Path, tmp_path: Path) -> None:
+    segments = [write_segment(data, offset) for offset in range(3)]
+    trim(data, 2)
+    linked = data / "log" / "archive" / folder
+    linked.rename(tmp_path / "disk")
+    linked.symlink_to(tmp_path / "disk")
+    done = carillon(data, "backup", tmp_path / "monday")
+    assert done.exit_code == 0, done.output
+    for segment in segments:
+        assert (tmp_path / "monday" / segment.relative_to(data)).read_bytes() == segment.read_bytes()
+
+
+def test_a_restore_without_all_segments_leaves_nothing(data: Path, tmp_path: Path) -> None:
+    write_segment(data)
+    trim(data, 1)
+    assert carillon(data, "backup", tmp_path / "monday").exit_code == 0
+    shutil.rmtree(tmp_path / "monday" / "log" / "archive")
+    shutil.rmtree(data / "log")
+    refused = carillon(data, "restore", tmp_path / "monday")
+    assert (refused.exit_code, "lacks records of deliveries/1 before offset 1" in refused.output) == (1, True)
+    assert sorted(path.name for path in data.iterdir()) == ["carillon.lock", "master.key"]
 
 
 def test_the_next_backup_takes_over_the_folder_of_a_killed_one(data: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from functools import partial
 from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.archive.log import ArchivedLog
 from services.runtime.log.archive.segments import decode, encode
+from services.runtime.log.archive.store import lacks_records
 from services.runtime.log.point_in_time import time_ms
 from services.runtime.log.port import Partition, Record, TrimmedError
 from services.runtime.process.clock import Clock
@@ -102,10 +103,7 @@ class Archiver:
         names = await asyncio.to_thread(partial(self._archive.names, partition, anew=True))
         archived_to = max((name.end for name in names), default=0)
         if begin > archived_to:
-            raise UnavailableError(
-                f"the archive {self._archive.place} lacks records of {partition.topic}/{partition.number} before offset"
-                f" {begin}, which the log holds no more: is it mounted? Bring its files back"
-            )
+            raise UnavailableError(lacks_records(self._archive.place, partition, begin))
         if archived_to == begin:
             return begin
         end = (await self._log.ends([partition]))[partition]

@@ -38,10 +38,14 @@ class ArchiveDirectory:
             raise self._unavailable(error) from error
         return sorted(name for name in found if name)
 
+    def file(self, partition: Partition, name: SegmentName) -> Path:
+        """Return the path of a segment."""
+        return self._of(partition) / str(name)
+
     def read(self, partition: Partition, name: SegmentName) -> bytes:
         """Return a segment's bytes. ConflictError: it is not there."""
         try:
-            return (self._of(partition) / str(name)).read_bytes()
+            return self.file(partition, name).read_bytes()
         except FileNotFoundError as error:
             raise ConflictError(f"the archive has lost a segment: {error}. Put a copy from a backup there") from error
         except OSError as error:

@@ -10,6 +10,14 @@ FILES = "states"
 """Folder of the files, beside those of the topics."""
 
 
+def lacks_records(place: str, partition: Partition, before: int) -> str:
+    """Return the error of an archive that has not all records before an offset which were removed from the log."""
+    return (
+        f"the archive {place} lacks records of {partition.topic}/{partition.number} before offset {before}, which the"
+        " log holds no more: is it mounted? Bring its files back"
+    )
+
+
 class ArchiveStore(Protocol):
     """The archive's segments, and its files, which are replaced as a whole.
 
