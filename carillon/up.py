@@ -105,7 +105,7 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
             for add_to in built.servicers[:1]:
                 add_to(socket_server)
         add_forwarded_analytics(of_analytics, socket_server)
-        hand_over = HandOver(up_console.connections_place(settings), is_operation)
+        hand_over = HandOver(up_console.connections_socket_path(settings), is_operation)
         operations = Operations(
             settings.host, settings.console_port, health.problems, partial(_metrics, children), hand_over=hand_over
         )

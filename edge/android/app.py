@@ -19,7 +19,7 @@ from edge.core.unverified import BodyBudget
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
 from edge.settings import ROLE_NAME
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
-from services.domain.audience_resolver import AudienceResolver
+from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.role import RoleContext
 from services.runtime.process.settings import Settings
@@ -35,10 +35,10 @@ def android_app(
 ) -> JsonApi:
     """Return the ASGI application. `min_lead_s`: minimum lead of a timed message, seconds."""
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
-    targets = AudienceResolver(context.peers, settings.partitions)
+    resolver = TokenAndAliasResolver(context.peers, settings.partitions)
     rates = rate_quotas(settings, context)
     quotas = PushQuotas(context.apps, rates, context.peers, context.clock)
-    pushes = Pushes(context.apps, quotas, writer, targets, ids, context.clock)
+    pushes = Pushes(context.apps, quotas, writer, resolver, ids, context.clock)
     idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, limiter)
     broadcasts = Broadcasts(writer, context.peers)
     tasks = Tasks(writer, context.peers, settings.partitions)

@@ -37,7 +37,7 @@ from edge.core.origins import Origins
 from edge.core.parsing.body import Application, BodyTimeout
 from edge.core.tasks import Tasks
 from services.domain.accounts.directory import AccountDirectory
-from services.domain.audience_resolver import AudienceResolver
+from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.role import RoleContext
 
@@ -50,7 +50,7 @@ def console_app(
     languages = Languages()
     sessions = Sessions(context.keys, context.clock, is_secure=settings.is_secure)
     renderer = SlicedRenderer(Renderer(files, context.clock))
-    targets = AudienceResolver(context.peers, settings.partitions)
+    resolver = TokenAndAliasResolver(context.peers, settings.partitions)
     roles = Roles.of(context.peers, settings.partitions)
     provider = _provider(settings, context)
     provider_sessions = ProviderSessions(settings, provider, roles, accounts, context.clock) if provider else None
@@ -62,8 +62,8 @@ def console_app(
         accounts=accounts,
         clock=context.clock,
         zone=settings.zone(),
-        composed_pushes=ComposedPushes(settings, context, targets),
-        audiences=Audiences(context.peers, settings.partitions, targets, random.SystemRandom()),
+        composed_pushes=ComposedPushes(settings, context, resolver),
+        audiences=Audiences(context.peers, settings.partitions, resolver, random.SystemRandom()),
         tasks=Tasks(writer, context.peers, settings.partitions),
         broadcasts=Broadcasts(writer, context.peers),
         sessions=sessions,

@@ -163,7 +163,7 @@ class DeviceRequests:
         return order
 
     async def _ping(self, connection: DeviceConnection, session: Session, payload: bytes) -> None:
-        """Return when the device has answered a ping over this connection."""
+        """Return once the device has answered a ping over this connection."""
         if connection.closing_ms is not None:
             raise _lost()
         ping = self._pings[session.connection] = _Ping(payload, asyncio.get_running_loop().create_future())

@@ -6,7 +6,7 @@ from random import Random
 
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import OpenConnections
-from services.gateway.decide import drained_retry_ms, goodbye_delay_ms
+from services.gateway.rules import drained_retry_ms, goodbye_delay_ms
 from services.runtime.process.clock import Clock
 
 _CHUNK = 256

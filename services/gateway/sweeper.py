@@ -7,7 +7,7 @@ from services.domain.apps import AppDirectory
 from services.gateway.acceptor import Certificate
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionTable, OpenConnections
-from services.gateway.decide import Limits, end_reason
+from services.gateway.rules import Limits, end_reason
 from services.runtime.process.clock import Clock
 
 _SWEEP_MS = 1000

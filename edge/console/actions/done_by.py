@@ -62,7 +62,7 @@ async def schedulers(backend: Backend, appkeys: list[str], tasks: Iterable[Task]
 
 
 async def _done(backend: Backend, appkeys: list[str], action: str, first_ms: int, last_ms: int) -> list[ActionEntry]:
-    """Return what accounts did of this action, in the records of commands of this time."""
+    """Return the audit's entries of one action by accounts, whose commands were recorded in this period."""
     asked = AuditActionsRequest(
         from_ms=first_ms,
         to_ms=last_ms + _LATER_MS,

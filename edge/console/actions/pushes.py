@@ -105,7 +105,7 @@ async def latest_pushes(
 
 
 def _since_ms(now_ms: int) -> int:
-    """Return when the list begins, on a full minute, so that readers of one minute ask the same."""
+    """Return the time in ms since 1970 at which the list begins: a full minute, alike for all readers of one minute."""
     return (now_ms - LISTED_MS) // _MINUTE_MS * _MINUTE_MS
 
 

@@ -131,11 +131,11 @@ class LivePage(Page):
         clock = self.site.clock
         with self.site.feeds.follow([part.topic for part in parts]) as feeds:
             while not stream.ending.is_set():
-                standing = visit.standing()
-                if standing == "over" or not is_same():
+                status = visit.session_status()
+                if status == "over" or not is_same():
                     yield SSEvent(event=_OVER, text="-")
                     return
-                if standing == "due":  # the browser connects again, and the access is checked
+                if status == "due":  # the browser connects again, and the access is checked
                     return
                 changes = [feed.change for feed in feeds]
                 for part, feed in zip(parts, feeds, strict=True):

@@ -91,9 +91,9 @@ class ProviderLogIns:
         return _with_query((await self.provider.metadata()).authorization_endpoint, fields), pending
 
     async def finish(self, pending: PendingProviderLogIn | None, answer: Mapping[str, str]) -> Identity:
-        """Return who has logged in, from the fields with which the provider sent the browser back.
+        """Return the logged-in user's identity, from the fields with which the provider sent the browser back.
 
-        StaleLogInError, ProviderRefusalError, InvalidTokenError and ProviderAwayError say why nobody has.
+        StaleLogInError, ProviderRefusalError, InvalidTokenError and ProviderAwayError say why there is none.
         """
         is_known = pending is not None and hmac.compare_digest(pending.state.encode(), answer.get("state", "").encode())
         if pending is None or not is_known or self._clock.now_ms() >= pending.until_ms:

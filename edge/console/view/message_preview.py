@@ -129,5 +129,5 @@ def _option(value: object) -> str:
 
 
 def moment_of(due_ms: int | None, visit: Visit) -> str:
-    """Return when a push is sent, in the reader's zone; "" for at once."""
+    """Return the due time of a push as text in the reader's zone; "" for one that is sent at once."""
     return "" if due_ms is None else f"{visit.language.moment(due_ms, visit.zone)} ({visit.zone.key})"

@@ -176,7 +176,7 @@ def _check_apps(accounts: AccountTable, draft: Draft) -> None:
 
 
 def _expires_ms(request: SubmitDraftRequest, now_ms: int) -> int:
-    """Return when the draft has waited too long. A timed push that nobody approves in time is not sent late."""
+    """Return the time in ms since 1970 at which the draft expires: for a timed push its due time at the latest."""
     if request.expires_in_s > MAX_EXPIRY_S:
         raise InputError(f"a draft can wait for {MAX_EXPIRY_S // 86_400} days at most")
     expires_ms = now_ms + 1000 * (request.expires_in_s or DEFAULT_EXPIRY_S)

@@ -76,7 +76,7 @@ class InstanceDirectory:
             await reader.close()
 
     async def wait_urgently(self, change: asyncio.Event, seconds: float | None = None) -> None:
-        """Wait for the change, at most so long; meanwhile records are read without pauses."""
+        """Wait for the change, at most `seconds`; meanwhile records are read without pauses."""
         self._urgent_waits += 1
         self._urgent.set()
         try:

@@ -102,7 +102,7 @@ def _set_by_signals() -> asyncio.Event:
 
 
 async def _first(*waits: "asyncio.Future[object] | object", seconds: float | None = None) -> None:
-    """Return when the first is done; raise what a service raised."""
+    """Return once the first is done; raise what a service raised."""
     own = [asyncio.ensure_future(wait) for wait in waits if not isinstance(wait, asyncio.Task)]  # type: ignore[call-overload]
     services = [wait for wait in waits if isinstance(wait, asyncio.Task)]
     try:
