@@ -11,7 +11,7 @@ import uvloop
 
 from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
-from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_thread_turns
+from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_switch_interval
 from protos.runtime.v1.clock_pb2_grpc import add_ClockServiceServicer_to_server
 from services.domain.call_permissions import PERMISSIONS
 from services.domain.role import RoleContext, RoleDefinition
@@ -44,7 +44,7 @@ _HOUR_MS = 3_600_000
 def serve(role: str) -> None:
     """Run one role. It reaches the others at CARILLON_<ROLE>_ADDR and the log at CARILLON_KAFKA_BOOTSTRAP."""
     restrict_permissions()
-    shorten_thread_turns()
+    shorten_switch_interval()
     collect_rarely()
     with logged_errors():
         env = environment()

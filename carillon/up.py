@@ -21,7 +21,7 @@ from carillon.children.process import address, command
 from carillon.commands.role_calls import SOCKET_NAME
 from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
-from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_thread_turns
+from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_switch_interval
 from carillon.welcome import Endpoint, WelcomePrinter
 from edge.console.settings import ROLE_NAME as CONSOLE
 from edge.console.settings import ConsoleSettings
@@ -67,7 +67,7 @@ _CHILD_READY_S = 90
 def up() -> None:
     """Run every role with one command, on the data directory (CARILLON_DATA_DIR, default ./data)."""
     restrict_permissions()
-    shorten_thread_turns()
+    shorten_switch_interval()
     choose_slice(PROMPT_NS)
     collect_rarely()
     with logged_errors():

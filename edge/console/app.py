@@ -22,7 +22,7 @@ from edge.console.oidc.renewal import ProviderSessions
 from edge.console.pages.errors import ErrorPages
 from edge.console.pages.page import Site
 from edge.console.pages.provider import RETURN_PATH
-from edge.console.roles import Roles
+from edge.console.role_stubs import RoleStubs
 from edge.console.routes import ROUTES, STATIC_PATH, accesses
 from edge.console.send.audience import Audiences
 from edge.console.send.composed_pushes import ComposedPushes
@@ -32,7 +32,7 @@ from edge.console.view.languages import Languages
 from edge.console.view.renderer import Renderer
 from edge.console.view.rendering import Rendering, SlicedRenderer
 from edge.console.view.static_files import StaticFileEndpoint, StaticFiles
-from edge.core.broadcast_cancel import Broadcasts
+from edge.core.broadcast_cancel import BroadcastCancel
 from edge.core.origins import Origins
 from edge.core.parsing.body import Application, BodyTimeout
 from edge.core.tasks import Tasks
@@ -51,7 +51,7 @@ def console_app(
     sessions = Sessions(context.keys, context.clock, is_secure=settings.is_secure)
     renderer = SlicedRenderer(Renderer(files, context.clock))
     resolver = TokenAndAliasResolver(context.peers, settings.partitions)
-    roles = Roles.of(context.peers, settings.partitions)
+    roles = RoleStubs.of(context.peers, settings.partitions)
     provider = _provider(settings, context)
     provider_sessions = ProviderSessions(settings, provider, roles, accounts, context.clock) if provider else None
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
@@ -65,7 +65,7 @@ def console_app(
         composed_pushes=ComposedPushes(settings, context, resolver),
         audiences=Audiences(context.peers, settings.partitions, resolver, random.SystemRandom()),
         tasks=Tasks(writer, context.peers, settings.partitions),
-        broadcasts=Broadcasts(writer, context.peers),
+        broadcasts=BroadcastCancel(writer, context.peers),
         sessions=sessions,
         languages=languages,
         gateway_url=settings.gateway_url,

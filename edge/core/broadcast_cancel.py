@@ -10,7 +10,7 @@ from services.runtime.errors import NotFoundError
 from services.runtime.rpc.peers import Peers
 
 
-class Broadcasts:
+class BroadcastCancel:
     """Cancels broadcasts through the log. Delivery knows each broadcast until its time to live is over."""
 
     def __init__(self, writer: CommandWriter, peers: Peers) -> None:

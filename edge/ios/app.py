@@ -3,6 +3,7 @@
 from edge.core.admission import Admission
 from edge.core.answers import JsonApi, json_api
 from edge.core.authentication import AppAuthenticator, Authenticator
+from edge.core.body_budget import BodyBudget
 from edge.core.idempotency import Idempotency
 from edge.core.message_ids import MessageIds
 from edge.core.origins import Origins
@@ -11,7 +12,6 @@ from edge.core.quotas.pushes import PushQuotas
 from edge.core.quotas.rates import rate_quotas
 from edge.core.request_limiter import RequestLimiter
 from edge.core.signature import SignatureVerifier
-from edge.core.unverified import BodyBudget
 from edge.ios.handlers import PushEndpoint, RegisterEndpoint
 from edge.ios.registrations import Registrations
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint

@@ -3,6 +3,7 @@
 from edge.core.admission import Admission
 from edge.core.answers import JsonApi, json_api
 from edge.core.authentication import Authenticator
+from edge.core.body_budget import BodyBudget
 from edge.core.idempotency import Idempotency
 from edge.core.message_ids import MessageIds
 from edge.core.origins import Origins
@@ -12,7 +13,6 @@ from edge.core.quotas.rates import rate_quotas
 from edge.core.request_limiter import RequestLimiter
 from edge.core.signature import SignatureVerifier
 from edge.core.tasks import Tasks
-from edge.core.unverified import BodyBudget
 from edge.openapi.documents import ASYNCAPI_PATH, OPENAPI_PATH, DocumentEndpoint
 from edge.settings import ROLE_NAME
 from edge.v2.device.frames import FrameHandler

@@ -50,7 +50,7 @@ class OpenConnections(Generic[AnyConnection]):
         if not self._connections:
             self._empty.set()
 
-    def snapshot(self) -> list[AnyConnection]:
+    def all(self) -> list[AnyConnection]:
         """Return the open connections, the oldest first."""
         return list(self._connections)
 

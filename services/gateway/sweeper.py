@@ -35,7 +35,7 @@ class Sweeper:
             await self._clock.sleep_until(self._clock.now_ms() + _SWEEP_MS)
             if self._certificate is not None:
                 self._certificate.reload_if_changed()
-            for index, connection in enumerate(self._open_connections.snapshot()):
+            for index, connection in enumerate(self._open_connections.all()):
                 if index % _CHUNK == 0:
                     await asyncio.sleep(0)
                 match end_reason(self._clock.now_ms(), connection, self._limits):

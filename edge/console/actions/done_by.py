@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from edge.console.backend import Backend
-from edge.console.roles import ANALYTICS_S
+from edge.console.role_stubs import ANALYTICS_S
 from protos.analytics.v1.analytics_pb2 import (
     ActionEntry,
     ActionScope,

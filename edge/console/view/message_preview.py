@@ -7,7 +7,7 @@ import msgspec
 
 from edge.console.access_control.visit import Visit
 from edge.console.send.composed_pushes import ComposedPush
-from edge.console.send.form_body import as_text
+from edge.console.send.request_from_form import as_text
 from edge.console.view.languages import Language
 from protos.push.v1.push_pb2 import Message
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
