@@ -198,7 +198,8 @@ class DeviceConnection:
                 await self._requests[0]()
                 self._requests.popleft()
         except Exception as error:
-            logger.error("a device's request failed", exc_info=error)
+            appkey = self.session.appkey if self.session is not None else ""
+            logger.error("an error in the code ended a device's connection", appkey=appkey, exc_info=error)
             self.abort("failed")
         self._requests = None
 

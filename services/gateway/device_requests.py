@@ -127,7 +127,12 @@ class DeviceRequests:
             return Ok(id=request.id)
         except CarillonError as error:
             if error.result >= 500:
-                logger.warning("a device's request failed", request=type(request).__name__, error=str(error))
+                logger.warning(
+                    "a device's request was not carried out; the device was told so and may repeat it",
+                    appkey=session.appkey,
+                    request=type(request).__name__,
+                    error=str(error),
+                )
             return error_answer(request.id, error)
 
     def answered_ping(self, session: Session, payload: bytes) -> bool:

@@ -80,7 +80,10 @@ async def _start(
         before = -1
         while not ready.is_set() and not stopping.is_set():
             if (now := progress()) == before:
-                raise CarillonError(f"{service.name} is not ready, and made no progress for {seconds:.0f} s")
+                raise CarillonError(
+                    f"{service.name} is not ready, and made no progress for {seconds:.0f} s; the log says above what it"
+                    " waits for"
+                )
             before = now
             await _first(ready.wait(), stopping.wait(), *(task for _, task in tasks), seconds=seconds)
 
