@@ -1,4 +1,4 @@
-"""Ends expired pushes, and gives up waiting for the end of older connections after a deadline."""
+"""Ends expired pushes, and what waits: for the end of older connections, or for messages that have ended."""
 
 import asyncio
 
@@ -37,6 +37,7 @@ class ExpirySweeper:
     async def sweep(self) -> None:
         """End the pushes that have expired by now."""
         self._fanout.end_overdue_takeovers()
+        self._fanout.refill_after_ended()
         self._starter.end_expired()
         facts = [fact for push in self._state.pop_expired(self._clock.now_ms()) for fact in decide.finish(push)]
         if facts:

@@ -120,13 +120,14 @@ class Installation:
         for name in names or self.names:
             self._wait_ready(name, seconds)
 
-    def restart_ended(self, *names: str) -> dict[str, int]:
-        """Restart those of these processes that have ended by themselves; return their exit codes by name."""
+    def restart_ended(self, *names: str) -> dict[str, str]:
+        """Restart those of these processes that have ended by themselves; return by name why each ended."""
         running = {name: self._processes[name] for name in names if name in self._processes}
         codes = {name: code for name, process in running.items() if (code := process.poll()) is not None}
+        ended = {name: f"code {code}: {self._last_line(name)}" for name, code in codes.items()}
         for name in codes:
             self._processes[name] = self._launch(name)
-        return codes
+        return ended
 
     def process_id(self, name: str = "up") -> int:
         """Return the id of a process that was started."""
@@ -270,6 +271,9 @@ class Installation:
                 blocking_until(is_ready, seconds)
         except TimeoutError:
             raise AssertionError(f"{name} is not ready after {seconds} s: {self._recent(name)}") from None
+
+    def _last_line(self, name: str) -> str:
+        return self._recent(name).strip().rpartition("\n")[2]
 
     def _recent(self, name: str) -> str:
         return self.output(name).read_text(errors="replace")[-4000:]

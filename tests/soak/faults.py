@@ -32,7 +32,7 @@ class FaultInjector:
     def __init__(self, installation: Installation, broker: KafkaBroker | None, ledger: Ledger, random: Random) -> None:
         self.done: Counter[str] = Counter()
         self.ended: Counter[str] = Counter()
-        """The count of processes that ended by themselves, by name and exit code."""
+        """The count of processes that ended by themselves, by name, exit code and last line."""
         self._installation = installation
         self._broker = broker
         self._ledger = ledger
@@ -92,9 +92,9 @@ class FaultInjector:
 
     async def _restart_ended(self, targets: Sequence[str]) -> None:
         """Start processes that ended by themselves, as an operator would."""
-        for name, code in self._installation.restart_ended(*targets).items():
-            self.ended[f"{name} with {code}"] += 1
-            self._ledger.write("ended by itself", target=name, code=code)
+        for name, why in self._installation.restart_ended(*targets).items():
+            self.ended[f"{name} with {why}"] += 1
+            self._ledger.write("ended by itself", target=name, why=why)
             await asyncio.to_thread(self._installation.wait_ready, name)
 
     async def _start(self, target: str) -> None:

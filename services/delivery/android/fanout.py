@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import Connected, OutcomeKind
+from services.delivery.android.backlog_windows import BACKLOG_WINDOW, BacklogWindows
 from services.delivery.android.gateway_batches import GatewayBatches
 from services.delivery.android.gateway_stream import GatewayStream
 from services.delivery.android.mailboxes import JustStarted, drop_overflow
@@ -20,9 +21,6 @@ from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush
 from services.domain.apps import AppDirectory
 from services.runtime.process.clock import Clock
-
-BACKLOG_WINDOW = 16
-"""Backlog messages in flight to a device, at most."""
 
 _RESUMED_AT_ONCE = 1000
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
@@ -60,7 +58,7 @@ class Fanout:
             state, recorder, apps, clock, shards, self._has_capacity, self._send_to_numbers
         )
         self._held_starts: dict[str, deque[JustStarted]] = {}
-        self._needs_refill: dict[DeviceAddress, None] = {}
+        self._windows = BacklogWindows(state, presence, clock)
         self._streams: dict[GatewayStream, None] = {}
         self.has_new_capacity = asyncio.Event()
 
@@ -117,24 +115,20 @@ class Fanout:
 
     def acknowledge(self, device: DeviceAddress, msgid: int) -> None:
         """Note that the device has acknowledged a message; `refill` then continues its backlog."""
-        connection = self._presence.connection_of(device)
-        if connection is not None and connection.in_flight is not None:
-            connection.in_flight.discard(msgid)
-            if len(connection.in_flight) <= BACKLOG_WINDOW // 2:
-                self._needs_refill[device] = None
+        self._windows.acknowledge(device, msgid)
 
     def refill(self) -> None:
         """Send the next backlog messages to devices that have acknowledged half of a window."""
-        needs_refill, self._needs_refill = self._needs_refill, {}
-        self._send_backlogs(device for device in needs_refill if self._has_backlog(device))
+        self._send_backlogs(self._windows.take_half_empty())
+
+    def refill_after_ended(self) -> None:
+        """Send the next backlog messages to devices in whose window half of the messages or more have ended."""
+        self._windows.look_for_ended()
+        self.refill()
 
     async def close(self) -> None:
         """Stop the paced sending; devices are sent the rest after the next start."""
         await self._paced_sender.close()
-
-    def _has_backlog(self, device: DeviceAddress) -> bool:
-        connection = self._presence.connection_of(device)
-        return connection is not None and connection.in_flight is not None
 
     # --- paused apps, and apps without capacity
 
@@ -177,8 +171,7 @@ class Fanout:
     def _send_backlog(self, device: DeviceAddress, connection: AnnouncedConnection, batches: _BacklogBatches) -> None:
         """Send what the window allows; once all of the backlog is in flight the device is ready for new pushes."""
         backlog = self._backlog(device, connection)
-        in_flight = connection.in_flight or set()
-        chosen = backlog[: BACKLOG_WINDOW - len(in_flight)]
+        chosen = backlog[: BACKLOG_WINDOW - len(connection.in_flight or ())]
         now_ms = self._clock.now_ms()
         for msgid, push in chosen:
             batches.setdefault(push.msgid, (push, GatewayBatches()))[1].add(connection, msgid)
@@ -186,7 +179,7 @@ class Fanout:
         if len(chosen) == len(backlog):
             self._presence.make_ready(device, connection)
         else:
-            connection.in_flight = in_flight.union(msgid for msgid, _ in chosen)
+            self._windows.add(device, connection, (msgid for msgid, _ in chosen))
 
     def _backlog(self, device: DeviceAddress, connection: AnnouncedConnection) -> list[tuple[int, StartedPush]]:
         """Return the messages still to be sent, in order; hand pushes with a speed to the paced sender."""

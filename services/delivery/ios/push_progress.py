@@ -17,8 +17,9 @@ class PushProgress:
     """The passes of one push over some partitions.
 
     `in_flight`: chunks and messages not concluded yet. `needs_pass`: devices were skipped, so another pass is due.
-    `badge`: the badge sent to every device, None if the push has none or increments badges.
-    `allowance` and `turn_done` belong to the round-robin's rate limiting.
+    `passes`: how many passes have begun after the first one. `badge`: the badge sent to every device, None if the push
+    has none or increments badges. `allowance`: how many devices the rate limiter lets the push have in its next turn;
+    `turn_done` is set when that turn has been taken (both unused without `qps`).
     """
 
     def __init__(self, push: StartedPush, partitions: Iterable[int]) -> None:
@@ -28,6 +29,7 @@ class PushProgress:
         self.needs_pass = False
         self.turn_done = asyncio.Event()
         self.allowance = 0
+        self.passes = 0
         self.increments_badge = increments_badge(message)
         self.badge = _fixed_badge(message)
         self._payload = payload(message)
@@ -36,7 +38,6 @@ class PushProgress:
         self._remaining = list(self._partitions)
         self._numbers: BitMap | None = None
         self._position = 0
-        self._passes = 0
 
     @property
     def is_pass_complete(self) -> bool:
@@ -48,12 +49,12 @@ class PushProgress:
         )
 
     def start_pass(self) -> int:
-        """Begin another pass; returns the back-off in ms before it."""
+        """Begin another pass; return the back-off in ms before it."""
         self._remaining = list(self._partitions)
         self._numbers = None
         self.needs_pass = False
-        self._passes += 1
-        return backoff_ms(self._passes)
+        self.passes += 1
+        return backoff_ms(self.passes)
 
     def take(self, count: int) -> tuple[int, list[int]] | None:
         """The next devices of the pass: a partition and up to `count` numbers in it; None at the end."""

@@ -85,10 +85,19 @@ class RoundRobin:
         progress.allowance -= len(chunk.numbers)
         return chunk
 
+    def _has_turns(self, progress: PushProgress, passes: int) -> bool:
+        """Return whether the pass that began after so many others goes on."""
+        is_same = progress.passes == passes and not progress.is_pass_complete
+        return is_same and progress.is_running(self._clock.now_ms())
+
     async def _limit(self, progress: PushProgress) -> None:
-        """Give a push with a rate limit one turn at a time, for as many devices as the limiter allows."""
-        limiter = RateLimiter(self._clock, progress.push.send.qps / self._shards)
-        while not progress.is_pass_complete and progress.is_running(self._clock.now_ms()):
+        """Give a push with a rate limit one turn at a time, for as many devices as the limiter allows.
+
+        It ends with the pass, also where the next one begins before the last turn is noticed here: that one is added
+        anew.
+        """
+        limiter, passes = RateLimiter(self._clock, progress.push.send.qps / self._shards), progress.passes
+        while self._has_turns(progress, passes):
             progress.allowance = allowance = await limiter.wait_allowed(_CHUNK_SIZE)
             progress.turn_done.clear()
             self._put(progress)

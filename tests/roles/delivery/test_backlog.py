@@ -3,7 +3,7 @@
 import pytest
 
 from protos.push.v1.push_pb2 import SendPush
-from services.delivery.android.fanout import BACKLOG_WINDOW
+from services.delivery.android.backlog_windows import BACKLOG_WINDOW
 from services.delivery.android.presence import TAKEOVER_MS
 from testkit.delivery.gateway import GatewayClient
 from testkit.delivery.records import RECEIVED, NumberedDevice, OutcomeRow
@@ -41,6 +41,27 @@ async def test_acknowledging_a_whole_window_at_once_sends_the_next_window(delive
         old = [push.msgid for push in await send_to_a(delivery, 3 * BACKLOG_WINDOW)]
         gateway.connect((1, A))
         await gateway.expect_backlog(1, A, old)
+
+
+@pytest.mark.parametrize("end", ["expired", "cancelled"])
+async def test_a_device_whose_backlog_was_dropped_because_it_ended_gets_what_follows(
+    delivery: DeliveryHarness, end: str
+) -> None:
+    """A gateway drops what ends while the app is paused, so the device acknowledges nothing of it."""
+    period_s = 60 if end == "expired" else 86_400
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A)
+        old = [await delivery.send(period_s=period_s) for _ in range(BACKLOG_WINDOW + 4)]
+        gateway.connect((1, A))
+        await gateway.wait_count(BACKLOG_WINDOW)
+        if end == "cancelled":
+            for msgid in old[: BACKLOG_WINDOW // 2]:
+                await delivery.cancel(msgid)
+        await delivery.advance(61, steps=61)
+        live = await delivery.send(A)
+        await delivery.advance(1)
+        left = [] if end == "expired" else old[BACKLOG_WINDOW:]
+        await gateway.expect(*((1, msgid) for msgid in [*old[:BACKLOG_WINDOW], *left, live]))
 
 
 async def test_unacknowledged_messages_are_sent_again_after_a_reconnect_with_the_same_ids(

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from services.delivery.android.fanout import BACKLOG_WINDOW
+from services.delivery.android.backlog_windows import BACKLOG_WINDOW
 from testkit.delivery.gateway import GatewayClient
 from testkit.delivery.records import OTHER_APP, NumberedDevice
 from testkit.delivery.role import DeliveryHarness

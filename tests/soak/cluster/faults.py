@@ -101,9 +101,9 @@ class ClusterFaults:
     async def _supervise(self) -> None:
         while True:
             await asyncio.sleep(_SUPERVISED_S)
-            for name, code in self._installation.restart_ended(*self._installation.names).items():
-                self.ended[f"{name} with {code}"] += 1
-                self._ledger.write("ended by itself", target=name, code=code)
+            for name, why in self._installation.restart_ended(*self._installation.names).items():
+                self.ended[f"{name} with {why}"] += 1
+                self._ledger.write("ended by itself", target=name, why=why)
 
     async def _phase(self, fault: Fault, seconds: float) -> None:
         begun_ms, end = now_ms(), asyncio.get_running_loop().time() + seconds

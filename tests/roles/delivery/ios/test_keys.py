@@ -1,6 +1,9 @@
 """iOS delivery: signing keys and provider tokens."""
 
+import asyncio
 import itertools
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -35,10 +38,41 @@ async def test_a_refused_key_opens_the_circuit_and_single_pushes_probe_it(ios: I
 
 
 async def test_pushes_wait_until_the_app_has_a_key(delivery: DeliveryHarness, tmp_path: Path) -> None:
+    async with without_key(delivery, tmp_path) as (ios, simulator, key):
+        (device,) = await ios.register(VALID_TOKENS[0])
+        msgid = await ios.send(device)
+        await delivery.advance(3, steps=3)
+        assert not simulator.received
+        await ios.registry.UpdateApp(UpdateAppRequest(appkey=ios.appkey, apns=key))
+        await ios.advance_until(lambda: len(simulator.received) == 1)
+        await delivery.expect_outcomes(OutcomeRow(msgid, device, SENT))
+
+
+async def test_a_push_with_a_rate_limit_that_waits_for_a_key_has_one_limiter(
+    delivery: DeliveryHarness, tmp_path: Path
+) -> None:
+    async with without_key(delivery, tmp_path) as (ios, simulator, key):
+        devices = await ios.register(*VALID_TOKENS)
+        await ios.send(qps=1)
+        await delivery.advance(30, steps=300)
+        limiters = [task for task in asyncio.all_tasks() if task.get_name() == "rate limit of an iOS push"]
+        assert len(limiters) <= 1
+        await ios.registry.UpdateApp(UpdateAppRequest(appkey=ios.appkey, apns=key))
+        await ios.advance_until(lambda: bool(simulator.received))
+        await delivery.advance(3, steps=30)
+        assert len(simulator.received) < len(devices)
+        await ios.advance_until(lambda: len(simulator.received) == len(devices))
+
+
+@asynccontextmanager
+async def without_key(
+    delivery: DeliveryHarness, directory: Path
+) -> AsyncIterator[tuple[IosHarness, ApnsSimulator, ApnsKeyChange]]:
+    """Run an app without a key; yield it, the Apple that it pushes to, and a key that this one accepts."""
     key, simulator = pem(), ApnsSimulator(delivery.clock)
     simulator.keys.register(TEAM_ID, KEY_ID, public_key(key))
     async with running_services([simulator]):
-        authority = tmp_path / "authority.pem"
+        authority = directory / "authority.pem"
         authority.write_text(simulator.authority)
         delivery.settings = msgspec.structs.replace(
             delivery.settings, apns_url=simulator.url, apns_authority=str(authority)
@@ -46,14 +80,7 @@ async def test_pushes_wait_until_the_app_has_a_key(delivery: DeliveryHarness, tm
         ios = IosHarness(delivery)
         async with ios.running(has_simulator=False):
             await ios.create_app()
-            (device,) = await ios.register(VALID_TOKENS[0])
-            msgid = await ios.send(device)
-            await delivery.advance(3, steps=3)
-            assert not simulator.received
-            change = ApnsKeyChange(pem=key, key_id=KEY_ID, team_id=TEAM_ID)
-            await ios.registry.UpdateApp(UpdateAppRequest(appkey=ios.appkey, apns=change))
-            await ios.advance_until(lambda: len(simulator.received) == 1)
-            await delivery.expect_outcomes(OutcomeRow(msgid, device, SENT))
+            yield ios, simulator, ApnsKeyChange(pem=key, key_id=KEY_ID, team_id=TEAM_ID)
 
 
 async def test_an_expired_provider_token_is_renewed_and_the_push_is_resent_at_once(ios: IosHarness) -> None:
