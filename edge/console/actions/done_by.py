@@ -36,7 +36,7 @@ class DoneBy(NamedTuple):
 
 
 async def done_by(backend: Backend, audit: AuditPushResponse, *events: str) -> DoneBy | None:
-    """Return who caused the first of these events that is in the push's timeline; None if none of them is."""
+    """Return the time and actor of the first of these events in the push's timeline; None if none is in it."""
     entries = {entry.event: entry for entry in reversed(audit.timeline)}
     found = next((entries[event] for event in events if event in entries), None)
     if found is None:
