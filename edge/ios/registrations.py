@@ -18,7 +18,10 @@ class Registrations:
         self._quota = quota
 
     async def register(self, app: AppRef, given: str, origin: Origin) -> None:
-        """Register the token; a registered one stays as it is. TooManyRequestsError: the app has too many devices."""
+        """Register the token; of a registered one only the time is noted.
+
+        TooManyRequestsError: the app has too many devices.
+        """
         token = await self._resolver.registered_token(app.appkey, given)
         await self._quota.reserve(app.appkey, token)
         command = DeviceCommand(appkey=app.appkey, token=token, register=RegisterDevice(platform=app.platform))

@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from typing import NamedTuple, assert_never
 
-from protos.registry.v1.apps_pb2 import App
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceCommand, RemoveDevice
 from services.domain.recorded_reasons import FixedReason
 from services.registry.carriers import carrier_code
 
 MAX_DEVICE_BYTES = 256 * 1024
 """Largest record of a device. A command that would exceed it is ignored: the log could not store the record."""
+
+_NOTE_MS = 3_600_000
+"""Shortest time between noted repetitions of a registration: apps register at each start."""
 
 
 class FreeNumber(NamedTuple):
@@ -39,6 +42,7 @@ def decide(
             changed = _new_device(command, FreeNumber(device.partition, device.number), device.former_numbers)
         else:
             changed.CopyFrom(device)
+            _note_repeated_registration(changed, command.meta.time_ms)
         _merge_attributes(changed, command.register.attributes)
     elif device is None or device.removed_ms or is_revoked or _is_superseded(command, device):
         return None
@@ -68,6 +72,13 @@ def _new_device(command: DeviceCommand, number: FreeNumber, former_numbers: Sequ
         registered_ms=command.meta.time_ms,
         former_numbers=former_numbers,
     )
+
+
+def _note_repeated_registration(device: Device, time_ms: int) -> None:
+    """Note the time at which an iOS token registers again. Other devices are not removed by Apple's late answers."""
+    is_due = time_ms > device.registered_ms and time_ms - device.registered_again_ms >= _NOTE_MS
+    if device.platform == PLATFORM_IOS and is_due:
+        device.registered_again_ms = time_ms
 
 
 def _change(device: Device, command: DeviceCommand) -> None:
@@ -104,9 +115,19 @@ def _set_alias(device: Device, alias: str, time_ms: int) -> None:
 
 
 def _remove(device: Device, remove: RemoveDevice, time_ms: int) -> None:
-    if not remove.registered_before_ms or device.registered_ms < remove.registered_before_ms:
+    if not remove.registered_before_ms or _latest_registration_ms(device, time_ms) < remove.registered_before_ms:
         device.removed_ms = max(time_ms, 1)
         device.removed_reason = remove.reason or FixedReason.UNREGISTERED
+
+
+def _latest_registration_ms(device: Device, time_ms: int) -> int:
+    """Return when the device registered last, or may have: for an hour after a noted repetition others are not noted.
+
+    That counts for another hour, in which Apple's answers from before an unnoted one may still come.
+    """
+    latest_ms = max(device.registered_ms, device.registered_again_ms)
+    may_be_unnoted = device.registered_again_ms and time_ms - latest_ms < 2 * _NOTE_MS
+    return latest_ms + _NOTE_MS - 1 if may_be_unnoted else latest_ms
 
 
 def _merge_attributes(device: Device, attributes: Attributes) -> None:

@@ -10,9 +10,9 @@ from protos.accounts.v1.service_pb2_grpc import LogInServiceStub
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.accounts.actors import token_actor
 from services.domain.accounts.attempt_buckets import AttemptBuckets
-from services.domain.accounts.directory import AccountDirectory
+from services.domain.accounts.directory import OUTDATED, AccountDirectory
 from services.domain.accounts.secret_texts import TOKEN_PREFIX, id_of
-from services.runtime.errors import CarillonError, TooManyRequestsError
+from services.runtime.errors import CarillonError, TooManyRequestsError, UnavailableError
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.rpc.peers import Peers
@@ -40,12 +40,15 @@ class BearerAuthenticator:
         self._accounts = accounts
         self._log_ins = LogInServiceStub(peers.all("accounts")[0])
         self._clock = clock
-        self._calls = AttemptBuckets(BURST_S * calls_per_s, 1000 // calls_per_s)
+        self._calls = AttemptBuckets(BURST_S * calls_per_s, 1000, calls_per_s)
         self._failures = AttemptBuckets(_FAILURES, _FAILURE_MS)
         self._noted_ms: dict[str, int] = {}
 
     async def requester(self, request: Request, origin: Origin) -> Requester:
-        """Return the account of the token. HTTP 401: there is no valid one; TooManyRequestsError: over a limit."""
+        """Return the account of the token. HTTP 401: there is no valid one; TooManyRequestsError: over a limit.
+
+        UnavailableError: the token is unknown here, and the log, which may hold it, does not answer.
+        """
         now_ms = self._clock.now_ms()
         token = await self._token(request.get_header("Authorization") or "", network(origin.address), now_ms)
         _take(self._calls, token.token_id, now_ms, "this API token has made too many calls")
@@ -62,8 +65,10 @@ class BearerAuthenticator:
         if token is None:
             _take(self._failures, peer, now_ms, "too many wrong API tokens came from this address")
             if id_of(text, TOKEN_PREFIX):
-                await self._accounts.refresh()  # it may have been made a moment ago
+                is_current = await self._accounts.refresh()  # it may have been made a moment ago
                 token = self._accounts.token(text, now_ms)
+                if token is None and not is_current:
+                    raise UnavailableError(OUTDATED)
         if token is None:
             raise _unauthorized("this API token is unknown, revoked or expired; make another one on the team's page")
         return token

@@ -62,11 +62,15 @@ async def send_push(
 ) -> SendOutcome:
     """Send a push once for the key, or make its task or draft; with `replaced`, change this draft, which stays one.
 
+    A push that became a draft under the key stays that draft, also where it needs no approval any more.
+
     Errors as for `send` and `submit` of ComposedPushes. ConflictError: the audience has more than `at_most` devices.
     """
     devices = sum(audience.devices for audience in await backend.audiences.of(composed, samples=0))
     if (before := await backend.composed_pushes.sent_before(composed, key, requester.origin)) is not None:
         return SendOutcome(devices, before, Draft())
+    if not replaced and (known := await backend.composed_pushes.submitted_before(composed, key)) is not None:
+        return SendOutcome(devices, None, known.draft)
     if at_most is not None and devices > at_most:
         raise ConflictError(f"nothing was sent: the push would go to more devices ({devices}) than it may ({at_most})")
     if replaced or is_approval_needed(backend, composed, devices):

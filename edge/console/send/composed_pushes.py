@@ -19,7 +19,14 @@ from edge.core.quotas.rates import rate_quotas
 from edge.core.signature import AppRef
 from edge.v2.apps import push_apps
 from edge.v2.push.requests import PushOrder, push_order
-from protos.accounts.v1.drafts_pb2 import Draft, StoredDraft, SubmitDraftRequest, SubmitDraftResponse
+from protos.accounts.v1.drafts_pb2 import (
+    Draft,
+    GetDraftsRequest,
+    GetDraftsResponse,
+    StoredDraft,
+    SubmitDraftRequest,
+    SubmitDraftResponse,
+)
 from protos.accounts.v1.drafts_pb2_grpc import DraftsServiceStub
 from protos.push.v1.push_pb2 import KIND_BROADCAST
 from protos.registry.v1.apps_pb2 import App
@@ -122,6 +129,14 @@ class ComposedPushes:
         found = await self._claims.first_answer(_claim(composed, key, origin))
         return None if found is None else msgspec.convert(found, SentPush)
 
+    async def submitted_before(self, composed: ComposedPush, key: str) -> StoredDraft | None:
+        """Return the draft that a push became under this key, whatever became of it; None if there was none.
+
+        ConflictError: the key was used for another push.
+        """
+        found: GetDraftsResponse = await self._drafts.GetDrafts(GetDraftsRequest(draft_ids=[_draft_id(key)]))
+        return _same_push(found.drafts[0], composed) if found.drafts else None
+
     async def submit(
         self,
         composed: ComposedPush,
@@ -135,7 +150,7 @@ class ComposedPushes:
 
         Errors as for `send` and SubmitDraft. ConflictError: the key was used for another push.
         """
-        draft_id = replaced.draft_id if replaced else key.partition("-")[2]
+        draft_id = replaced.draft_id if replaced else _draft_id(key)
         order = composed.order
         prepared = await self._pushes.prepare(order.pushes, origin, composed.text, order.due_ms or 0, draft_id)
 
@@ -153,10 +168,7 @@ class ComposedPushes:
             answer: SubmitDraftResponse = await self._drafts.SubmitDraft(request)
             return answer.draft
 
-        stored = await self._pushes.commit_draft(prepared, submit)
-        if stored.draft.body_json.decode() != composed.text:
-            raise ConflictError("the key was used for another push, which is a draft")
-        return stored
+        return _same_push(await self._pushes.commit_draft(prepared, submit), composed)
 
     def _app(self, ref: AppRef) -> App:
         app = self._apps.get(ref.appkey)
@@ -167,6 +179,18 @@ class ComposedPushes:
 
 def _claim(composed: ComposedPush, key: str, origin: Origin) -> Claim:
     return push_claim(composed.order.apps.first.appkey, f"{origin.actor} {key}", _PATH, composed.text)
+
+
+def _draft_id(key: str) -> str:
+    """Return the id of the draft that a push under this key becomes where it needs approval."""
+    return key.partition("-")[2]
+
+
+def _same_push(stored: StoredDraft, composed: ComposedPush) -> StoredDraft:
+    """Return the draft if it is of this push. ConflictError: it is of another one."""
+    if stored.draft.body_json.decode() != composed.text:
+        raise ConflictError("the key was used for another push, which is a draft")
+    return stored
 
 
 def _answer(order: PushOrder, results: Sequence[PushResult], task_key: str) -> Content:

@@ -109,7 +109,10 @@ class FrameHandler:
         return self._context.apps.is_revoked(appkey, partition, number)
 
     async def _hello(self, app: App, hello: frames.Hello, origin: Origin) -> answers.Welcome:
-        """Register a new device, or welcome a known one. An iOS token comes from Apple and needs no key."""
+        """Register a new device, or welcome a known one. An iOS token comes from Apple and needs no key.
+
+        A known iOS token registers again too, so that a late answer of Apple about its time before does not remove it.
+        """
         is_ios = app.platform == Platform.PLATFORM_IOS
         if is_ios and not hello.token:
             raise InputError("input error: token is missing: it is the one that APNs gave")
@@ -123,7 +126,7 @@ class FrameHandler:
             await self._quota.reserve(app.appkey, token)
         command = (
             commands.registration(app.appkey, token, app.platform, hello)
-            if is_new
+            if is_new or is_ios
             else commands.command(hello, app.appkey, token)
         )
         if command:

@@ -32,7 +32,7 @@ class InvalidKeyError(CarillonError):
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """An issued token. `issued_ms`: its `iat` claim. `used_since_ms`: when this process began to use it."""
+    """An issued token. `issued_ms`: its `iat` claim. `used_since_ms`: when a process with the key began to use it."""
 
     text: str
     issued_ms: int
@@ -81,18 +81,36 @@ class ProviderToken:
         return True
 
     def hold(self) -> None:
-        """Issue no token for MIN_CHANGE_MS, and return to the previous one while it is valid."""
+        """Return to a token that Apple knows, and issue none for MIN_CHANGE_MS or until that one is too old.
+
+        It is the one that this process used before; or the scheduled one before the present one, which another process
+        with the key has begun to use less than MIN_CHANGE_MS ago, where this one has sent nothing meanwhile.
+        """
         now_ms = self._clock.now_ms()
         self._held_until_ms = now_ms + MIN_CHANGE_MS
-        if self._previous is not None and now_ms - self._previous.issued_ms < _MAX_REUSE_AGE_MS:
-            self._token, self._previous = self._previous, None
+        known = [self._previous, self._scheduled_before()]
+        usable = [token for token in known if token and now_ms - token.issued_ms < _MAX_REUSE_AGE_MS]
+        if usable:
+            self._token, self._previous = usable[0], None
+            self._held_until_ms = min(self._held_until_ms, usable[0].issued_ms + _MAX_REUSE_AGE_MS)
+
+    def _scheduled_before(self) -> _Token | None:
+        """Return the scheduled token before the present one, if that is a scheduled one itself."""
+        if self._token is None or self._token.issued_ms % ISSUE_INTERVAL_MS:
+            return None
+        issued_ms = self._token.issued_ms - ISSUE_INTERVAL_MS
+        return self._signed(issued_ms, issued_ms + _BACKDATING_MS)
 
     def _issue(self, issued_ms: int, now_ms: int) -> _Token:
         self._previous = self._token
+        self._token = self._signed(issued_ms, now_ms)
+        return self._token
+
+    def _signed(self, issued_ms: int, used_since_ms: int) -> _Token:
         claims: dict[str, str | int] = {"iss": self._team_id, "iat": issued_ms // 1000}
         signed = f"{_encoded(self._header)}.{_encoded(claims)}"
-        self._token = _Token(f"{signed}.{_base64(_signature(self._key, signed.encode()))}", issued_ms, now_ms)
-        return self._token
+        signature = _base64(_signature(self._key, signed.encode()))
+        return _Token(f"{signed}.{signature}", issued_ms, used_since_ms)
 
 
 def signing_key(pem: str) -> ec.EllipticCurvePrivateKey:

@@ -28,7 +28,7 @@ class Action(Enum):
     """Resend at once with a new provider token; the second time, retry after a back-off."""
 
     HOLD_TOKEN = auto()
-    """Apple has seen too many provider tokens: issue none for a while, replace the connection after a back-off."""
+    """Apple has seen too many provider tokens: return to one that it knows, replace the connection after a back-off."""
 
     DELAY_DEVICE = auto()
     """Too many pushes to one device: delay all pushes to that device."""
@@ -82,7 +82,7 @@ HANDLINGS: dict[tuple[int, str], Handling] = {
     (410, "ExpiredToken"): Handling(Action.REMOVE),
     (410, "Unregistered"): Handling(Action.REMOVE),
     (413, "PayloadTooLarge"): Handling(Action.FAIL),
-    (429, "TooManyProviderTokenUpdates"): Handling(Action.HOLD_TOKEN, alarm=True),
+    (429, "TooManyProviderTokenUpdates"): Handling(Action.HOLD_TOKEN),
     (429, "TooManyRequests"): Handling(Action.DELAY_DEVICE),
     (500, "InternalServerError"): Handling(Action.BACK_OFF),
     (503, "ServiceUnavailable"): Handling(Action.BACK_OFF),

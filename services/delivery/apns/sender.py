@@ -178,6 +178,7 @@ class ApnsSender:
                 if not self._provider_token.renew(provider_token):
                     logger.error("Apple calls a new provider token expired: is this machine's clock right?")
             case Action.HOLD_TOKEN:
+                logger.warning("Apple saw too many provider tokens; the one before is used", host=self._host)
                 self._provider_token.hold()
                 slot.circuit.trip(self._clock.now_ms())
                 connection.drain()

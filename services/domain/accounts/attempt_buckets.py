@@ -7,27 +7,30 @@ MAX_KEYS = 10_000
 
 
 class AttemptBuckets:
-    """Token buckets by key: at most `burst` attempts at once, and then one in `interval_ms`."""
+    """Token buckets by key: at most `burst` attempts at once, and then `attempts` in each `interval_ms`, evenly."""
 
-    def __init__(self, burst: int, interval_ms: int) -> None:
+    def __init__(self, burst: int, interval_ms: int, attempts: int = 1) -> None:
+        """Times are counted in ms / `attempts`, in which the time of one attempt is whole: `interval_ms`."""
         self._burst = burst
         self._interval_ms = interval_ms
-        self._full_ms: OrderedDict[str, int] = OrderedDict()
+        self._attempts = attempts
+        self._full_at: OrderedDict[str, int] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._full_ms)
+        return len(self._full_at)
 
     def wait_ms(self, key: str, now_ms: int) -> int:
         """Return how long the key must wait for its next attempt; 0: it may try now."""
-        full_ms = self._full_ms.get(key, now_ms)
-        return max(0, full_ms - now_ms - (self._burst - 1) * self._interval_ms)
+        now = now_ms * self._attempts
+        wait = self._full_at.get(key, now) - now - (self._burst - 1) * self._interval_ms
+        return max(0, -(-wait // self._attempts))
 
     def take(self, key: str, now_ms: int) -> None:
         """Count an attempt."""
-        full_ms = self._full_ms.pop(key, now_ms)
-        self._full_ms[key] = max(full_ms, now_ms) + self._interval_ms
-        if len(self._full_ms) > MAX_KEYS:
-            self._full_ms.popitem(last=False)
+        now = now_ms * self._attempts
+        self._full_at[key] = max(self._full_at.pop(key, now), now) + self._interval_ms
+        if len(self._full_at) > MAX_KEYS:
+            self._full_at.popitem(last=False)
 
     def forget(self, key: str) -> None:
-        self._full_ms.pop(key, None)
+        self._full_at.pop(key, None)

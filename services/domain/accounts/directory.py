@@ -21,6 +21,9 @@ from services.runtime.projection.epochs import Epochs
 from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
 
+OUTDATED = "the account directory may not be up to date, because the log does not answer; try again"
+"""The error where the directory does not know an API token after a refresh has failed: the log may hold the token."""
+
 _PARTITION = Partition(ACCOUNTS.name, 0)
 
 Versioned = TypeVar("Versioned", User, Team, AppGiven)
@@ -50,9 +53,9 @@ class AccountDirectory:
         """The positions and the partition by which the process's health check judges the directory."""
         return self._reader.followed
 
-    async def refresh(self) -> None:
-        """Return once all records now in the log are applied, or after two seconds."""
-        await self._reader.refresh()
+    async def refresh(self) -> bool:
+        """Return True once all records now in the log are applied, False if that is not so after two seconds."""
+        return await self._reader.refresh()
 
     async def run(self, ready: asyncio.Event) -> None:
         await self._reader.run(ready)

@@ -201,6 +201,19 @@ def test_the_buckets_of_names_are_bounded() -> None:
     assert buckets.wait_ms(last, MAX_KEYS + 1004) == 0
 
 
+@pytest.mark.parametrize("per_s", [3, 334, 700, 999])
+def test_the_rate_of_the_buckets_is_exact(per_s: int) -> None:
+    buckets = AttemptBuckets(5 * per_s, 1000, per_s)
+    allowed = []
+    for at_ms in (0, 1000, 2000):
+        allowed.append(0)
+        while not buckets.wait_ms("token", at_ms):
+            buckets.take("token", at_ms)
+            allowed[-1] += 1
+    assert allowed == [5 * per_s, per_s, per_s]
+    assert buckets.wait_ms("token", 2000) == -(-1000 // per_s)
+
+
 def test_stored_hashes_are_argon2id() -> None:
     assert argon2.extract_parameters(argon2.PasswordHasher().hash("x")).type == argon2.Type.ID
     assert CHEAP.hash("x").startswith("$argon2id$")

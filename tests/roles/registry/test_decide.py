@@ -21,8 +21,10 @@ from services.registry.decide import MAX_DEVICE_BYTES, FreeNumber, decide
 from tests.roles.registry.conftest import NOON_MS, clear_alias, command, register, set_alias
 
 APP = App(appkey="1000000001", platform=PLATFORM_ANDROID)
+IOS_APP = App(appkey="1000000002", platform=PLATFORM_IOS)
 FREE = FreeNumber(partition=3, number=7)
 LATER_MS = NOON_MS + 60_000
+HOUR_MS = 3_600_000
 
 
 def when(device: Device | None, what: DeviceCommand, app: App | None = APP) -> Device | None:
@@ -191,6 +193,72 @@ def test_a_device_that_registered_since_is_not_removed() -> None:
     assert when(device, requested(remove=RemoveDevice(reason="Unregistered", registered_before_ms=NOON_MS))) is None
     assert when(device, requested(remove=RemoveDevice(reason="Unregistered", registered_before_ms=NOON_MS - 1))) is None
     assert when(device, requested(remove=RemoveDevice(reason="Unregistered", registered_before_ms=NOON_MS + 1)))
+
+
+def test_a_repeated_registration_of_an_ios_token_is_noted_once_an_hour() -> None:
+    device = ios_registered(None, NOON_MS)
+    assert device.registered_again_ms == 0
+    assert when_ios(device, ios_register(NOON_MS)) is None, "the same command, twice in the log"
+    again = ios_registered(device, LATER_MS)
+    assert again == then(device, registered_again_ms=LATER_MS), "the time of the first registration stays"
+    assert when_ios(again, ios_register(LATER_MS + HOUR_MS - 1)) is None
+    assert when_ios(again, ios_register(LATER_MS - HOUR_MS)) is None, "a clock that is behind"
+    next_noted = ios_registered(again, LATER_MS + HOUR_MS)
+    assert next_noted == then(device, registered_again_ms=LATER_MS + HOUR_MS)
+    newer = ios_registered(again, LATER_MS + 1, model="X2")
+    assert newer == then(again, attributes=Attributes(model="X2"))
+
+
+def test_a_removed_ios_token_registers_anew_without_the_time_of_earlier_repetitions() -> None:
+    again = ios_registered(ios_registered(None, NOON_MS), LATER_MS)
+    removed = when_ios(again, ios_removal(0, LATER_MS + 1))
+    assert ios_registered(removed, LATER_MS + 2) == ios_registered(None, LATER_MS + 2)
+
+
+def test_an_ios_token_that_registered_again_since_is_not_removed() -> None:
+    again = ios_registered(ios_registered(None, NOON_MS), LATER_MS)
+    days_later_ms = LATER_MS + 30 * HOUR_MS
+    assert when_ios(again, ios_removal(NOON_MS + 1, LATER_MS + 5)) is None
+    assert when_ios(again, ios_removal(NOON_MS + 1, days_later_ms)) is None
+    gone = when_ios(again, ios_removal(days_later_ms - 1, days_later_ms))
+    assert gone == then(again, removed_ms=days_later_ms, removed_reason="Unregistered")
+
+
+def test_an_ios_token_whose_latest_registration_may_not_be_noted_is_kept_for_two_hours() -> None:
+    again = ios_registered(ios_registered(None, NOON_MS), LATER_MS)
+    assert when_ios(again, ios_removal(LATER_MS + 1, LATER_MS + 2)) is None
+    assert when_ios(again, ios_removal(LATER_MS + HOUR_MS - 1, LATER_MS + 2 * HOUR_MS - 1)) is None
+    assert when_ios(again, ios_removal(LATER_MS + HOUR_MS, LATER_MS + HOUR_MS)), "from then on each one is noted"
+    assert when_ios(again, ios_removal(LATER_MS + 1, LATER_MS + 2 * HOUR_MS)), "Apple refuses it still"
+    assert when_ios(again, ios_removal(0, LATER_MS + 2)), "whenever it registered"
+
+
+def test_an_ios_token_that_registered_once_is_removed_at_once() -> None:
+    device = ios_registered(None, NOON_MS)
+    assert when_ios(device, ios_removal(NOON_MS, LATER_MS)) is None
+    assert when_ios(device, ios_removal(NOON_MS + 1, LATER_MS))
+
+
+def when_ios(device: Device | None, what: DeviceCommand) -> Device | None:
+    return decide(what, device, IOS_APP, FREE)
+
+
+def ios_register(at_ms: int, **attributes: str) -> DeviceCommand:
+    registration = RegisterDevice(platform=PLATFORM_IOS, attributes=Attributes(**attributes))
+    return command(IOS_APP, "t", at_ms=at_ms, register=registration)
+
+
+def ios_registered(device: Device | None, at_ms: int, **attributes: str) -> Device:
+    """Return the next record of an iOS device that registers."""
+    registered = when_ios(device, ios_register(at_ms, **attributes))
+    assert registered is not None
+    return registered
+
+
+def ios_removal(registered_before_ms: int, at_ms: int) -> DeviceCommand:
+    """Return the removal of a token that Apple has refused, with the time of Apple's answer."""
+    remove = RemoveDevice(reason="Unregistered", registered_before_ms=registered_before_ms)
+    return command(IOS_APP, "t", at_ms=at_ms, remove=remove)
 
 
 def test_a_command_of_a_newer_writer_changes_nothing() -> None:

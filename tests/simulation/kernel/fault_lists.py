@@ -87,8 +87,13 @@ def shortened(fault: Fault) -> Fault:
     return fault if fault.kind in _OF_STEPS else replace(fault, amount=min(fault.amount, _BRIEF_S))
 
 
-def lengthened(fault: Fault) -> Fault:
-    """Return the fault, which lasts as long as in a long world: minutes instead of seconds."""
+def lengthened(fault: Fault, longer: float) -> Fault:
+    """Return the fault as in a world that lasts `longer` times longer: minutes instead of seconds.
+
+    A clock drifts more slowly there, so that it becomes no more wrong than in other worlds.
+    """
+    if fault.kind == "drift_clock":
+        return replace(fault, amount=fault.amount / longer)
     return replace(fault, amount=fault.amount * _LONGER) if fault.kind in _LASTING else fault
 
 

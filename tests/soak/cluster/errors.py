@@ -19,7 +19,7 @@ def errors(requests: Sequence[MeasuredRequest], logs: Path) -> Iterator[str]:
         entries = list(_failures((logs / f"{edge}.out").read_text("utf-8").splitlines())) if edge else []
         for each in found:
             if each.edge == edge:
-                said = [text for time_ms, text in entries if _is_during(time_ms, each)]
+                said = dict.fromkeys(text for time_ms, text in entries if _is_during(time_ms, each))
                 where = f"{each.answer} by {edge}" if edge else each.answer
                 yield f"{_clock(each.begun_ms)} {each.call}: {where} after {each.ms} ms {' | '.join(said)}".strip()
 

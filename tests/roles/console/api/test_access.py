@@ -1,9 +1,15 @@
 """Permissions of all calls: each is made with every kind of API token, without one, and with a person's session."""
 
+from pathlib import Path
+
+import pytest
+
 from edge.console.api.table import CALLS, DOCUMENT_PATH
 from protos.accounts.v1.service_pb2 import RevokeTokenRequest
+from services.runtime.errors import UnavailableError
+from services.runtime.process.clock import ManualClock
 from tests.roles.console.api.conftest import PREFIX, Programs
-from tests.roles.console.conftest import OPERATOR, ConsoleInstallation
+from tests.roles.console.conftest import OPERATOR, START_MS, ConsoleInstallation, running_console
 
 VALID = {"stranger", "viewer", "sender", "approver", "administrator"}
 REFUSED = {"nobody", "session", "wrong", "revoked", "expired"}
@@ -128,3 +134,30 @@ async def test_calls_are_limited_by_token_and_wrong_tokens_by_address(
     wrong = programs.of_text("wrong")
     refused = [(await wrong.get("/token")).status_code for _ in range(21)]
     assert refused == [401] * 20 + [429]
+
+
+async def test_the_rate_of_a_token_is_exact(tmp_path: Path) -> None:
+    async with running_console(tmp_path, ManualClock(START_MS), console_calls_per_s=3) as console:
+        programs = Programs(console)
+        program = await programs.program(await console.team("News"), "viewer")
+        statuses = [(await program.get("/token")).status_code for _ in range(16)]
+        for moved_s in (0.333, 0.001):
+            console.clock.move(moved_s)
+            statuses.append((await program.get("/token")).status_code)
+        assert statuses == [200] * 15 + [429, 429, 200]
+
+
+async def test_an_unknown_token_is_not_refused_while_the_log_does_not_answer(
+    console: ConsoleInstallation, programs: Programs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = await programs.program(await console.team("News"), "viewer")
+    assert (await known.get("/token")).status_code == 200
+
+    async def unavailable(_: object) -> None:
+        raise UnavailableError("the log does not answer")
+
+    monkeypatch.setattr(console.log, "ends", unavailable)
+    unknown = await programs.of_text(f"carillon_{'0' * 16}_{'a' * 43}").get("/token")
+    assert (unknown.status_code, "try again" in unknown.json()["detail"]) == (503, True)
+    assert (await programs.of_text("wrong").get("/token")).status_code == 401, "no log makes this a token"
+    assert (await known.get("/token")).status_code == 200

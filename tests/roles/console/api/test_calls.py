@@ -89,28 +89,6 @@ async def test_the_speed_of_a_push_is_returned(console: ConsoleInstallation, pro
     assert (await viewer.get(f"/apps/{appkey}/pushes/{MSGID}/states")).status_code == 400
 
 
-async def test_a_push_is_sent_once_for_a_key(console: ConsoleInstallation, programs: Programs) -> None:
-    _, appkey, sender = await app_of_team(console, programs, "sender")
-    body = push(appkey, SENT_TO_ALIAS)
-    path = f"/apps/{appkey}/pushes"
-    estimate = (await sender.post(f"/apps/{appkey}/estimate", body)).json()
-    assert estimate["audiences"] == [{"appkey": appkey, "devices": 1, "unknown": ["nobody"]}]
-    assert (estimate["is_broadcast"], estimate["needs_approval"]) == (False, False)
-    assert await sent(console) == []
-    answers = [await sender.post(path, body, Idempotency_Key="storm-1") for _ in range(2)]
-    first = answers[0].json()
-    assert answers[1].json() == first
-    assert (first["outcome"], first["devices"], list(first["msgids"])) == ("accepted", 1, [appkey])
-    (command,) = await sent(console)
-    assert command.send.msgid == first["msgids"][appkey]
-    token_id = (await sender.get("/token")).json()["token_id"]
-    assert command.meta.origin.actor == f"token/{token_id}"
-    other = await sender.post(path, push(appkey, {"userScope": 4, "alias": "user-1"}), Idempotency_Key="storm-1")
-    assert other.status_code == 400
-    again = [(await sender.post(path, body)).json()["msgids"][appkey] for _ in range(2)]
-    assert len({first["msgids"][appkey], *again}) == 3
-
-
 async def test_a_push_to_too_many_devices_is_not_sent(console: ConsoleInstallation, programs: Programs) -> None:
     _, appkey, sender = await app_of_team(console, programs, "sender")
     path = f"/apps/{appkey}/pushes?at_most="

@@ -85,6 +85,17 @@ async def test_a_draft_is_sent_once_when_somebody_else_approves_it(
     assert f"/sent/{command.send.msgid}" in (await team.sender.get(path)).text
 
 
+async def test_a_form_that_made_a_draft_sends_nothing_when_it_is_submitted_again(console: ConsoleInstallation) -> None:
+    team = await team_with(console, ABOVE_ONE)
+    _, hidden = await reviewed(team.sender, team.appkey, audience="everyone", content="To <all>")
+    first = await send(team.sender, team.appkey, hidden, typed="2")
+    none = UpdateTeamRequest(team_id=first.headers["location"].split("/")[2], rules=ApprovalRules(), origin=OPERATOR)
+    await console.accounts.UpdateTeam(none)
+    again = await send(team.sender, team.appkey, hidden, typed="2")
+    assert again.headers["location"] == first.headers["location"]
+    assert (len(await drafts(console)), await sent(console)) == (1, [])
+
+
 async def test_an_approved_draft_with_a_time_is_scheduled_and_not_sent(console: ConsoleInstallation) -> None:
     team = await team_with(console, BROADCASTS)
     path = await draft_of(team.sender, team.appkey, when="at", send_at="2026-09-22T08:30")

@@ -64,6 +64,25 @@ def test_processes_with_the_same_key_use_the_same_token() -> None:
     assert len(texts) == 1
 
 
+@given(
+    st.integers(0, 7200),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 7200)), max_size=40),
+)
+def test_apple_accepts_every_token_of_several_processes_or_the_one_that_follows(
+    start_s: int, sends: list[tuple[int, int]]
+) -> None:
+    """Where one process sends for the first time after another one has just begun to use the scheduled token before."""
+    clock, keys = ManualClock(NOW_MS + start_s * 1000), registered_keys()
+    processes = [ProviderToken(CREDENTIALS, clock) for _ in range(3)]
+    for index, seconds in sends:
+        clock.move(seconds)
+        refusal = keys.refusal(f"bearer {processes[index].text()}", clock.now_ms())
+        if refusal is not None:
+            assert refusal == (429, "TooManyProviderTokenUpdates")
+            processes[index].hold()
+            assert keys.refusal(f"bearer {processes[index].text()}", clock.now_ms()) is None
+
+
 def test_an_expired_token_is_renewed_at_most_every_twenty_minutes() -> None:
     clock = ManualClock(NOW_MS)
     provider_token = ProviderToken(CREDENTIALS, clock)

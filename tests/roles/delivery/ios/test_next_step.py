@@ -52,7 +52,7 @@ DOCUMENTED: list[tuple[int, str, Step, CircuitChange, bool]] = [
     (410, "ExpiredToken", RemoveToken("ExpiredToken", 0), CLOSE, False),
     (410, "Unregistered", RemoveToken("Unregistered", 0), CLOSE, False),
     (413, "PayloadTooLarge", RecordFailed("PayloadTooLarge"), NONE, False),
-    (429, "TooManyProviderTokenUpdates", RETRY, NONE, True),
+    (429, "TooManyProviderTokenUpdates", RETRY, NONE, False),
     (429, "TooManyRequests", DelayDevice(1000), NONE, False),
     (500, "InternalServerError", RETRY, NONE, False),
     (503, "ServiceUnavailable", RETRY, NONE, False),

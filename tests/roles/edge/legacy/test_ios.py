@@ -8,7 +8,7 @@ import pytest
 from edge.core.message_ids import SLOT_IDS
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_UNICAST, IosStyle
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
-from protos.registry.v1.devices_pb2 import DeviceCommand
+from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
 from protos.registry.v1.registry_pb2 import FindDevicesRequest, GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.topics import DEVICE_COMMANDS, decode
@@ -116,6 +116,18 @@ async def test_a_registered_token_is_pushed_to_at_once_and_a_deleted_one_is_unkn
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
     (device,) = (await registry.GetDevices(GetDevicesRequest(appkey=ios_app.appkey, tokens=[TOKEN]))).devices
     assert (device.platform, device.token, device.removed_ms) == (PLATFORM_IOS, TOKEN, 0)
+
+
+async def test_a_token_that_registers_again_outlives_a_late_answer_of_apple(
+    legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
+) -> None:
+    await legacy.ios(ios_app, "/register", token=TOKEN)
+    installation.clock.move(10)
+    late = RemoveDevice(reason="Unregistered", registered_before_ms=installation.clock.now_ms())
+    installation.clock.move(10)
+    await legacy.ios(ios_app, "/register", token=TOKEN)
+    await installation.command(ios_app.appkey, TOKEN, DeviceCommand(remove=late))
+    assert (await legacy.ios(ios_app, message="m", token=TOKEN))["result"] == 0
 
 
 async def test_a_deleted_token_is_recorded_as_unregistered(

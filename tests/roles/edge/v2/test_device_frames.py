@@ -80,6 +80,25 @@ async def test_a_second_hello_welcomes_the_same_device(installation: EdgeInstall
     assert (await first.send("get_device"))["device"]["model"] == "m2"
 
 
+async def test_an_ios_token_that_says_hello_again_outlives_a_late_answer_of_apple(
+    installation: EdgeInstallation,
+) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    keyless, keyed = (HttpDevice(installation, app, ios_token(name)) for name in ("keyless", "keyed"))
+    await keyless.hello()
+    await keyed.hello()
+    installation.clock.move(10)
+    refused_ms = installation.clock.now_ms()
+    installation.clock.move(10)
+    assert (await HttpDevice(installation, app, keyless.identity["token"]).hello())["new"] is False
+    assert (await keyed.hello(device={"model": "m2"}))["new"] is False
+    late = RemoveDevice(reason="Unregistered", registered_before_ms=refused_ms)
+    for device in (keyless, keyed):
+        await installation.command(app.appkey, device.identity["token"], DeviceCommand(remove=late))
+    assert (await keyless.send("get_device"))["type"] == "ok"
+    assert (await keyed.send("get_device"))["device"] == {"model": "m2"}
+
+
 async def test_an_android_device_gets_a_token_and_needs_its_key(installation: EdgeInstallation) -> None:
     app = await installation.app()
     device = HttpDevice(installation, app)

@@ -71,7 +71,7 @@ def faults_of(seed: int) -> list[Fault]:
         faults += split_faults(changes, plan.hosts, plan.load_s) if changes.random() < _SPLIT else []
     if count and random.random() < 0.5:
         faults.append(Fault(random.uniform(0, plan.load_s), random.choice(CLIENT_FAULTS)))
-    faults = list(map(lengthened, faults)) if is_long(seed) else faults
+    faults = [lengthened(fault, plan.pace) for fault in faults] if is_long(seed) else faults
     return sorted(faults, key=lambda fault: fault.at_s)
 
 
