@@ -102,7 +102,7 @@ class _Pushes:
         targets = [
             numbers[self._random.integers(every) :: every] if every else numbers[:0] for numbers in self._numbers
         ]
-        requested = requested_push(push, offset, at_ms, frozenset(range(self._partitions)))
+        requested = requested_push(command, offset, frozenset(range(self._partitions)))
         audiences = {partition: BitMap(numbers.tolist()) for partition, numbers in enumerate(targets)}
         facts = []
         for fact in start(requested, audiences):

@@ -167,7 +167,7 @@ def push_record(command: PushCommand) -> NewRecord:
 
 def starts(command: PushCommand, offset: int, partitions: int) -> list[NewRecord]:
     """Return delivery's records on the start of the push whose command is at this offset."""
-    requested = requested_push(command.send, offset, command.meta.time_ms, frozenset(range(partitions)))
+    requested = requested_push(command, offset, frozenset(range(partitions)))
     audiences = {partition: BitMap(requested.targets(partition)) for partition in requested.remaining}
     new_records = []
     for fact in start(requested, audiences):

@@ -14,9 +14,7 @@ from services.runtime.projection.merge import MergedReader, TimedRecord
 from services.runtime.projection.snapshot import SnapshotFile
 
 SNAPSHOT = "delivery.snapshot"
-_VERSION = 9
-_EARLIER = (6, 7, 8)
-"""Versions that are read too: without packed pushes, with one dedupe window for all pushes, and without epochs."""
+_VERSION = 10
 
 _LEAD_MS = {PUSH_COMMANDS.name: 10_000, PUSHES.name: 5_000}
 """Time by which records of these topics are merged before outcomes that name no cause."""
@@ -33,7 +31,7 @@ class DeliveryStore:
     def __init__(self, directory: Path, log: Log, dead_letters: DeadLetters, owned: Sequence[int]) -> None:
         check_log_identity(directory, log, "delivery")
         self.state = DeliveryState(owned)
-        self.file = SnapshotFile(directory / SNAPSHOT, _VERSION, also_reads=_EARLIER)
+        self.file = SnapshotFile(directory / SNAPSHOT, _VERSION)
         saved = self.file.load()
         if saved is not None:
             serialization.load(self.state, saved.blobs)

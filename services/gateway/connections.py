@@ -96,11 +96,11 @@ class ConnectionTable(Generic[AnyConnection]):
         if self._connections.pop(session.connection, None) is None:
             return False
         del self._sessions[session.connection]
-        tokens = self._by_app[session.appkey]
-        if tokens[session.token] == session.connection:
+        if self.newest(session.appkey, session.token) == session.connection:  # a newer one may have closed before it
+            tokens = self._by_app[session.appkey]
             del tokens[session.token]
-        if not tokens:
-            del self._by_app[session.appkey]
+            if not tokens:
+                del self._by_app[session.appkey]
         return True
 
     def of_app(self, appkey: str) -> list[Session]:

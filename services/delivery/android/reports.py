@@ -52,12 +52,16 @@ class ReportIntake:
             REPORTS_REFUSED.labels("acknowledgement").inc()
 
     def _report(self, device: DeviceAddress, msgid: int, kind: int, time_ms: int) -> None:
-        """Record a report once for each kind."""
+        """Record a report once for each kind. Where the message may be forgotten, so may be an earlier report on it."""
         push = self._state.push_of(msgid)
-        is_repeated = self._state.sent_messages.was_reported(
-            device, msgid, kind
-        ) or self._recorder.has_unwritten_report(device.partition, msgid, device.number, kind)
-        if not is_repeated and decide.accepts_report(push, device, msgid, self._was_sent(push, device, msgid)):
+        messages = self._state.sent_messages
+        is_repeated = messages.was_reported(device, msgid, kind) or self._recorder.has_unwritten_report(
+            device.partition, msgid, device.number, kind
+        )
+        sent = self._was_sent(push, device, msgid)
+        if sent is None and messages.was_sent(device, msgid) is None:
+            sent = False
+        if not is_repeated and decide.accepts_report(push, device, msgid, sent):
             self._recorder.record(device.partition, device.appkey, msgid, device.number, kind, time_ms)
         else:
             REPORTS_REFUSED.labels("report").inc()

@@ -27,7 +27,7 @@ from typing import Any, assert_never
 from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, PushFact, PushStarted
-from protos.push.v1.push_pb2 import CancelPush, PushCommand, SendPush
+from protos.push.v1.push_pb2 import CancelPush, PushCommand
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.delivery.state.addresses import DeviceAddress
 from services.delivery.state.audience_parts import AudiencePart, BitmapAudience, ListedAudience
@@ -78,7 +78,7 @@ class DeliveryState:
                 self._apply_push_fact(message)
             case DeliveryFact():
                 for outcomes in message.outcomes.apps:
-                    self._apply_outcomes(record.partition, outcomes)
+                    self._apply_outcomes(record.partition, record.offset, outcomes)
             case _:
                 raise ValueError(f"{record.topic} holds nothing that delivery folds")
 
@@ -92,7 +92,7 @@ class DeliveryState:
         kind = command.WhichOneof("command")
         match kind:
             case "send":
-                self._request(offset, command.send, command.meta.time_ms)
+                self._request(offset, command)
             case "cancel":
                 self._request_cancel(offset, command.cancel)
             case None:
@@ -100,20 +100,20 @@ class DeliveryState:
             case _:
                 assert_never(kind)
 
-    def _request(self, offset: int, send: SendPush, accepted_ms: int) -> None:
-        msgid = send.msgid
+    def _request(self, offset: int, command: PushCommand) -> None:
+        send, msgid = command.send, command.send.msgid
         if send.platform == PLATFORM_IOS:
             self.ios_apps.add(send.appkey)
         if msgid in self.requested or msgid in self.started or msgid in self.dedupe_window:
             return
-        push = requested_push(send, offset, accepted_ms, self.owned)
+        push = requested_push(command, offset, self.owned)
         if not send.audience.HasField("devices"):
             self.broadcasts.add(msgid, send.appkey, push.expires_ms)
         if push.remaining:
             send.ClearField("request_json")
             self.requested[msgid] = push
         else:
-            self.dedupe_window.add(msgid, is_timed=bool(send.task_key))
+            self.dedupe_window.add(msgid, push.source)
 
     def _request_cancel(self, offset: int, cancel: CancelPush) -> None:
         self.broadcasts.cancel(cancel.msgid, cancel.appkey)
@@ -176,16 +176,16 @@ class DeliveryState:
         if requested.remaining:
             return
         del self.requested[msgid]
-        self.dedupe_window.add(msgid, is_timed=bool(requested.send.task_key))
+        self.dedupe_window.add(msgid, requested.source)
         if msgid in self.started:
             self._expiries.add(self.started[msgid].expires_ms, msgid)
 
-    def _apply_outcomes(self, partition: int, outcomes: AppOutcomes) -> None:
+    def _apply_outcomes(self, partition: int, offset: int, outcomes: AppOutcomes) -> None:
         is_ios = outcomes.appkey in self.ios_apps
         concluded = concluded_devices(outcomes, is_ios)
         self.badges.fold(partition, outcomes)
         if not is_ios:
-            self.sent_messages.fold(partition, outcomes)
+            self.sent_messages.fold(partition, offset, outcomes)
         for msgid, numbers in concluded.items():
             push = self.started.holding(msgid)
             if push is not None and push.send.appkey == outcomes.appkey:

@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple, assert_never
 
-from protos.push.v1.push_pb2 import SendPush
+from protos.push.v1.push_pb2 import PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.delivery.state.audience_parts import AudiencePart, Targets, listed_targets
+from services.delivery.state.dedupe_window import PushSource
 
 LATE_MS = 86_400_000
 """How long after a cancel or the expiry acknowledgements of a push still count."""
@@ -28,6 +29,7 @@ class RequestedPush:
     send: SendPush
     offset: int
     accepted_ms: int
+    source: PushSource
     remaining: set[int]
     _targets: dict[int, Targets] | None = None
 
@@ -89,15 +91,16 @@ class StartedPush:
         return ended.part if ended is not None else None
 
 
-def requested_push(send: SendPush, offset: int, accepted_ms: int, owned: frozenset[int]) -> RequestedPush:
+def requested_push(command: PushCommand, offset: int, owned: frozenset[int]) -> RequestedPush:
     """Return the push as requested in the owned partitions: all of them for a filter, those with a listed device for
     a list. ValueError: the audience is not resolved, or its columns have different lengths."""
+    send, accepted_ms, source = command.send, command.meta.time_ms, PushSource.of(command)
     match send.audience.WhichOneof("audience"):
         case "everyone" | "filter":
-            return RequestedPush(send, offset, accepted_ms, set(owned))
+            return RequestedPush(send, offset, accepted_ms, source, set(owned))
         case "devices":
             targets = listed_targets(send, owned)
-            return RequestedPush(send, offset, accepted_ms, set(targets), targets)
+            return RequestedPush(send, offset, accepted_ms, source, set(targets), targets)
         case "tokens" | "aliases" | None:
             raise ValueError(f"push {send.msgid} has no audience that can be resolved")
         case never:

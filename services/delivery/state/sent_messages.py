@@ -1,11 +1,12 @@
 """The messages that devices were sent, and their reports on them; reports on any other message are refused.
 
 Folded from the outcomes alone, so it does not depend on when pushes end, and outlives them. It is bounded for each app
-and partition; the oldest messages are forgotten first, so a busy app shortens its own memory and no other's.
+and partition; the messages sent first are forgotten first, so a busy app shortens its own memory and no other's. The
+message id says nothing about that order: a timed push has the id of its creation, up to a year before it is sent.
 """
 
 from array import array
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 import numpy
@@ -27,15 +28,21 @@ REPORTED_KINDS = (
 )
 """What devices report besides acknowledgements."""
 
+BLOCK_COST_BYTES = MAX_COST_BYTES // 4
+"""A block takes no further message once it costs this; as blocks are forgotten whole, the memory of a busy app is never
+shorter than three quarters of MAX_COST_BYTES, but for broadcasts that reach further devices later."""
+
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
 _SINGLE_BYTES = 16
 _BITMAP_BYTES = 512
 _CONTAINER_BYTES = 8192
 _CONTAINER_NUMBERS = 65_536
 
-PartitionRow = tuple[int, bytes, bytes, bytes, list[tuple[int, bytes]], list[tuple[int, int, bytes]]]
-"""`forgotten_msgid`, the columns of single messages, bitmaps by message id, and bitmaps of reports by message id and
-kind."""
+BlockRow = tuple[bytes, bytes, bytes, list[tuple[int, bytes]], list[tuple[int, int, bytes]]]
+"""The columns of single messages, bitmaps by message id, and bitmaps of reports by message id and kind."""
+
+PartitionRow = tuple[int, int, list[BlockRow]]
+"""`next_offset`, `highest_forgotten`, and the blocks, oldest first."""
 
 SentRow = tuple[str, int, PartitionRow]
 """Appkey, partition, and their messages."""
@@ -47,16 +54,25 @@ class SentMessages:
     def __init__(self) -> None:
         self._by_app_partition: dict[AppPartition, _PartitionMessages] = {}
 
-    def fold(self, partition: int, outcomes: AppOutcomes) -> None:
-        """Note what these outcomes say was sent and reported; the columns are of equal length."""
+    def fold(self, partition: int, offset: int, outcomes: AppOutcomes) -> None:
+        """Note what these outcomes say was sent and reported; the columns are of equal length.
+
+        `offset` is that of their record in the partition of `deliveries`. Outcomes that are folded already are
+        ignored: a snapshot may be newer than the offsets in it.
+        """
         kinds = outcomes.kinds
+        if not any(kind in kinds for kind in (_SENT, *REPORTED_KINDS)):
+            return
+        messages = self._by_app_partition.setdefault((outcomes.appkey, partition), _PartitionMessages())
+        if offset < messages.next_offset:
+            return
+        messages.next_offset = offset + 1
         msgids = numpy.frombuffer(outcomes.msgids, "<u8")
         numbers = numpy.frombuffer(outcomes.numbers, "<u4")
         for kind in (_SENT, *REPORTED_KINDS):
             if kind not in kinds:
                 continue
             chosen = numpy.frombuffer(kinds, "u1") == kind
-            messages = self._by_app_partition.setdefault((outcomes.appkey, partition), _PartitionMessages())
             for msgid, some in _grouped(msgids[chosen], numbers[chosen]):
                 if kind == _SENT:
                     messages.add(msgid, some)
@@ -64,7 +80,7 @@ class SentMessages:
                     messages.report(msgid, some, kind)
 
     def was_sent(self, device: DeviceAddress, msgid: int) -> bool | None:
-        """Return whether the device was sent the message; None: the message is too old to be known."""
+        """Return whether the device was sent the message; None: that may be forgotten."""
         messages = self._by_app_partition.get(device.app_partition)
         return messages is not None and messages.contains(msgid, device.number)
 
@@ -84,30 +100,95 @@ class SentMessages:
 
 
 class _PartitionMessages:
-    """The messages of one app in one partition.
+    """The messages of one app in one partition, in blocks by the order in which they were first sent.
 
-    A message that one device was sent is an entry of three columns sorted by message id; one that several devices were
-    sent is a bitmap. Messages up to `_forgotten_msgid` are forgotten.
+    `next_offset` follows that of the last outcomes that were folded. Every forgotten message has an id of at most
+    `_highest_forgotten`; a message with such an id that no block has may also never have been sent.
     """
 
+    __slots__ = ("_blocks", "_highest_forgotten", "next_offset")
+
     def __init__(self) -> None:
-        self._forgotten_msgid = 0
+        self.next_offset = 0
+        self._highest_forgotten = 0
+        self._blocks: list[_Block] = []
+
+    def contains(self, msgid: int, number: int) -> bool | None:
+        """Return whether the device was sent the message; None: that may be forgotten."""
+        block = self._block(msgid)
+        if block is not None and block.contains(msgid, number):
+            return True
+        return None if msgid <= self._highest_forgotten else False
+
+    def is_reported(self, msgid: int, number: int, kind: int) -> bool:
+        block = self._block(msgid)
+        return block is not None and block.is_reported(msgid, number, kind)
+
+    def add(self, msgid: int, numbers: BitMap) -> None:
+        """Note that these devices were sent the message."""
+        block = self._block(msgid) or self._block_for_new()
+        block.add(msgid, numbers)
+        while sum([block.cost_bytes for block in self._blocks]) > MAX_COST_BYTES:
+            self._highest_forgotten = max(self._highest_forgotten, self._blocks.pop(0).highest_msgid())
+
+    def report(self, msgid: int, numbers: BitMap, kind: int) -> None:
+        """Note that these devices have reported this kind; devices that were not sent the message are ignored."""
+        if (block := self._block(msgid)) is not None:
+            block.report(msgid, numbers, kind)
+
+    def dump(self) -> PartitionRow:
+        return self.next_offset, self._highest_forgotten, [block.dump() for block in self._blocks]
+
+    @classmethod
+    def load(cls, row: PartitionRow) -> "_PartitionMessages":
+        loaded = cls()
+        loaded.next_offset, loaded._highest_forgotten, blocks = row
+        loaded._blocks = [_Block.load(block) for block in blocks]
+        return loaded
+
+    def _block(self, msgid: int) -> "_Block | None":
+        """Return the block that has the message."""
+        for block in reversed(self._blocks):
+            if msgid in block:
+                return block
+        return None
+
+    def _block_for_new(self) -> "_Block":
+        """Return the last block, or a new one if that is full."""
+        if not self._blocks or self._blocks[-1].cost_bytes >= BLOCK_COST_BYTES:
+            self._blocks.append(_Block())
+        return self._blocks[-1]
+
+
+class _Block:
+    """Messages that were first sent one after the other.
+
+    A message that one device was sent is an entry of three columns sorted by message id; one that several devices were
+    sent is a bitmap.
+    """
+
+    __slots__ = ("_bitmaps", "_reports", "_single_msgids", "_single_numbers", "_single_reports", "cost_bytes")
+
+    def __init__(self) -> None:
+        self.cost_bytes = 0
         self._single_msgids = array("Q")
         self._single_numbers = array("I")
         self._single_reports = array("B")
         self._bitmaps: dict[int, BitMap] = {}
-        self._bitmap_msgids: list[int] = []
         self._reports: dict[tuple[int, int], BitMap] = {}
-        self._cost_bytes = 0
 
-    def contains(self, msgid: int, number: int) -> bool | None:
-        """Return whether the device was sent the message; None: the message is forgotten."""
-        if msgid <= self._forgotten_msgid:
-            return None
+    def __contains__(self, msgid: int) -> bool:
+        return msgid in self._bitmaps or self._single(msgid) is not None
+
+    def contains(self, msgid: int, number: int) -> bool:
+        """Return whether the device was sent the message."""
         if (bitmap := self._bitmaps.get(msgid)) is not None:
             return number in bitmap
         at = self._single(msgid)
         return at is not None and self._single_numbers[at] == number
+
+    def highest_msgid(self) -> int:
+        return max((*self._single_msgids[-1:], *self._bitmaps))
 
     def is_reported(self, msgid: int, number: int, kind: int) -> bool:
         if msgid in self._bitmaps:
@@ -117,18 +198,15 @@ class _PartitionMessages:
 
     def add(self, msgid: int, numbers: BitMap) -> None:
         """Note that these devices were sent the message."""
-        if msgid <= self._forgotten_msgid:
-            return
         at = self._single(msgid)
         if (bitmap := self._bitmaps.get(msgid)) is not None:
-            self._cost_bytes -= _cost_bytes(bitmap)
+            self.cost_bytes -= _cost_bytes(bitmap)
             bitmap |= numbers
-            self._cost_bytes += _cost_bytes(bitmap)
+            self.cost_bytes += _cost_bytes(bitmap)
         elif at is None and len(numbers) == 1:
             self._add_single(msgid, numbers[0])
         elif at is None or numbers != BitMap([self._single_numbers[at]]):
             self._add_bitmap(msgid, numbers, at)
-        self._forget_oldest()
 
     def report(self, msgid: int, numbers: BitMap, kind: int) -> None:
         """Note that these devices have reported this kind; devices that were not sent the message are ignored."""
@@ -138,42 +216,41 @@ class _PartitionMessages:
         elif (at := self._single(msgid)) is not None and self._single_numbers[at] in numbers:
             self._single_reports[at] |= 1 << kind
 
-    def dump(self) -> PartitionRow:
+    def dump(self) -> BlockRow:
         return (
-            self._forgotten_msgid,
             self._single_msgids.tobytes(),
             self._single_numbers.tobytes(),
             self._single_reports.tobytes(),
-            [(msgid, packed(self._bitmaps[msgid])) for msgid in self._bitmap_msgids],
+            [(msgid, packed(self._bitmaps[msgid])) for msgid in sorted(self._bitmaps)],
             [(*key, packed(self._reports[key])) for key in sorted(self._reports)],
         )
 
     @classmethod
-    def load(cls, row: PartitionRow) -> "_PartitionMessages":
+    def load(cls, row: BlockRow) -> "_Block":
         loaded = cls()
-        loaded._forgotten_msgid, msgids, numbers, single_reports, bitmaps, reports = row
+        msgids, numbers, single_reports, bitmaps, reports = row
         loaded._single_msgids.frombytes(msgids)
         loaded._single_numbers.frombytes(numbers)
         loaded._single_reports.frombytes(single_reports)
         loaded._bitmaps = {msgid: BitMap.deserialize(bitmap) for msgid, bitmap in bitmaps}
-        loaded._bitmap_msgids = sorted(loaded._bitmaps)
         loaded._reports = {(msgid, kind): BitMap.deserialize(bitmap) for msgid, kind, bitmap in reports}
-        loaded._cost_bytes = _SINGLE_BYTES * len(loaded._single_msgids) + sum(
-            map(_cost_bytes, loaded._bitmaps.values())
-        )
+        loaded.cost_bytes = _SINGLE_BYTES * len(loaded._single_msgids) + sum(map(_cost_bytes, loaded._bitmaps.values()))
         return loaded
 
     def _single(self, msgid: int) -> int | None:
-        """Return the position of the message in the columns."""
-        at = bisect_left(self._single_msgids, msgid)
-        return at if at < len(self._single_msgids) and self._single_msgids[at] == msgid else None
+        """Return the position of the message in the columns. Most new ids are higher than all of them."""
+        msgids = self._single_msgids
+        if not msgids or msgid > msgids[-1]:
+            return None
+        at = bisect_left(msgids, msgid)
+        return at if msgids[at] == msgid else None
 
     def _add_single(self, msgid: int, number: int) -> None:
         at = bisect_left(self._single_msgids, msgid)
         self._single_msgids.insert(at, msgid)
         self._single_numbers.insert(at, number)
         self._single_reports.insert(at, 0)
-        self._cost_bytes += _SINGLE_BYTES
+        self.cost_bytes += _SINGLE_BYTES
 
     def _add_bitmap(self, msgid: int, numbers: BitMap, at: int | None) -> None:
         """Add a bitmap; `at` is the position of the message if it was a single one until now."""
@@ -183,23 +260,11 @@ class _PartitionMessages:
             self._reports |= {(msgid, kind): BitMap([number]) for kind in REPORTED_KINDS if reported & 1 << kind}
             self._remove_single(at)
         self._bitmaps[msgid] = numbers
-        insort(self._bitmap_msgids, msgid)
-        self._cost_bytes += _cost_bytes(numbers)
+        self.cost_bytes += _cost_bytes(numbers)
 
-    def _remove_single(self, at: int) -> int:
-        self._cost_bytes -= _SINGLE_BYTES
-        del self._single_numbers[at], self._single_reports[at]
-        return self._single_msgids.pop(at)
-
-    def _forget_oldest(self) -> None:
-        while self._cost_bytes > MAX_COST_BYTES:
-            if not self._bitmap_msgids or (self._single_msgids and self._single_msgids[0] < self._bitmap_msgids[0]):
-                self._forgotten_msgid = self._remove_single(0)
-                continue
-            self._forgotten_msgid = self._bitmap_msgids.pop(0)
-            self._cost_bytes -= _cost_bytes(self._bitmaps.pop(self._forgotten_msgid))
-            for kind in REPORTED_KINDS:
-                self._reports.pop((self._forgotten_msgid, kind), None)
+    def _remove_single(self, at: int) -> None:
+        self.cost_bytes -= _SINGLE_BYTES
+        del self._single_msgids[at], self._single_numbers[at], self._single_reports[at]
 
 
 def _cost_bytes(bitmap: BitMap) -> int:

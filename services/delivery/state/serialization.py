@@ -12,6 +12,7 @@ from protos.push.v1.push_pb2 import SendPush
 from services.delivery.state.audience_parts import AudiencePart, BitmapAudience, ListedAudience
 from services.delivery.state.badges import BadgeRow
 from services.delivery.state.broadcasts import BroadcastRow
+from services.delivery.state.dedupe_window import PushSource
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import EndedPart, RequestedPush, StartedPush
 from services.delivery.state.sent_messages import SentRow
@@ -22,7 +23,7 @@ PACKED_PUSHES = 500
 """Pushes with one pending message that make up one blob, at most."""
 
 _STARTED = tuple[bytes, int, int, list[tuple[int, bytes]], list[tuple[int, int, bytes]]]
-_REQUESTED = tuple[bytes, int, int, set[int]]
+_REQUESTED = tuple[bytes, int, int, int, set[int]]
 _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.decode
 Blob = tuple[bytes, bytes]
@@ -80,8 +81,9 @@ def load(state: DeliveryState, blobs: Sequence[Blob]) -> None:
             case b"seen":
                 state.dedupe_window.load(value)
             case b"waiting":
-                raw, offset, accepted_ms, remaining = _decode(value, type=_REQUESTED)
-                requested = RequestedPush(SendPush.FromString(raw), offset, accepted_ms, remaining)
+                raw, offset, accepted_ms, source, remaining = _decode(value, type=_REQUESTED)
+                send = SendPush.FromString(raw)
+                requested = RequestedPush(send, offset, accepted_ms, PushSource(source), remaining)
                 state.requested[requested.send.msgid] = requested
             case b"log_ms":
                 state.log_ms = _decode(value, type=int)
@@ -121,7 +123,7 @@ def _by_offset(state: DeliveryState) -> list[int]:
 
 def _dump_requested(push: RequestedPush) -> bytes:
     send = push.send.SerializeToString(deterministic=True)
-    return _encode((send, push.offset, push.accepted_ms, sorted(push.remaining)))
+    return _encode((send, push.offset, push.accepted_ms, push.source, sorted(push.remaining)))
 
 
 def _dump_started(push: StartedPush) -> bytes:

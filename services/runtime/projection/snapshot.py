@@ -3,7 +3,7 @@
 import os
 import sqlite3
 import zlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,13 +27,11 @@ class Snapshot:
 
 
 class SnapshotFile:
-    """The snapshot at `path`. A damaged one, or one of another schema version than these, is ignored."""
+    """The snapshot at `path`. A damaged one, or one of another schema version, is ignored."""
 
-    def __init__(self, path: Path, version: int, also_reads: Collection[int] = ()) -> None:
-        """`version` is written; files of the versions in `also_reads` are read as well."""
+    def __init__(self, path: Path, version: int) -> None:
         self.path = path
         self._version = version
-        self._readable = {version, *also_reads}
 
     def load(self) -> Snapshot | None:
         if not self.path.exists():
@@ -47,7 +45,7 @@ class SnapshotFile:
     def _read(self) -> Snapshot | None:
         connection = sqlite3.connect(self.path)
         try:
-            if connection.execute("PRAGMA user_version").fetchone()[0] not in self._readable:
+            if connection.execute("PRAGMA user_version").fetchone()[0] != self._version:
                 return None
             offsets = {Partition(t, p): n for t, p, n in connection.execute("SELECT * FROM offsets")}
             rows = connection.execute("SELECT key, value, crc FROM blobs ORDER BY rowid").fetchall()

@@ -8,7 +8,7 @@ import pytest
 
 from protos.delivery.v1.delivery_pb2 import Reports
 from services.delivery.android.reports import ReportIntake
-from services.delivery.state import serialization
+from services.delivery.state import sent_messages, serialization
 from services.domain.topics import DELIVERIES
 from services.runtime.errors import CarillonError, InputError
 from services.runtime.process.metrics import REPORTS_REFUSED
@@ -222,3 +222,61 @@ def test_columns_of_unequal_length_are_refused_before_any_row_is_recorded(column
     unused: Any = None
     with pytest.raises(InputError, match="unequal length"):
         ReportIntake(unused, unused, unused, lambda: 0).record(reports)
+
+
+@pytest.fixture
+def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let delivery remember four messages to one device each, or one to several, for each app and partition."""
+    monkeypatch.setattr(sent_messages, "BLOCK_COST_BYTES", 16)
+    monkeypatch.setattr(sent_messages, "MAX_COST_BYTES", 64)
+    monkeypatch.setattr(sent_messages, "_BITMAP_BYTES", 60)
+
+
+@pytest.mark.usefixtures("small_memory")
+@pytest.mark.parametrize("listed", [(A,), ()], ids=["unicast", "broadcast"])
+async def test_each_report_on_a_push_that_was_timed_long_ago_counts_once(
+    delivery: DeliveryHarness, listed: tuple[NumberedDevice, ...]
+) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A, C)
+        gateway.connect((1, A), (2, C))
+        await run_ready_tasks()
+        timed = delivery.push(*listed)
+        await send_to(delivery, A, 6)
+        await delivery.command(timed)
+        await gateway.wait_until(lambda: timed.msgid in [message.msgid for message in gateway.received])
+        gateway.report(SHOWN, (timed.msgid, A))
+        await delivery.expect_outcomes(OutcomeRow(timed.msgid, A, SHOWN))
+        gateway.report(SHOWN, (timed.msgid, A))
+        gateway.acknowledge((timed.msgid, A))
+        await delivery.expect_outcomes(OutcomeRow(timed.msgid, A, RECEIVED))
+        gateway.report(SHOWN, (timed.msgid, A))
+        gateway.report(CLICKED, (timed.msgid, A))
+        await delivery.expect_outcomes(OutcomeRow(timed.msgid, A, CLICKED))
+        assert len(await delivery.outcomes(SHOWN, CLICKED)) == 2
+    assert (await delivery.verify()).equal
+
+
+@pytest.mark.usefixtures("small_memory")
+async def test_a_forgotten_message_may_be_acknowledged_and_not_reported(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A, C)
+        gateway.connect((1, A), (2, C))
+        await run_ready_tasks()
+        msgid = await delivery.send()
+        gateway.report(SHOWN, (msgid, A))
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, SHOWN))
+        await send_to(delivery, A, 6)
+        gateway.report(SHOWN, (msgid, A))
+        gateway.report(CLICKED, (msgid, A))
+        gateway.acknowledge((msgid, A))
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, RECEIVED))
+        assert await delivery.outcomes(SHOWN, CLICKED) == [OutcomeRow(msgid, A, SHOWN)]
+
+
+async def send_to(delivery: DeliveryHarness, at: NumberedDevice, count: int) -> None:
+    """Send messages to the device, and wait until the log has that they were sent."""
+    others = {await delivery.send(at) for _ in range(count)}
+    async with asyncio.timeout(TIMEOUT_S):
+        while not others <= {row.msgid for row in await delivery.outcomes(SENT)}:
+            await asyncio.sleep(0.01)

@@ -25,3 +25,20 @@ def test_removing_a_replaced_connection_keeps_the_newer_one() -> None:
     assert (list(connections.sessions(1, 2)), list(connections.sessions(0, 2))) == ([new], [])
     assert connections.remove(new)
     assert connections.counts() == {}
+
+
+def test_a_replaced_connection_that_closes_after_the_newer_one_is_removed() -> None:
+    """A connection that drains stays in the table until the device closes it."""
+    connections: ConnectionTable[str] = ConnectionTable()
+    draining, newer, other = (Session(number, ANDROID, "t", 3, 0) for number in (1, 2, 3))
+    connections.add(draining, "draining")
+    assert connections.add(newer, "newer") == "draining"
+    assert connections.remove(newer)
+    assert connections.remove(draining)
+    assert (connections.counts(), len(connections), connections.newest(ANDROID, "t")) == ({}, 0, 0)
+    connections.add(draining, "draining")
+    connections.add(newer, "newer")
+    assert connections.remove(newer)
+    connections.add(other, "other")
+    assert connections.remove(draining)
+    assert connections.newest(ANDROID, "t") == 3

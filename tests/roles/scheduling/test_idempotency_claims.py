@@ -75,6 +75,7 @@ async def test_the_first_claim_is_sent_at_once_and_not_listed_as_a_task(harness:
         assert (found.claim.request_digest, found.claim.answer_json) == (b"digest", b'{"id":1}')
         (command,) = await harness.sent_pushes()
         assert (command.send.msgid, command.send.task_key, command.meta.origin.interface) == (1, "", "v2")
+        assert command.meta.writer == "scheduling", "delivery's dedupe window goes by that"
         await harness.until_sent(1)
         with pytest.raises(NotFoundError):
             await harness.stub.GetTask(GetTaskRequest(task_key=FIRST, appkeys=[APP]))

@@ -5,13 +5,14 @@ from pyroaring import BitMap
 from protos.push.v1.push_pb2 import Audience, Everyone, SendPush
 from services.delivery.starting.app_queue import AppQueue
 from services.delivery.starting.waiting_push import WaitingPush
+from services.delivery.state.dedupe_window import PushSource
 from services.delivery.state.pushes import RequestedPush
 from testkit.delivery.records import APP, START_MS
 
 
 def waiting_push(offset: int, *, is_held_up: bool) -> WaitingPush:
     send = SendPush(msgid=1000 + offset, appkey=APP, audience=Audience(everyone=Everyone()))
-    waiting = WaitingPush.of(RequestedPush(send, offset, START_MS, {0, 1}))
+    waiting = WaitingPush.of(RequestedPush(send, offset, START_MS, PushSource.FRONT_END, {0, 1}))
     waiting.is_held_up = is_held_up
     return waiting
 

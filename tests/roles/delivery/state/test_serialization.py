@@ -1,11 +1,7 @@
 """Delivery's state as bytes."""
 
 from collections import Counter
-from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
-import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -17,12 +13,9 @@ from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.runtime.v1.log_pb2 import Meta
 from services.delivery.state import serialization
 from services.delivery.state.addresses import DeviceAddress
-from services.delivery.state.audience_parts import BitmapAudience, ListedAudience
+from services.delivery.state.audience_parts import BitmapAudience
 from services.delivery.state.delivery_state import DeliveryState
-from services.delivery.store import SNAPSHOT, DeliveryStore
-from services.runtime.log.port import Log, Record
-from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.snapshot import SnapshotFile
+from services.runtime.log.port import Record
 from testkit.delivery.records import APP, OTHER_APP, RECEIVED, START_MS, NumberedDevice, listed_audience
 from tests.roles.delivery.state.records import outcomes_fact
 
@@ -97,16 +90,3 @@ def test_unicasts_are_stored_packed_and_unpacked_one_by_one(monkeypatch: pytest.
     assert serialization.digest(again) == serialization.digest(state)
     expired = restored(list(serialization.dump(again))).pop_expired(EXPIRES_MS)
     assert sorted(push.msgid for push in expired) == [5000, 5001, 5003, 5004]
-
-
-def test_snapshots_without_packed_pushes_are_still_read(tmp_path: Path) -> None:
-    """Version 6 of the file had a blob for each push, whatever its audience."""
-    state = DeliveryState(range(2))
-    start(state, 5000, APP, NumberedDevice(1, 7))
-    send = state.started[5000].send.SerializeToString(deterministic=True)
-    row: tuple[object, ...] = (send, 5000, EXPIRES_MS, [(1, ListedAudience({7: [5000]}).dump())], [])
-    rest = [(key, value) for key, value in serialization.dump(state) if key != b"packed"]
-    SnapshotFile(tmp_path / SNAPSHOT, 6).save({}, [*rest, (b"push", msgspec.msgpack.encode(row))])
-    dead_letters = DeadLetters(tmp_path / "dead-letters.jsonl", "delivery")
-    store = DeliveryStore(tmp_path, cast(Log, SimpleNamespace(identity="")), dead_letters, range(2))
-    assert store.digest() == serialization.digest(state)
