@@ -13,12 +13,12 @@ from services.delivery.apns.sender import ApnsSender
 from services.delivery.apns.sender_pool import CredentialsSource, SenderPool
 from services.delivery.ios.app_health import AppHealth
 from services.delivery.ios.badge_counter import BadgeCounter
-from services.delivery.ios.dead_tokens import DeadToken, DeadTokens
 from services.delivery.ios.device_delays import DeviceDelays
 from services.delivery.ios.device_message import DeviceMessage
 from services.delivery.ios.device_message_builder import DeviceMessageBuilder
 from services.delivery.ios.device_tokens import DeviceTokens
 from services.delivery.ios.in_flight_window import InFlightWindow
+from services.delivery.ios.invalid_tokens import InvalidTokenRemover, TokenRemoval
 from services.delivery.ios.next_step import (
     DelayDevice,
     RecordFailed,
@@ -58,7 +58,7 @@ class IosDependencies:
 
     recorder: OutcomeRecorder
     credentials_of: CredentialsSource
-    dead_tokens: DeadTokens
+    invalid_tokens: InvalidTokenRemover
     tokens: DeviceTokens
     badges: Badges
     apps: AppDirectory
@@ -241,8 +241,8 @@ class IosAppSender:
         """Remove the token before the outcome is recorded; after a crash in between, Apple refuses the token again."""
         done = partial(self._record, message, _FAILED, reason)
         token = message.push.token
-        self._shared.dead_tokens.remove(
-            DeadToken(self._appkey, message.partition, token, reason, registered_before_ms, done)
+        self._shared.invalid_tokens.remove(
+            TokenRemoval(self._appkey, message.partition, token, reason, registered_before_ms, done)
         )
 
     def _record(self, message: DeviceMessage, kind: int, reason: str = "", badge: int | None = None) -> None:

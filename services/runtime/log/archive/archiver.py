@@ -103,15 +103,15 @@ class Archiver:
         archived_to = max((name.end for name in names), default=0)
         if begin > archived_to:
             raise UnavailableError(
-                f"the archive {self._archive.place} lacks records of {partition.topic}/{partition.number} before offset"
-                f" {begin}, which the log holds no more: is it mounted? Bring its files back"
+                f"the archive {self._archive.location} lacks records of {partition.topic}/{partition.number} before"
+                f" offset {begin}, which the log holds no more: is it mounted? Bring its files back"
             )
         if archived_to == begin:
             return begin
         end = (await self._log.ends([partition]))[partition]
         if archived_to > end:
             raise ConflictError(
-                f"the archive {self._archive.place} has {partition.topic}/{partition.number} up to offset"
+                f"the archive {self._archive.location} has {partition.topic}/{partition.number} up to offset"
                 f" {archived_to}, but the log ends at {end}: it belongs to another log. Bring that log back, or the"
                 " archive of this one"
             )

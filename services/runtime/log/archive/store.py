@@ -17,7 +17,7 @@ class ArchiveStore(Protocol):
     """
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The path or URL of the archive, for logs and errors."""
         ...
 
@@ -38,7 +38,7 @@ class ArchiveStore(Protocol):
         ...
 
     def file_saved_ms(self, name: str) -> int | None:
-        """Return when a file was put here, in ms since 1970; None if there is none."""
+        """Return the time in ms since 1970 at which a file was put here; None if there is none."""
         ...
 
     def get_file(self, name: str, target: Path) -> None:
