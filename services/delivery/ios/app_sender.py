@@ -48,6 +48,10 @@ MAX_DELAYED_DEVICES = 10_000
 """Upper bound of delayed devices per app; beyond it, only the refused push is delayed, not the device."""
 
 _SLICE = 500
+_NO_KEY = (
+    "the app has no APNs key, so its pushes wait; set one: "
+    "carillon app set APPKEY --apns-key FILE --apns-key-id ID --apns-team ID"
+)
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
 _FAILED = OutcomeKind.OUTCOME_KIND_FAILED
 
@@ -135,7 +139,7 @@ class IosAppSender:
         """Send to the chunks' devices; devices whose token cannot be looked up now wait for the next pass."""
         credentials = self._credentials
         if not credentials:
-            self._health.alarm("the app has no APNs key; its pushes wait")
+            self._health.alarm(_NO_KEY)
         devices = await self._builder.look_up(chunks) if credentials else {}
         for chunk in chunks:
             in_partition = devices.get(chunk.partition)

@@ -44,6 +44,13 @@ def _size(item: _Slice | Burst | Close) -> int:
     return len(item.connections) if isinstance(item, _Slice) else 1
 
 
+def _msgid(part: _Slice | BurstPart | Close) -> int | None:
+    """Return the id of the first message; None for a close."""
+    if isinstance(part, BurstPart):
+        return part.messages[0].msgid
+    return part.msgids[0] if isinstance(part, _Slice) else None
+
+
 class PushSender:
     """Sends delivery's pushes to the connections they name, and ends the connections that delivery wants closed.
 
@@ -228,7 +235,7 @@ class PushSender:
             else:
                 self._close(part)
         except Exception as error:
-            logger.error("a message could not be written to its connections", exc_info=error)
+            logger.error("a message could not be written to its connections", msgid=_msgid(part), exc_info=error)
         return len(part.connections) * len(part.messages) if isinstance(part, BurstPart) else _size(part)
 
     def _write_slice(self, part: _Slice) -> None:
