@@ -25,7 +25,7 @@ python:
 	@command -v $(PYTHON) >/dev/null || { echo "There is no $(PYTHON): install Python 3.11 to 3.14, or name one: make run PYTHON=python3.13" >&2; exit 1; }
 	@$(PYTHON) -m setup.python_version
 
-## Say what is missing on this machine, for what, and the command that mends it; ARGS=--json for programs.
+## Say what is missing on this machine, for what, and the command that fixes it; ARGS=--json for programs.
 doctor:
 	@$(PYTHON) -m setup.doctor $(ARGS)
 

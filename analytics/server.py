@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 
 from analytics.acks.positions import decode, encode
 from analytics.acks.reader import AckReader
+from analytics.answer_cache import AnswerCache, Question
 from analytics.audit.actions import audit_actions
 from analytics.audit.app import audit_app
 from analytics.audit.device import audit_device
@@ -21,7 +22,6 @@ from analytics.audit.states.values import states_by_value
 from analytics.ingestion.ingestion import Ingestion
 from analytics.ingestion.tables.actions import ACTIONS_TABLE
 from analytics.ingestion.translation import ACTIONS, SOURCES
-from analytics.kept_answers import KeptAnswers, Question
 from analytics.query_limiter import OPERATORS, QueryLimiter
 from analytics.questions import allowed, check_limit, check_msgid, missing, not_found, time_range
 from analytics.statistics.answers import TOPICS, answer
@@ -110,7 +110,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         self._others = others
         self._limiter = QueryLimiter(clock)
         # Beside other instances no answer is kept, because this one does not notice what they insert.
-        self._kept = None if others else KeptAnswers(ingestion.changes, clock)
+        self._kept = None if others else AnswerCache(ingestion.changes, clock)
         self._apps_of_pushes = AppsOfPushes(self._clickhouse)
 
     async def AuditPush(self, request: AuditPushRequest, context: Context) -> AuditPushResponse:
@@ -269,7 +269,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         make: Callable[[], Awaitable[A]],
         names: Callable[[A], Sequence[str]],
     ) -> A:
-        """Make the answer, or return the kept one if the request allows missing records; `names`: see KeptAnswers."""
+        """Make the answer, or return the kept one if the request allows missing records; `names`: see AnswerCache."""
         if self._kept is None or not request.max_age_ms:
             return await make()
         return await self._kept.answer(request, make, names)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from services.gateway.decide import process_capacity
+from services.gateway.rules import process_capacity
 
 
 class Program:

@@ -42,8 +42,8 @@ def archive(as_json: bool) -> None:
         path = settings.archive_path
         with data_directory.lock_directory(path, "archiver.lock") if path else nullcontext():
             count = uvloop.run(_archive(settings))
-    answer = {"directory" if path else "url": store.place, "records": count}
-    click.echo(json.dumps(answer) if as_json else f"{count} records were moved to {store.place}.")
+    answer = {"directory" if path else "url": store.location, "records": count}
+    click.echo(json.dumps(answer) if as_json else f"{count} records were moved to {store.location}.")
 
 
 def retention_ms(settings: EdgeSettings) -> int:

@@ -11,7 +11,7 @@ import uvloop
 
 from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
-from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_thread_turns
+from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_switch_interval
 from protos.runtime.v1.clock_pb2_grpc import add_ClockServiceServicer_to_server
 from services.domain.call_permissions import PERMISSIONS
 from services.domain.role import RoleContext, RoleDefinition
@@ -20,7 +20,7 @@ from services.domain.role_context import connected_peers, role_context
 from services.runtime.errors import CarillonError
 from services.runtime.http.operations import Operations
 from services.runtime.log.archive.state_copies import StateCopies, StateSaver
-from services.runtime.ownership.membership import Membership, place_of
+from services.runtime.ownership.membership import Membership, state_directory_id
 from services.runtime.process import data_directory
 from services.runtime.process.clock import SteadyClock
 from services.runtime.process.logs import configure, logger
@@ -28,7 +28,7 @@ from services.runtime.process.memory import collect_rarely
 from services.runtime.process.runner import Service, run
 from services.runtime.process.settings import Settings, load
 from services.runtime.projection.health import Health
-from services.runtime.rpc.caller import Instance
+from services.runtime.rpc.caller import ShardOfRole
 from services.runtime.rpc.clock_sync import ClockServicer, ClockSync
 from services.runtime.rpc.listener import RpcListener
 from services.runtime.rpc.server import Streams
@@ -44,7 +44,7 @@ _HOUR_MS = 3_600_000
 def serve(role: str) -> None:
     """Run one role. It reaches the others at CARILLON_<ROLE>_ADDR and the log at CARILLON_KAFKA_BOOTSTRAP."""
     restrict_permissions()
-    shorten_thread_turns()
+    shorten_switch_interval()
     collect_rarely()
     with logged_errors():
         env = environment()
@@ -74,9 +74,9 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
         listeners = []
         if definition.name in DEFAULT_ADDRESSES:
             address = own_address(definition.name, settings, env)
-            instance = Instance(definition.name, settings.shard, settings.shards)
+            shard = ShardOfRole(definition.name, settings.shard, settings.shards)
             streams = Streams()
-            server = serve_rpc([address], settings.tls(), permissions=PERMISSIONS, instance=instance, streams=streams)
+            server = serve_rpc([address], settings.tls(), permissions=PERMISSIONS, shard=shard, streams=streams)
             for add_to in built.servicers:
                 add_to(server)
             add_ClockServiceServicer_to_server(ClockServicer(clock), server)
@@ -105,13 +105,13 @@ async def _state_copies(definition: RoleDefinition[Any], settings: Settings, con
     directory = settings.state_dir(definition.name)
     copies = StateCopies(context.archived.archive, directory, context.log.identity)
     if await asyncio.to_thread(copies.take):
-        logger.info("the state begins with the copy in the archive", place=copies.place)
+        logger.info("the state begins with the copy in the archive", location=copies.location)
     return [StateSaver(copies, context.clock, settings.state_copy_hours * _HOUR_MS)]
 
 
 def _membership(role: str, settings: Settings, env: Mapping[str, str], context: RoleContext) -> Membership:
-    place = place_of(settings.state_dir(role))
-    return Membership(context.log, context.clock, role, settings.shard, own_address(role, settings, env), place)
+    directory_id = state_directory_id(settings.state_dir(role))
+    return Membership(context.log, context.clock, role, settings.shard, own_address(role, settings, env), directory_id)
 
 
 def own_address(role: str, settings: Settings, env: Mapping[str, str]) -> str:

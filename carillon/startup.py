@@ -24,7 +24,7 @@ def restrict_permissions() -> None:
     os.umask(_NO_ACCESS_FOR_OTHERS)
 
 
-def shorten_thread_turns() -> None:
+def shorten_switch_interval() -> None:
     """Let threads that compute in Python give way after 0.5 ms instead of 5.
 
     The event loop gives up its turn with every wait for the network or the log. To get it back it would wait that long

@@ -21,7 +21,7 @@ from carillon.children.process import address, command
 from carillon.commands.role_calls import SOCKET_NAME
 from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
-from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_thread_turns
+from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_switch_interval
 from carillon.welcome import Endpoint, WelcomePrinter
 from edge.console.settings import ROLE_NAME as CONSOLE
 from edge.console.settings import ConsoleSettings
@@ -67,7 +67,7 @@ _CHILD_READY_S = 90
 def up() -> None:
     """Run every role with one command, on the data directory (CARILLON_DATA_DIR, default ./data)."""
     restrict_permissions()
-    shorten_thread_turns()
+    shorten_switch_interval()
     choose_slice(PROMPT_NS)
     collect_rarely()
     with logged_errors():
@@ -105,7 +105,7 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
             for add_to in built.servicers[:1]:
                 add_to(socket_server)
         add_forwarded_analytics(of_analytics, socket_server)
-        hand_over = HandOver(up_console.connections_place(settings), is_operation)
+        hand_over = HandOver(up_console.connections_socket_path(settings), is_operation)
         operations = Operations(
             settings.host, settings.console_port, health.problems, partial(_metrics, children), hand_over=hand_over
         )

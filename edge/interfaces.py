@@ -2,10 +2,10 @@
 
 from edge.android.app import android_app
 from edge.core.answers import JsonApi
+from edge.core.body_budget import BodyBudget
 from edge.core.message_ids import MessageIds
 from edge.core.parsing.body import Application, BodyTimeout
 from edge.core.request_limiter import RequestLimiter
-from edge.core.unverified import BodyBudget
 from edge.ios.app import ios_app
 from edge.settings import ROLE_NAME, EdgeSettings
 from edge.v2.app import v2_app

@@ -30,7 +30,7 @@ def verdict(report: Mapping[str, Any]) -> Verdict:
     packages = report["dependencies"]
     found = [
         f"{package['name']} {package['version']}: {', '.join([one['id'], *one['aliases']])}; "
-        f"mended in {', '.join(one['fix_versions']) or 'no version yet'}"
+        f"fixed in {', '.join(one['fix_versions']) or 'no version yet'}"
         for package in packages
         for one in package.get("vulns", ())
     ]

@@ -1,4 +1,4 @@
-"""Reports what this machine lacks to run Carillon and its tests, the purpose of each, and the command that mends it.
+"""Reports what this machine lacks to run Carillon and its tests, the purpose of each, and the command that fixes it.
 
 `make doctor` runs it, with `--json` for programs. Exit code 1: `make run` would not work. It is written for Python 3.6,
 because an old Python is one of the things it finds.
@@ -44,13 +44,13 @@ _FOLDERS_OF_PROGRAMS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")
 
 
 class Check(NamedTuple):
-    """A requirement and its check. `needed_for`: the make target, or a part of it. `mend`: a command or an advice."""
+    """A requirement and its check. `needed_for`: the make target, or a part of it. `fix`: a command or an advice."""
 
     name: str
     is_ok: bool
     found: str
     needed_for: str
-    mend: str
+    fix: str
 
 
 def checks(env: Dict[str, str]) -> List[Check]:
@@ -81,7 +81,7 @@ def report(found: Sequence[Check]) -> List[str]:
     for check in found:
         lines.append("{:8} {:22} {}".format("ok" if check.is_ok else "MISSING", check.name, check.found).rstrip())
         if not check.is_ok:
-            lines += ["         needed for {}".format(check.needed_for), "         mend: {}".format(check.mend)]
+            lines += ["         needed for {}".format(check.needed_for), "         fix: {}".format(check.fix)]
     missing = [check for check in found if not check.is_ok]
     for target in (RUN, TEST):
         count = sum(1 for check in missing if is_needed(check, target))
@@ -123,16 +123,16 @@ def python_check() -> Check:
 
 def _free_disk() -> Check:
     free_gb = shutil.disk_usage(str(ROOT)).free / 1e9
-    mend = "du -xsh ~/.cache/* | sort -h shows what could go; or clone to another disk"
+    fix = "du -xsh ~/.cache/* | sort -h shows what could go; or clone to another disk"
     found = "{:.1f} GB free in {}".format(free_gb, ROOT)
-    return Check("disk, {} GB".format(_ENOUGH_GB), free_gb >= _ENOUGH_GB, found, RUN, mend)
+    return Check("disk, {} GB".format(_ENOUGH_GB), free_gb >= _ENOUGH_GB, found, RUN, fix)
 
 
 def _port(name: str, env: Dict[str, str]) -> Check:
     """Check that Carillon can listen at the port of this setting, or does so already."""
     text = env.get(name, str(PORTS[name]))
     host = env.get("CARILLON_HOST", "127.0.0.1")
-    mend = "ss -ltnp 'sport = :{0}' shows the process that uses it; to use another port: {1}={2} make run".format(
+    fix = "ss -ltnp 'sport = :{0}' shows the process that uses it; to use another port: {1}={2} make run".format(
         text, name, PORTS[name] + 10000
     )
     error = _bind_error(host, int(text)) if text.isdigit() else "not a number"
@@ -141,7 +141,7 @@ def _port(name: str, env: Dict[str, str]) -> Check:
         return Check("port {}".format(text), True, "Carillon runs here, process {}".format(user), RUN, "")
     if command:
         error += ", by process {}: {}".format(user, " ".join(command)[:_SHOWN_CHARS])
-    return Check("port {}".format(text), not error, error or "free", RUN + " (" + name + ")", mend)
+    return Check("port {}".format(text), not error, error or "free", RUN + " (" + name + ")", fix)
 
 
 def _listening_process(port: int) -> Tuple[int, List[str]]:
@@ -179,22 +179,22 @@ def _open_files() -> Check:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     is_ok = hard == resource.RLIM_INFINITY or hard >= _MANY_FILES
     found = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
-    mend = "echo '* hard nofile 1048576' > /etc/security/limits.d/carillon.conf (as root), then log in again"
+    fix = "echo '* hard nofile 1048576' > /etc/security/limits.d/carillon.conf (as root), then log in again"
     needed_for = "many devices: the gateway needs an open file for each"
-    return Check("open files, {}".format(_MANY_FILES), is_ok, "hard limit " + found, needed_for, mend)
+    return Check("open files, {}".format(_MANY_FILES), is_ok, "hard limit " + found, needed_for, fix)
 
 
-def _program(name: str, programs: Sequence[str], needed_for: str, mend: str) -> Check:
+def _program(name: str, programs: Sequence[str], needed_for: str, fix: str) -> Check:
     """Check that one of these programs is installed."""
     paths = [path for path in (shutil.which(program, path=_FOLDERS_OF_PROGRAMS) for program in programs) if path]
-    return Check(name, bool(paths), paths[0] if paths else "", needed_for, mend)
+    return Check(name, bool(paths), paths[0] if paths else "", needed_for, fix)
 
 
-def _version(name: str, command: Sequence[str], least: int, needed_for: str, mend: str) -> Check:
+def _version(name: str, command: Sequence[str], least: int, needed_for: str, fix: str) -> Check:
     """Check that the first number that the command prints is at least `least`."""
     number = _printed_number(command)
     found = "" if number is None else "{} {}".format(command[0], number)
-    return Check(name + " or newer", number is not None and number >= least, found, needed_for, mend)
+    return Check(name + " or newer", number is not None and number >= least, found, needed_for, fix)
 
 
 def _printed_number(command: Sequence[str]) -> Optional[int]:

@@ -175,7 +175,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
             install(root, dev="--dev" in arguments, out=sys.stderr)
             _fetch_browser_files(root)
     except PipError as error:
-        print(f"{error}\nThe installation failed. Mend what pip says above and run make again.", file=sys.stderr)
+        print(f"{error}\nThe installation failed. Fix what pip says above and run make again.", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nInterrupted. Run make again: it begins anew, and pip keeps what it has downloaded.", file=sys.stderr)

@@ -38,9 +38,9 @@ def problem(version: "tuple[int, ...]", has_ensurepip: bool) -> str:
     name = ".".join(str(part) for part in version[:3])
     if version[0] != 3 or version[1] not in minors:
         other = other_python()
-        mend = "make run PYTHON={}".format(other) if other else "install one of these, then: make run PYTHON=python3.N"
+        fix = "make run PYTHON={}".format(other) if other else "install one of these, then: make run PYTHON=python3.N"
         return "Carillon needs Python 3.{} to 3.{}, but this is Python {}. {}".format(
-            minors[0], minors[-1], name, "Use another one: " + mend if other else "To go on, " + mend
+            minors[0], minors[-1], name, "Use another one: " + fix if other else "To go on, " + fix
         )
     if not has_ensurepip:
         package = "python3.{}-venv".format(version[1])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from analytics.audit.details.audience import filter_text
 from analytics.audit.details.text import comma_joined
-from analytics.audit.device_states import DeviceState
+from analytics.audit.device_records import DeviceRecord
 from analytics.store.enum_names import enum_name
 from protos.analytics.v1.analytics_pb2 import Clause, FoundValues
 from protos.push.v1.push_pb2 import (
@@ -25,7 +25,7 @@ _HOLDS: Mapping[int, Callable[[int, int], bool]] = {
 }
 
 
-def clauses(rule: Filter, device: DeviceState, opens: Mapping[int, int]) -> list[Clause]:
+def clauses(rule: Filter, device: DeviceRecord, opens: Mapping[int, int]) -> list[Clause]:
     """Return every clause with its result; none for an audience of all devices. All must hold for the filter to match.
 
     `opens`: the device's app opens within each number of days that the filter asks for.
@@ -44,7 +44,7 @@ def _clause(condition: Filter, holds: bool, found: str, found_values: FoundValue
     return Clause(text=text, holds=holds, found=found, filter=condition, found_values=found_values)
 
 
-def _tag_clauses(rule: Filter, device: DeviceState) -> Iterator[Clause]:
+def _tag_clauses(rule: Filter, device: DeviceRecord) -> Iterator[Clause]:
     tags = sorted(device.tags)
     found = comma_joined(*(f"tag {tag}" for tag in tags)) or "no tags", FoundValues(tags=tags)
     if rule.tags:
@@ -55,7 +55,7 @@ def _tag_clauses(rule: Filter, device: DeviceState) -> Iterator[Clause]:
         yield _clause(Filter(not_tags=rule.not_tags), holds, *found)
 
 
-def _stag_clauses(rule: Filter, device: DeviceState) -> Iterator[Clause]:
+def _stag_clauses(rule: Filter, device: DeviceRecord) -> Iterator[Clause]:
     stags = sorted(device.stags)
     found = comma_joined(*(f'stag "{stag}"' for stag in stags)) or "no stags", FoundValues(stags=stags)
     if rule.stags:
@@ -70,7 +70,7 @@ def _any_group(groups: Iterable[Sequence[int] | Sequence[str]], have: Collection
     return any(all(wanted in have for wanted in group) for group in groups)
 
 
-def _attribute(clause: AttributeClause, device: DeviceState) -> Clause:
+def _attribute(clause: AttributeClause, device: DeviceRecord) -> Clause:
     name = enum_name(Attribute.DESCRIPTOR, clause.attribute, "ATTRIBUTE_")
     value = device.attribute(name)
     within = value != "" and value in clause.values
@@ -84,7 +84,7 @@ def _activity(clause: ActivityClause, opens: int) -> Clause:
     return _clause(Filter(activity=[clause]), known, f"{opens} app opens", FoundValues(opens=opens))
 
 
-def _model(clause: ModelClause, device: DeviceState) -> Clause:
+def _model(clause: ModelClause, device: DeviceRecord) -> Clause:
     brand, model = device.attribute("brand"), device.attribute("model")
     is_one_of_pairs = model != "" and (brand, model) in [(pair.brand, pair.model) for pair in clause.pairs]
     within = is_one_of_pairs or (brand != "" and brand in clause.brands)

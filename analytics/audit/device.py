@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from pyroaring import BitMap
 
 from analytics.audit.details.parts import origins, read_details, reasons
-from analytics.audit.device_states import LATEST, DeviceState, find_device, state_entries
+from analytics.audit.device_records import LATEST, DeviceRecord, find_device, state_entries
 from analytics.audit.timeline import by_time, entry, of_message
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import AuditDeviceResponse, TimelineEntry
@@ -103,7 +103,7 @@ async def _commands_to_unknown(clickhouse: ClickHouse, appkey: str, given: str) 
 
 
 async def _commands(
-    clickhouse: ClickHouse, appkey: str, token: str, states: Sequence[DeviceState]
+    clickhouse: ClickHouse, appkey: str, token: str, states: Sequence[DeviceRecord]
 ) -> list[CommandRecord]:
     """Return the commands to the device, and those to all devices of its partition since it registered."""
     parameters = {"appkey": appkey, "token": token, "limit": LATEST}
@@ -131,7 +131,7 @@ def _with_origins(entries: Sequence[TimelineEntry], commands: Sequence[CommandRe
     ]
 
 
-async def _events(clickhouse: ClickHouse, appkey: str, states: Sequence[DeviceState]) -> list[TimelineEntry]:
+async def _events(clickhouse: ClickHouse, appkey: str, states: Sequence[DeviceRecord]) -> list[TimelineEntry]:
     """Return entries of the device's sessions, of the audiences it was in, and of outcomes of its messages."""
     numbers = {state.number for state in states}
     parameters = {"appkey": appkey, "partition": states[-1].partition, "numbers": sorted(numbers), "limit": LATEST}

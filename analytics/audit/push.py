@@ -145,7 +145,7 @@ async def _task_rows(clickhouse: ClickHouse, push: PushRecord) -> Sequence[Seque
 def _sending_span(
     push: PushRecord, tasks: Sequence[Sequence[Any]], partitions: dict[str, list[int]]
 ) -> tuple[int, int]:
-    """Return when the push was to be sent: from its acceptance, or from its task's due time, to its end so far."""
+    """Return the first and last ms in which the push was sent, from its acceptance or due time to its end."""
     due_ms = [due_ms for event, _, due_ms, *_ in tasks if event == "scheduled"]
     ended_ms = [partitions[event][1] for event in ("cancelled", "finished", "failed") if event in partitions]
     ended_ms += [time_ms for event, time_ms, *_ in tasks if event in ("cancelled", "expired", "failed")]

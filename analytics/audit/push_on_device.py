@@ -10,7 +10,7 @@ from pyroaring import BitMap
 
 from analytics.audit.clauses import clauses
 from analytics.audit.details.parts import reasons
-from analytics.audit.device_states import DeviceState, find_device
+from analytics.audit.device_records import DeviceRecord, find_device
 from analytics.audit.exclusions import verdict_text
 from analytics.audit.find_push import PushRecord
 from analytics.audit.timeline import by_time, entry, of_message
@@ -135,7 +135,7 @@ async def _start(
 
 
 async def _clauses(
-    clickhouse: ClickHouse, push: PushRecord, start: PartitionStart, states: Sequence[DeviceState], zone: ZoneInfo
+    clickhouse: ClickHouse, push: PushRecord, start: PartitionStart, states: Sequence[DeviceRecord], zone: ZoneInfo
 ) -> list[Clause]:
     """Return the filter's clauses evaluated for the device's state when the push started, if it was registered then."""
     before = _before(states, start)
@@ -150,7 +150,7 @@ async def _exclusion(
     appkey: str,
     token: str,
     start: PartitionStart,
-    states: Sequence[DeviceState],
+    states: Sequence[DeviceRecord],
     evaluated: Sequence[Clause],
 ) -> Exclusion:
     """Return why the device is not in the audience of a push that started in its partition."""
@@ -179,13 +179,13 @@ async def _exclusion(
     return Exclusion(reason=Reason.EXCLUSION_REASON_CHANGED_AT_START, partition=partition)
 
 
-def _before(states: Sequence[DeviceState], start: PartitionStart) -> DeviceState | None:
+def _before(states: Sequence[DeviceRecord], start: PartitionStart) -> DeviceRecord | None:
     """Return the device's last state from before the push started."""
     return next((state for state in reversed(states) if state.time_ms <= start.time_ms), None)
 
 
 async def _opens(
-    clickhouse: ClickHouse, appkey: str, device: DeviceState, rule: Filter, until_ms: int, zone: ZoneInfo
+    clickhouse: ClickHouse, appkey: str, device: DeviceRecord, rule: Filter, until_ms: int, zone: ZoneInfo
 ) -> dict[int, int]:
     """Return the device's app opens within each number of days, today included, that the filter asks for."""
     now = datetime.fromtimestamp(until_ms / 1000, zone)

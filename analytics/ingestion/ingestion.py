@@ -17,8 +17,8 @@ from analytics.ingestion.look_ahead import LookAhead
 from analytics.ingestion.readers_in_turn import ReadersInTurn
 from analytics.ingestion.recent_ends import RecentEnds
 from analytics.ingestion.tables.actions import ACTIONS_TABLE
-from analytics.ingestion.tasks import finished, nothing, until_done
 from analytics.ingestion.translation import SOURCES
+from analytics.ingestion.waiting import nothing, run_to_end, until_done
 from analytics.settings import ROLE_NAME
 from analytics.store.changes import StoreChanges
 from analytics.store.clickhouse import ClickHouse
@@ -178,7 +178,7 @@ class Ingestion:
                 await reader.close()
             before = sum(self._next.values())
             batch = await self._writer.translate(records[: self._limits.batch_length(records)])
-            await finished(self._write(batch), self._limits.stop_s)
+            await run_to_end(self._write(batch), self._limits.stop_s)
             on_batch(sum(self._next.values()) - before)
 
     async def _write_devices(self, partitions: Sequence[Partition]) -> None:

@@ -54,7 +54,7 @@ async def _apply(migration: Migration, clickhouse: ClickHouse) -> None:
 
 
 async def check_migrated(clickhouse: ClickHouse) -> None:
-    """UnavailableError: the first instance has not applied all migrations yet."""
+    """Check that the store is up to date. UnavailableError: the first instance has not applied all migrations yet."""
     missing = {migration.version for migration in migrations()} - await _applied(clickhouse)
     if missing:
         raise UnavailableError(f"instance 0 of analytics has yet to apply {len(missing)} migrations to the store")

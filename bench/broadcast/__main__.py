@@ -103,7 +103,7 @@ class Broadcasts:
         }
 
     async def _counted(self, msgid: int) -> int:
-        """Return when the statistics count all devices, in ns."""
+        """Return once the statistics count all devices, with the time in ns."""
         stub = AnalyticsServiceStub(self._channel)
         kind = StatisticsKind.STATISTICS_KIND_BROADCASTS
         while True:

@@ -43,8 +43,8 @@ from services.domain.apps import AppDirectory
 from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import APPS, TOPICS
+from services.gateway.device_listener import DeviceListener
 from services.gateway.main import build
-from services.gateway.server import GatewayServer
 from services.gateway.settings import GatewaySettings
 from services.runtime.errors import NotFoundError
 from services.runtime.log.port import NewRecord
@@ -183,7 +183,7 @@ async def main(directory: Path, real: bool) -> None:
     services += build(load(GatewaySettings, env), context).services
     tasks = [await started(service) for service in services]
     memory.freeze_startup_objects()
-    print(cast(GatewayServer, services[-1]).port, flush=True)
+    print(cast(DeviceListener, services[-1]).port, flush=True)
     await _run_commands(delivery)
     await stop(tasks)
     await log.close()

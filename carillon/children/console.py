@@ -55,7 +55,7 @@ def up_console(parent: int) -> None:
     run_as_child(parent, ROLE_NAME, _role, ConsoleSettings)
 
 
-def connections_place(settings: Settings) -> Path:
+def connections_socket_path(settings: Settings) -> Path:
     """Return the path of the socket at which this process takes connections."""
     return settings.data.absolute() / f"{ROLE_NAME}-http.sock"
 
@@ -76,7 +76,7 @@ async def _role(settings: ConsoleSettings) -> AsyncIterator[tuple[BuiltRole, Pro
             assert built.pages is not None
             pages = _Pages(built.pages, ParentServiceStub(parent))
             connections = HttpConnections(ROLE_NAME, pages_limits(hard_file_limit()), clock)
-            listener = HandedListener("the console", pages.application, connections_place(settings), connections)
+            listener = HandedListener("the console", pages.application, connections_socket_path(settings), connections)
             watch = [] if settings.kafka_bootstrap else [LogWatch(log, _FOLLOWED, parent, clock)]
             services: list[Service] = [*watch, ParentStatusFollower(board, parent, clock), *built.services, listener]
             yield replace(built, services=services), health.records_read

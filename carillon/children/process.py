@@ -11,7 +11,7 @@ from typing import TypeVar
 import uvloop
 
 from carillon.environment import environment
-from carillon.startup import logged_errors, restrict_permissions, shorten_thread_turns
+from carillon.startup import logged_errors, restrict_permissions, shorten_switch_interval
 from protos.runtime.v1.process_pb2_grpc import add_ProcessServiceServicer_to_server
 from services.domain.role import BuiltRole
 from services.runtime.child.lifecycle import (
@@ -57,7 +57,7 @@ def run_as_child(parent: int, role: str, opened: Opened[S], of: type[S]) -> None
     end_with_parent(parent)
     lower_priority()
     restrict_permissions()
-    shorten_thread_turns()
+    shorten_switch_interval()
     memory.collect_rarely()
     with logged_errors():
         settings = load(of, environment())

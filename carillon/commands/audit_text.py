@@ -10,8 +10,8 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from carillon.commands import tables
-from carillon.commands.installation.output import device_count
+from carillon.commands import output
+from carillon.commands.output import device_count
 from edge.console.api.answers.audits import DeviceAudit, PushAudit, PushOnDevice, StateCount, TimelineEntry
 
 
@@ -47,7 +47,7 @@ def device_facts(answer: DeviceAudit) -> list[tuple[str, str]]:
 
 def timeline_table(timeline: Sequence[TimelineEntry], zone: ZoneInfo) -> Table:
     """Return the timeline as a table in the zone; an entry that spans time shows its first and last time."""
-    table = tables.table()
+    table = output.table()
     table.add_column("time", no_wrap=True)
     table.add_column("until", no_wrap=True)
     table.add_column("event", no_wrap=True)
@@ -61,7 +61,7 @@ def timeline_table(timeline: Sequence[TimelineEntry], zone: ZoneInfo) -> Table:
 
 def states_table(states: Sequence[StateCount]) -> Table:
     """Return the device counts by state as a table."""
-    table = tables.table()
+    table = output.table()
     table.add_column("state", no_wrap=True)
     table.add_column("devices", justify="right")
     table.add_column("reason", overflow="fold")
@@ -72,7 +72,7 @@ def states_table(states: Sequence[StateCount]) -> Table:
 
 def show_on_device(answer: PushOnDevice, zone: ZoneInfo) -> None:
     """Print the verdict, the clauses and the timeline of a push on one device."""
-    clauses = tables.table()
+    clauses = output.table()
     for name in ("clause", "holds", "the device had"):
         clauses.add_column(name, overflow="fold")
     for clause in answer.clauses:
@@ -98,7 +98,7 @@ def show(facts: Sequence[tuple[str, str]], *with_rows: Table) -> None:
     for one in with_rows:
         if one.row_count:
             click.echo()
-            tables.show(one)
+            output.show(one)
 
 
 def _printable(text: str) -> str:

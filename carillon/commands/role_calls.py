@@ -2,16 +2,20 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import click
 
 from carillon.commands.installation.options import refuse_console
 from carillon.environment import environment
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.runtime.errors import CarillonError, NotOwnerError, UnavailableError
 from services.runtime.ownership.instances import Instances
 from services.runtime.process.settings import Settings, addresses, load
 from services.runtime.rpc.channel import Channel, SocketChannel, connect
+
+if TYPE_CHECKING:
+    from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
 
 SOCKET_NAME = "carillon.sock"
 """The Unix socket in the data directory on which `carillon up` serves the commands."""
@@ -22,6 +26,15 @@ Answer = TypeVar("Answer")
 def call_role(role: str, call: Callable[[Channel], Awaitable[Answer]]) -> Answer:
     """Call the first instance of a role. click.ClickException explains what to do if the call fails."""
     return call_all_instances(role, lambda channels: call(channels[0]))
+
+
+def call_registry(call: "Callable[[RegistryServiceAsyncStub], Awaitable[Answer]]") -> Answer:
+    """Call the first instance of the registry. click.ClickException explains what to do if the call fails."""
+
+    async def with_stub(channel: Channel) -> Answer:
+        return await call(RegistryServiceStub(channel))
+
+    return call_role("registry", with_stub)
 
 
 def call_all_instances(role: str, call: Callable[[Sequence[Channel]], Awaitable[Answer]]) -> Answer:

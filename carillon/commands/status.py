@@ -11,7 +11,7 @@ import uvloop
 from google.protobuf.message import DecodeError
 
 from carillon.commands.installation.options import refuse_console
-from carillon.commands.tables import show, table
+from carillon.commands.output import show, table
 from carillon.environment import environment
 from carillon.startup import plain_errors
 from protos.runtime.v1.instances_pb2 import InstanceFact

@@ -5,7 +5,8 @@ from edge.core.acks import Acks
 from edge.core.admission import Admission
 from edge.core.answers import JsonApi, json_api
 from edge.core.authentication import AppAuthenticator, Authenticator
-from edge.core.broadcast_cancel import Broadcasts
+from edge.core.body_budget import BodyBudget
+from edge.core.broadcast_cancel import BroadcastCancel
 from edge.core.idempotency import Idempotency
 from edge.core.message_ids import MessageIds
 from edge.core.origins import Origins
@@ -15,11 +16,10 @@ from edge.core.quotas.rates import rate_quotas
 from edge.core.request_limiter import RequestLimiter
 from edge.core.signature import SignatureVerifier
 from edge.core.tasks import Tasks
-from edge.core.unverified import BodyBudget
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
 from edge.settings import ROLE_NAME
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
-from services.domain.audience_resolver import AudienceResolver
+from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.role import RoleContext
 from services.runtime.process.settings import Settings
@@ -35,12 +35,12 @@ def android_app(
 ) -> JsonApi:
     """Return the ASGI application. `min_lead_s`: minimum lead of a timed message, seconds."""
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
-    targets = AudienceResolver(context.peers, settings.partitions)
+    resolver = TokenAndAliasResolver(context.peers, settings.partitions)
     rates = rate_quotas(settings, context)
     quotas = PushQuotas(context.apps, rates, context.peers, context.clock)
-    pushes = Pushes(context.apps, quotas, writer, targets, ids, context.clock)
+    pushes = Pushes(context.apps, quotas, writer, resolver, ids, context.clock)
     idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, limiter)
-    broadcasts = Broadcasts(writer, context.peers)
+    broadcasts = BroadcastCancel(writer, context.peers)
     tasks = Tasks(writer, context.peers, settings.partitions)
     origins = Origins("android", settings.client_addresses())
     signatures = SignatureVerifier(context.apps, context.keys, context.clock)

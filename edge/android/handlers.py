@@ -10,7 +10,7 @@ from edge.android.requests import acks_query, cancelled_push, cancelled_task, pu
 from edge.core.acks import Acks
 from edge.core.answers import Done, answer
 from edge.core.authentication import AppAuthenticator
-from edge.core.broadcast_cancel import Broadcasts
+from edge.core.broadcast_cancel import BroadcastCancel
 from edge.core.idempotency import Idempotency, RequestedPushes
 from edge.core.tasks import Tasks
 from services.runtime.process.clock import Clock
@@ -21,7 +21,7 @@ _CANCELLED = Done(result=0, desc="cancel succ")
 class PushEndpoint:
     """POST and DELETE /push"""
 
-    def __init__(self, authenticator: AppAuthenticator, idempotency: Idempotency, broadcasts: Broadcasts) -> None:
+    def __init__(self, authenticator: AppAuthenticator, idempotency: Idempotency, broadcasts: BroadcastCancel) -> None:
         self._authenticator = authenticator
         self._idempotency = idempotency
         self._broadcasts = broadcasts

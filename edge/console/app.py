@@ -22,7 +22,7 @@ from edge.console.oidc.renewal import ProviderSessions
 from edge.console.pages.errors import ErrorPages
 from edge.console.pages.page import Site
 from edge.console.pages.provider import RETURN_PATH
-from edge.console.roles import Roles
+from edge.console.role_stubs import RoleStubs
 from edge.console.routes import ROUTES, STATIC_PATH, accesses
 from edge.console.send.audience import Audiences
 from edge.console.send.composed_pushes import ComposedPushes
@@ -32,12 +32,12 @@ from edge.console.view.languages import Languages
 from edge.console.view.renderer import Renderer
 from edge.console.view.rendering import Rendering, SlicedRenderer
 from edge.console.view.static_files import StaticFileEndpoint, StaticFiles
-from edge.core.broadcast_cancel import Broadcasts
+from edge.core.broadcast_cancel import BroadcastCancel
 from edge.core.origins import Origins
 from edge.core.parsing.body import Application, BodyTimeout
 from edge.core.tasks import Tasks
 from services.domain.accounts.directory import AccountDirectory
-from services.domain.audience_resolver import AudienceResolver
+from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.role import RoleContext
 
@@ -50,8 +50,8 @@ def console_app(
     languages = Languages()
     sessions = Sessions(context.keys, context.clock, is_secure=settings.is_secure)
     renderer = SlicedRenderer(Renderer(files, context.clock))
-    targets = AudienceResolver(context.peers, settings.partitions)
-    roles = Roles.of(context.peers, settings.partitions)
+    resolver = TokenAndAliasResolver(context.peers, settings.partitions)
+    roles = RoleStubs.of(context.peers, settings.partitions)
     provider = _provider(settings, context)
     provider_sessions = ProviderSessions(settings, provider, roles, accounts, context.clock) if provider else None
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
@@ -62,10 +62,10 @@ def console_app(
         accounts=accounts,
         clock=context.clock,
         zone=settings.zone(),
-        composed_pushes=ComposedPushes(settings, context, targets),
-        audiences=Audiences(context.peers, settings.partitions, targets, random.SystemRandom()),
+        composed_pushes=ComposedPushes(settings, context, resolver),
+        audiences=Audiences(context.peers, settings.partitions, resolver, random.SystemRandom()),
         tasks=Tasks(writer, context.peers, settings.partitions),
-        broadcasts=Broadcasts(writer, context.peers),
+        broadcasts=BroadcastCancel(writer, context.peers),
         sessions=sessions,
         languages=languages,
         gateway_url=settings.gateway_url,

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from zoneinfo import ZoneInfo
 
-from edge.console.roles import Roles
+from edge.console.role_stubs import RoleStubs
 from edge.console.send.audience import Audiences
 from edge.console.send.composed_pushes import ComposedPushes
-from edge.core.broadcast_cancel import Broadcasts
+from edge.core.broadcast_cancel import BroadcastCancel
 from edge.core.tasks import Tasks
 from services.domain.accounts.directory import AccountDirectory
 from services.domain.apps import AppDirectory
@@ -20,7 +20,7 @@ class Backend:
     `zone`: the time zone of the public interfaces.
     """
 
-    roles: Roles
+    roles: RoleStubs
     apps: AppDirectory
     accounts: AccountDirectory
     clock: Clock
@@ -28,4 +28,4 @@ class Backend:
     composed_pushes: ComposedPushes
     audiences: Audiences
     tasks: Tasks
-    broadcasts: Broadcasts
+    broadcasts: BroadcastCancel

@@ -27,7 +27,7 @@ class Acks:
         return page
 
     async def check_enabled(self, app: App) -> None:
-        """InputError: getAckInfo is not enabled for the app. The app directory is refreshed once before the refusal.
+        """Check that getAckInfo is enabled for the app. InputError: it is not, also after a refresh of the apps.
 
         UnavailableError: the refresh failed, so the app is not refused.
         """

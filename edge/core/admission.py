@@ -32,7 +32,7 @@ class Admission:
         self._logged_ms: OrderedDict[tuple[str, str], int] = OrderedDict()
 
     def admit(self, appkeys: Sequence[str], origin: Origin, signed_by_old: Sequence[str]) -> None:
-        """Return when the request may be executed; `signed_by_old` are the appkeys that used their old secret.
+        """Check that the request may be executed; `signed_by_old` are the appkeys that used their old secret.
 
         ForbiddenError: an app does not allow the address. TooManyRequestsError: an app is over its quota of requests.
         """

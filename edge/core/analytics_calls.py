@@ -51,7 +51,7 @@ async def _while_connected(request: Request, call: Awaitable[Answer]) -> Answer:
 
 
 async def _disconnect(request: Request) -> None:
-    """Return when the client has closed its connection; its body is read already."""
+    """Return once the client has closed its connection; its body is read already."""
     receive: Any = request.scope[RECEIVE]
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from falcon.asgi import Request
 
 from edge.core.admission import Admission
+from edge.core.body_budget import BodyBudget
 from edge.core.origins import Origins
 from edge.core.parsing import canonical
 from edge.core.parsing.body import read_body
 from edge.core.parsing.canonical import SignedRequest
 from edge.core.request_limiter import RequestLimiter
 from edge.core.signature import AppRef, SignatureVerifier, Signers
-from edge.core.unverified import BodyBudget
 from protos.registry.v1.apps_pb2 import App, Platform
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import AppDirectory

@@ -10,7 +10,7 @@ from services.runtime.errors import NotFoundError
 from services.runtime.rpc.peers import Peers
 
 
-class Broadcasts:
+class BroadcastCancel:
     """Cancels broadcasts through the log. Delivery knows each broadcast until its time to live is over."""
 
     def __init__(self, writer: CommandWriter, peers: Peers) -> None:
@@ -18,7 +18,7 @@ class Broadcasts:
         self._delivery = DeliveryServiceStub(peers.all("delivery")[0])
 
     async def cancel(self, appkey: str, msgid: int, origin: Origin) -> None:
-        """Return when the broadcast is cancelled; cancelling twice is no error. Frames already sent are not recalled.
+        """Return once the broadcast is cancelled; cancelling twice is no error. Frames already sent are not recalled.
 
         NotFoundError: the app has no such broadcast, or its time to live is over.
         """

@@ -30,7 +30,7 @@ from falcon.asgi import Request
 
 from edge.core.answers import Content, Reply
 from edge.core.push import AppPush, PreparedPushes, Pushes, PushResult, new_task_key
-from edge.core.quotas.pushes import is_wide
+from edge.core.quotas.pushes import is_broadcast_or_multicast
 from edge.core.request_limiter import RequestLimiter
 from protos.push.v1.push_pb2 import SendPush
 from protos.runtime.v1.log_pb2 import Origin
@@ -56,9 +56,9 @@ class RequestedPushes(NamedTuple):
     due_ms: int | None = None
 
     @property
-    def is_wide(self) -> bool:
+    def sends_broadcast_or_multicast(self) -> bool:
         """Whether a broadcast or multicast is sent at once."""
-        return self.due_ms is None and any(is_wide(push.audience) for push in self.pushes)
+        return self.due_ms is None and any(is_broadcast_or_multicast(push.audience) for push in self.pushes)
 
 
 class PushClaims:
@@ -158,13 +158,13 @@ class Idempotency:
     async def _entered(self, request: Request, appkey: str, read: Callable[[], RequestedPushes]) -> RequestedPushes:
         """Return the parsed request once the limiter admits it, if it is a broadcast or multicast."""
         requested = read()
-        if requested.is_wide:
-            await self._limiter.enter_wide(request, appkey)
+        if requested.sends_broadcast_or_multicast:
+            await self._limiter.enter_broadcast_or_multicast(request, appkey)
         return requested
 
     def _note_started(self, request: Request, appkey: str, requested: RequestedPushes, last: SendPush | None) -> None:
-        if requested.is_wide and last is not None:
-            self._limiter.started_by(request, appkey, last)
+        if requested.sends_broadcast_or_multicast and last is not None:
+            self._limiter.keep_until_started(request, appkey, last)
 
 
 def push_claim(appkey: str, key: str, path: str, text: str) -> Claim:

@@ -7,10 +7,10 @@ from services.runtime.errors import ForbiddenError, UnavailableError
 
 
 async def check_not_paused(apps: AppDirectory, appkeys: Iterable[str]) -> None:
-    """ForbiddenError: one of the apps is paused. The app directory is refreshed once before the refusal.
+    """Check that none of the apps is paused. ForbiddenError: one is, also after a refresh of the app directory.
 
-    UnavailableError: that failed, so the pause may have ended. The answer does not contain the operator's reason:
-    whoever signs with a stolen secret would read it.
+    UnavailableError: the refresh failed, so the pause may have ended. The answer does not contain the operator's
+    reason: whoever signs with a stolen secret would read it.
     """
     named = list(appkeys)
     if any(map(apps.is_paused, named)):

@@ -15,7 +15,7 @@ from protos.push.v1.push_pb2 import Audience, Kind, Message, PushCommand, SendPu
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask, TaskCommand
 from services.domain.apps import AppDirectory
-from services.domain.audience_resolver import AudienceResolver, ResolvedAudience
+from services.domain.audiences.token_resolver import ResolvedAudience, TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter, push_command, task_command
 from services.domain.topics import TASK_COMMANDS
 from services.runtime.errors import InputError
@@ -86,14 +86,14 @@ class Pushes:
         apps: AppDirectory,
         quotas: PushQuotas,
         writer: CommandWriter,
-        targets: AudienceResolver,
+        resolver: TokenAndAliasResolver,
         ids: MessageIds,
         clock: Clock,
     ) -> None:
         self._apps = apps
         self._quotas = quotas
         self._writer = writer
-        self._targets = targets
+        self._resolver = resolver
         self._ids = ids
         self._clock = clock
 
@@ -134,8 +134,8 @@ class Pushes:
 
     async def _resolve(self, pushes: Sequence[AppPush]) -> Sequence[ResolvedAudience]:
         if len(pushes) == 1:
-            return [await self._targets.resolve(pushes[0].app.appkey, pushes[0].audience)]
-        return await asyncio.gather(*(self._targets.resolve(push.app.appkey, push.audience) for push in pushes))
+            return [await self._resolver.resolve(pushes[0].app.appkey, pushes[0].audience)]
+        return await asyncio.gather(*(self._resolver.resolve(push.app.appkey, push.audience) for push in pushes))
 
     async def commit(self, prepared: PreparedPushes) -> None:
         """Append the pushes; return once they are durable and, for timed ones, scheduling has applied the task.

@@ -37,15 +37,32 @@ from services.runtime.process.logs import logger
 from services.runtime.rpc.peers import Peers
 
 LARGE_BODY_BYTES = 64 * 1024
+"""Size from which a body is large: it is parsed only when its address has its turn."""
+
 REQUESTS_BESIDE_OTHERS = 16
-_ALONE = 4096
+"""Slots of one app for authenticated requests while other apps are active."""
+
+_SLOTS = 4096
+"""Slots of a semaphore for all apps together. The throttle lowers them for each app while other apps are active."""
+
 _UNIT_BYTES = 16 * 1024
+"""Bytes of a body that weigh as much as one more request in the turns of the apps."""
+
 _MAX_WAITING_REQUESTS = 4096
 _MAX_WAITING_BODIES = 1024
-MAX_WAITING_PUSHES = 100
-_LOOK_MS = 20
+
+MAX_WAITING_PER_KIND = 100
+"""Upper bound of the waiting broadcasts and multicasts, and, counted apart, of the waiting queries of statistics."""
+
+_POLL_MS = 20
+"""Interval at which delivery is asked whether it has started a broadcast."""
+
 _MAX_HELD_MS = 2_000
-_CALL_S = 2.0
+"""Upper bound of the time for which a broadcast keeps its slot until delivery has started it."""
+
+_DELIVERY_CALL_S = 2.0
+"""Deadline of one question to delivery."""
+
 _RETRY_AFTER_S = 1
 _STOPS = "timeout graceful shutdown exceeded"
 """The end of the message with which a stopping uvicorn cancels the requests in progress."""
@@ -69,20 +86,20 @@ class RequestLimiter:
         )
         self._requests = FairSemaphore(
             "requests",
-            _ALONE,
+            _SLOTS,
             max_waiting=_MAX_WAITING_REQUESTS,
             throttle=Throttle(clock, activity, REQUESTS_BESIDE_OTHERS),
         )
-        self._wide_pushes = FairSemaphore(
+        self._broadcasts_and_multicasts = FairSemaphore(
             "broadcasts and multicasts",
-            _ALONE,
-            max_waiting=MAX_WAITING_PUSHES,
+            _SLOTS,
+            max_waiting=MAX_WAITING_PER_KIND,
             throttle=Throttle(clock, activity, 1, rest=_REST),
         )
         self._queries = FairSemaphore(
             "queries",
-            _ALONE,
-            max_waiting=MAX_WAITING_PUSHES,
+            _SLOTS,
+            max_waiting=MAX_WAITING_PER_KIND,
             throttle=Throttle(clock, activity, 1, rest=1),
         )
         self._starting: set[asyncio.Task[None]] = set()
@@ -128,11 +145,11 @@ class RequestLimiter:
         with busy_as_too_many():
             request.scope[_SLOT] = await self._requests.acquire(appkey, 1 + size // _UNIT_BYTES)
 
-    async def enter_wide(self, request: Request, appkey: str) -> None:
+    async def enter_broadcast_or_multicast(self, request: Request, appkey: str) -> None:
         """Exchange the request's slot for one of broadcasts and multicasts, and wait for it. Errors as for `enter`."""
         _release(request.scope)
         with busy_as_too_many():
-            request.scope[_SLOT] = await self._wide_pushes.acquire(appkey)
+            request.scope[_SLOT] = await self._broadcasts_and_multicasts.acquire(appkey)
 
     async def enter_query(self, request: Request, appkey: str) -> None:
         """Exchange the request's slot for one of queries of analytics, and wait for it. Errors as for `enter`."""
@@ -140,7 +157,7 @@ class RequestLimiter:
         with busy_as_too_many():
             request.scope[_SLOT] = await self._queries.acquire(appkey)
 
-    def started_by(self, request: Request, appkey: str, push: SendPush) -> None:
+    def keep_until_started(self, request: Request, appkey: str, push: SendPush) -> None:
         """Keep the slot of a broadcast or multicast until delivery has started `push`, the last of the request's.
 
         The push may be of another app than the slot, which the first app of a request takes.
@@ -162,13 +179,13 @@ class RequestLimiter:
             while self._clock.now_ms() < end_ms:
                 if not await self._is_starting(request):
                     return
-                await self._clock.sleep_until(self._clock.now_ms() + _LOOK_MS)
+                await self._clock.sleep_until(self._clock.now_ms() + _POLL_MS)
         finally:
             slot.release()
 
     async def _is_starting(self, request: GetBroadcastRequest) -> bool:
         """Return whether an instance of delivery has still to start the push; False while delivery does not answer."""
-        calls = (delivery.GetBroadcast(request, timeout=_CALL_S) for delivery in self._deliveries)
+        calls = (delivery.GetBroadcast(request, timeout=_DELIVERY_CALL_S) for delivery in self._deliveries)
         answers = await asyncio.gather(*calls, return_exceptions=True)
         # NotFoundError: the instance has not read the push yet.
         return any(

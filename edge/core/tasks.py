@@ -102,7 +102,7 @@ class Tasks:
             skip -= step
         answers = await self._ask(query, offsets, skip + count)
         tasks = sorted(
-            (task for answer in answers for task in answer.tasks), key=_place(query), reverse=query.descending
+            (task for answer in answers for task in answer.tasks), key=_sort_key(query), reverse=query.descending
         )
         return [task.task_key for task in tasks[skip : skip + count]]
 
@@ -131,11 +131,11 @@ def _check_unsent(task: Task) -> None:
 
 
 def _first(probes: Sequence[tuple[Task, int]], query: ListTasksRequest) -> tuple[Task, int]:
-    choose, place = max if query.descending else min, _place(query)
-    return choose(probes, key=lambda probe: place(probe[0]))
+    choose, sort_key = max if query.descending else min, _sort_key(query)
+    return choose(probes, key=lambda probe: sort_key(probe[0]))
 
 
-def _place(query: ListTasksRequest) -> Callable[[Task], tuple[object, ...]]:
+def _sort_key(query: ListTasksRequest) -> Callable[[Task], tuple[object, ...]]:
     """Return the sort key of the tasks in the answers to the query."""
     return _waiting_first if query.waiting_first else _by_creation
 

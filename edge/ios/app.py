@@ -3,6 +3,7 @@
 from edge.core.admission import Admission
 from edge.core.answers import JsonApi, json_api
 from edge.core.authentication import AppAuthenticator, Authenticator
+from edge.core.body_budget import BodyBudget
 from edge.core.idempotency import Idempotency
 from edge.core.message_ids import MessageIds
 from edge.core.origins import Origins
@@ -11,13 +12,12 @@ from edge.core.quotas.pushes import PushQuotas
 from edge.core.quotas.rates import rate_quotas
 from edge.core.request_limiter import RequestLimiter
 from edge.core.signature import SignatureVerifier
-from edge.core.unverified import BodyBudget
 from edge.ios.handlers import PushEndpoint, RegisterEndpoint
 from edge.ios.registrations import Registrations
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
 from edge.settings import ROLE_NAME
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
-from services.domain.audience_resolver import AudienceResolver
+from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.limits.device_quota import DeviceQuota
 from services.domain.role import RoleContext
@@ -28,10 +28,10 @@ def ios_app(
     settings: Settings, context: RoleContext, ids: MessageIds, limiter: RequestLimiter, budget: BodyBudget
 ) -> JsonApi:
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
-    targets = AudienceResolver(context.peers, settings.partitions)
+    resolver = TokenAndAliasResolver(context.peers, settings.partitions)
     rates = rate_quotas(settings, context)
     quotas = PushQuotas(context.apps, rates, context.peers, context.clock)
-    pushes = Pushes(context.apps, quotas, writer, targets, ids, context.clock)
+    pushes = Pushes(context.apps, quotas, writer, resolver, ids, context.clock)
     origins = Origins("ios", settings.client_addresses())
     signatures = SignatureVerifier(context.apps, context.keys, context.clock)
     admission = Admission(context.apps, rates, context.clock)
@@ -41,7 +41,7 @@ def ios_app(
     app = json_api("ios")
     idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, limiter)
     app.add_route("/push", PushEndpoint(authenticator, idempotency))
-    registrations = Registrations(writer, targets, DeviceQuota(context.apps, context.peers, settings.partitions))
+    registrations = Registrations(writer, resolver, DeviceQuota(context.apps, context.peers, settings.partitions))
     app.add_route("/register", RegisterEndpoint(authenticator, registrations))
     app.add_route(OPENAPI_PATH, DocumentEndpoint("ios"))
     return app

@@ -3,7 +3,7 @@
 from edge.core.signature import AppRef
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, RemoveDevice
 from protos.runtime.v1.log_pb2 import Origin
-from services.domain.audience_resolver import AudienceResolver
+from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter, device_command
 from services.domain.limits.device_quota import DeviceQuota
 from services.domain.recorded_reasons import FixedReason
@@ -12,9 +12,9 @@ from services.domain.recorded_reasons import FixedReason
 class Registrations:
     """Registers and removes device tokens. A call returns once later calls see the change; repeating it is harmless."""
 
-    def __init__(self, writer: CommandWriter, targets: AudienceResolver, quota: DeviceQuota) -> None:
+    def __init__(self, writer: CommandWriter, resolver: TokenAndAliasResolver, quota: DeviceQuota) -> None:
         self._writer = writer
-        self._targets = targets
+        self._resolver = resolver
         self._quota = quota
 
     async def register(self, app: AppRef, given: str, origin: Origin) -> None:
@@ -22,13 +22,13 @@ class Registrations:
 
         TooManyRequestsError: the app has too many devices.
         """
-        token = await self._targets.registered_name(app.appkey, given)
+        token = await self._resolver.registered_token(app.appkey, given)
         await self._quota.reserve(app.appkey, token)
         command = DeviceCommand(appkey=app.appkey, token=token, register=RegisterDevice(platform=app.platform))
         await self._writer.append_and_wait([device_command(command)], origin)
 
     async def remove(self, app: AppRef, given: str, origin: Origin) -> None:
         """Remove the token; an unknown one stays unknown."""
-        token = await self._targets.registered_name(app.appkey, given)
+        token = await self._resolver.registered_token(app.appkey, given)
         command = DeviceCommand(appkey=app.appkey, token=token, remove=RemoveDevice(reason=FixedReason.UNREGISTERED))
         await self._writer.append_and_wait([device_command(command)], origin)

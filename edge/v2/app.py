@@ -3,6 +3,7 @@
 from edge.core.admission import Admission
 from edge.core.answers import JsonApi, json_api
 from edge.core.authentication import Authenticator
+from edge.core.body_budget import BodyBudget
 from edge.core.idempotency import Idempotency
 from edge.core.message_ids import MessageIds
 from edge.core.origins import Origins
@@ -12,7 +13,6 @@ from edge.core.quotas.rates import rate_quotas
 from edge.core.request_limiter import RequestLimiter
 from edge.core.signature import SignatureVerifier
 from edge.core.tasks import Tasks
-from edge.core.unverified import BodyBudget
 from edge.openapi.documents import ASYNCAPI_PATH, OPENAPI_PATH, DocumentEndpoint
 from edge.settings import ROLE_NAME
 from edge.v2.device.frames import FrameHandler
@@ -23,7 +23,7 @@ from edge.v2.statistics.handlers import StatisticsEndpoint
 from edge.v2.tags.handlers import TagEndpoint, TagInfoEndpoint
 from edge.v2.tags.string_tags import StringTags
 from edge.v2.tasks.handlers import CancelEndpoint, TaskEndpoint, TaskListEndpoint
-from services.domain.audience_resolver import AudienceResolver
+from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.limits.registrations import RegistrationLimiter
 from services.domain.role import RoleContext
@@ -42,10 +42,10 @@ def v2_app(
 
     clock, peers, partitions, zone = context.clock, context.peers, settings.partitions, settings.zone()
     writer = CommandWriter(ROLE_NAME, context.log, peers, clock, partitions)
-    targets = AudienceResolver(peers, partitions)
+    resolver = TokenAndAliasResolver(peers, partitions)
     rates = rate_quotas(settings, context)
     quotas = PushQuotas(context.apps, rates, peers, clock)
-    pushes = Pushes(context.apps, quotas, writer, targets, ids, clock)
+    pushes = Pushes(context.apps, quotas, writer, resolver, ids, clock)
     idempotency = Idempotency(pushes, peers, clock, partitions, limiter)
     tasks = Tasks(writer, peers, partitions)
     tags = StringTags(writer, peers, partitions)
@@ -58,7 +58,7 @@ def v2_app(
         budget,
     )
     registrations = RegistrationLimiter(settings.gateway_registrations_per_s)
-    frames = FrameHandler(context, writer, targets, partitions, registrations)
+    frames = FrameHandler(context, writer, resolver, partitions, registrations)
     app = json_api("v2")
     app.add_route("/v2/push", PushEndpoint(authenticator, context.apps, idempotency, clock, zone, max_period_s))
     app.add_route("/v2/timedtasklist", TaskListEndpoint(authenticator, tasks, zone))

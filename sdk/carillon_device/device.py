@@ -98,7 +98,7 @@ class Device:
             raise DeadlineError(f"no welcome from {self.url} within {seconds:.0f} s")
 
     async def ended(self) -> None:
-        """Return when the device was closed. DeviceEndedError: a final goodbye ended it."""
+        """Return once the device was closed. DeviceEndedError: a final goodbye ended it."""
         if self._running is not None:
             await asyncio.wait([self._running])
             if not self._running.cancelled():

@@ -56,7 +56,7 @@ class Inbox:
             self._frames.task_done()
 
     async def empty(self) -> None:
-        """Return when every frame was handled, and every handled push saved and acknowledged."""
+        """Return once every frame was handled, and every handled push saved and acknowledged."""
         await self._frames.join()
         if self._acknowledging is not None:
             await asyncio.wait([self._acknowledging])

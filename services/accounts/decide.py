@@ -29,7 +29,7 @@ _LOCALE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 
 def actor_of(accounts: AccountTable, origin: Origin, now_ms: int) -> Actor:
-    """Return who asks. PermissionDeniedError: neither an operator nor an account."""
+    """Return the actor that the request's origin names. PermissionDeniedError: neither an operator nor an account."""
     if origin.interface == "cli":
         return OPERATOR
     kind, _, account_id = origin.actor.partition("/")
@@ -41,7 +41,7 @@ def actor_of(accounts: AccountTable, origin: Origin, now_ms: int) -> Actor:
 
 
 def check_may(actor: Actor, action: Action, team_id: str = "") -> None:
-    """PermissionDeniedError: the actor may not do this."""
+    """Check that the actor may do this. PermissionDeniedError: it may not."""
     if not may(actor, action, team_id):
         raise PermissionDeniedError(f"this account may not {action.value}")
 

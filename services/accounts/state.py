@@ -32,7 +32,7 @@ class LogInState:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptDraft:
+class DraftState:
     """A draft, its status and the decision on it. `decided_by`: an account. `origin`: that of its latest content."""
 
     draft: Draft

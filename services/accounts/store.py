@@ -155,7 +155,7 @@ class AccountTable(DraftTable):
         return self._rows.execute("SELECT 1 FROM used_codes WHERE code_hash = ?", (code_hash,)).fetchone() is not None
 
     def last_use_ms(self, token_id: str) -> int:
-        """Return when the API token was last used, to the hour; 0 if it was not."""
+        """Return the time in ms since 1970 at which the API token was last used, to the hour; 0 if it was not."""
         row = self._rows.execute("SELECT last_ms FROM token_uses WHERE token_id = ?", (token_id,)).fetchone()
         return row[0] if row else 0
 

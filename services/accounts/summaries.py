@@ -7,7 +7,7 @@ from protos.scheduling.v1.scheduling_pb2 import CreateTask
 from services.accounts.decide import user_by_id
 from services.accounts.decide_teams import team_by_id
 from services.accounts.drafts.store import draft_words
-from services.accounts.state import KeptDraft
+from services.accounts.state import DraftState
 from services.accounts.store import AccountTable
 
 
@@ -55,7 +55,7 @@ def token_summary(accounts: AccountTable, token: Token) -> TokenSummary:
     )
 
 
-def stored_draft(kept: KeptDraft, now_ms: int, *, with_content: bool = True) -> StoredDraft:
+def stored_draft(kept: DraftState, now_ms: int, *, with_content: bool = True) -> StoredDraft:
     title, text = draft_words(kept.draft)
     answer = StoredDraft(
         draft=kept.draft,

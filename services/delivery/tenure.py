@@ -40,7 +40,7 @@ class DeliveryTenure:
         self._taking_over = asyncio.Event()
 
     def check(self) -> None:
-        """NotOwnerError: another process answers for the partitions. Without an election all calls are answered."""
+        """Check that this process owns the partitions, if there is an election. NotOwnerError: another process does."""
         if self.tenure.election:
             self.tenure.check()
 

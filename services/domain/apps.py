@@ -132,7 +132,12 @@ class AppDirectory:
             if self._admits(record.key, fact):
                 self._apply_fact(fact)
         except (DecodeError, ValueError) as error:
-            logger.error("a record of the apps topic could not be applied", offset=record.offset, error=str(error))
+            logger.error(
+                "a record of the apps topic could not be applied and is left out: it is damaged, or a newer version"
+                " wrote it, to which this process must be upgraded",
+                offset=record.offset,
+                error=str(error),
+            )
 
     def _admits(self, key: bytes, fact: AppFact) -> bool:
         """Return whether the fact is applied. `refused` holds by key the latest fact that was not; see AppEpochs."""

@@ -109,7 +109,10 @@ class Keys:
     def _derived(self, purpose: KeyPurpose) -> bytes:
         key = self._by_purpose.get(purpose)
         if key is None:
-            raise CarillonError(f"this process was not given the key of {purpose.value}")
+            raise CarillonError(
+                f"this process was not given the key of {purpose.value}: set {_FILE_SETTINGS[purpose]}, or"
+                " CARILLON_MASTER_KEY_FILE"
+            )
         return key
 
 
@@ -161,7 +164,7 @@ def read_master(path: Path) -> bytes:
     """Read the master key. CarillonError: it cannot be used."""
     master = _read(path)
     if len(master) != _KEY:
-        raise CarillonError(f"{path} holds {len(master)} bytes; a master key has {_KEY}")
+        raise CarillonError(f"{path} holds {len(master)} bytes; a master key has {_KEY}: restore it from a backup")
     return master
 
 
@@ -215,7 +218,7 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         raise CarillonError(f"the key file {path} cannot be read: {error.strerror}") from None
     if mode & stat.S_IRWXO:
-        logger.warning("every user of this machine has access to a key file", file=str(path), mend=f"chmod 600 {path}")
+        logger.warning("every user of this machine has access to a key file", file=str(path), fix=f"chmod 600 {path}")
     return content
 
 

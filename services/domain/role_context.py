@@ -27,7 +27,7 @@ from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
 from services.runtime.process.settings import PREFIX, Settings
 from services.runtime.projection.health import Health
-from services.runtime.rpc.caller import Instance
+from services.runtime.rpc.caller import ShardOfRole
 from services.runtime.rpc.channel import Channel, connect
 from services.runtime.rpc.owner_channel import OwnerChannel
 from services.runtime.rpc.peers import Peers
@@ -41,7 +41,7 @@ def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
 
     def channel(role: str, shard: int, shards: int, address: str) -> Channel:
         def opened(at: str) -> Channel:
-            return connect(at, tls, Instance(role, shard, shards))
+            return connect(at, tls, ShardOfRole(role, shard, shards))
 
         if role not in ROLES_WITH_STANDBYS:
             return opened(address)

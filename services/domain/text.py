@@ -20,14 +20,17 @@ def checked_text(field: str, text: str, *, required: bool = True, most: int = _T
 
 
 def refuse_nul(value: Any, path: str = "") -> None:
-    """InputError: a text in the JSON value has NUL; the error says where. `path`: the value's place in the request."""
+    """Check that no text in the JSON value has NUL. InputError: one has; says where.
+
+    `path`: the path of the value in the request.
+    """
     place = _nul_place(value, path)
     if place is not None:
         raise InputError(f"{place} must not contain NUL")
 
 
 def check_texts(request: Message) -> None:
-    """InputError: a text in the request of a gRPC call has NUL; the error says where."""
+    """Check that no text in the request of a gRPC call has NUL. InputError: one has; says where."""
     refuse_nul(MessageToDict(request, preserving_proto_field_name=True))
 
 

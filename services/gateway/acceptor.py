@@ -10,7 +10,7 @@ from typing import Any
 
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES, SUBPROTOCOL
 from services.gateway.connections import ConnectionTable
-from services.gateway.decide import Capacity, Limits, over_capacity
+from services.gateway.rules import Capacity, Limits, over_capacity
 from services.gateway.websocket.protocol import Endpoint, Listener, WebSocketProtocol
 from services.runtime.process import background
 from services.runtime.process.logs import logger
@@ -107,7 +107,7 @@ class Acceptor:
             self._refuse(accepted, "address")
             return
         self.sockets += 1
-        task = background.start("new connection", self._open(accepted, address, _Place(self, peer, pending)))
+        task = background.start("new connection", self._open(accepted, address, _SocketSlot(self, peer, pending)))
         self._handshakes.add(task)
         task.add_done_callback(self._handshakes.discard)
 
@@ -115,7 +115,7 @@ class Acceptor:
         accepted.close()
         REFUSED.labels(why).inc()
 
-    async def _open(self, accepted: socket.socket, address: str, place: "_Place") -> None:
+    async def _open(self, accepted: socket.socket, address: str, slot: "_SocketSlot") -> None:
         options: dict[str, Any] = {}
         if self._certificate is not None:
             options = {
@@ -123,18 +123,18 @@ class Acceptor:
                 "ssl_handshake_timeout": self._limits.hello_ms / 1000,
                 "ssl_shutdown_timeout": self._limits.goodbye_ms / 1000,
             }
-        new_listener = partial(self._new_listener, place.set_welcomed)
-        protocol = WebSocketProtocol(self._endpoint, address, new_listener, place.leave)
+        new_listener = partial(self._new_listener, slot.set_welcomed)
+        protocol = WebSocketProtocol(self._endpoint, address, new_listener, slot.leave)
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, accepted, **options)
         except OSError as error:
             logger.debug("a TLS handshake failed", error=str(error))
         finally:
             if not protocol.is_made:
-                place.leave()
+                slot.leave()
 
 
-class _Place:
+class _SocketSlot:
     """The slot of one socket in the acceptor's capacity and in the shares of its address."""
 
     __slots__ = ("_acceptor", "_peer", "_pending")

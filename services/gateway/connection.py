@@ -8,9 +8,9 @@ from services.domain.device_protocol.answers import Answer, Goodbye, GoodbyeReas
 from services.domain.device_protocol.close_codes import CLOSE_CODES
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from services.gateway.connections import OpenConnections, Session
-from services.gateway.decide import Limits
 from services.gateway.handler import Handler
 from services.gateway.pushes.sent_pushes import NOTHING_SENT, SentPushes
+from services.gateway.rules import Limits
 from services.gateway.websocket.frames import CLOSE, PING, POLICY_VIOLATION, PONG, Frame, Violation
 from services.gateway.websocket.messages import MessageAssembler, close_code, close_violation
 from services.gateway.websocket.protocol import WebSocket
@@ -198,7 +198,8 @@ class DeviceConnection:
                 await self._requests[0]()
                 self._requests.popleft()
         except Exception as error:
-            logger.error("a device's request failed", exc_info=error)
+            appkey = self.session.appkey if self.session is not None else ""
+            logger.error("an error in the code ended a device's connection", appkey=appkey, exc_info=error)
             self.abort("failed")
         self._requests = None
 

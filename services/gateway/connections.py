@@ -50,7 +50,7 @@ class OpenConnections(Generic[AnyConnection]):
         if not self._connections:
             self._empty.set()
 
-    def snapshot(self) -> list[AnyConnection]:
+    def all(self) -> list[AnyConnection]:
         """Return the open connections, the oldest first."""
         return list(self._connections)
 
@@ -60,7 +60,7 @@ class OpenConnections(Generic[AnyConnection]):
         task.add_done_callback(self._tasks.discard)
 
     async def wait_closed(self) -> None:
-        """Return when no task runs and no connection is open."""
+        """Return once no task runs and no connection is open."""
         while self._tasks:
             await asyncio.wait(self._tasks)
         if self._connections:
@@ -110,9 +110,9 @@ class ConnectionTable(Generic[AnyConnection]):
     def find(self, connection: int) -> AnyConnection | None:
         return self._connections.get(connection)
 
-    def sessions(self, instance: int, instances: int) -> Iterator[Session]:
-        """Yield the sessions of the devices whose partition p has p mod instances = instance."""
-        return (session for session in self._sessions.values() if session.partition % instances == instance)
+    def sessions(self, shard: int, shards: int) -> Iterator[Session]:
+        """Yield the sessions of the devices whose partition p has p mod shards = shard."""
+        return (session for session in self._sessions.values() if session.partition % shards == shard)
 
     def counts(self) -> dict[str, int]:
         """Return the number of connected devices of each app."""

@@ -127,7 +127,12 @@ class DeviceRequests:
             return Ok(id=request.id)
         except CarillonError as error:
             if error.result >= 500:
-                logger.warning("a device's request failed", request=type(request).__name__, error=str(error))
+                logger.warning(
+                    "a device's request was not carried out; the device was told so and may repeat it",
+                    appkey=session.appkey,
+                    request=type(request).__name__,
+                    error=str(error),
+                )
             return error_answer(request.id, error)
 
     def answered_ping(self, session: Session, payload: bytes) -> bool:
@@ -163,7 +168,7 @@ class DeviceRequests:
         return order
 
     async def _ping(self, connection: DeviceConnection, session: Session, payload: bytes) -> None:
-        """Return when the device has answered a ping over this connection."""
+        """Return once the device has answered a ping over this connection."""
         if connection.closing_ms is not None:
             raise _lost()
         ping = self._pings[session.connection] = _Ping(payload, asyncio.get_running_loop().create_future())

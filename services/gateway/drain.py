@@ -6,7 +6,7 @@ from random import Random
 
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import OpenConnections
-from services.gateway.decide import drained_retry_ms, goodbye_delay_ms
+from services.gateway.rules import drained_retry_ms, goodbye_delay_ms
 from services.runtime.process.clock import Clock
 
 _CHUNK = 256
@@ -39,7 +39,7 @@ class Drain:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
                 await self._open_connections.wait_closed()
-        for connection in self._open_connections.snapshot():
+        for connection in self._open_connections.all():
             connection.abort("draining")
 
     def say_goodbye(self, connection: DeviceConnection) -> None:
@@ -48,7 +48,7 @@ class Drain:
 
     async def _say_goodbyes(self) -> None:
         began_ms = self._clock.now_ms()
-        for index, connection in enumerate(self._open_connections.snapshot()):
+        for index, connection in enumerate(self._open_connections.all()):
             delay_ms = goodbye_delay_ms(index, self._connections, self._per_s)
             await self._clock.sleep_until(began_ms + delay_ms)
             if index % _CHUNK == 0:

@@ -9,7 +9,10 @@ from services.domain.limits.registrations import RegistrationLimiter
 from services.domain.role import RoleContext
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionTable, Session
-from services.gateway.decide import (
+from services.gateway.device_requests import DeviceRequests
+from services.gateway.drain import Drain
+from services.gateway.handler import Handler
+from services.gateway.rules import (
     Capacity,
     HelloDecision,
     Limits,
@@ -19,9 +22,6 @@ from services.gateway.decide import (
     over_quota_retry_ms,
     refused_retry_ms,
 )
-from services.gateway.device_requests import DeviceRequests
-from services.gateway.drain import Drain
-from services.gateway.handler import Handler
 from services.gateway.session import UNEXPECTED_HELLO, SessionHandler, decode_or_answer
 from services.runtime.errors import TooManyRequestsError
 from services.runtime.process.logs import logger

@@ -1,4 +1,4 @@
-"""Wires the gateway: the session writer, one uplink for each delivery instance, and the server of devices."""
+"""Wires the gateway: the session writer, one uplink for each shard of delivery, and the listener for devices."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,13 +13,13 @@ from services.domain.role import BuiltRole, RoleContext, RoleDefinition
 from services.gateway.acceptor import Acceptor, Certificate
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionIds, ConnectionTable, OpenConnections
-from services.gateway.decide import Capacity, process_capacity
+from services.gateway.device_listener import DeviceListener
 from services.gateway.device_requests import DeviceRequests
 from services.gateway.drain import Drain
 from services.gateway.handshake import Handshake
 from services.gateway.pushes.resumption import PushResumption
 from services.gateway.pushes.sender import PushSender
-from services.gateway.server import GatewayServer
+from services.gateway.rules import Capacity, process_capacity
 from services.gateway.session import SessionHandler
 from services.gateway.session_writer import SessionWriter
 from services.gateway.settings import ROLE_NAME, GatewaySettings
@@ -48,14 +48,14 @@ class WiredGateway(NamedTuple):
 
 
 def build(settings: GatewaySettings, context: RoleContext) -> BuiltRole:
-    """Return the role; its last service is the server, which stops first."""
+    """Return the role; its last service is the listener, which stops first."""
     capacity = _capacity(settings)
     CONNECTIONS_MAX.set(capacity.connections)
     export_expiry(f"{PREFIX}GATEWAY_TLS_CERT", settings.gateway_tls_cert)
     certificate, limits = settings.certificate(), settings.limits()
     gateway = wire(settings, context, capacity, certificate, SystemRandom())
     shared = shared_addresses(settings.client_addresses())
-    server = GatewayServer(
+    listener = DeviceListener(
         Acceptor(gateway.new_connection, gateway.connections, capacity, limits, certificate, shared),
         gateway.sweeper,
         gateway.drain,
@@ -63,7 +63,7 @@ def build(settings: GatewaySettings, context: RoleContext) -> BuiltRole:
         port=settings.gateway_port,
         share_port=settings.gateway_share_port,
     )
-    return BuiltRole(ROLE_NAME, services=[*gateway.services, server], devices=gateway.connections.counts)
+    return BuiltRole(ROLE_NAME, services=[*gateway.services, listener], devices=gateway.connections.counts)
 
 
 def wire(
@@ -81,13 +81,13 @@ def wire(
     queues = [UnreportedQueue() for _ in deliveries]
     pushes = PushSender(connections, context.clock.now_ms, random, context.apps.is_paused)
 
-    def uplink(instance: int) -> Uplink:
+    def uplink(shard: int) -> Uplink:
         return Uplink(
-            deliveries[instance],
-            OwnerOfShard(context.peers.directory, "delivery", instance),
+            deliveries[shard],
+            OwnerOfShard(context.peers.directory, "delivery", shard),
             name,
-            queues[instance],
-            partial(pushes.begin_stream, instance, len(deliveries)),
+            queues[shard],
+            partial(pushes.begin_stream, shard, len(deliveries)),
             pushes.handle,
             random,
         )

@@ -22,9 +22,9 @@ from services.domain.device_protocol.frames import (
 )
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionTable, Session
-from services.gateway.decide import MAX_UNSENT_REPORTS, idle_ms
 from services.gateway.device_requests import DeviceRequests
 from services.gateway.handler import Handler
+from services.gateway.rules import MAX_UNSENT_REPORTS, idle_ms
 from services.gateway.session_writer import Confirm, SessionWriter
 from services.gateway.uplink import UnreportedQueue
 from services.runtime.errors import CarillonError, InputError
@@ -38,7 +38,7 @@ UNEXPECTED_HELLO = "hello is the first frame, and comes once"
 class SessionHandler(Handler[DeviceConnection]):
     """Handles the frames of welcomed devices, and reports sessions to delivery and to the log.
 
-    `unreported` has one queue for each delivery instance; instance i of n owns the partitions p with p mod n = i.
+    `unreported` has one queue for each shard of delivery; shard i of n has the partitions p with p mod n = i.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from services.domain.device_protocol.frames import HEARTBEAT_S
 from services.gateway.acceptor import Certificate
-from services.gateway.decide import Limits, process_capacity
+from services.gateway.rules import Limits, process_capacity
 from services.runtime.process.settings import PREFIX, Port, Positive, Settings, SettingsError
 from services.runtime.sockets.open_files import hard_file_limit
 

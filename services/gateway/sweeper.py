@@ -7,7 +7,7 @@ from services.domain.apps import AppDirectory
 from services.gateway.acceptor import Certificate
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionTable, OpenConnections
-from services.gateway.decide import Limits, end_reason
+from services.gateway.rules import Limits, end_reason
 from services.runtime.process.clock import Clock
 
 _SWEEP_MS = 1000
@@ -35,7 +35,7 @@ class Sweeper:
             await self._clock.sleep_until(self._clock.now_ms() + _SWEEP_MS)
             if self._certificate is not None:
                 self._certificate.reload_if_changed()
-            for index, connection in enumerate(self._open_connections.snapshot()):
+            for index, connection in enumerate(self._open_connections.all()):
                 if index % _CHUNK == 0:
                     await asyncio.sleep(0)
                 match end_reason(self._clock.now_ms(), connection, self._limits):

@@ -14,7 +14,7 @@ from services.runtime.log.identity import check_log_identity
 from services.runtime.log.point_in_time import until_ready
 from services.runtime.log.port import Log, Partition
 from services.runtime.log.topics import Topic, owned
-from services.runtime.ownership.refused import RefusedKeys
+from services.runtime.ownership.refused_keys import RefusedKeys
 from services.runtime.ownership.tenure import OwnerElection
 from services.runtime.process.clock import Clock, SystemClock
 from services.runtime.process.settings import Settings

@@ -56,7 +56,7 @@ from services.registry.apps.app_settings import (
     rotate_secret,
 )
 from services.registry.apps.broadcast_quota import BroadcastQuota
-from services.registry.apps.device_places import DevicePlaces
+from services.registry.apps.device_reservations import DeviceReservations
 from services.registry.pauses import Pauses
 from services.registry.queries import RegistryQueries
 from services.registry.tenure import RegistryTenure
@@ -96,7 +96,7 @@ class RegistryServicer(RegistryServiceServicer):
         self._epochs = epochs
         self._broadcasts = BroadcastQuota(context.apps, context.clock, settings.zone())
         own = len(owned(settings.partitions, settings.shard, settings.shards))
-        self._places = DevicePlaces(queries, context.clock, own, settings.partitions)
+        self._reservations = DeviceReservations(queries, context.clock, own, settings.partitions)
         self._new_appkey = new_appkey
         self._new_secret = new_secret
         self._changing = asyncio.Lock()
@@ -181,7 +181,7 @@ class RegistryServicer(RegistryServiceServicer):
 
     async def ReserveDevice(self, request: ReserveDeviceRequest, context: Context) -> ReserveDeviceResponse:
         self._tenure.check()
-        reserved = await self._places.reserve(self._app(request.appkey), request.token)
+        reserved = await self._reservations.reserve(self._app(request.appkey), request.token)
         return ReserveDeviceResponse(quota_used_up=not reserved)
 
     async def FindDevices(self, request: FindDevicesRequest, context: Context) -> FindDevicesResponse:

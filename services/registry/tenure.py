@@ -39,12 +39,15 @@ class RegistryTenure:
         return self._own.is_held and self._devices.is_held
 
     def check(self) -> None:
-        """NotOwnerError: another process answers, or this one does not do so yet. Nothing was done."""
+        """Check that this process owns the shard. NotOwnerError: another one does, or this one does not yet."""
         self._devices.check()
         self._own.check()
 
     def confirm(self) -> None:
-        """UnavailableError: another process may have taken over while something was done."""
+        """Check after an operation that the process owned its partitions meanwhile.
+
+        UnavailableError: another process may have taken over.
+        """
         try:
             self.check()
         except UnavailableError as error:

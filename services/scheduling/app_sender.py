@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from protos.push.v1.push_pb2 import SendPush
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
-from services.domain.audience_resolver import AudienceResolver
+from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import Command, CommandWriter, push_command
 from services.domain.pushes.capacity import PushCapacity
 from services.domain.recorded_reasons import AttemptsFailed
@@ -64,7 +64,7 @@ class AppSender:
         self,
         follower: Follower,
         tasks: TaskTable,
-        audiences: AudienceResolver,
+        resolver: TokenAndAliasResolver,
         capacity: PushCapacity,
         writer: CommandWriter,
         facts: Batcher[Fact, None],
@@ -73,7 +73,7 @@ class AppSender:
     ) -> None:
         self._follower = follower
         self._tasks = tasks
-        self._audiences = audiences
+        self._resolver = resolver
         self._capacity = capacity
         self._writer = writer
         self._facts = facts
@@ -89,7 +89,7 @@ class AppSender:
         self._woken.set()
 
     async def run(self) -> None:
-        """Return when no task is left to send and none is tried again."""
+        """Return once no task is left to send and none is tried again."""
         while self._woken.is_set() or self._retries:
             next_retry_ms = min((retry.at_ms for retry in self._retries.values()), default=None)
             if next_retry_ms is not None:
@@ -187,5 +187,5 @@ class AppSender:
     async def _push_command(self, task: StoredTask, push: SendPush) -> Command:
         resolved = SendPush()
         resolved.CopyFrom(push)
-        resolved.audience.CopyFrom((await self._audiences.resolve(push.appkey, push.audience)).audience)
+        resolved.audience.CopyFrom((await self._resolver.resolve(push.appkey, push.audience)).audience)
         return push_command(decide.push_command(task, resolved, self._clock.now_ms()))

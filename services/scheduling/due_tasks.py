@@ -45,7 +45,7 @@ class DueTasks:
         return facts, bool(self._resumed) or max(len(expired), len(due)) >= PAGE
 
     def next_ms(self) -> int | None:
-        """Return when the next task falls due or the next paused one expires."""
+        """Return the time in ms since 1970 at which the next task falls due or the next paused one expires."""
         times = (self._tasks.next_due_ms(), self._tasks.next_expiry_ms())
         return min((time_ms for time_ms in times if time_ms is not None), default=None)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from protos.scheduling.v1.scheduling_pb2_grpc import add_SchedulingServiceServicer_to_server
-from services.domain.audience_resolver import AudienceResolver
+from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.pushes.capacity import PushCapacity
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
@@ -29,10 +29,10 @@ def build(settings: SchedulingSettings, context: RoleContext) -> BuiltRole:
     """Wire the role: follow the log, then send tasks that fall due."""
     membership, directory = context.membership, settings.state_dir(ROLE_NAME)
     projection = SchedulingProjection(settings, directory, context.log, context.clock, membership)
-    audiences = AudienceResolver(context.peers, settings.partitions)
+    resolver = TokenAndAliasResolver(context.peers, settings.partitions)
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     capacity = PushCapacity(context.peers, context.clock)
-    sender = TaskSender(projection.follower, projection.tasks, audiences, capacity, writer, context.clock)
+    sender = TaskSender(projection.follower, projection.tasks, resolver, capacity, writer, context.clock)
     due_tasks = DueTasks(projection.tasks, context.apps)
     timer = Timer(projection.follower, due_tasks, sender, context.apps, context.clock)
     servicer = SchedulingServicer(projection.follower, projection.committed, projection.lists)

@@ -183,7 +183,7 @@ class TaskTable:
         return {key for (key,) in self._rows.execute("SELECT task_key FROM tasks WHERE at_once = 1")}
 
     def next_due_ms(self) -> int | None:
-        """Return when the next waiting task falls due."""
+        """Return the time in ms since 1970 at which the next waiting task falls due."""
         row = self._rows.execute("SELECT due_ms FROM tasks WHERE status = 1 ORDER BY due_ms LIMIT 1").fetchone()
         return row[0] if row else None
 
@@ -221,7 +221,7 @@ class TaskTable:
         return list(map(DueTask._make, rows))
 
     def next_expiry_ms(self) -> int | None:
-        """Return when the time to live of the next paused task ends."""
+        """Return the time in ms since 1970 at which the time to live of the next paused task ends."""
         row = self._rows.execute("SELECT expires_ms FROM tasks WHERE status = 5 ORDER BY expires_ms LIMIT 1").fetchone()
         return row[0] if row else None
 

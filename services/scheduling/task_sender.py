@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from services.domain.audience_resolver import AudienceResolver
+from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.pushes.capacity import PushCapacity
 from services.runtime.log.batcher import Batcher, ByteBudget
@@ -33,7 +33,7 @@ class TaskSender:
         self,
         follower: Follower,
         tasks: TaskTable,
-        audiences: AudienceResolver,
+        resolver: TokenAndAliasResolver,
         capacity: PushCapacity,
         writer: CommandWriter,
         clock: Clock,
@@ -41,7 +41,7 @@ class TaskSender:
         self._follower = follower
         self._tasks = tasks
         facts: Batcher[Fact, None] = Batcher(self._write, ByteBudget(0), _MAX_FACTS)
-        self._new_app = partial(AppSender, follower, tasks, audiences, capacity, writer, facts, clock)
+        self._new_app = partial(AppSender, follower, tasks, resolver, capacity, writer, facts, clock)
         self._apps: dict[str, AppSender] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[None]

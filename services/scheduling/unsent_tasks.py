@@ -17,7 +17,7 @@ class UnsentTasks:
         self._watching: asyncio.Task[None] | None = None
 
     async def wait_sent(self, task_key: str) -> None:
-        """Return when the task is sent. The caller sets the deadline."""
+        """Return once the task is sent. The caller sets the deadline."""
         future = self._waiting.get(task_key)
         if future is None:
             future = self._waiting[task_key] = asyncio.get_running_loop().create_future()

@@ -6,7 +6,7 @@ from protos.push.v1.push_pb2 import Audience, Filter
 from services.domain.limits.filters import MAX_GROUPS, MAX_VALUES, check_size
 from services.runtime.errors import InputError
 from services.targeting.activity import WINDOWS
-from services.targeting.decide import COMPARED
+from services.targeting.filter_evaluation import COMPARED
 from services.targeting.state import ATTRIBUTES
 
 MAX_ACTIVITY_CLAUSES = 50

@@ -76,7 +76,10 @@ class TargetingProjection:
         """Do nothing: no file stays open."""
 
     def check(self) -> None:
-        """UnavailableError: the state has not caught up with the log, or another process answers for the partitions."""
+        """Check that queries can be answered.
+
+        UnavailableError: the state has not caught up with the log, or another process answers for the partitions.
+        """
         if self._ready is None or not self._ready.is_set():
             raise UnavailableError("targeting is still reading the log, or is stopping; ask again")
         self.follower.tenure.check()

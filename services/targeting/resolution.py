@@ -6,7 +6,7 @@ from pyroaring import BitMap
 
 from protos.push.v1.push_pb2 import Filter
 from protos.targeting.v1.targeting_pb2 import PartitionAudience, ResolveResponse
-from services.targeting.decide import matching
+from services.targeting.filter_evaluation import matching
 from services.targeting.state import TargetingState
 
 
@@ -25,7 +25,7 @@ class Resolution:
         self._steps = self._resolve()
 
     def advance(self, operations: int) -> bool:
-        """Do work of about so many bitmap operations, at least one step; return whether the response is complete."""
+        """Do about `operations` bitmap operations, at least one step; return whether the response is complete."""
         spent = 0
         for work in self._steps:
             spent += work

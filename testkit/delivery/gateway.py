@@ -61,7 +61,7 @@ class GatewayClient:
             await self._changed.wait_for(holds)
 
     async def wait_count(self, count: int) -> None:
-        """Wait for at least so many messages."""
+        """Wait for at least `count` messages."""
         await self.wait_until(lambda: len(self.received) >= count)
 
     async def expect(self, *expected: tuple[int, int]) -> None:

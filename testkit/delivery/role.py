@@ -90,7 +90,7 @@ class DeliveryHarness:
             yield
 
     def role_context(self, registry: Channel | None = None) -> RoleContext:
-        """Return what roles are built with; without `registry` no registry answers."""
+        """Return the context with which roles are built; without `registry` no registry answers."""
         channels = {
             "targeting": [server.channel() for server in (self.targeting_server, *self.further_targeting)],
             "delivery": [self.server.channel()],
@@ -273,7 +273,7 @@ class DeliveryHarness:
         assert sorted(found) == sorted(expected)
 
     async def wait_facts(self, kind: str, count: int) -> None:
-        """Wait until so many facts of the kind are in `pushes`."""
+        """Wait until `count` facts of the kind are in `pushes`."""
         reader = await self.log.open({Partition(PUSHES.name, n): 0 for n in range(PARTITIONS)})
         async with asyncio.timeout(TIMEOUT_S):
             while count > 0:

@@ -18,8 +18,8 @@ from services.domain.apps import AppDirectory
 from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import APPS, SESSIONS, TOPICS, decode
+from services.gateway.device_listener import DeviceListener
 from services.gateway.main import ROLE, build
-from services.gateway.server import GatewayServer
 from services.gateway.settings import GatewaySettings
 from services.registry.main import build as build_registry
 from services.registry.settings import RegistrySettings
@@ -94,7 +94,7 @@ class RunningGateway:
         role = build(self.settings, context)
         self._gateway = [await start_service(service) for service in role.services]
         server = role.services[-1]
-        assert isinstance(server, GatewayServer)
+        assert isinstance(server, DeviceListener)
         self.port = server.port
 
     async def device(self, token: str) -> Device:

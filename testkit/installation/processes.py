@@ -107,7 +107,7 @@ class Installation:
         return tuple(self._definitions)
 
     def start(self, *names: str, seconds: float = _START_S) -> None:
-        """Start these processes, or all, and return once they are ready, each after at most so many seconds."""
+        """Start these processes, or all, and return once they are ready, each within `seconds`."""
         self.data.mkdir(parents=True, exist_ok=True)
         if not self.embedded:
             create_master(self.data / "master.key")
@@ -116,7 +116,7 @@ class Installation:
         self.wait_ready(*names, seconds=seconds)
 
     def wait_ready(self, *names: str, seconds: float = _START_S) -> None:
-        """Return once these processes, or all, are ready, each after at most so many seconds."""
+        """Return once these processes, or all, are ready, each within `seconds`."""
         for name in names or self.names:
             self._wait_ready(name, seconds)
 

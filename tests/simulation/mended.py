@@ -217,6 +217,23 @@ MENDED: Mapping[str, MendedWorld] = {
             Fault(1.919, "kill_at_append", "gateway-1", 1.0),
         ],
     ),
+    "closed-after-the-newer-one": MendedWorld(
+        "a gateway ended when a draining connection closed after the newer one of its device",
+        InstallationWorld(
+            Plan(
+                partitions=2,
+                processes=_TWO_GATEWAYS,
+                devices=4,
+                rate=10.0,
+                load_s=10.0,
+                snapshot_s=300,
+                has_ios=False,
+                network_slowness=13,
+            )
+        ),
+        52134,
+        [Fault(at_s, "lose_connections") for at_s in (1.080952675973298, 1.730949322110591, 3.033756770334816)],
+    ),
 }
 
 

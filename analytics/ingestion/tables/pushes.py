@@ -56,7 +56,7 @@ class AudienceValues(NamedTuple):
 
 
 def check_targets(devices: Devices) -> None:
-    """ValueError: the columns of a device list differ in length."""
+    """Check that the columns of a device list have the same length. ValueError: they have not."""
     lengths = {len(devices.partitions) // 2, len(devices.numbers) // 4, len(devices.id_offsets) // 4}
     if len(lengths) != 1:
         raise ValueError("the devices of a push are columns of different lengths")

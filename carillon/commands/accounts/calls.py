@@ -1,21 +1,15 @@
 """Calls of the account commands, which name users and teams as people do: by login name and by team name."""
 
-import json
 from collections.abc import Awaitable, Callable
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
-from rich.text import Text
 
 from carillon.commands.role_calls import call_role
-from carillon.commands.tables import show, table
-from carillon.environment import environment
 from protos.accounts.v1.accounts_pb2 import MemberRole
 from protos.accounts.v1.service_pb2 import GetUsersRequest, ListTeamsRequest, TeamSummary, UserSummary
 from protos.accounts.v1.service_pb2_grpc import AccountsServiceStub
 from services.runtime.errors import NotFoundError
-from services.runtime.process.settings import Settings, load
 from services.runtime.rpc.channel import Channel
 
 if TYPE_CHECKING:
@@ -26,7 +20,6 @@ ROLES = {name.removeprefix("MEMBER_ROLE_").lower(): number for name, number in M
 """The roles in a team, by the names that commands use."""
 
 ROLE_NAMES = {number: name for name, number in ROLES.items()}
-as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON, one object a line.")
 role_option = click.option("--role", type=click.Choice(list(ROLES)), required=True, help="What it may do in the team.")
 
 
@@ -51,28 +44,3 @@ async def find_team(accounts: "AccountsServiceAsyncStub", name: str) -> TeamSumm
     for team in (await accounts.ListTeams(ListTeamsRequest(team=name))).teams:
         return team
     raise NotFoundError(f"there is no team {name!r}; `carillon team list` shows all")
-
-
-def time_text(time_ms: int) -> str:
-    """Return a time in the installation's time zone, or a dash for none."""
-    if not time_ms:
-        return "-"
-    moment = datetime.fromtimestamp(time_ms / 1000, load(Settings, environment()).zone())
-    return moment.isoformat(sep=" ", timespec="minutes")
-
-
-def print_json(record: dict[str, Any]) -> None:
-    click.echo(json.dumps(record, ensure_ascii=False))
-
-
-def print_rows(rows: list[dict[str, str]], if_none: str) -> None:
-    """Print a table with a row for each, or the sentence if there is none."""
-    if not rows:
-        click.echo(if_none)
-        return
-    listed = table()
-    for name in rows[0]:
-        listed.add_column(name, overflow="fold")
-    for row in rows:
-        listed.add_row(*(Text(value) for value in row.values()))
-    show(listed)

@@ -5,19 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from carillon.commands.accounts.calls import (
-    ROLE_NAMES,
-    ROLES,
-    as_json,
-    call_accounts,
-    find_team,
-    find_user,
-    print_json,
-    print_rows,
-    role_option,
-)
+from carillon.commands.accounts.calls import ROLE_NAMES, ROLES, call_accounts, find_team, find_user, role_option
 from carillon.commands.installation.chosen import named_console
 from carillon.commands.origin import command_origin
+from carillon.commands.output import as_json_lines, print_json, print_table
 from edge.console.api.answers.people import TeamList, TeamWithMembers
 from protos.accounts.v1.accounts_pb2 import ApprovalRules
 from protos.accounts.v1.service_pb2 import (
@@ -45,7 +36,7 @@ def team() -> None:
 
 @team.command()
 @click.argument("name")
-@as_json
+@as_json_lines
 def add(name: str, json_output: bool) -> None:
     """Create a team."""
 
@@ -56,7 +47,7 @@ def add(name: str, json_output: bool) -> None:
 
 
 @team.command(name="list")
-@as_json
+@as_json_lines
 def list_teams(json_output: bool) -> None:
     """List all teams with their members, apps and approval rules; with an API token, only its team."""
     console = named_console()
@@ -74,7 +65,7 @@ def list_teams(json_output: bool) -> None:
             print_json(_record(known, logins))
     else:
         rows = [_row(_record(known, logins)) for known in teams]
-        print_rows(rows, "There is no team yet; see `carillon team add --help`.")
+        print_table(rows, "There is no team yet; see `carillon team add --help`.")
 
 
 def _list_from_elsewhere(console: "ConsoleClient", json_output: bool) -> None:
@@ -94,14 +85,14 @@ def _list_from_elsewhere(console: "ConsoleClient", json_output: bool) -> None:
         for record in records:
             print_json(record)
     else:
-        print_rows([_row(record) for record in records], "The API token belongs to no team.")
+        print_table([_row(record) for record in records], "The API token belongs to no team.")
 
 
 @team.command()
 @click.argument("team_name", metavar="TEAM")
 @click.argument("login")
 @role_option
-@as_json
+@as_json_lines
 def add_member(team_name: str, login: str, role: str, json_output: bool) -> None:
     """Give a user a role in a team, in place of the present one if there is one."""
     _change(_member_setter(team_name, login, ROLES[role]), f"User {login} is {role} of team {team_name}.", json_output)
@@ -110,7 +101,7 @@ def add_member(team_name: str, login: str, role: str, json_output: bool) -> None
 @team.command()
 @click.argument("team_name", metavar="TEAM")
 @click.argument("login")
-@as_json
+@as_json_lines
 def remove_member(team_name: str, login: str, json_output: bool) -> None:
     """Remove a user from a team."""
     _change(_member_setter(team_name, login, None), f"User {login} is no member of team {team_name}.", json_output)
@@ -119,7 +110,7 @@ def remove_member(team_name: str, login: str, json_output: bool) -> None:
 @team.command()
 @click.argument("team_name", metavar="TEAM")
 @click.argument("appkey")
-@as_json
+@as_json_lines
 def give_app(team_name: str, appkey: str, json_output: bool) -> None:
     """Give an app to a team; it then belongs to no other."""
 
@@ -138,7 +129,7 @@ def give_app(team_name: str, appkey: str, json_output: bool) -> None:
 @click.option(
     "--approve-above", metavar="N", help="Pushes to more than N devices need an approval; off: no such limit."
 )
-@as_json
+@as_json_lines
 def set_team(
     team_name: str, name: str | None, approve_broadcasts: str | None, approve_above: str | None, json_output: bool
 ) -> None:

@@ -6,19 +6,10 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from carillon.commands.accounts.calls import (
-    ROLE_NAMES,
-    ROLES,
-    as_json,
-    call_accounts,
-    find_team,
-    print_json,
-    print_rows,
-    role_option,
-    time_text,
-)
+from carillon.commands.accounts.calls import ROLE_NAMES, ROLES, call_accounts, find_team, role_option
 from carillon.commands.app.limits import Duration
 from carillon.commands.origin import command_origin
+from carillon.commands.output import as_json_lines, print_json, print_table, time_text
 from edge.console.api.answers.people import OwnToken
 from protos.accounts.v1.service_pb2 import (
     CreateTokenRequest,
@@ -48,7 +39,7 @@ def token() -> None:
 @click.option(
     "--expires", type=Duration(), default="90d", help="How long it is valid: 24h, 30m, 7d. Default: 90d; 0: for ever."
 )
-@as_json
+@as_json_lines
 def create(team_name: str, name: str, role: str, expires: int, json_output: bool) -> None:
     """Create an API token of a team and print its text."""
 
@@ -66,14 +57,14 @@ def create(team_name: str, name: str, role: str, expires: int, json_output: bool
     if json_output:
         print_json({**_record(answer.token, team_name), "token": answer.text})
     else:
-        until = f"valid until {time_text(answer.token.expires_ms)}" if expires else "which does not expire"
+        until = f"valid until {time_text(answer.token.expires_ms, 'minutes')}" if expires else "which does not expire"
         click.echo(f"API token {name} of team {team_name}, {until}:")
         click.echo(f"{answer.text}\nStore it: it is not shown again.")
 
 
 @token.command(name="list")
 @click.option("--team", "team_name", metavar="TEAM", help="Only those of this team.")
-@as_json
+@as_json_lines
 def list_tokens(team_name: str | None, json_output: bool) -> None:
     """List API tokens without their texts."""
 
@@ -89,12 +80,12 @@ def list_tokens(team_name: str | None, json_output: bool) -> None:
             print_json(_record(known, names[known.team_id]))
     else:
         rows = [_row(known, names[known.team_id]) for known in tokens]
-        print_rows(rows, "There is no API token; see `carillon token create --help`.")
+        print_table(rows, "There is no API token; see `carillon token create --help`.")
 
 
 @token.command()
 @click.argument("token_id")
-@as_json
+@as_json_lines
 def revoke(token_id: str, json_output: bool) -> None:
     """Revoke an API token, named by its id as `carillon token list` shows it: it is refused from now on."""
     request = RevokeTokenRequest(token_id=token_id, origin=command_origin())
@@ -106,7 +97,7 @@ def revoke(token_id: str, json_output: bool) -> None:
 
 
 @token.command()
-@as_json
+@as_json_lines
 def whoami(json_output: bool) -> None:
     """Show the API token in use: its team, what it may do there, and until when.
 
@@ -139,6 +130,6 @@ def _row(known: TokenSummary, team: str) -> dict[str, str]:
         "team": team,
         "name": known.name,
         "role": ROLE_NAMES[known.role],
-        "expires": time_text(known.expires_ms),
-        "last used": time_text(known.last_used_ms),
+        "expires": time_text(known.expires_ms, "minutes"),
+        "last used": time_text(known.last_used_ms, "minutes"),
     }

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from carillon.commands.accounts.calls import as_json, call_accounts, find_user, print_json, print_rows, time_text
+from carillon.commands.accounts.calls import call_accounts, find_user
 from carillon.commands.origin import command_origin
+from carillon.commands.output import as_json_lines, print_json, print_table, time_text
 from protos.accounts.v1.accounts_pb2 import Subject
 from protos.accounts.v1.service_pb2 import (
     CreateUserRequest,
@@ -33,7 +34,7 @@ def user() -> None:
 @click.option("--zone", default="", help="A time zone such as Asia/Shanghai.")
 @click.option("--issuer", help="The OpenID Connect provider that authenticates the user; needs --subject.")
 @click.option("--subject", help="The user's subject at the provider.")
-@as_json
+@as_json_lines
 def add(
     login: str,
     name: str,
@@ -69,7 +70,7 @@ def add(
 
 
 @user.command(name="list")
-@as_json
+@as_json_lines
 def list_users(json_output: bool) -> None:
     """List all users, by login name."""
     users = call_accounts(lambda accounts: accounts.ListUsers(ListUsersRequest())).users
@@ -77,12 +78,12 @@ def list_users(json_output: bool) -> None:
         for known in users:
             print_json(_record(known))
     else:
-        print_rows([_row(known) for known in users], "There is no user yet; see `carillon user add --help`.")
+        print_table([_row(known) for known in users], "There is no user yet; see `carillon user add --help`.")
 
 
 @user.command()
 @click.argument("login")
-@as_json
+@as_json_lines
 def disable(login: str, json_output: bool) -> None:
     """Disable a user: nobody can log in as this user, and all sessions end at once."""
     _update(
@@ -92,7 +93,7 @@ def disable(login: str, json_output: bool) -> None:
 
 @user.command()
 @click.argument("login")
-@as_json
+@as_json_lines
 def enable(login: str, json_output: bool) -> None:
     """Let a disabled user log in again."""
     _update(login, UpdateUserRequest(disabled=False), f"User {login} is enabled.", json_output)
@@ -101,7 +102,7 @@ def enable(login: str, json_output: bool) -> None:
 @user.command()
 @click.argument("login")
 @click.option("--remove-second-factor", is_flag=True, help="Also remove the one-time codes, for a lost phone.")
-@as_json
+@as_json_lines
 def reset_password(login: str, remove_second_factor: bool, json_output: bool) -> None:
     """Print a one-time token with which the user sets a new password. Earlier tokens end."""
 
@@ -132,7 +133,7 @@ def _update(login: str, request: UpdateUserRequest, done: str, json_output: bool
 
 
 def _print_token(token: str, expires_ms: int) -> None:
-    click.echo(f"One-time token, valid until {time_text(expires_ms)} and not shown again:\n{token}")
+    click.echo(f"One-time token, valid until {time_text(expires_ms, 'minutes')} and not shown again:\n{token}")
 
 
 def _token_record(token: str, expires_ms: int) -> dict[str, Any]:
@@ -166,5 +167,5 @@ def _row(known: UserSummary) -> dict[str, str]:
         "administrator": "yes" if known.administrator else "-",
         "logs in by": f"{means}, one-time code" if known.has_totp else means,
         "disabled": "yes" if known.disabled else "-",
-        "last log-in": time_text(known.last_log_in_ms),
+        "last log-in": time_text(known.last_log_in_ms, "minutes"),
     }

@@ -1,7 +1,6 @@
 """`carillon app`: create apps and change them."""
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 
@@ -11,26 +10,17 @@ from carillon.commands.app.pause import pause, resume
 from carillon.commands.app.revoke import revoke_keys
 from carillon.commands.app.text import app_table, print_app, print_secret
 from carillon.commands.installation.chosen import chosen_installation
-from carillon.commands.installation.output import print_json
 from carillon.commands.origin import command_origin
-from carillon.commands.role_calls import call_role
-from carillon.commands.tables import show
+from carillon.commands.output import as_json_lines, print_json, show
+from carillon.commands.role_calls import call_registry
 from carillon.environment import environment
 from edge.console.api.answers.apps import App, NewSecret, secret_answer
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import CreateAppRequest, UpdateAppRequest
-from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.limits.time_to_live import MAX_PERIOD_S, MIN_PERIOD_S
 from services.runtime.process.settings import Settings, load
-from services.runtime.rpc.channel import Channel
-
-if TYPE_CHECKING:
-    from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
 
 PLATFORMS = {"android": PLATFORM_ANDROID, "ios": PLATFORM_IOS}
-
-Answer = TypeVar("Answer")
-as_json = click.option("--json", "json_output", is_flag=True, help="Print JSON, one object a line.")
 
 
 @click.group()
@@ -52,18 +42,18 @@ app.add_command(resume)
 @click.option("--name", required=True, help="The name for people, up to 64 characters.")
 @click.option("--package", required=True, help="Package name or bundle id, such as com.example.app.")
 @click.option("--account", default="", help="The developer account it belongs to.")
-@as_json
+@as_json_lines
 def create(platform: str, name: str, package: str, account: str, json_output: bool) -> None:
     """Create an app and print its appkey and secret key."""
     request = CreateAppRequest(
         platform=PLATFORMS[platform], name=name, package=package, account=account, origin=command_origin()
     )
-    answer = _call(lambda registry: registry.CreateApp(request))
+    answer = call_registry(lambda registry: registry.CreateApp(request))
     _print_secret(secret_answer(answer.app, answer.secret_key), json_output)
 
 
 @app.command(name="list")
-@as_json
+@as_json_lines
 def list_apps(json_output: bool) -> None:
     """List all apps, the oldest first; with an API token, those of its team, by name."""
     apps = chosen_installation().apps()
@@ -78,7 +68,7 @@ def list_apps(json_output: bool) -> None:
 
 @app.command(name="show")
 @click.argument("appkey")
-@as_json
+@as_json_lines
 def show_app(appkey: str, json_output: bool) -> None:
     """Show one app."""
     _print_app(chosen_installation().app(appkey), json_output)
@@ -96,7 +86,7 @@ def show_app(appkey: str, json_output: bool) -> None:
 @click.option("--name", help="A new name.")
 @limit_options
 @apns_options
-@as_json
+@as_json_lines
 def set_app(
     appkey: str,
     ack_info: str | None,
@@ -138,7 +128,7 @@ def set_app(
     default="0",
     help="How long the old secret key signs beside the new one: 24h, 30m, 7d, up to 90d. Default: not at all.",
 )
-@as_json
+@as_json_lines
 def rotate_secret(appkey: str, keep_old: int, json_output: bool) -> None:
     """Give an app a new secret key. The present one ends at once, or after --keep-old; an older one ends at once."""
     _print_secret(chosen_installation().rotate_secret(appkey, keep_old), json_output)
@@ -146,18 +136,11 @@ def rotate_secret(appkey: str, keep_old: int, json_output: bool) -> None:
 
 @app.command()
 @click.argument("appkey")
-@as_json
+@as_json_lines
 def drop_old_secret(appkey: str, json_output: bool) -> None:
     """End the validity of the secret key that the last rotation kept."""
     request = UpdateAppRequest(appkey=appkey, drop_old_secret=True)
     _print_app(chosen_installation().change_app(request), json_output)
-
-
-def _call(call: "Callable[[RegistryServiceAsyncStub], Awaitable[Answer]]") -> Answer:
-    async def with_stub(channel: Channel) -> Answer:
-        return await call(RegistryServiceStub(channel))
-
-    return call_role("registry", with_stub)
 
 
 def _print_secret(made: NewSecret, json_output: bool) -> None:

@@ -9,7 +9,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from carillon.commands.tables import show, table
+from carillon.commands.output import show, table
 from edge.console.api.answers.apps import App, NewSecret, Pause
 
 _SHOWN_ONCE = "Store the secret key: it is not shown again. `carillon app rotate-secret` makes a new one."

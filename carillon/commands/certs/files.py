@@ -14,7 +14,7 @@ from cryptography.x509 import Certificate, load_pem_x509_certificate, load_pem_x
 
 from services.runtime.errors import CarillonError
 from services.runtime.log.durable import written_beside
-from services.runtime.rpc.authority import Authority, Key, Validity, hosts_of, new_key
+from services.runtime.rpc.authority import Authority, Key, Validity, canonical_host, hosts_of, new_key
 from services.runtime.rpc.caller import OPERATOR
 
 Action = Literal["issued", "renewed", "kept"]
@@ -107,7 +107,7 @@ def _certificate(
     if certificate is not None and not authority.has_issued(certificate):
         raise CarillonError(f"{file} is of another authority: move {folder} away, and run this again for a new one")
     _update_authorities(folder / _AUTHORITY_CERTIFICATE, authority.certificate)
-    hosts = wanted.hosts | set(hosts_of(certificate) if certificate else ())
+    hosts = {canonical_host(host) for host in wanted.hosts} | set(hosts_of(certificate) if certificate else ())
     if certificate is None or _expires_soon(certificate, now, terms) or hosts != set(hosts_of(certificate)):
         action = "issued" if certificate is None else "renewed"
         validity = terms.validity(now, terms.days)

@@ -3,7 +3,7 @@
 import click
 
 from carillon.commands.installation.console import console_client
-from carillon.commands.installation.output import as_json, print_json, print_table, time_text
+from carillon.commands.output import as_json, print_json, print_table, time_text
 from edge.console.actions.audit import SUBJECTS
 from edge.console.api.answers.audits import ActionEntry, ActionList
 

@@ -6,8 +6,8 @@ from typing import IO
 import click
 
 from carillon.commands.installation.console import console_client
-from carillon.commands.installation.output import as_json as _as_json
-from carillon.commands.installation.output import device_count, print_json, print_table, time_text
+from carillon.commands.output import as_json as _as_json
+from carillon.commands.output import device_count, print_json, print_table, time_text
 from edge.console.actions.statistics import CATEGORIES
 from edge.console.api.answers.devices import PushDevices, WhyAnswer
 from edge.console.api.answers.pushes import Estimate, Push, PushCancelled, PushList, PushSent, PushSpeed, PushStates

@@ -3,7 +3,7 @@
 import click
 
 from carillon.commands.installation.console import console_client
-from carillon.commands.installation.output import as_json, print_json, print_table
+from carillon.commands.output import as_json, print_json, print_table
 from edge.console.actions.statistics import CATEGORIES, KINDS
 from edge.console.api.answers.devices import Statistics
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from carillon.commands.origin import command_origin
-from carillon.commands.role_calls import call_role
+from carillon.commands.role_calls import call_registry, call_role
 from edge.console.api.answers.apps import (
     App,
     NewSecret,
@@ -36,7 +36,6 @@ from protos.registry.v1.registry_pb2 import (
     UpdateAppRequest,
     UpdateAppResponse,
 )
-from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.runtime.rpc.channel import Channel
 
 if TYPE_CHECKING:
@@ -53,20 +52,20 @@ class LocalInstallation:
     """The installation whose roles are called directly, as an operator."""
 
     def apps(self) -> Sequence[App]:
-        answer = _registry(lambda registry: registry.ListApps(ListAppsRequest()))
+        answer = call_registry(lambda registry: registry.ListApps(ListAppsRequest()))
         pause = answer.installation_pause if answer.HasField("installation_pause") else None
         return [app_answer(app, pause, _now_ms()) for app in answer.apps]
 
     def app(self, appkey: str) -> App:
-        return local_app(_registry(lambda registry: registry.GetApp(GetAppRequest(appkey=appkey))))
+        return local_app(call_registry(lambda registry: registry.GetApp(GetAppRequest(appkey=appkey))))
 
     def change_app(self, change: UpdateAppRequest) -> App:
         change.origin.CopyFrom(command_origin())
-        return local_app(_registry(lambda registry: registry.UpdateApp(change)))
+        return local_app(call_registry(lambda registry: registry.UpdateApp(change)))
 
     def rotate_secret(self, appkey: str, keep_old_s: int) -> NewSecret:
         request = RotateSecretRequest(appkey=appkey, keep_old_s=keep_old_s, origin=command_origin())
-        answer = _registry(lambda registry: registry.RotateSecret(request))
+        answer = call_registry(lambda registry: registry.RotateSecret(request))
         return secret_answer(answer.app, answer.secret_key)
 
     def pause(self, appkey: str, reason: str) -> PauseChanged:
@@ -75,7 +74,7 @@ class LocalInstallation:
         async def both(registry: "RegistryServiceAsyncStub") -> tuple[PauseAppsResponse, bool]:
             return await registry.PauseApps(request), await _are_all_paused(registry)
 
-        answer, all_paused = _registry(both)
+        answer, all_paused = call_registry(both)
         return PauseChanged(not answer.already_paused, pause_answer(answer.pause), list(answer.unconfirmed), all_paused)
 
     def resume(self, appkey: str, reason: str) -> PauseChanged:
@@ -84,7 +83,7 @@ class LocalInstallation:
         async def both(registry: "RegistryServiceAsyncStub") -> tuple[ResumeAppsResponse, bool]:
             return await registry.ResumeApps(request), await _are_all_paused(registry)
 
-        answer, all_paused = _registry(both)
+        answer, all_paused = call_registry(both)
         ended = pause_answer(answer.ended) if answer.HasField("ended") else None
         return PauseChanged(ended is not None, ended, list(answer.unconfirmed), all_paused)
 
@@ -114,13 +113,6 @@ def local_app(answer: GetAppResponse | UpdateAppResponse) -> App:
 
 async def _are_all_paused(registry: "RegistryServiceAsyncStub") -> bool:
     return (await registry.ListApps(ListAppsRequest())).HasField("installation_pause")
-
-
-def _registry(call: "Callable[[RegistryServiceAsyncStub], Awaitable[Answer]]") -> Answer:
-    async def with_stub(channel: Channel) -> Answer:
-        return await call(RegistryServiceStub(channel))
-
-    return call_role("registry", with_stub)
 
 
 def _analytics(call: "Callable[[AnalyticsServiceAsyncStub], Awaitable[Answer]]") -> Answer:

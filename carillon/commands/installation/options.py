@@ -36,13 +36,19 @@ def is_console_named() -> bool:
 
 
 def refuse_console(command: str, why: str) -> None:
-    """UsageError: options or the environment name a console or an API token, but the command cannot ask a console."""
+    """Refuse options and variables for a console, which the command cannot ask.
+
+    UsageError: options or the environment name a console or an API token.
+    """
     if is_console_named():
         raise click.UsageError(f"{command} {why}; leave out --url, --token-file, {TOKEN} and {TOKEN_FILE}")
 
 
 def refuse_console_options(command: str, why: str) -> None:
-    """UsageError: options name a console, but the command needs none. A token in the environment is no error."""
+    """Refuse options for a console, which the command does not need; a token in the environment is no error.
+
+    UsageError: options name a console.
+    """
     if _options() != ConsoleOptions(None, None):
         raise click.UsageError(f"{command} {why}; leave out carillon's own --url and --token-file")
 

@@ -15,7 +15,7 @@ from edge.console.access_control.csrf import is_token
 from edge.console.access_control.headers import security_headers
 from edge.console.access_control.requester import Requester
 from edge.console.access_control.sessions import ProviderSession, Session, Sessions
-from edge.console.access_control.visit import Standing, Visit
+from edge.console.access_control.visit import SessionStatus, Visit
 from edge.console.oidc.renewal import ProviderSessions
 from edge.console.view.languages import Languages
 from edge.core.origins import Origins
@@ -117,7 +117,10 @@ class AccessControl:
             raise falcon.HTTPForbidden
 
     async def _of_page(self, request: Request, access: Access, params: Mapping[str, str]) -> Requester:
-        """Return who asks for a page. The form of a public page too is read, and its CSRF token compared."""
+        """Return the requester of a page: the session's visit.
+
+        The form of a public page too is read, and its CSRF token compared.
+        """
         visit: Visit = request.context.visit
         if request.method == "POST":
             if visit.user is None and not access.is_public:
@@ -126,11 +129,11 @@ class AccessControl:
         if visit.user is None and not access.is_public:
             raise self._ask_to_log_in(request, visit)
         cookie = request.get_header("Cookie")
-        visit.standing = lambda: self._standing(visit, cookie, access, params)
+        visit.session_status = lambda: self._session_status(visit, cookie, access, params)
         return visit
 
     async def _of_call(self, request: Request, access: Access) -> Requester:
-        """Return who makes a call: the account of the API token. Cookies and CSRF tokens play no part."""
+        """Return the requester of a call: the account of the API token. Cookies and CSRF tokens play no part."""
         origin = self._origins.of(request)
         requester = Requester(actor=_NOBODY, origin=origin, accounts=self._accounts)
         if not access.is_public:
@@ -138,8 +141,14 @@ class AccessControl:
         request.context.requester = requester
         return requester
 
-    def _standing(self, visit: Visit, cookie: str | None, access: Access, params: Mapping[str, str]) -> Standing:
-        """Return whether the session of the visit lasts, and its user is the same and may still do this."""
+    def _session_status(
+        self, visit: Visit, cookie: str | None, access: Access, params: Mapping[str, str]
+    ) -> SessionStatus:
+        """Return the present status of the visit's session and of the right that the request needed.
+
+        over: the session has ended, its user changed, or the user may not do this any more. due: the provider must be
+        asked first whether the user is still logged in there. current: the request would be let through again.
+        """
         session = self._sessions.read(cookie)
         user = self._accounts.session(session.user_id, session.epoch) if session else None
         if session is None or user is None or user != visit.user:

@@ -13,8 +13,11 @@ from edge.console.access_control.sessions import Session
 from edge.console.view.languages import Language
 from protos.accounts.v1.accounts_pb2 import User
 
-Standing = Literal["current", "due", "over"]
-"""Whether the request would still be let through with the same rights; `due`: only after a question to the provider."""
+SessionStatus = Literal["current", "due", "over"]
+"""Whether a request would be let through again with the same rights.
+
+`current`: it would. `due`: only once the provider says that the user is still logged in there. `over`: it would not.
+"""
 
 
 @dataclass(kw_only=True)
@@ -22,7 +25,7 @@ class Visit(Requester):
     """One request for a page: its session and user, and the language and time zone of the answer.
 
     `session` is written to the browser if it was replaced. `form` holds the fields of a POST, whose CSRF token was
-    compared with the session's. `standing` is for answers that take long.
+    compared with the session's. `session_status` is for answers that take long.
     """
 
     session: Session
@@ -32,7 +35,7 @@ class Visit(Requester):
     path: str
     is_fragment: bool = False
     form: dict[str, str] = field(default_factory=dict)
-    standing: Callable[[], Standing] = lambda: "over"
+    session_status: Callable[[], SessionStatus] = lambda: "over"
 
     @property
     def section(self) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from edge.console.access_control.requester import Requester
 from edge.console.actions.visible import visible_apps, visible_teams
 from edge.console.backend import Backend
-from edge.console.roles import ANALYTICS_S
+from edge.console.role_stubs import ANALYTICS_S
 from protos.accounts.v1.service_pb2 import GetUsersRequest, ListTokensRequest
 from protos.analytics.v1.analytics_pb2 import ActionEntry, ActionScope, AuditActionsRequest, AuditActionsResponse
 from services.domain.accounts.permissions import Action

@@ -10,7 +10,7 @@ from edge.console.access_control.requester import Requester
 from edge.console.actions.statistics import category_of
 from edge.console.backend import Backend
 from edge.console.numbers import MAX_MSGID, message_id, whole_number
-from edge.console.roles import ANALYTICS_S
+from edge.console.role_stubs import ANALYTICS_S
 from edge.console.view.explanation import ENDED, GOT
 from protos.accounts.v1.accounts_pb2 import DataRead
 from protos.accounts.v1.service_pb2 import NoteDataReadRequest

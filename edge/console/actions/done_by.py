@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from edge.console.backend import Backend
-from edge.console.roles import ANALYTICS_S
+from edge.console.role_stubs import ANALYTICS_S
 from protos.analytics.v1.analytics_pb2 import (
     ActionEntry,
     ActionScope,
@@ -36,7 +36,7 @@ class DoneBy(NamedTuple):
 
 
 async def done_by(backend: Backend, audit: AuditPushResponse, *events: str) -> DoneBy | None:
-    """Return who caused the first of these events that is in the push's timeline; None if none of them is."""
+    """Return the time and actor of the first of these events in the push's timeline; None if none is in it."""
     entries = {entry.event: entry for entry in reversed(audit.timeline)}
     found = next((entries[event] for event in events if event in entries), None)
     if found is None:
@@ -62,7 +62,7 @@ async def schedulers(backend: Backend, appkeys: list[str], tasks: Iterable[Task]
 
 
 async def _done(backend: Backend, appkeys: list[str], action: str, first_ms: int, last_ms: int) -> list[ActionEntry]:
-    """Return what accounts did of this action, in the records of commands of this time."""
+    """Return the audit's entries of one action by accounts, whose commands were recorded in this period."""
     asked = AuditActionsRequest(
         from_ms=first_ms,
         to_ms=last_ms + _LATER_MS,

@@ -10,7 +10,7 @@ from edge.console.access_control.requester import Requester
 from edge.console.actions.statistics import category_of
 from edge.console.backend import Backend
 from edge.console.numbers import MAX_MSGID, MAX_TIME_MS, message_id, whole_number
-from edge.console.roles import ANALYTICS_S
+from edge.console.role_stubs import ANALYTICS_S
 from edge.console.view.push_view import UNICAST
 from protos.analytics.v1.analytics_pb2 import (
     AuditPushRequest,
@@ -105,7 +105,7 @@ async def latest_pushes(
 
 
 def _since_ms(now_ms: int) -> int:
-    """Return when the list begins, on a full minute, so that readers of one minute ask the same."""
+    """Return the time in ms since 1970 at which the list begins: a full minute, alike for all readers of one minute."""
     return (now_ms - LISTED_MS) // _MINUTE_MS * _MINUTE_MS
 
 
@@ -159,7 +159,7 @@ async def states_of(
 
 
 async def cancel_push(backend: Backend, requester: Requester, appkey: str, msgid: str) -> None:
-    """Cancel a push of this app for the devices that have not received it. Errors as for Broadcasts.cancel."""
+    """Cancel a push of this app for the devices that have not received it. Errors as for BroadcastCancel.cancel."""
     await backend.broadcasts.cancel(appkey, message_id(msgid), requester.origin)
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from edge.console.backend import Backend
 from edge.console.numbers import MAX_MSGID, whole_number
-from edge.console.roles import ANALYTICS_S
+from edge.console.role_stubs import ANALYTICS_S
 from protos.analytics.v1.analytics_pb2 import (
     USER_KIND_CUMULATIVE,
     USER_KIND_NEW,

@@ -13,6 +13,7 @@ from edge.console.api.calls import Call, Types
 from edge.console.api.endpoint import MEDIA_TYPE
 from edge.console.api.problems import Problem
 from edge.console.api.table import CALLS
+from edge.core.parsing.canonical import without_sign
 from edge.core.parsing.fields import described
 from edge.openapi.document import IDEMPOTENCY_KEY, RETRY_AFTER
 from edge.openapi.schema import Component, Components, Json, with_digit_strings
@@ -132,7 +133,7 @@ def _operation(call: Call, types: Types, answer: Json, body: Json, parameters: l
         },
     }
     if types.body is not None:
-        examples = {"examples": {name: {"value": _unsigned(value)} for name, value in PUSHES.items()}}
+        examples = {"examples": {name: {"value": without_sign(value)} for name, value in PUSHES.items()}}
         shown = {"schema": body, **(examples if types.is_repeatable else {})}
         found["requestBody"] = {"required": types.body is bytes, "content": {MEDIA_TYPE: shown}}
     return found
@@ -142,7 +143,3 @@ def _problem(status: int, words: str) -> Json:
     schema = {"$ref": "#/components/schemas/Problem"}
     headers = {"headers": RETRY_AFTER} if status == 429 else {}
     return {"description": words, "content": {problems.MEDIA_TYPE: {"schema": schema}}, **headers}
-
-
-def _unsigned(value: Json) -> Json:
-    return {name: part for name, part in value.items() if name != "sign"}

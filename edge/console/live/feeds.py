@@ -18,7 +18,7 @@ STREAMS_OF_A_USER = 12
 Ask = Callable[[], Awaitable[Any]]
 
 
-class Topic(NamedTuple):
+class FeedQuestion(NamedTuple):
     """The question of a feed, asked every `seconds`; questions with the same `key` are the same."""
 
     key: Hashable
@@ -29,7 +29,7 @@ class Topic(NamedTuple):
 class Feed:
     """The latest answer to a question. `number` counts the answers that differed from the one before."""
 
-    def __init__(self, topic: Topic, clock: Clock) -> None:
+    def __init__(self, question: FeedQuestion, clock: Clock) -> None:
         self.answer: Any = None
         self.number = 0
         self.is_late = False
@@ -37,7 +37,7 @@ class Feed:
 
         self.followers = 0
         self._texts: dict[Hashable, asyncio.Task[str]] = {}
-        self._topic = topic
+        self._question = question
         self._clock = clock
         self._changed = asyncio.Event()
         self.asking = background.start("live pages", self._ask_again_and_again())
@@ -57,7 +57,7 @@ class Feed:
     async def _ask_again_and_again(self) -> None:
         while True:
             try:
-                answer, is_late = await self._topic.ask(), False
+                answer, is_late = await self._question.ask(), False
             except Exception as error:
                 if not isinstance(error, (CarillonError, falcon.HTTPError)):
                     logger.error("a live page cannot be filled", exc_info=error)
@@ -68,7 +68,7 @@ class Feed:
                 self.number += 1
                 changed, self._changed = self._changed, asyncio.Event()
                 changed.set()
-            await self._clock.sleep_until(self._clock.now_ms() + round(self._topic.seconds * 1000))
+            await self._clock.sleep_until(self._clock.now_ms() + round(self._question.seconds * 1000))
 
 
 class Stream:
@@ -128,21 +128,21 @@ class Feeds:
             self._streams.pop(stream, None)
 
     @contextmanager
-    def follow(self, topics: list[Topic]) -> Iterator[list[Feed]]:
+    def follow(self, questions: list[FeedQuestion]) -> Iterator[list[Feed]]:
         """Ask these questions again and again while the `with` lasts; followers of the same question share it."""
         with ExitStack() as stack:
-            yield [stack.enter_context(self._followed(topic)) for topic in topics]
+            yield [stack.enter_context(self._followed(question)) for question in questions]
 
     @contextmanager
-    def _followed(self, topic: Topic) -> Iterator[Feed]:
-        feed = self._feeds.get(topic.key)
+    def _followed(self, question: FeedQuestion) -> Iterator[Feed]:
+        feed = self._feeds.get(question.key)
         if feed is None:
-            feed = self._feeds[topic.key] = Feed(topic, self._clock)
+            feed = self._feeds[question.key] = Feed(question, self._clock)
         feed.followers += 1
         try:
             yield feed
         finally:
             feed.followers -= 1
             if not feed.followers:
-                del self._feeds[topic.key]
+                del self._feeds[question.key]
                 feed.asking.cancel()

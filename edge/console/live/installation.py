@@ -108,7 +108,7 @@ class Observer:
             [Number(name, board.rate(name), board.history(name)) for name in NUMBERS],
             sorted((int(name.partition(" ")[2]), rate) for name in results if (rate := board.rate(name))),
             _devices([each.status for each in present]),
-            sorted(processes, key=_place),
+            sorted(processes, key=_sort_key),
             frozenset(each.id for each in processes if each.is_silent(now_ms)),
             not present and not is_early,
             board.heard_ms,
@@ -156,7 +156,7 @@ def _state(
     return "behind" if lag_ms > LATE_MS else "works"
 
 
-def _place(process: Process) -> tuple[object, ...]:
+def _sort_key(process: Process) -> tuple[object, ...]:
     return [(role.role, role.shard) for role in process.status.roles], process.status.host, process.id
 
 

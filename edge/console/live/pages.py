@@ -6,7 +6,7 @@ from typing import Any
 from falcon.asgi import Request, Response
 
 from edge.console.actions.pushes import push_of, statistics_of
-from edge.console.live.feeds import Feed, Topic
+from edge.console.live.feeds import Feed, FeedQuestion
 from edge.console.live.installation import Installation
 from edge.console.live.stream import LivePage
 from edge.console.pages.overview import overview_values
@@ -29,14 +29,14 @@ class LiveOverview(LivePage):
         apps = self.visible_apps(visit)
         appkeys = tuple(app.appkey for app in apps)
         sees_all = visit.may(Action.MANAGE_INSTALLATION)
-        topic = Topic("installation", self.site.observer.read, _INSTALLATION_S)
+        question = FeedQuestion("installation", self.site.observer.read, _INSTALLATION_S)
 
         def values(found: Installation) -> dict[str, Any]:
             present = [app for appkey in appkeys if (app := self.site.apps.get(appkey))]
             return overview_values(present, found, sees_all=sees_all)
 
         parts = [
-            self.part(visit, name, topic, f"overview/{name}.html", values, (appkeys, sees_all))
+            self.part(visit, name, question, f"overview/{name}.html", values, (appkeys, sees_all))
             for name in ("state", "numbers", *(["processes"] if sees_all else []))
         ]
         if apps:
@@ -76,9 +76,9 @@ class LivePush(LivePage):
         def is_final(feeds: Sequence[Feed]) -> bool:
             return not is_moving(feeds[0].answer[0], site.clock.now_ms())
 
-        topic = Topic(("push", appkey, msgid), ask, _PUSH_S)
+        question = FeedQuestion(("push", appkey, msgid), ask, _PUSH_S)
         parts = [
-            self.part(visit, name, topic, f"pushes/{name}.html", values, sees_devices)
+            self.part(visit, name, question, f"pushes/{name}.html", values, sees_devices)
             for name in ("numbers", "timeline")
         ]
         self.open_stream(request, response, parts, is_final=is_final)

@@ -8,7 +8,7 @@ from falcon.asgi import Request, Response, SSEvent
 
 from edge.console.access_control.visit import Visit
 from edge.console.actions.pushes import LatestPushes, latest_pushes
-from edge.console.live.feeds import Feed, Stream, Topic
+from edge.console.live.feeds import Feed, FeedQuestion, Stream
 from edge.console.pages.page import Page, visit_of
 from edge.console.view.languages import Language
 from protos.registry.v1.apps_pb2 import App
@@ -38,10 +38,10 @@ class SharedView(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a page. `html` renders the answer of its topic, once for all readers with the same `key`."""
+    """A part of a page. `html` renders the answer of its question, once for all readers with the same `key`."""
 
     event: str
-    topic: Topic
+    question: FeedQuestion
     key: Hashable
     html: Callable[[Any], Awaitable[str]]
 
@@ -71,7 +71,7 @@ class LivePage(Page):
         self,
         visit: Visit,
         event: str,
-        topic: Topic,
+        question: FeedQuestion,
         template: str,
         values: Callable[[Any], Mapping[str, Any]],
         depends_on: Hashable = (),
@@ -87,7 +87,7 @@ class LivePage(Page):
             text = await self.site.renderer.render(template, view, values(answer))
             return " ".join(text.splitlines())
 
-        return Part(event, topic, (template, view, depends_on), html)
+        return Part(event, question, (template, view, depends_on), html)
 
     def latest(self, visit: Visit, apps: list[App], most: int, words: str = "") -> Part:
         """Return the part with the latest pushes of these apps, `most` of them, with `words` in their content."""
@@ -95,8 +95,8 @@ class LivePage(Page):
         async def ask() -> LatestPushes:
             return await latest_pushes(self.site, apps, most, words=words)
 
-        topic = Topic(("pushes", most, words, *(app.appkey for app in apps)), ask, PUSHES_S)
-        return self.part(visit, "pushes", topic, "pushes/rows.html", LatestPushes._asdict)
+        question = FeedQuestion(("pushes", most, words, *(app.appkey for app in apps)), ask, PUSHES_S)
+        return self.part(visit, "pushes", question, "pushes/rows.html", LatestPushes._asdict)
 
     def same_apps(self, visit: Visit) -> Callable[[], bool]:
         """Return a function that tells whether the user sees the same apps as now."""
@@ -129,13 +129,13 @@ class LivePage(Page):
         numbers = dict.fromkeys(parts, 0)
         was_late = False
         clock = self.site.clock
-        with self.site.feeds.follow([part.topic for part in parts]) as feeds:
+        with self.site.feeds.follow([part.question for part in parts]) as feeds:
             while not stream.ending.is_set():
-                standing = visit.standing()
-                if standing == "over" or not is_same():
+                status = visit.session_status()
+                if status == "over" or not is_same():
                     yield SSEvent(event=_OVER, text="-")
                     return
-                if standing == "due":  # the browser connects again, and the access is checked
+                if status == "due":  # the browser connects again, and the access is checked
                     return
                 changes = [feed.change for feed in feeds]
                 for part, feed in zip(parts, feeds, strict=True):

@@ -91,9 +91,9 @@ class ProviderLogIns:
         return _with_query((await self.provider.metadata()).authorization_endpoint, fields), pending
 
     async def finish(self, pending: PendingProviderLogIn | None, answer: Mapping[str, str]) -> Identity:
-        """Return who has logged in, from the fields with which the provider sent the browser back.
+        """Return the logged-in user's identity, from the fields with which the provider sent the browser back.
 
-        StaleLogInError, ProviderRefusalError, InvalidTokenError and ProviderAwayError say why nobody has.
+        StaleLogInError, ProviderRefusalError, InvalidTokenError and ProviderAwayError say why there is none.
         """
         is_known = pending is not None and hmac.compare_digest(pending.state.encode(), answer.get("state", "").encode())
         if pending is None or not is_known or self._clock.now_ms() >= pending.until_ms:
@@ -121,12 +121,12 @@ class ProviderLogIns:
         return self._identity(claims, self._session(session.key, refresh_token, id_token))
 
     async def logged_out_subject(self, log_out_token: str) -> Subject:
-        """Return whom the provider has logged out. InvalidTokenError: the token is none of its log-out tokens."""
+        """Return the user that a log-out token names. InvalidTokenError: it is no log-out token of the provider."""
         claims = await self._checked(lambda check: check.log_out_token(log_out_token))
         return Subject(issuer=self.provider.issuer, subject=claims["sub"])
 
     async def log_out_url(self, session: ProviderSession, return_uri: str) -> str:
-        """Return where the person logs out of the provider too; "" where it has no such address."""
+        """Return the URL at which the person logs out of the provider too; "" where it has no such address."""
         endpoint = (await self.provider.metadata()).end_session_endpoint
         if not endpoint:
             return ""

@@ -46,7 +46,7 @@ class Metadata(msgspec.Struct, frozen=True):
     authorization_response_iss_parameter_supported: bool = False
 
     def check(self, issuer: str) -> None:
-        """ProviderAwayError: the metadata are of another issuer, or an endpoint is not reached by HTTPS."""
+        """Check the metadata. ProviderAwayError: they are of another issuer, or an endpoint is not reached by HTTPS."""
         if self.issuer != issuer:
             raise ProviderAwayError(f"the provider says that its issuer is {self.issuer!r}, and not {issuer!r}")
         urls = (self.authorization_endpoint, self.token_endpoint, self.jwks_uri)

@@ -10,7 +10,7 @@ from edge.console.access_control.sessions import ProviderSession
 from edge.console.oidc.errors import InvalidTokenError, ProviderRefusalError
 from edge.console.oidc.log_ins import ProviderLogIns
 from edge.console.oidc.settings import OidcSettings
-from edge.console.roles import Roles
+from edge.console.role_stubs import RoleStubs
 from protos.accounts.v1.accounts_pb2 import User
 from protos.accounts.v1.service_pb2 import LogInResult
 from protos.runtime.v1.log_pb2 import Origin
@@ -41,7 +41,12 @@ class ProviderSessions:
     """
 
     def __init__(
-        self, settings: OidcSettings, log_ins: ProviderLogIns, roles: Roles, accounts: AccountDirectory, clock: Clock
+        self,
+        settings: OidcSettings,
+        log_ins: ProviderLogIns,
+        roles: RoleStubs,
+        accounts: AccountDirectory,
+        clock: Clock,
     ) -> None:
         self._check_ms = 1000 * settings.oidc_check_s
         self._outage_ms = 1000 * settings.oidc_outage_s

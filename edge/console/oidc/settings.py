@@ -85,7 +85,10 @@ class OidcSettings(Settings, frozen=True, kw_only=True):
         return secret
 
     def oidc_tls(self) -> ssl.SSLContext:
-        """Return whom to trust: the host's authorities, or those of the file. SettingsError: it cannot be used."""
+        """Return the TLS context for calls of the provider: it trusts the host's authorities, or those of the file.
+
+        SettingsError: the file cannot be used.
+        """
         try:
             return ssl.create_default_context(cafile=self.oidc_authority)
         except (OSError, ValueError) as error:
@@ -94,7 +97,10 @@ class OidcSettings(Settings, frozen=True, kw_only=True):
             ) from None
 
     def oidc_group_mapping(self) -> GroupMapping | None:
-        """Return what groups give; None where roles are given by hand. SettingsError: the file cannot be used."""
+        """Return the roles that the provider's groups give; None where roles are given by hand.
+
+        SettingsError: the file cannot be used.
+        """
         if self.oidc_roles_file is None:
             return None
         try:

@@ -14,8 +14,8 @@ from protos.push.v1.push_pb2 import Devices, SendPush
 from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.registry_pb2 import GetDevicesRequest, GetTokensRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.domain.audience_resolver import AudienceResolver
 from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
+from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.runtime.rpc.peers import Peers
 
 SAMPLES = 10
@@ -40,10 +40,12 @@ class Audience(NamedTuple):
 class Audiences:
     """Resolves audiences as delivery does, and looks up a random sample of their devices."""
 
-    def __init__(self, peers: Peers, partitions: int, targets: AudienceResolver, generator: random.Random) -> None:
+    def __init__(
+        self, peers: Peers, partitions: int, resolver: TokenAndAliasResolver, generator: random.Random
+    ) -> None:
         self._peers = peers
         self._partitions = partitions
-        self._targets = targets
+        self._resolver = resolver
         self._bitmaps = AudienceBitmapResolver(peers)
         self._random = generator
 
@@ -60,7 +62,7 @@ class Audiences:
             if error is not None:
                 raise error
         else:
-            found = await self._targets.resolve(appkey, push.audience)
+            found = await self._resolver.resolve(appkey, push.audience)
             tokens = push.audience.tokens.tokens
             unknown = [*(tokens[place] for place in found.unknown), *found.not_found]
             bitmaps = _bitmaps(found.audience.devices)

@@ -32,7 +32,7 @@ from protos.push.v1.push_pb2 import KIND_BROADCAST
 from protos.registry.v1.apps_pb2 import App
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask
-from services.domain.audience_resolver import AudienceResolver
+from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.role import RoleContext
 from services.domain.text import refuse_nul
@@ -76,12 +76,12 @@ class SentPush(msgspec.Struct, frozen=True):
 class ComposedPushes:
     """Checks composed pushes and sends them, each once for a key of its form."""
 
-    def __init__(self, settings: ConsoleSettings, context: RoleContext, targets: AudienceResolver) -> None:
+    def __init__(self, settings: ConsoleSettings, context: RoleContext, resolver: TokenAndAliasResolver) -> None:
         partitions, peers, clock = settings.partitions, context.peers, context.clock
         writer = CommandWriter(ROLE_NAME, context.log, peers, clock, partitions)
         quotas = PushQuotas(context.apps, rate_quotas(settings, context), peers, clock)
         ids = MessageIds(ROLE_NAME, context.log, clock)
-        self._pushes = Pushes(context.apps, quotas, writer, targets, ids, clock)
+        self._pushes = Pushes(context.apps, quotas, writer, resolver, ids, clock)
         self._claims = PushClaims(self._pushes, peers, clock, partitions)
         self._drafts = DraftsServiceStub(peers.all("accounts")[0])
         self._apps = context.apps

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from edge.console.send.composed_pushes import ComposedPush
-from edge.console.send.form_body import Body
+from edge.console.send.request_from_form import Body
 from protos.accounts.v1.accounts_pb2 import TeamDevice
 
 _TIMES = ("timed", "send_time", "send_time_interval")

@@ -7,7 +7,7 @@ import msgspec
 
 from edge.console.access_control.visit import Visit
 from edge.console.send.composed_pushes import ComposedPush
-from edge.console.send.form_body import as_text
+from edge.console.send.request_from_form import as_text
 from edge.console.view.languages import Language
 from protos.push.v1.push_pb2 import Message
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
@@ -129,5 +129,5 @@ def _option(value: object) -> str:
 
 
 def moment_of(due_ms: int | None, visit: Visit) -> str:
-    """Return when a push is sent, in the reader's zone; "" for at once."""
+    """Return the due time of a push as text in the reader's zone; "" for one that is sent at once."""
     return "" if due_ms is None else f"{visit.language.moment(due_ms, visit.zone)} ({visit.zone.key})"

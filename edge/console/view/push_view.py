@@ -17,7 +17,7 @@ _LATER = {
 }
 
 RECENT_MS = 10 * 60_000
-"""For so long after the last event of a push its numbers are fetched again: people look at it and click."""
+"""Time after the last event of a push during which its page fetches the numbers again: devices still show and click."""
 
 
 UNICAST = "unicast"

@@ -8,7 +8,7 @@ from services.runtime.errors import InputError
 
 
 def check_payload(message: Message, names: Mapping[str, str]) -> None:
-    """InputError: the payload is larger than APNs accepts; the text names the longest of its fields.
+    """Check that APNs accepts the payload's size. InputError: too large; the text names its longest field.
 
     `names`: the request's names of content, extra, sound and category.
     """

@@ -9,7 +9,7 @@ import msgspec
 from falcon.asgi import Request
 
 from edge.core.answers import MEDIA_TYPE, Reply, TransportError
-from edge.core.unverified import UnverifiedBody
+from edge.core.body_budget import UnverifiedBody
 from services.runtime.errors import InputError
 
 MAX_BODY_BYTES = 1024 * 1024

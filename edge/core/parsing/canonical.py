@@ -75,9 +75,9 @@ def _fields_and_text(raw: bytes) -> tuple[dict[str, Any], str]:
     """Return the fields, with numbers as `number_or_text` reads them, and the canonical text without the sign."""
     fields = _plain_fields(raw)
     if fields is not None:
-        return fields, _sorted_encoder.encode(_without_sign(fields)).decode()
+        return fields, _sorted_encoder.encode(without_sign(fields)).decode()
     fields = parse(raw)
-    return fields, text_of(_without_sign(fields))
+    return fields, text_of(without_sign(fields))
 
 
 def _plain_fields(raw: bytes) -> dict[str, Any] | None:
@@ -97,7 +97,8 @@ def _plain_fields(raw: bytes) -> dict[str, Any] | None:
     return fields if isinstance(fields, dict) and size == len(raw.translate(None, _SPACES)) else None
 
 
-def _without_sign(fields: dict[str, Any]) -> dict[str, Any]:
+def without_sign(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a request but `sign`."""
     return {name: value for name, value in fields.items() if name != "sign"}
 
 

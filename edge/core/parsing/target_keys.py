@@ -9,7 +9,9 @@ from services.runtime.errors import InputError
 
 
 def check_misspelt(given: Iterable[str], known: Collection[str], targets: Sequence[str], at: str = "") -> None:
-    """InputError: an unknown key is one of `targets` but for its case, a plural s, or one letter.
+    """Check that no unknown key is a misspelt target.
+
+    InputError: one is among `targets` but for its case, a plural s, or one letter.
 
     `known`: all keys of the object that holds the targets; `at`: the path of that object, with a dot.
     """

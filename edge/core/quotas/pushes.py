@@ -96,7 +96,7 @@ class PushQuotas:
 
         TooManyRequestsError: an app is over its quota.
         """
-        named = (push.appkey for push in pushes if is_wide(push.audience))
+        named = (push.appkey for push in pushes if is_broadcast_or_multicast(push.audience))
         appkeys = [appkey for appkey in dict.fromkeys(named) if self._quota(appkey, "broadcasts_per_day")]
         if not appkeys:
             return
@@ -125,6 +125,6 @@ def target_count(audience: Audience) -> int:
             return 1
 
 
-def is_wide(audience: Audience) -> bool:
+def is_broadcast_or_multicast(audience: Audience) -> bool:
     """Return whether an audience is all devices, or a filter, which may match all: that of a broadcast or multicast."""
     return audience.WhichOneof("audience") in ("everyone", "filter")

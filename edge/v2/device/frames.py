@@ -8,7 +8,7 @@ from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain.apps import OUTDATED
-from services.domain.audience_resolver import AudienceResolver
+from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import Command, CommandWriter, device_command
 from services.domain.device_protocol import answers, commands, frames
 from services.domain.ids import new_token
@@ -40,14 +40,14 @@ class FrameHandler:
         self,
         context: RoleContext,
         writer: CommandWriter,
-        targets: AudienceResolver,
+        resolver: TokenAndAliasResolver,
         partitions: int,
         registrations: RegistrationLimiter,
     ) -> None:
         self._context = context
         self._registrations = registrations
         self._writer = writer
-        self._targets = targets
+        self._resolver = resolver
         self._partitions = partitions
         self._quota = DeviceQuota(context.apps, context.peers, partitions)
 
@@ -167,8 +167,8 @@ class FrameHandler:
     async def _registered(self, appkey: str, given: str) -> str:
         """Return an iOS token as it is registered, or as it shall be."""
         ios_token(given, "input error: token")
-        return await self._targets.registered_name(appkey, given)
+        return await self._resolver.registered_token(appkey, given)
 
     async def _number(self, appkey: str, token: str) -> int | None:
-        (plus_one,) = await self._targets.numbers(appkey, [token])
+        (plus_one,) = await self._resolver.numbers(appkey, [token])
         return plus_one - 1 if plus_one and not self._is_revoked(appkey, token, plus_one - 1) else None

@@ -141,7 +141,7 @@ class AppAudience(msgspec.Struct, frozen=True):
 
 
 def check_keys(given: Iterable[str]) -> None:
-    """InputError: a key of sendTo is a misspelt target."""
+    """Check that no key of sendTo is a misspelt target. InputError: one is."""
     check_misspelt(given, _KEYS, ALL_TARGETS, "sendTo.")
 
 

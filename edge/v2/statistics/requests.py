@@ -141,14 +141,14 @@ def _read_duration(query: StatisticsRequest, duration: Duration | None) -> None:
     query.dates.CopyFrom(Dates(**{"from": first.isoformat(), "to": last.isoformat()}))
 
 
-def _date(raw: msgspec.Raw, place: str) -> datetime.date:
-    text = decode(str | None, raw, place)
+def _date(raw: msgspec.Raw, at: str) -> datetime.date:
+    text = decode(str | None, raw, at)
     if text is None:
-        raise InputError(f"{place} is missing: timeScope {_CUSTOM_SCOPE} needs it")
+        raise InputError(f"{at} is missing: timeScope {_CUSTOM_SCOPE} needs it")
     try:
         date = datetime.date.fromisoformat(text)
     except ValueError:
         date = datetime.date.min
     if date.isoformat() != text or date.year not in _YEARS:
-        raise InputError(f"{place} must be a date like 2030-01-31")
+        raise InputError(f"{at} must be a date like 2030-01-31")
     return date

@@ -81,12 +81,12 @@ def tag_change(raw: bytes, apps: NamedApps) -> list[tuple[AppRef, string_tags.St
     """Parse a change of tags into the tags by token for each app, in the order of the request."""
     changes: list[tuple[AppRef, string_tags.StagsByToken]] = _per_app(decode(TagChange, raw), apps, StagsByToken)
     for app, by_token in changes:
-        place = f"params.{app.appkey}" if apps.listed else "params"
-        _check_tokens(app, by_token, place)
+        at = f"params.{app.appkey}" if apps.listed else "params"
+        _check_tokens(app, by_token, at)
         for token, stags in by_token.items():
             for index, stag in enumerate(stags):
                 if len(stag.encode()) > NAME_BYTES:
-                    raise InputError(f"{place}.{token}[{index}] must have 1 to {NAME_BYTES} bytes")
+                    raise InputError(f"{at}.{token}[{index}] must have 1 to {NAME_BYTES} bytes")
     return changes
 
 
@@ -98,11 +98,11 @@ def tag_query(raw: bytes, apps: NamedApps) -> list[AppTokens]:
     return queries
 
 
-def _check_tokens(app: AppRef, tokens: Iterable[str], place: str) -> None:
-    """InputError: the app is of iOS, and a token has another form than Apple's."""
+def _check_tokens(app: AppRef, tokens: Iterable[str], at: str) -> None:
+    """Check the form of the tokens of an iOS app. InputError: one has another form than Apple's."""
     if app.platform == PLATFORM_IOS:
         for index, token in enumerate(tokens):
-            ios_token(token, f"{place}[{index}]" if isinstance(tokens, list) else f"{place}.{token}")
+            ios_token(token, f"{at}[{index}]" if isinstance(tokens, list) else f"{at}.{token}")
 
 
 def _per_app(body: TagChange | TagQuery, apps: NamedApps, kind: Any) -> list[tuple[AppRef, Any]]:

@@ -20,7 +20,7 @@ from protos.runtime.v1.log_pb2 import Meta
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand
 from services.accounts.decide import check_may
 from services.accounts.decide_teams import team_by_id
-from services.accounts.state import KeptDraft
+from services.accounts.state import DraftState
 from services.accounts.store import AccountTable
 from services.domain.accounts.approval import draft_digest
 from services.domain.accounts.permissions import Action, Actor
@@ -103,7 +103,7 @@ def sent(draft_id: str) -> DraftFact:
     return DraftFact(draft_id=draft_id, sent=DraftSent())
 
 
-def task_command(kept: KeptDraft) -> TaskCommand:
+def task_command(kept: DraftState) -> TaskCommand:
     """Return the command that sends an approved draft; repeats have the same event id, task key and message ids.
 
     Its time is that of the approval, and its origin that of the author.
@@ -119,7 +119,7 @@ def task_command(kept: KeptDraft) -> TaskCommand:
     return command
 
 
-def draft_by_id(accounts: AccountTable, draft_id: str) -> KeptDraft:
+def draft_by_id(accounts: AccountTable, draft_id: str) -> DraftState:
     """Return a draft. NotFoundError: there is none with this id."""
     kept = accounts.draft(draft_id)
     if kept is None:
@@ -137,7 +137,7 @@ def _is_repeated(accounts: AccountTable, actor: Actor, given: Draft, new_id: str
     return known is not None
 
 
-def _changeable(accounts: AccountTable, given: Draft, now_ms: int) -> KeptDraft:
+def _changeable(accounts: AccountTable, given: Draft, now_ms: int) -> DraftState:
     kept = draft_by_id(accounts, given.draft_id)
     _check_waits(kept, now_ms)
     if kept.draft.team_id != given.team_id:
@@ -153,7 +153,7 @@ def _check_may_approve(actor: Actor, draft: Draft) -> None:
         raise PermissionDeniedError("whoever wrote or changed a draft may not approve it; ask another approver")
 
 
-def _check_waits(kept: KeptDraft, now_ms: int) -> None:
+def _check_waits(kept: DraftState, now_ms: int) -> None:
     status = kept.status_at(now_ms)
     if status != DraftStatus.DRAFT_STATUS_WAITING:
         name = DraftStatus.Name(status).removeprefix("DRAFT_STATUS_").lower()
@@ -176,7 +176,7 @@ def _check_apps(accounts: AccountTable, draft: Draft) -> None:
 
 
 def _expires_ms(request: SubmitDraftRequest, now_ms: int) -> int:
-    """Return when the draft has waited too long. A timed push that nobody approves in time is not sent late."""
+    """Return the time in ms since 1970 at which the draft expires: for a timed push its due time at the latest."""
     if request.expires_in_s > MAX_EXPIRY_S:
         raise InputError(f"a draft can wait for {MAX_EXPIRY_S // 86_400} days at most")
     expires_ms = now_ms + 1000 * (request.expires_in_s or DEFAULT_EXPIRY_S)

@@ -6,7 +6,7 @@ from typing import Any
 
 from protos.accounts.v1.drafts_pb2 import Draft, DraftStatus, ListDraftsRequest
 from protos.runtime.v1.log_pb2 import Meta, Origin
-from services.accounts.state import KeptDraft
+from services.accounts.state import DraftState
 from services.domain.pushes.words import push_text, push_title
 
 DRAFTS_DDL = """
@@ -64,11 +64,11 @@ class DraftTable:
             (DraftStatus.DRAFT_STATUS_SENT, draft_id, DraftStatus.DRAFT_STATUS_APPROVED),
         )
 
-    def draft(self, draft_id: str) -> KeptDraft | None:
+    def draft(self, draft_id: str) -> DraftState | None:
         row = self._rows.execute(f"SELECT {_COLUMNS} FROM drafts WHERE draft_id = ?", (draft_id,)).fetchone()  # noqa: S608
         return _kept(row) if row else None
 
-    def drafts(self, asked: ListDraftsRequest, now_ms: int) -> list[KeptDraft]:
+    def drafts(self, asked: ListDraftsRequest, now_ms: int) -> list[DraftState]:
         """Return a page of the teams' drafts, the newest first. A draft waits if it does so at `now_ms`."""
         waits = f"(status = 1 AND expires_ms > {now_ms:d})"
         only = f" AND {waits}" if asked.waiting_only else ""
@@ -80,7 +80,7 @@ class DraftTable:
         )
         return [_kept(row) for row in rows]
 
-    def approved(self, limit: int) -> list[KeptDraft]:
+    def approved(self, limit: int) -> list[DraftState]:
         """Return drafts that are approved and not sent yet."""
         rows = self._rows.execute(
             f"SELECT {_COLUMNS} FROM drafts WHERE status = 2 ORDER BY draft_id LIMIT ?",  # noqa: S608
@@ -96,9 +96,9 @@ def draft_words(draft: Draft) -> tuple[str, str]:
     return next(filter(None, titles), ""), next(filter(None, texts), "")
 
 
-def _kept(row: Sequence[Any]) -> KeptDraft:
+def _kept(row: Sequence[Any]) -> DraftState:
     draft, status, origin, decided_by, decided_ms, reason = row
-    return KeptDraft(
+    return DraftState(
         Draft.FromString(draft),
         DraftStatus.ValueType(status),
         Origin.FromString(origin),

@@ -34,7 +34,7 @@ def matching_step(secret: str, code: str, now_ms: int) -> int:
 
 
 def check_secret(secret: str) -> None:
-    """InputError: the text is no secret as `new_secret` makes them."""
+    """Check the secret of a user's one-time codes. InputError: the text is no secret as `new_secret` makes them."""
     try:
         is_long_enough = len(pyotp.TOTP(secret).byte_secret()) >= 20
     except ValueError:

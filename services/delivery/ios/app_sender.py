@@ -13,12 +13,12 @@ from services.delivery.apns.sender import ApnsSender
 from services.delivery.apns.sender_pool import CredentialsSource, SenderPool
 from services.delivery.ios.app_health import AppHealth
 from services.delivery.ios.badge_counter import BadgeCounter
-from services.delivery.ios.dead_tokens import DeadToken, DeadTokens
 from services.delivery.ios.device_delays import DeviceDelays
 from services.delivery.ios.device_message import DeviceMessage
 from services.delivery.ios.device_message_builder import DeviceMessageBuilder
 from services.delivery.ios.device_tokens import DeviceTokens
 from services.delivery.ios.in_flight_window import InFlightWindow
+from services.delivery.ios.invalid_tokens import InvalidTokenRemover, TokenRemoval
 from services.delivery.ios.next_step import (
     DelayDevice,
     RecordFailed,
@@ -48,6 +48,10 @@ MAX_DELAYED_DEVICES = 10_000
 """Upper bound of delayed devices per app; beyond it, only the refused push is delayed, not the device."""
 
 _SLICE = 500
+_NO_KEY = (
+    "the app has no APNs key, so its pushes wait; set one: "
+    "carillon app set APPKEY --apns-key FILE --apns-key-id ID --apns-team ID"
+)
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
 _FAILED = OutcomeKind.OUTCOME_KIND_FAILED
 
@@ -58,7 +62,7 @@ class IosDependencies:
 
     recorder: OutcomeRecorder
     credentials_of: CredentialsSource
-    dead_tokens: DeadTokens
+    invalid_tokens: InvalidTokenRemover
     tokens: DeviceTokens
     badges: Badges
     apps: AppDirectory
@@ -135,7 +139,7 @@ class IosAppSender:
         """Send to the chunks' devices; devices whose token cannot be looked up now wait for the next pass."""
         credentials = self._credentials
         if not credentials:
-            self._health.alarm("the app has no APNs key; its pushes wait")
+            self._health.alarm(_NO_KEY)
         devices = await self._builder.look_up(chunks) if credentials else {}
         for chunk in chunks:
             in_partition = devices.get(chunk.partition)
@@ -241,8 +245,8 @@ class IosAppSender:
         """Remove the token before the outcome is recorded; after a crash in between, Apple refuses the token again."""
         done = partial(self._record, message, _FAILED, reason)
         token = message.push.token
-        self._shared.dead_tokens.remove(
-            DeadToken(self._appkey, message.partition, token, reason, registered_before_ms, done)
+        self._shared.invalid_tokens.remove(
+            TokenRemoval(self._appkey, message.partition, token, reason, registered_before_ms, done)
         )
 
     def _record(self, message: DeviceMessage, kind: int, reason: str = "", badge: int | None = None) -> None:

@@ -7,8 +7,8 @@ from functools import partial
 
 from services.delivery.apns.sender_pool import CredentialsSource, SenderPool
 from services.delivery.ios.app_sender import IosAppSender, IosDependencies
-from services.delivery.ios.dead_tokens import DeadTokens
 from services.delivery.ios.device_tokens import DeviceTokens
+from services.delivery.ios.invalid_tokens import InvalidTokenRemover
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush
@@ -42,10 +42,10 @@ class IosDelivery:
         self._state = state
         self._apps_directory = apps
         self._open_senders = open_senders
-        self._dead_tokens = DeadTokens(writer)
+        self._invalid_tokens = InvalidTokenRemover(writer)
         tokens = DeviceTokens(peers)
         self._dependencies = partial(
-            IosDependencies, recorder, credentials_of, self._dead_tokens, tokens, state.badges, apps, clock, shards
+            IosDependencies, recorder, credentials_of, self._invalid_tokens, tokens, state.badges, apps, clock, shards
         )
         self._senders: SenderPool | None = None
         self._apps: dict[str, IosAppSender] = {}
@@ -83,7 +83,7 @@ class IosDelivery:
                     await app.drained()
         for app in self._apps.values():
             app.close()
-        await self._dead_tokens.close()
+        await self._invalid_tokens.close()
         await senders.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 

@@ -12,7 +12,7 @@ class AppResolver:
     def __init__(self, audiences: AudienceBitmapResolver, clock: Clock, listener: ResolutionListener) -> None:
         asked: Asked = {}
         self._instances = [
-            InstanceResolver(audiences, instance, asked, clock, listener) for instance in range(audiences.instances)
+            InstanceResolver(audiences, shard, asked, clock, listener) for shard in range(audiences.shards)
         ]
 
     def add(self, waiting: WaitingPush) -> None:

@@ -60,18 +60,18 @@ Asked = dict[WaitingPush, set["asyncio.Task[CarillonError | None]"]]
 
 
 class InstanceResolver:
-    """Resolves audiences in the partitions of one instance, so that pushes start there while another one is away.
+    """Resolves audiences in the shard of one instance, so that pushes start there while another instance is away.
 
     Attempts are made in the order of the log. Of one app at most `_CONCURRENT` are made at once, and at most as many
     more are waited for that have taken longer than ORDER_WAIT_MS.
     """
 
     def __init__(
-        self, audiences: AudienceBitmapResolver, instance: int, asked: Asked, clock: Clock, listener: ResolutionListener
+        self, audiences: AudienceBitmapResolver, shard: int, asked: Asked, clock: Clock, listener: ResolutionListener
     ) -> None:
         """`asked` is shared by the resolvers of one app."""
         self._audiences = audiences
-        self._instance = instance
+        self._shard = shard
         self._asked = asked
         self._clock = clock
         self._listener = listener
@@ -84,7 +84,7 @@ class InstanceResolver:
         self._is_stopped = False
 
     def add(self, waiting: WaitingPush) -> None:
-        """Resolve the push's audience in the partitions of the instance as soon as it is its turn."""
+        """Resolve the push's audience in the partitions of the shard as soon as it is its turn."""
         if not self._unresolved(waiting):
             return
         if not self._breaker.is_closed:
@@ -110,7 +110,7 @@ class InstanceResolver:
                 task.cancel()
 
     def _unresolved(self, waiting: WaitingPush) -> list[int]:
-        return self._audiences.owned(self._instance, waiting.unresolved)
+        return self._audiences.owned(self._shard, waiting.unresolved)
 
     def _enqueue(self, waiting: WaitingPush) -> None:
         heapq.heappush(self._queue, (waiting.push.offset, waiting))
@@ -192,7 +192,7 @@ class InstanceResolver:
         partitions = self._unresolved(waiting)
         if is_probed:
             try:
-                process = await self._audiences.probe(self._instance)
+                process = await self._audiences.probe(self._shard)
             except UnavailableError as unavailable:
                 return BusyError(str(unavailable))
             if self._probed.setdefault(waiting, process) != process and _count_failure(waiting):

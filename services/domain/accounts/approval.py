@@ -7,14 +7,14 @@ from protos.accounts.v1.drafts_pb2 import Draft
 
 
 def needs_approval(rules: ApprovalRules, *, is_broadcast: bool, devices: int) -> bool:
-    """Return whether a push to about so many devices needs the approval of a second person."""
+    """Return whether a push to about `devices` devices needs the approval of a second person."""
     if is_broadcast and rules.broadcasts:
         return True
     return rules.HasField("above_devices") and devices > rules.above_devices
 
 
 def draft_digest(draft: Draft) -> bytes:
-    """Return the SHA-256 of the content of a draft: its team, the request, what is sent, and to how many."""
+    """Return the SHA-256 of the content of a draft: its team, request, task, and number of devices."""
     content = Draft(
         team_id=draft.team_id,
         body_json=draft.body_json,

@@ -108,7 +108,12 @@ class AccountDirectory:
             if self._epochs.admits(_PARTITION, fact.meta.epoch):
                 self._apply_fact(fact)
         except (DecodeError, ValueError) as error:
-            logger.error("a record of the accounts topic could not be applied", offset=record.offset, error=str(error))
+            logger.error(
+                "a record of the accounts topic could not be applied and is left out: it is damaged, or a newer version"
+                " wrote it, to which this process must be upgraded",
+                offset=record.offset,
+                error=str(error),
+            )
 
     def _apply_fact(self, fact: AccountFact) -> None:
         match fact.WhichOneof("fact"):

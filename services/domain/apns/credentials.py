@@ -78,7 +78,12 @@ class CredentialsCache:
         try:
             return open_credentials(app, self._keys)
         except CarillonError as error:
-            logger.error("an APNs key cannot be decrypted", appkey=app.appkey, error=str(error))
+            logger.error(
+                "an APNs key cannot be decrypted: it was sealed with another master key; bring that key back, or set"
+                " the app's key again with `carillon app set APPKEY --apns-key FILE`",
+                appkey=app.appkey,
+                error=str(error),
+            )
             return None
 
 

@@ -36,13 +36,13 @@ class AudienceBitmapResolver:
         self._targeting = [TargetingServiceStub(channel) for channel in peers.all("targeting")]
 
     @property
-    def instances(self) -> int:
-        """The number of instances of targeting."""
+    def shards(self) -> int:
+        """The number of shards of targeting."""
         return len(self._targeting)
 
-    def owned(self, instance: int, partitions: Sequence[int]) -> list[int]:
-        """Return those of the partitions that the instance owns."""
-        return [partition for partition in partitions if partition % len(self._targeting) == instance]
+    def owned(self, shard: int, partitions: Sequence[int]) -> list[int]:
+        """Return those of the partitions that are in the shard."""
+        return [partition for partition in partitions if partition % len(self._targeting) == shard]
 
     async def resolve(self, send: SendPush, partitions: Sequence[int]) -> ResolvedBitmaps:
         """Return the push's audiences in these partitions; all instances that own one of them are asked at once."""
@@ -51,11 +51,11 @@ class AudienceBitmapResolver:
         errors = sorted((answer.error for answer in answers if answer.error), key=_is_temporary)
         return ResolvedBitmaps(found, errors[0] if errors else None)
 
-    async def probe(self, instance: int) -> bytes:
-        """Return the id of the instance's process. UnavailableError: it cannot resolve audiences now."""
+    async def probe(self, shard: int) -> bytes:
+        """Return the id of the process that owns the shard. UnavailableError: it cannot resolve audiences now."""
         request = ResolveRequest(audience=Audience(everyone=Everyone()))
         try:
-            answer = await self._targeting[instance].Resolve(request, timeout=_PROBE_S)
+            answer = await self._targeting[shard].Resolve(request, timeout=_PROBE_S)
         except CarillonError as error:
             raise UnavailableError(str(error)) from error
         return bytes(answer.process)
@@ -74,7 +74,7 @@ class AudienceBitmapResolver:
         return ResolvedBitmaps(found, None)
 
     def _shares(self, partitions: Sequence[int]) -> "list[tuple[TargetingServiceAsyncStub, list[int]]]":
-        shares = [(stub, self.owned(instance, partitions)) for instance, stub in enumerate(self._targeting)]
+        shares = [(stub, self.owned(shard, partitions)) for shard, stub in enumerate(self._targeting)]
         return [(stub, share) for stub, share in shares if share]
 
 

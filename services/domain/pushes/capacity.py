@@ -36,7 +36,7 @@ class PushCapacity:
             await self.ask(appkey)
 
     def count(self, appkey: str, size: int) -> bool:
-        """Count a push of so many bytes that is about to be appended; return whether to `ask` before that."""
+        """Count a push of `size` bytes that is about to be appended; return whether to `ask` before that."""
         total = self._bytes.get(appkey, 0) + size
         self._bytes[appkey] = total
         return total >= ASK_BYTES or appkey in self._refused_until_ms
@@ -44,7 +44,7 @@ class PushCapacity:
     async def ask(self, appkey: str) -> None:
         """Return if the app has capacity.
 
-        BusyError: so many of the app's pushes wait in delivery that no more of them should be appended now.
+        BusyError: too many of the app's pushes wait in delivery; append no more now.
         """
         if self._clock.now_ms() >= self._refused_until_ms.get(appkey, 0):
             self._bytes[appkey] = 0

@@ -12,9 +12,9 @@ from protos.delivery.v1.delivery_pb2 import AttachResponse, Close, Send
 from services.domain.device_protocol.answers import GoodbyeReason
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionTable, Session
-from services.gateway.decide import refused_retry_ms
 from services.gateway.pushes.bursts import SLICE, Burst, BurstPart, OpenBursts
 from services.gateway.pushes.frames import PushFrames
+from services.gateway.rules import refused_retry_ms
 from services.runtime.fairness.queue import FairQueue
 from services.runtime.process import background, stages
 from services.runtime.process.logs import logger
@@ -44,6 +44,13 @@ def _size(item: _Slice | Burst | Close) -> int:
     return len(item.connections) if isinstance(item, _Slice) else 1
 
 
+def _msgid(part: _Slice | BurstPart | Close) -> int | None:
+    """Return the id of the first message; None for a close."""
+    if isinstance(part, BurstPart):
+        return part.messages[0].msgid
+    return part.msgids[0] if isinstance(part, _Slice) else None
+
+
 class PushSender:
     """Sends delivery's pushes to the connections they name, and ends the connections that delivery wants closed.
 
@@ -71,12 +78,12 @@ class PushSender:
         self._writing: asyncio.Task[None] | None = None
         self._has_capacity = asyncio.Event()
 
-    def begin_stream(self, instance: int, instances: int) -> list[Session]:
-        """Note that a new stream from a delivery instance begins; return the sessions that belong to it.
+    def begin_stream(self, shard: int, shards: int) -> list[Session]:
+        """Note that a new stream from this shard of delivery begins; return the sessions that belong to the shard.
 
         A push that was sent over a connection before is not sent over it again: a new owner may not know that it was.
         """
-        sessions = list(self._connections.sessions(instance, instances))
+        sessions = list(self._connections.sessions(shard, shards))
         for connection in (self._connections.find(session.connection) for session in sessions):
             if connection is not None:
                 connection.sent.begin_stream()
@@ -228,7 +235,7 @@ class PushSender:
             else:
                 self._close(part)
         except Exception as error:
-            logger.error("a message could not be written to its connections", exc_info=error)
+            logger.error("a message could not be written to its connections", msgid=_msgid(part), exc_info=error)
         return len(part.connections) * len(part.messages) if isinstance(part, BurstPart) else _size(part)
 
     def _write_slice(self, part: _Slice) -> None:

@@ -39,8 +39,8 @@ class HandOver:
     only about ten datagrams wait at a socket.
     """
 
-    def __init__(self, place: Path, is_own: Callable[[bytes], bool], unsent_s: float = 5.0) -> None:
-        self._place = str(place)
+    def __init__(self, socket_path: Path, is_own: Callable[[bytes], bool], unsent_s: float = 5.0) -> None:
+        self._socket_path = str(socket_path)
         self._is_own = is_own
         self._outlet = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._outlet.setblocking(False)
@@ -128,7 +128,7 @@ class HandOver:
         try:
             # Not `socket.send_fds`, which ignores the address.
             rights = array.array("i", [accepted.fileno()])
-            self._outlet.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], 0, self._place)
+            self._outlet.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)], 0, self._socket_path)
         except BlockingIOError:
             return False
         except OSError:  # the other process is not there
@@ -139,19 +139,19 @@ class HandOver:
 
 
 class HandedSockets:
-    """Takes the place of a listening socket: `accept` returns a connection that another process has given away."""
+    """Replaces a listening socket: `accept` returns a connection that another process has given away."""
 
     family = socket.AF_UNIX
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, socket_path: Path) -> None:
         self._inlet = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        place.unlink(missing_ok=True)
+        socket_path.unlink(missing_ok=True)
         try:
-            self._inlet.bind(str(place))
+            self._inlet.bind(str(socket_path))
         except OSError as error:
             self._inlet.close()
-            raise CarillonError(f"connections cannot be taken at {place}: {error}") from None
-        place.chmod(0o600)
+            raise CarillonError(f"connections cannot be taken at {socket_path}: {error}") from None
+        socket_path.chmod(0o600)
 
     def fileno(self) -> int:
         return self._inlet.fileno()

@@ -94,14 +94,14 @@ class HttpListener:
 
 
 class HandedListener(HttpListener):
-    """Serves one application on the connections that another process hands over at a place in the file system."""
+    """Serves one application on the connections that another process hands over at the Unix socket `socket_path`."""
 
-    def __init__(self, name: str, application: Asgi, place: Path, connections: HttpConnections) -> None:
+    def __init__(self, name: str, application: Asgi, socket_path: Path, connections: HttpConnections) -> None:
         super().__init__(name, application, "", 0, connections)
-        self._place = place
+        self._socket_path = socket_path
 
     def _bind(self) -> socket.socket:
-        return cast(socket.socket, HandedSockets(self._place))
+        return cast(socket.socket, HandedSockets(self._socket_path))
 
 
 class _Server(HttpServer):

@@ -66,7 +66,12 @@ class InstanceDirectory:
                     try:
                         fact = InstanceFact.FromString(record.value)
                     except DecodeError as error:
-                        logger.error("a record of instances cannot be read", offset=record.offset, error=str(error))
+                        logger.error(
+                            "a record of the topic instances cannot be read and is left out: it is damaged, or a newer"
+                            " version wrote it, to which this process must be upgraded",
+                            offset=record.offset,
+                            error=str(error),
+                        )
                         continue
                     self.instances.apply(fact, record.offset)
                     self._on_record(fact, record.offset)
@@ -76,7 +81,7 @@ class InstanceDirectory:
             await reader.close()
 
     async def wait_urgently(self, change: asyncio.Event, seconds: float | None = None) -> None:
-        """Wait for the change, at most so long; meanwhile records are read without pauses."""
+        """Wait for the change, at most `seconds`; meanwhile records are read without pauses."""
         self._urgent_waits += 1
         self._urgent.set()
         try:

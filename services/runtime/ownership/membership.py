@@ -18,8 +18,8 @@ from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import OWNER, OWNER_EPOCH, OWNER_SINCE, STANDBYS
 
-PLACE_FILE = "place"
-"""In a state's directory: the name that `place_of` chose for it."""
+STATE_DIRECTORY_ID_FILE = "place"
+"""The file in a state's directory that holds its `state_directory_id`."""
 
 INTERVAL_S = 0.5
 """Interval at which an instance announces that it is alive."""
@@ -43,14 +43,21 @@ class Membership:
     name = "membership"
 
     def __init__(
-        self, log: Log, clock: Clock, role: str, shard: int, address: str, place: str, interval_s: float = INTERVAL_S
+        self,
+        log: Log,
+        clock: Clock,
+        role: str,
+        shard: int,
+        address: str,
+        directory_id: str,
+        interval_s: float = INTERVAL_S,
     ) -> None:
         self._id = secrets.token_hex(8)
         self._log = log
         self._clock = clock
         self._role = role
         self._interval_s = interval_s
-        self._alive = InstanceAlive(role=role, shard=shard, address=address, place=place)
+        self._alive = InstanceAlive(role=role, shard=shard, address=address, place=directory_id)
         self._directory = InstanceDirectory(self._id, self._note, min(_PAUSE_S, interval_s / 5))
         self._news = asyncio.Event()
         self._begun_s: dict[bytes, float] = {}
@@ -177,15 +184,15 @@ class Membership:
             )
 
 
-def place_of(directory: Path) -> str:
-    """Return the name of the directory's place, chosen at random when it was first asked for.
+def state_directory_id(directory: Path) -> str:
+    """Return the id of the state directory, stored in it and chosen at random the first time.
 
     An empty file, left by a kill or a full disk, is written again.
     """
-    file = directory / PLACE_FILE
-    place = file.read_text(encoding="ascii") if file.exists() else ""
-    if not place:
+    file = directory / STATE_DIRECTORY_ID_FILE
+    found = file.read_text(encoding="ascii") if file.exists() else ""
+    if not found:
         directory.mkdir(parents=True, exist_ok=True)
-        place = secrets.token_hex(8)
-        file.write_text(place, encoding="ascii")
-    return place
+        found = secrets.token_hex(8)
+        file.write_text(found, encoding="ascii")
+    return found

@@ -80,7 +80,7 @@ class Tenure:
         return self._ended
 
     def check(self) -> None:
-        """NotOwnerError: another process answers for the partitions, or this one does not do so yet."""
+        """Check that this process owns the partitions. NotOwnerError: another one does, or this one does not yet."""
         if not self.is_held:
             raise NotOwnerError("this process stands by, or has not caught up with the log yet; try again")
         if self.election and not self.election.is_confirmed:

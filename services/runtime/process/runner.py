@@ -80,7 +80,10 @@ async def _start(
         before = -1
         while not ready.is_set() and not stopping.is_set():
             if (now := progress()) == before:
-                raise CarillonError(f"{service.name} is not ready, and made no progress for {seconds:.0f} s")
+                raise CarillonError(
+                    f"{service.name} is not ready, and made no progress for {seconds:.0f} s; the log says above what it"
+                    " waits for"
+                )
             before = now
             await _first(ready.wait(), stopping.wait(), *(task for _, task in tasks), seconds=seconds)
 
@@ -102,7 +105,7 @@ def _set_by_signals() -> asyncio.Event:
 
 
 async def _first(*waits: "asyncio.Future[object] | object", seconds: float | None = None) -> None:
-    """Return when the first is done; raise what a service raised."""
+    """Return once the first is done; raise what a service raised."""
     own = [asyncio.ensure_future(wait) for wait in waits if not isinstance(wait, asyncio.Task)]  # type: ignore[call-overload]
     services = [wait for wait in waits if isinstance(wait, asyncio.Task)]
     try:

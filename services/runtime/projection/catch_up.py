@@ -8,7 +8,7 @@ from protos.runtime.v1.log_pb2 import Meta
 from services.runtime.log.decoding import decode
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord, Partition, Record, ends_of
 from services.runtime.log.topics import Topics
-from services.runtime.ownership.refused import RefusedKeys
+from services.runtime.ownership.refused_keys import RefusedKeys
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Decider

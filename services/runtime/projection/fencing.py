@@ -129,7 +129,7 @@ class Fencing:
         return others
 
     def check(self, record: Record) -> None:
-        """SupersededError: the record was written by a successor. A former owner's, or a repeated one, is no error."""
+        """Check that no successor wrote the record. SupersededError: one did. Records of former owners pass."""
         partition = Partition(record.topic, record.partition)
         try:
             message = decode(self._topics, record)

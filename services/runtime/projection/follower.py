@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from services.runtime.errors import UnavailableError
 from services.runtime.log.appending import append_until_accepted
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord, Partition, Record, check_offsets, ends_of
-from services.runtime.ownership.refused import RefusedKeys
+from services.runtime.ownership.refused_keys import RefusedKeys
 from services.runtime.ownership.superseding import SupersedingWatch
 from services.runtime.ownership.tenure import OwnerElection, Tenure, stand_by
 from services.runtime.process.crashpoint import Point, reached

@@ -156,7 +156,7 @@ class CausalOrder:
         self._held: dict[Partition, deque[DecodedRecord]] = {partition: deque() for partition in starts}
 
     def put(self, records: Iterable[Record]) -> list[DecodedRecord]:
-        """Return what is due: of these records, and of earlier ones that waited for them."""
+        """Return the due records: of these, and of earlier ones that waited for them."""
         for record in records:
             try:
                 message = decode(self._topics, record)

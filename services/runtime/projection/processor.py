@@ -12,7 +12,7 @@ from protos.runtime.v1.log_pb2 import Meta, Position
 from services.runtime.log.decoding import decode
 from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.log.topics import Topics
-from services.runtime.ownership.refused import RefusedKeys
+from services.runtime.ownership.refused_keys import RefusedKeys
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Decider, Fact

@@ -44,7 +44,7 @@ class SqliteStore:
     """A TransactionalStore in one file. A file whose schema differs from `ddl` is replaced by an empty one."""
 
     def __init__(self, path: Path, ddl: str) -> None:
-        """UnavailableError: the file cannot be written."""
+        """Open the file, or make it. UnavailableError: it cannot be written."""
         self.path = path
         try:
             self._make(path, ddl)

@@ -93,6 +93,14 @@ def hosts_of(certificate: x509.Certificate) -> list[str]:
     return sorted([*names.get_values_for_type(x509.DNSName), *map(str, addresses)])
 
 
+def canonical_host(host: str) -> str:
+    """Return an IP address in the form in which `hosts_of` returns it; a host name as it is."""
+    try:
+        return str(ip_address(host))
+    except ValueError:
+        return host
+
+
 def _name(common: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
 

@@ -19,12 +19,12 @@ Permissions = Mapping[str, frozenset[str]]
 """The roles that may call a method, by the method's full name."""
 
 
-INSTANCE_KEY = "carillon-instance"
-"""The metadata key of a call with the instance that the caller means to reach; another instance refuses the call."""
+SHARD_KEY = "carillon-instance"
+"""The metadata key of a call with the shard that the caller means to reach; the process of another one refuses it."""
 
 
-class Instance(NamedTuple):
-    """An instance of a role: number `shard` of `shards`."""
+class ShardOfRole(NamedTuple):
+    """The share of a role's partitions p with p mod shards = shard."""
 
     role: str
     shard: int
@@ -51,19 +51,22 @@ class CallerCheck:
 
     `permissions`: None where certificates are not demanded; a method without an entry may be called by no role.
     `users`: the names of connected users by the address of their connection, where a `UserSocket` serves them.
-    `instance`: None where callers do not choose among several instances.
+    `shard`: the one that the process serves; None where callers do not choose among several.
     `believes_origins`: only a process of the service itself reaches the server, which says where requests come from.
     """
 
     permissions: Permissions | None = None
     users: Mapping[str, str] = field(default_factory=dict)
-    instance: Instance | None = None
+    shard: ShardOfRole | None = None
     believes_origins: bool = False
 
     def check(self, method: str, context: Context) -> None:
-        """PermissionDeniedError: the certificate's role may not call the method, or not this instance; says why."""
-        if self.instance is not None:
-            self._check_instance(self.instance, context)
+        """Check that the caller may make the call.
+
+        PermissionDeniedError: its certificate's role may not call the method, or it means another shard; says why.
+        """
+        if self.shard is not None:
+            self._check_shard(self.shard, context)
         if self.permissions is None:
             return
         roles = _roles(context)
@@ -76,13 +79,13 @@ class CallerCheck:
             raise PermissionDeniedError(f"{' and '.join(roles)} ({_subject(context)}) may not call {method}")
 
     @staticmethod
-    def _check_instance(own: Instance, context: Context) -> None:
+    def _check_shard(own: ShardOfRole, context: Context) -> None:
         for key, value in context.invocation_metadata() or ():
-            if key == INSTANCE_KEY and value != own.metadata:
+            if key == SHARD_KEY and value != own.metadata:
                 raise PermissionDeniedError(
-                    f"the caller takes this for instance {str(value).replace('/', ' of ')} of {own.role}, but it is"
-                    f" {own.shard} of {own.shards}: CARILLON_{own.role.upper()}_ADDR must be the same list for all"
-                    " roles, with one address for each of CARILLON_SHARDS instances, in their order"
+                    f"the caller takes this for shard {str(value).replace('/', ' of ')} of {own.role}, but it is"
+                    f" shard {own.shard} of {own.shards}: CARILLON_{own.role.upper()}_ADDR must be the same list for"
+                    " all roles, with one address for each of CARILLON_SHARDS instances, in their order"
                 )
 
     def attest(self, request: Any, context: Context) -> None:

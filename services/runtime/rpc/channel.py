@@ -8,7 +8,7 @@ from typing import Any, cast
 import grpc
 import grpc.aio
 
-from services.runtime.rpc.caller import INSTANCE_KEY, Instance
+from services.runtime.rpc.caller import SHARD_KEY, ShardOfRole
 from services.runtime.rpc.connection import Connection, FormerConnections
 from services.runtime.rpc.errors import channel_error, servicer_error
 from services.runtime.rpc.limits import DEADLINE_S, GRPC_LIMITS
@@ -34,12 +34,12 @@ _OPTIONS = [
 ]
 
 
-def connect(address: str, tls: Tls | None = None, instance: Instance | None = None) -> Channel:
+def connect(address: str, tls: Tls | None = None, shard: ShardOfRole | None = None) -> Channel:
     """Return a channel to host:port or unix:/path. It connects with the first call, and again after a failure.
 
-    Calls are for this `instance`; another one refuses them.
+    Calls are for this `shard`; the process of another one refuses them.
     """
-    metadata = ((INSTANCE_KEY, instance.metadata),) if instance is not None else None
+    metadata = ((SHARD_KEY, shard.metadata),) if shard is not None else None
     return cast(Channel, SocketChannel(Connections(address, tls), metadata))
 
 

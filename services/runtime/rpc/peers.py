@@ -1,4 +1,4 @@
-"""Channels to the instances of the other roles, and waiting until they have applied records."""
+"""Channels to the other roles, one for each shard, and waiting until they have applied records."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ WAIT_APPLIED_S = 5.0
 
 
 class Peers:
-    """Channels by role. The n-th leads to the role's instance n, which owns the partitions p with p mod count = n."""
+    """Channels by role. The n-th leads to the owner of shard n: of the partitions p with p mod count = n."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Peers:
         }
 
     def all(self, role: str) -> Sequence[Channel]:
-        """Return one channel for each instance of the role, in order."""
+        """Return one channel for each shard of the role, in order."""
         return self._channels[role]
 
     @property
@@ -41,9 +41,9 @@ class Peers:
         return self._channels
 
     def owner(self, role: str, partition: int) -> Channel:
-        """Return the channel to the instance that owns the partition."""
-        instances = self._channels[role]
-        return instances[partition % len(instances)]
+        """Return the channel to the owner of the partition."""
+        by_shard = self._channels[role]
+        return by_shard[partition % len(by_shard)]
 
     async def wait_applied(self, positions: Iterable[Position]) -> None:
         """Return once the roles in Topic.answered_by have applied these records and the facts that follow from them.
@@ -57,7 +57,7 @@ class Peers:
             raise DeadlineError("accepted, but not yet applied everywhere; repeat the request") from error
 
     async def roles_behind(self, roles: Iterable[str], position: Position) -> list[str]:
-        """Return the roles with an instance that has not applied the record within WAIT_APPLIED_S."""
+        """Return the roles with a shard whose owner has not applied the record within WAIT_APPLIED_S."""
         named = [role for role in roles if role in self._positions]
         caught_up = await asyncio.gather(*(self._has_applied(role, position) for role in named))
         return [role for role, has_applied in zip(named, caught_up, strict=True) if not has_applied]

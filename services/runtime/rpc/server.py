@@ -13,7 +13,7 @@ import grpc.aio
 
 from services.runtime.errors import CarillonError, UnavailableError
 from services.runtime.process.metrics import RPC_SECONDS
-from services.runtime.rpc.caller import CallerCheck, Instance, Permissions
+from services.runtime.rpc.caller import CallerCheck, Permissions, ShardOfRole
 from services.runtime.rpc.errors import servicer_error
 from services.runtime.rpc.limits import GRPC_LIMITS
 from services.runtime.rpc.tls import Tls
@@ -95,7 +95,7 @@ def serve(
     keepalive: Keepalive = KEEPALIVE,
     permissions: Permissions = MappingProxyType({}),
     users: Mapping[str, str] = MappingProxyType({}),
-    instance: Instance | None = None,
+    shard: ShardOfRole | None = None,
     *,
     believes_origins: bool = False,
     streams: Streams | None = None,
@@ -103,11 +103,11 @@ def serve(
     """Return a server for host:port or unix:/path addresses; add servicers, then `await server.start()`.
 
     With `tls` a method may be called by the roles in `permissions` alone. `users` are those of a UserSocket in front of
-    the server. Calls that are meant for another `instance` are refused. `believes_origins`: see CallerCheck.
+    the server. Calls that are meant for another `shard` are refused. `believes_origins`: see CallerCheck.
     `streams` notes those of the server.
     CarillonError: it cannot listen at an address.
     """
-    check = CallerCheck(permissions if tls is not None else None, users, instance, believes_origins)
+    check = CallerCheck(permissions if tls is not None else None, users, shard, believes_origins)
     options = [
         *_OPTIONS,
         ("grpc.keepalive_time_ms", round(keepalive.silence_s * 1000)),

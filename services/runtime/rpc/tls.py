@@ -20,7 +20,10 @@ class Pems(NamedTuple):
     authority: bytes
 
     def check(self) -> None:
-        """ValueError: a file is no PEM, or the key is another certificate's. TypeError: the key has a password."""
+        """Check that key and certificate belong together.
+
+        ValueError: a file is no PEM, or the key is another certificate's. TypeError: the key has a password.
+        """
         formats = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         certified = load_pem_x509_certificate(self.certificate).public_key().public_bytes(*formats)
         if load_pem_private_key(self.key, None).public_key().public_bytes(*formats) != certified:
@@ -60,7 +63,7 @@ class RenewedFiles:
     """The files' contents of the last time that they fitted together."""
 
     def __init__(self, tls: Tls) -> None:
-        """OSError: a file cannot be read."""
+        """Read the files for the first time. OSError: one cannot be read."""
         self._paths = (tls.certificate, tls.key, tls.authority)
         self._versions = self._stat()
         self.pems = self._read()

@@ -38,6 +38,11 @@ class StatusBoardFollower:
                     try:
                         self._board.apply(ProcessFact.FromString(record.value), is_new=record.offset >= end)
                     except DecodeError as error:
-                        logger.error("a record of processes cannot be read", offset=record.offset, error=str(error))
+                        logger.error(
+                            "a record of the topic processes cannot be read and is left out: it is damaged, or a newer"
+                            " version wrote it, to which this process must be upgraded",
+                            offset=record.offset,
+                            error=str(error),
+                        )
         finally:
             await reader.close()

@@ -182,7 +182,7 @@ async def test_topics_that_could_lose_records_are_refused_with_the_command_that_
     await admin.create_topics([NewTopic(APPS.name, 1, 1, topic_configs={"cleanup.policy": "delete"})])
     with pytest.raises(ConflictError) as refused:
         await connect()
-    problems, _, command = str(refused.value).partition(" Mend it with: ")
+    problems, _, command = str(refused.value).partition(" Fix it with: ")
     for key, value in lossy.items():
         assert f"pushes has {key}={value} instead of {wanted(PUSHES, 1)[key]}" in problems
     assert "apps has cleanup.policy=delete instead of compact" in problems

@@ -70,8 +70,8 @@ def test_each_missing_program_is_named_with_its_purpose_and_a_command(programs: 
     names = {"Java 17 or newer", "Maven", "Node.js 20 or newer", "npx", "a browser"}
     assert (code, missing.keys() - {"open files, 65536"}) == (0, names)
     assert ready == {"make run": True, "make test": False}
-    assert all(one["needed_for"] and one["mend"] for one in missing.values())
-    assert missing["Maven"]["mend"] == "apt-get install maven"
+    assert all(one["needed_for"] and one["fix"] for one in missing.values())
+    assert missing["Maven"]["fix"] == "apt-get install maven"
     assert missing["Node.js 20 or newer"]["found"] == "node 18"
 
 
@@ -131,4 +131,4 @@ def test_a_python_that_cannot_run_carillon_is_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(python_version, "other_python", lambda: "")
     python = doctor.python_check()
     assert not python.is_ok
-    assert "Carillon needs Python 3.11 to 3.14" in python.mend
+    assert "Carillon needs Python 3.11 to 3.14" in python.fix

@@ -132,7 +132,7 @@ def test_packages_that_could_not_be_audited_are_no_success() -> None:
     bad = {"name": "c", "version": "1", "vulns": [hole]}
     assert verdict({"dependencies": [fine]}) == (0, ["none of the 1 locked packages has a known vulnerability"])
     code, lines = verdict({"dependencies": [fine, bad]})
-    assert (code, lines) == (1, ["c 1: PYSEC-1, CVE-1; mended in 2"])
+    assert (code, lines) == (1, ["c 1: PYSEC-1, CVE-1; fixed in 2"])
     code, lines = verdict({"dependencies": [skipped, bad]})
     assert code == 2
     assert lines[0].startswith("c 1: ")

@@ -8,7 +8,7 @@ import pytest
 from protos.push.v1.push_pb2 import Audience, Tokens
 from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask, GetClaimRequest, TaskCommand
 from services.domain import command_writer
-from services.domain.audience_resolver import AudienceResolver, ResolvedAudience
+from services.domain.audiences.token_resolver import ResolvedAudience, TokenAndAliasResolver
 from services.runtime.errors import CarillonError
 from services.runtime.log.topics import partition_of
 from services.scheduling import app_sender, due_tasks
@@ -79,14 +79,14 @@ async def test_a_task_whose_attempts_fail_ends_as_failed_and_delays_no_other(
 ) -> None:
     attempts = 0
 
-    async def resolve(resolver: AudienceResolver, appkey: str, audience: Audience) -> ResolvedAudience:
+    async def resolve(resolver: TokenAndAliasResolver, appkey: str, audience: Audience) -> ResolvedAudience:
         nonlocal attempts
         if appkey == APP:
             attempts += 1
             raise ValueError("broken")
         return ResolvedAudience(audience)
 
-    monkeypatch.setattr(AudienceResolver, "resolve", resolve)
+    monkeypatch.setattr(TokenAndAliasResolver, "resolve", resolve)
     async with harness.running():
         await harness.create("broken", push(1), in_s=0)
         await harness.create("works", push(2, OTHER_APP), in_s=0)
@@ -117,14 +117,14 @@ async def test_while_the_registry_is_away_it_is_asked_about_one_page_of_an_apps_
 ) -> None:
     monkeypatch.setattr(app_sender, "CONCURRENT_TASKS", 5)
     attempts = 0
-    resolve = AudienceResolver.resolve
+    resolve = TokenAndAliasResolver.resolve
 
-    async def count(resolver: AudienceResolver, appkey: str, audience: Audience) -> ResolvedAudience:
+    async def count(resolver: TokenAndAliasResolver, appkey: str, audience: Audience) -> ResolvedAudience:
         nonlocal attempts
         attempts += 1
         return await resolve(resolver, appkey, audience)
 
-    monkeypatch.setattr(AudienceResolver, "resolve", count)
+    monkeypatch.setattr(TokenAndAliasResolver, "resolve", count)
     async with harness.running(registries=2, hidden=True):
         for n in range(20):
             await harness.create(f"t{n:02}", push(n + 1, audience=Audience(tokens=Tokens(tokens=["x"]))))

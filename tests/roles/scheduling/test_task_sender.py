@@ -8,7 +8,7 @@ import pytest
 
 from protos.push.v1.push_pb2 import Audience, SendPush
 from protos.scheduling.v1.scheduling_pb2 import TaskFact, TaskScheduled
-from services.domain.audience_resolver import ResolvedAudience
+from services.domain.audiences.token_resolver import ResolvedAudience
 from services.domain.command_writer import Command
 from services.runtime.errors import UnavailableError
 from services.runtime.ownership.tenure import Tenure

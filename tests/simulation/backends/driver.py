@@ -24,7 +24,7 @@ from protos.registry.v1.devices_pb2 import AddStags, DeviceCommand, RegisterDevi
 from protos.registry.v1.registry_pb2 import CreateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_CANCELLED, CancelTask, CreateTask, TaskCommand
-from services.domain.audience_resolver import AudienceResolver
+from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import Command, CommandWriter, device_command, push_command, task_command
 from services.domain.ids import new_token
 from services.runtime.errors import CarillonError
@@ -71,7 +71,7 @@ class Driver:
         partitions = installation.broker.partitions
         self._writer = CommandWriter("driver", SimulatedLog(installation.broker), peers, self._clock, partitions)
         self._registry = RegistryServiceStub(peers.all("registry")[0])
-        self._audiences = AudienceResolver(peers, partitions)
+        self._resolver = TokenAndAliasResolver(peers, partitions)
         self._ids = SoleWriterIds(self._clock)
         self._apps: list[str] = []
         self._tokens: list[tuple[str, str]] = []
@@ -149,7 +149,7 @@ class Driver:
     async def _push(self) -> None:
         push = self._new_push()
         registered, tokens = set(self._registered), list(push.audience.tokens.tokens)
-        resolved = await self._audiences.resolve(push.appkey, push.audience)
+        resolved = await self._resolver.resolve(push.appkey, push.audience)
         for token in (tokens[place] for place in resolved.unknown):
             if (push.appkey, token) in registered:
                 self.ledger.errors.append(f"token {token} was registered and is not found")

@@ -9,8 +9,8 @@ from protos.push.v1.push_pb2 import Aliases, Audience, Filter, SendPush, StagGro
 from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.domain.audience_resolver import AudienceResolver
 from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
+from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.topics import DEVICE_COMMANDS, device_key
 from services.runtime.errors import CarillonError
 from services.runtime.log.topics import partition_of
@@ -83,7 +83,7 @@ class _FinalStates:
         return found
 
     async def _aliased(self, devices: Mapping[Name, Device]) -> Sequence[str]:
-        registry = AudienceResolver(self._peers, self._partitions)
+        registry = TokenAndAliasResolver(self._peers, self._partitions)
         found = []
         for appkey in self._apps:
             for alias in ALIASES:

@@ -12,7 +12,7 @@ from services.domain.role import RoleDefinition
 from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from services.domain.role_context import context_on
 from services.runtime.log.port import Log
-from services.runtime.ownership.membership import Membership, place_of
+from services.runtime.ownership.membership import Membership, state_directory_id
 from services.runtime.process.runner import run
 from services.runtime.process.settings import Settings
 from services.runtime.projection.health import Health
@@ -231,8 +231,8 @@ class RoleHost:
         async with context_on(log, self.clock, installation.peers(), keys, health) as context:
             settings = self.settings(disk.path)
             if installation.has_owners and self.role.name in ROLES_WITH_STANDBYS:
-                place = place_of(settings.state_dir(self.role.name))
-                membership = Membership(log, self.clock, self.role.name, self._shard, self.name, place)
+                directory_id = state_directory_id(settings.state_dir(self.role.name))
+                membership = Membership(log, self.clock, self.role.name, self._shard, self.name, directory_id)
                 context = replace(context, membership=membership)
             built = self.role.build(settings, context)
             health.watch(built.followers)

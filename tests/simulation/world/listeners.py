@@ -11,8 +11,8 @@ import httpx
 from edge.interfaces import Interfaces
 from edge.settings import EdgeSettings
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
-from services.gateway.decide import Capacity
 from services.gateway.main import wire
+from services.gateway.rules import Capacity
 from services.gateway.settings import GatewaySettings
 from services.runtime.process.runner import Service
 from testkit.edge.asgi import AsgiAnswer, AsgiRequest

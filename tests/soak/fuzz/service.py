@@ -17,7 +17,7 @@ from edge.interfaces import Interfaces
 from edge.settings import EdgeSettings
 from services.delivery.settings import DeliverySettings
 from services.domain.role import BuiltRole, RoleContext
-from services.gateway.server import GatewayServer
+from services.gateway.device_listener import DeviceListener
 from services.gateway.settings import GatewaySettings
 from services.runtime.http.operations import Operations
 from testkit import plain_http
@@ -100,7 +100,7 @@ class FuzzedService:
 @contextlib.asynccontextmanager
 async def fuzzed_service(directory: Path, organisations: int, *, with_analytics: bool) -> AsyncIterator[FuzzedService]:
     """Run the service in an empty directory; without analytics its calls are not made."""
-    gateways: list[GatewayServer] = []
+    gateways: list[DeviceListener] = []
     backends: dict[str, Any] = {**BACKENDS, "delivery": (DeliverySettings, services.delivery.main.build)}
     if with_analytics:
         backends["analytics"] = (AnalyticsSettings, analytics.main.build)
@@ -130,9 +130,9 @@ async def fuzzed_service(directory: Path, organisations: int, *, with_analytics:
             yield FuzzedService(installation, interfaces, ports, names, calls)  # type: ignore[arg-type]
 
 
-def _build_gateway(found: list[GatewayServer], settings: GatewaySettings, context: RoleContext) -> BuiltRole:
+def _build_gateway(found: list[DeviceListener], settings: GatewaySettings, context: RoleContext) -> BuiltRole:
     role = services.gateway.main.build(settings, context)
     server = role.services[-1]
-    assert isinstance(server, GatewayServer)
+    assert isinstance(server, DeviceListener)
     found.append(server)
     return role

@@ -135,7 +135,7 @@ def test_a_key_file_that_every_user_can_read_is_used_with_a_warning(
     with capture_logs() as logged:
         load_keys(Settings(master_key_file=str(master), device_keys_file=str(device)), list(KeyPurpose))
     expected = [(str(file), f"chmod 600 {file}") for file in (device, master)] if is_warned_of else []
-    assert [(line["file"], line["mend"]) for line in logged] == expected
+    assert [(line["file"], line["fix"]) for line in logged] == expected
 
 
 def test_the_help_of_an_export_names_the_roles_that_need_each_key() -> None:

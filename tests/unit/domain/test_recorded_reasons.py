@@ -17,7 +17,7 @@ from services.domain.recorded_reasons import (
     TooMuchHeldUp,
     parsed_reason,
 )
-from services.gateway.decide import EndReason
+from services.gateway.rules import EndReason
 
 RECORDED: list[tuple[RecordedReason, str]] = [
     *((reason, reason.value) for reason in FixedReason),

@@ -11,7 +11,7 @@ from services.domain.topics import INSTANCES, TOPICS
 from services.runtime.log.delegating import DelegatingLog
 from services.runtime.log.port import Log, Partition, Reader, Record
 from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.ownership.membership import Membership, place_of
+from services.runtime.ownership.membership import Membership, state_directory_id
 from services.runtime.process.clock import ManualClock
 
 BOUND_S = 60
@@ -134,10 +134,10 @@ async def test_an_instance_that_caught_up_again_names_no_record_from_before(log:
     await asyncio.wait([running], timeout=BOUND_S)
 
 
-def test_a_directory_keeps_its_place(tmp_path: Path) -> None:
-    place = place_of(tmp_path / "one")
-    assert place_of(tmp_path / "one") == place != place_of(tmp_path / "two")
+def test_a_directory_keeps_its_id(tmp_path: Path) -> None:
+    first = state_directory_id(tmp_path / "one")
+    assert state_directory_id(tmp_path / "one") == first != state_directory_id(tmp_path / "two")
     (tmp_path / "one" / "place").write_text("")  # what a kill or a full disk leaves
-    again = place_of(tmp_path / "one")
+    again = state_directory_id(tmp_path / "one")
     assert again
-    assert place_of(tmp_path / "one") == again
+    assert state_directory_id(tmp_path / "one") == again

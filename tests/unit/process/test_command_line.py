@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from carillon.commands import tables
+from carillon.commands import output
 from carillon.commands.app.text import app_table
 from carillon.main import main
 from carillon.roles import REPLAYABLE, ROLES, role_definition
@@ -99,7 +99,7 @@ async def test_the_answers_of_replays_are_sentences(tmp_path: Path) -> None:
 
 
 def test_outside_a_terminal_tables_have_no_boxes_and_are_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.show(app_table(APPS))
+    output.show(app_table(APPS))
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split()[:3] == ["appkey", "platform", "name"]
     assert [line.split()[0] for line in lines] == [app.appkey for app in APPS]

@@ -28,7 +28,7 @@ from protos.registry.v1.registry_pb2_grpc import (
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.call_permissions import PERMISSIONS
 from services.runtime.errors import PermissionDeniedError
-from services.runtime.rpc.caller import OPERATOR, Instance
+from services.runtime.rpc.caller import OPERATOR, ShardOfRole
 from services.runtime.rpc.channel import Channel, connect
 from services.runtime.rpc.server import Context, Server, serve
 from services.runtime.rpc.tls import Tls
@@ -252,17 +252,19 @@ async def test_large_messages_pass_the_commands_socket(tmp_path: Path) -> None:
     user_socket.close()
 
 
-@pytest.mark.parametrize("listed", [Instance("registry", 1, 2), Instance("registry", 0, 3)], ids=["order", "number"])
-async def test_a_call_that_is_meant_for_another_instance_is_refused(listed: Instance, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "listed", [ShardOfRole("registry", 1, 2), ShardOfRole("registry", 0, 3)], ids=["order", "number"]
+)
+async def test_a_call_that_is_meant_for_another_instance_is_refused(listed: ShardOfRole, tmp_path: Path) -> None:
     """Its caller has another list of instances, and would be told that devices of other partitions do not exist."""
     address = f"unix:{tmp_path / 'registry.sock'}"
-    server = serve([address], instance=Instance("registry", 0, 2))
+    server = serve([address], shard=ShardOfRole("registry", 0, 2))
     add_RegistryServiceServicer_to_server(new_registry(), server)
     add_DeliveryServiceServicer_to_server(Delivery(), server)  # type: ignore[abstract]
     await server.start()
-    wrong, right = connect(address, instance=listed), connect(address, instance=Instance("registry", 0, 2))
+    wrong, right = connect(address, shard=listed), connect(address, shard=ShardOfRole("registry", 0, 2))
     try:
-        refusal = rf"takes this for instance {listed.shard} of {listed.shards} of registry, but it is 0 of 2"
+        refusal = rf"takes this for shard {listed.shard} of {listed.shards} of registry, but it is shard 0 of 2"
         with pytest.raises(PermissionDeniedError, match=rf"{refusal}: CARILLON_REGISTRY_ADDR must be the same list"):
             await RegistryServiceStub(wrong).FindDevices(FindDevicesRequest())
         with pytest.raises(PermissionDeniedError, match=refusal):

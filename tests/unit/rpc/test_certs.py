@@ -82,6 +82,12 @@ def test_hosts_come_from_the_settings_and_existing_files_are_kept(tmp_path: Path
     }
 
 
+def test_an_address_in_another_form_of_ipv6_is_the_same_host(tmp_path: Path) -> None:
+    for action in ("issued", "kept"):
+        edge = run(tmp_path, "--host", "edge=FD00:0::1", "--host", "edge=fd00::1")["edge"]
+        assert (edge["action"], edge["hosts"]) == (action, ["fd00::1"])
+
+
 def test_certificates_are_renewed_before_they_end_and_keys_stay(tmp_path: Path) -> None:
     assert actions(tmp_path, NOW, EDGE, files.operator("bob")) == dict.fromkeys(
         ("authority", "edge", "operator-bob"), "issued"

@@ -74,7 +74,7 @@ class PushSpeed(msgspec.Struct, frozen=True, kw_only=True):
     within_ms: Annotated[Count, described("What the steps cover, from `begins_ms` on.")]
     step_ms: Annotated[Count, described("The length of a step.")]
     lines: Annotated[list[SpeedLine], described("From sent to clicked, those that happened.")]
-    one_in: Annotated[int, described("Above 1, the numbers are estimates from one device in so many.")]
+    one_in: Annotated[int, described("Above 1, the numbers are estimates from a sample: one device in `one_in`.")]
     records_behind: Behind
 
 

@@ -10,7 +10,7 @@ from edge.console.api.answers.audits import ActionEntry, ActionList, AppTimeline
 from edge.console.api.answers.devices import Statistics, StatisticsRow
 from edge.console.api.requests import ActionListParams, StatisticsParams, TimelineParams
 from edge.console.backend import Backend
-from edge.console.roles import ANALYTICS_S
+from edge.console.role_stubs import ANALYTICS_S
 from edge.console.view.statistics_table import statistics_table
 from protos.analytics.v1.analytics_pb2 import AuditAppRequest
 

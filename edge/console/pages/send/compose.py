@@ -8,8 +8,8 @@ from edge.console.actions.pushes import push_of
 from edge.console.actions.sending import partners
 from edge.console.pages.page import Page, go_to, visit_of
 from edge.console.pages.send.sending_page import SendingPage, form_again, problem_to_mend
-from edge.console.send.body_form import form_of_text
-from edge.console.send.form_body import body_of
+from edge.console.send.form_from_request import form_of_text
+from edge.console.send.request_from_form import body_of
 from protos.accounts.v1.drafts_pb2 import DraftStatus
 from services.domain.accounts.permissions import Action
 from services.runtime.errors import CarillonError, NotFoundError

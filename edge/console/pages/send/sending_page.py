@@ -10,9 +10,9 @@ from edge.console.actions.devices import note_data_read
 from edge.console.actions.sending import is_approval_needed, partners
 from edge.console.pages.page import Page, visit_of
 from edge.console.send.audience import Audience
-from edge.console.send.body_form import form_of_text
 from edge.console.send.composed_pushes import ComposedPush, DraftVersion
-from edge.console.send.form_body import ARTICLES, ChosenApps, Zones
+from edge.console.send.form_from_request import form_of_text
+from edge.console.send.request_from_form import ARTICLES, ChosenApps, Zones
 from edge.console.send.snippets import snippets
 from edge.console.view.message_preview import audience_of, moment_of, nobody_of, options_of, previews
 from edge.core.parsing.regions import REGIONS

@@ -6,7 +6,7 @@ from protos.scheduling.v1.scheduling_pb2 import Task, TaskStatus
 
 
 def unsent_task_sentence(task: Task, gettext: Callable[[str], str], moment: Callable[[int], str]) -> str:
-    """Return when the push is due, or why nothing of it was sent."""
+    """Return the push's due time as text, or why nothing of it was sent."""
     _ = gettext
     match task.status:
         case TaskStatus.TASK_STATUS_CANCELLED:

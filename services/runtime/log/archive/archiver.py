@@ -103,13 +103,13 @@ class Archiver:
         names = await asyncio.to_thread(partial(self._archive.names, partition, anew=True))
         archived_to = max((name.end for name in names), default=0)
         if begin > archived_to:
-            raise UnavailableError(lacks_records(self._archive.place, partition, begin))
+            raise UnavailableError(lacks_records(self._archive.location, partition, begin))
         if archived_to == begin:
             return begin
         end = (await self._log.ends([partition]))[partition]
         if archived_to > end:
             raise ConflictError(
-                f"the archive {self._archive.place} has {partition.topic}/{partition.number} up to offset"
+                f"the archive {self._archive.location} has {partition.topic}/{partition.number} up to offset"
                 f" {archived_to}, but the log ends at {end}: it belongs to another log. Bring that log back, or the"
                 " archive of this one"
             )

@@ -39,7 +39,7 @@ def _complete_segments(
     segments = {partition: archive.names(partition) for partition in sorted({*begins, *_partitions(archive.path)})}
     for partition, begin in begins.items():
         if missing_before := contiguous_from(segments[partition], begin):
-            raise CarillonError(lacks_records(archive.place, partition, missing_before))
+            raise CarillonError(lacks_records(archive.location, partition, missing_before))
     return segments
 
 

@@ -27,7 +27,7 @@ class ArchiveBucket:
     """
 
     def __init__(self, url: str) -> None:
-        self.place = url
+        self.location = url
         self._store: S3Store = S3Store.from_url(
             url,
             client_options={"timeout": _TIMEOUT, "connect_timeout": _CONNECT_TIMEOUT, "allow_http": True},
@@ -51,7 +51,7 @@ class ArchiveBucket:
         try:
             return bytes(self._store.get(_path(partition, name)).bytes())
         except FileNotFoundError as error:
-            lost = f"the archive {self.place} has lost the segment {_path(partition, name)}"
+            lost = f"the archive {self.location} has lost the segment {_path(partition, name)}"
             raise ConflictError(f"{lost}. Put a copy from a backup there") from error
         except (BaseError, OSError) as error:
             raise self._unavailable(error) from error
@@ -76,7 +76,7 @@ class ArchiveBucket:
                 for part in self._store.get(f"{FILES}/{name}").stream():
                     file.write(part)
         except FileNotFoundError as error:
-            raise ConflictError(f"the archive {self.place} has no file {FILES}/{name} any more") from error
+            raise ConflictError(f"the archive {self.location} has no file {FILES}/{name} any more") from error
         except (BaseError, OSError) as error:
             raise self._unavailable(error) from error
 
@@ -88,7 +88,7 @@ class ArchiveBucket:
 
     def _unavailable(self, error: Exception) -> UnavailableError:
         text = " ".join(str(error).partition("\n\nDebug source")[0].split())
-        return UnavailableError(f"the archive {self.place} does not work: {text[:_MAX_TEXT]}")
+        return UnavailableError(f"the archive {self.location} does not work: {text[:_MAX_TEXT]}")
 
 
 def _folder(partition: Partition) -> str:

@@ -26,7 +26,7 @@ class ArchiveDirectory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.place = str(path)
+        self.location = str(path)
 
     def names(self, partition: Partition, *, anew: bool = False) -> list[SegmentName]:
         """Return the names of a partition's segments, by their first offsets."""

@@ -118,7 +118,7 @@ class ArchivedReader:
         name = self._segment_with(partition, position)
         if name is None:
             raise ConflictError(
-                f"{trimmed(partition, position, begin)}. The archive {self._archive.place} lacks them too"
+                f"{trimmed(partition, position, begin)}. The archive {self._archive.location} lacks them too"
             )
         records = decode(self._log.identity, partition, name, self._archive.read(partition, name))
         return [record for record in records if record.offset >= position]

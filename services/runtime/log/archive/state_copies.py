@@ -17,7 +17,7 @@ from services.runtime.errors import ConflictError, UnavailableError
 from services.runtime.log.archive.store import FILES, ArchiveStore
 from services.runtime.log.durable import make_durable
 from services.runtime.log.identity import LOG_IDENTITY_FILE, noted_log_identity
-from services.runtime.ownership.membership import PLACE_FILE
+from services.runtime.ownership.membership import STATE_DIRECTORY_ID_FILE
 from services.runtime.process.clock import Clock
 from services.runtime.process.data_directory import RUNNING_LOCK
 from services.runtime.process.logs import logger
@@ -25,7 +25,7 @@ from services.runtime.process.metrics import STATE_COPY_FAILURES
 from services.runtime.projection.replay import copy_state
 
 LOOK_EVERY_MS = 3_600_000
-_OF_THIS_MACHINE = {PLACE_FILE, RUNNING_LOCK}
+_OF_THIS_MACHINE = {STATE_DIRECTORY_ID_FILE, RUNNING_LOCK}
 _FAST = 1
 _READ_BYTES = 1024 * 1024
 
@@ -44,12 +44,15 @@ class StateCopies:
         self._work = directory.with_name(f"{directory.name}.copying")
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The path or URL of the copy, for logs and errors."""
-        return f"{self._archive.place}/{FILES}/{self._name}"
+        return f"{self._archive.location}/{FILES}/{self._name}"
 
     def saved_ms(self) -> int | None:
-        """Return when the archive's copy was saved, or None if it has none. UnavailableError: the archive fails."""
+        """Return the time in ms since 1970 at which the archive's copy was saved; None if it has none.
+
+        UnavailableError: the archive does not work.
+        """
         return self._archive.file_saved_ms(self._name)
 
     def save(self) -> None:
@@ -83,10 +86,10 @@ class StateCopies:
                 self._archive.get_file(self._name, packed)
                 _unpack(packed, unpacked)
             except (ConflictError, OSError, EOFError, tarfile.TarError, zlib.error) as error:
-                logger.warning("the copy of a state is not used", place=self.place, error=str(error))
+                logger.warning("the copy of a state is not used", location=self.location, error=str(error))
                 return False
             if noted_log_identity(unpacked) != self._log_identity:
-                logger.warning("the copy of a state is of another log and is not used", place=self.place)
+                logger.warning("the copy of a state is of another log and is not used", location=self.location)
                 return False
             self._move(unpacked)
         return True
@@ -156,5 +159,5 @@ class StateSaver:
         if saved_ms is not None and saved_ms + self._every_ms > self._clock.now_ms():
             return False
         await asyncio.to_thread(self._copies.save)
-        logger.info("the state was copied to the archive", place=self._copies.place)
+        logger.info("the state was copied to the archive", location=self._copies.location)
         return True

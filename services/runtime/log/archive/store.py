@@ -10,11 +10,11 @@ FILES = "states"
 """Folder of the files, beside those of the topics."""
 
 
-def lacks_records(place: str, partition: Partition, before: int) -> str:
+def lacks_records(location: str, partition: Partition, before: int) -> str:
     """Return the error of an archive that has not all records before an offset which were removed from the log."""
     return (
-        f"the archive {place} lacks records of {partition.topic}/{partition.number} before offset {before}, which the"
-        " log holds no more: is it mounted? Bring its files back"
+        f"the archive {location} lacks records of {partition.topic}/{partition.number} before offset {before}, which"
+        " the log holds no more: is it mounted? Bring its files back"
     )
 
 
@@ -25,7 +25,7 @@ class ArchiveStore(Protocol):
     """
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The path or URL of the archive, for logs and errors."""
         ...
 
@@ -46,7 +46,7 @@ class ArchiveStore(Protocol):
         ...
 
     def file_saved_ms(self, name: str) -> int | None:
-        """Return when a file was put here, in ms since 1970; None if there is none."""
+        """Return the time in ms since 1970 at which a file was put here; None if there is none."""
         ...
 
     def get_file(self, name: str, target: Path) -> None:

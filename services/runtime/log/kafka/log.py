@@ -77,7 +77,7 @@ class KafkaLog:
         """Connect to `host:port[,host:port...]` and create the topics that are missing, in `replication` copies.
 
         `timeout_s` bounds this call, and later each batch and look-up: UnavailableError when the cluster cannot be
-        reached for so long. ConflictError: a topic exists with another number of partitions or with settings that
+        reached within it. ConflictError: a topic exists with another number of partitions or with settings that
         would lose records, or the cluster refuses a call or a client with this `security`.
         """
         log = cls(bootstrap, topics, partitions, security, timeout_s, max_waiting_bytes)

@@ -82,5 +82,5 @@ class KafkaReader:
 
 
 def _last_polls(consumer: AIOKafkaConsumer) -> dict[TopicPartition, int]:
-    """Return when each partition was last answered for: unchanged times mean that the cluster is silent."""
+    """Return the time of the cluster's latest answer by partition. Unchanged times mean that the cluster is silent."""
     return {partition: consumer.last_poll_timestamp(partition) for partition in consumer.assignment()}

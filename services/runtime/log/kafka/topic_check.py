@@ -1,4 +1,4 @@
-"""The settings that the log's topics need in Kafka, and the check of existing topics, with commands that mend them."""
+"""The settings that the log's topics need in Kafka, and the check of existing topics, with commands that fix them."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ def wanted(topic: Topic, replication: int) -> dict[str, str]:
 async def check_topics(admin: AIOKafkaAdminClient, topics: Topics, replication: int, client: ClientSettings) -> None:
     """Check the replicas and the settings of topics that exist.
 
-    ConflictError: some differ from what the service needs; the message holds the commands that mend all of them.
+    ConflictError: some differ from what the service needs; the message holds the commands that fix all of them.
     UnknownTopicOrPartitionError: the broker that was asked does not know one yet, which was made a moment ago.
     """
     replicas = {
@@ -77,7 +77,7 @@ async def check_topics(admin: AIOKafkaAdminClient, topics: Topics, replication: 
             )
         commands.insert(0, tool.reassign(_plan(replicas, few, brokers, replication)))
     raise ConflictError(
-        f"Kafka could lose answered records, because {'; '.join(problems)}. Mend it with: {' && '.join(commands)}"
+        f"Kafka could lose answered records, because {'; '.join(problems)}. Fix it with: {' && '.join(commands)}"
     )
 
 

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from edge.console.live.feeds import STREAMS_OF_A_USER, Feeds, Topic
+from edge.console.live.feeds import STREAMS_OF_A_USER, FeedQuestion, Feeds
 from edge.console.live.stream import HEARTBEAT_S
 from edge.console.view.renderer import Renderer, View
 from protos.accounts.v1.accounts_pb2 import MEMBER_ROLE_UNSPECIFIED, MEMBER_ROLE_VIEWER
@@ -223,7 +223,11 @@ async def test_streams_end_when_the_console_stops_and_no_other_one_opens() -> No
     async def ask() -> str:
         return "answer"
 
-    with feeds.stream("user/1") as one, feeds.stream("user/2") as two, feeds.follow([Topic("key", ask, 5)]) as (feed,):
+    with (
+        feeds.stream("user/1") as one,
+        feeds.stream("user/2") as two,
+        feeds.follow([FeedQuestion("key", ask, 5)]) as (feed,),
+    ):
         with pytest.raises(BusyError):
             feeds.check_free()
         await run_ready_tasks()

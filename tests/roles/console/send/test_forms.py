@@ -6,8 +6,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from edge.console.send.body_form import form_of, form_of_text
-from edge.console.send.form_body import Body, ChosenApps, Zones, body_of
+from edge.console.send.form_from_request import form_of, form_of_text
+from edge.console.send.request_from_form import Body, ChosenApps, Zones, body_of
 from edge.core.parsing.canonical import parse
 from edge.v2.apps import push_apps
 from edge.v2.push.requests import push_order

@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 
 from services.delivery.ios import app_sender
-from services.delivery.ios.dead_tokens import DeadToken, DeadTokens
 from services.delivery.ios.delay_queue import DelayQueue
 from services.delivery.ios.device_delays import DeviceDelays
 from services.delivery.ios.in_flight_window import InFlightWindow
+from services.delivery.ios.invalid_tokens import InvalidTokenRemover, TokenRemoval
 from services.domain.command_writer import CommandWriter
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection.health import Health
@@ -84,9 +84,9 @@ async def test_the_removal_of_invalid_tokens_goes_on_after_an_error() -> None:
         if len(appended) == 1:
             raise ValueError("broken")
 
-    tokens = DeadTokens(cast(CommandWriter, SimpleNamespace(append=append)))
+    tokens = InvalidTokenRemover(cast(CommandWriter, SimpleNamespace(append=append)))
     for _ in range(2):
-        tokens.remove(DeadToken("1000000001", 0, "token", "Unregistered", 0, lambda: None))
+        tokens.remove(TokenRemoval("1000000001", 0, "token", "Unregistered", 0, lambda: None))
         await tokens.close()
     assert appended == [1, 1]
 

@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from falcon.asgi import Request
 
-from edge.core.request_limiter import LARGE_BODY_BYTES, MAX_WAITING_PUSHES, REQUESTS_BESIDE_OTHERS, RequestLimiter
+from edge.core.request_limiter import LARGE_BODY_BYTES, MAX_WAITING_PER_KIND, REQUESTS_BESIDE_OTHERS, RequestLimiter
 from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, GetBroadcastRequest, GetBroadcastResponse
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer, add_DeliveryServiceServicer_to_server
 from protos.push.v1.push_pb2 import SendPush
@@ -66,10 +66,10 @@ class Edge:
             await self.answer(appkey)
         self.entered.clear()
 
-    async def call(self, name: str, *, wide: bool = False, size: int = 100) -> None:
+    async def call(self, name: str, *, is_broadcast: bool = False, size: int = 100) -> None:
         """Start a request; the app is the name up to a digit."""
         self._answered[name] = asyncio.Event()
-        task = asyncio.create_task(self._call(name, wide, size))
+        task = asyncio.create_task(self._call(name, is_broadcast, size))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         await steps()
@@ -84,18 +84,18 @@ class Edge:
             self.clock.move(0.01)
             await steps()
 
-    async def _call(self, name: str, wide: bool, size: int) -> None:
+    async def _call(self, name: str, is_broadcast: bool, size: int) -> None:
         appkey = name.rstrip("0123456789")
 
         async def handle(scope: Any, receive: Any, send: Any) -> None:
             request = cast(Request, SimpleNamespace(scope=scope))
             await self.limiter.enter(request, appkey, size)
-            if wide:
-                await self.limiter.enter_wide(request, appkey)
+            if is_broadcast:
+                await self.limiter.enter_broadcast_or_multicast(request, appkey)
             self.entered.append(name)
             await self._answered[name].wait()
-            if wide:
-                self.limiter.started_by(request, appkey, PUSH)
+            if is_broadcast:
+                self.limiter.keep_until_started(request, appkey, PUSH)
 
         async def unused(*_: Any) -> Any:
             raise AssertionError
@@ -119,15 +119,15 @@ async def test_an_app_alone_waits_for_nothing() -> None:
     edge = Edge("only")
     await edge.begin()
     for number in range(200):
-        await edge.call(f"only{number}", wide=number % 2 == 0)
+        await edge.call(f"only{number}", is_broadcast=number % 2 == 0)
     assert len(edge.entered) == 200
 
 
 async def test_beside_others_a_broadcast_waits_until_the_last_has_started_and_for_a_rest() -> None:
     edge = Edge("noisy", "quiet")
     await edge.begin()
-    await edge.call("noisy1", wide=True)
-    await edge.call("noisy2", wide=True)
+    await edge.call("noisy1", is_broadcast=True)
+    await edge.call("noisy2", is_broadcast=True)
     await edge.answer("noisy1")
     await edge.move(0.1)
     edge.delivery.read = True
@@ -137,7 +137,7 @@ async def test_beside_others_a_broadcast_waits_until_the_last_has_started_and_fo
     await edge.move(0.1)
     assert edge.entered == ["noisy1"]
     await edge.call("noisy3")
-    await edge.call("quiet1", wide=True)
+    await edge.call("quiet1", is_broadcast=True)
     assert edge.entered == ["noisy1", "noisy3", "quiet1"]
     await edge.move(0.8)
     assert edge.entered[-1] == "noisy2"
@@ -147,9 +147,9 @@ async def test_a_delivery_that_starts_nothing_delays_an_app_by_a_bounded_time() 
     edge = Edge("noisy", "quiet")
     await edge.begin()
     edge.delivery.read = True
-    await edge.call("noisy1", wide=True)
+    await edge.call("noisy1", is_broadcast=True)
     await edge.answer("noisy1")
-    await edge.call("noisy2", wide=True)
+    await edge.call("noisy2", is_broadcast=True)
     await edge.move(4.1)
     assert edge.entered == ["noisy1", "noisy2"]
 
@@ -172,24 +172,24 @@ async def test_beside_others_an_apps_queries_run_half_of_the_time_and_anothers_a
 async def test_waiting_broadcasts_are_bounded() -> None:
     edge = Edge("noisy", "quiet")
     await edge.begin()
-    for number in range(MAX_WAITING_PUSHES + 1):
-        await edge.call(f"noisy{number}", wide=True)
+    for number in range(MAX_WAITING_PER_KIND + 1):
+        await edge.call(f"noisy{number}", is_broadcast=True)
     refused = cast(Request, SimpleNamespace(scope={}))
     with pytest.raises(TooManyRequestsError, match="too many broadcasts and multicasts wait already") as error:
-        await edge.limiter.enter_wide(refused, "noisy")
+        await edge.limiter.enter_broadcast_or_multicast(refused, "noisy")
     assert error.value.retry_after_s == 1
-    await edge.call("quiet", wide=True)
+    await edge.call("quiet", is_broadcast=True)
     assert edge.entered == ["noisy0", "quiet"]
 
 
 async def test_a_request_that_waits_when_the_server_stops_is_answered_with_retry_after() -> None:
     edge = Edge("noisy", "quiet")
     await edge.begin()
-    await edge.call("noisy1", wide=True)
+    await edge.call("noisy1", is_broadcast=True)
     request = cast(Request, SimpleNamespace(scope={}))
     reason = "Task cancelled, timeout graceful shutdown exceeded"
     assert reason in inspect.getsource(uvicorn.Server.shutdown)
-    waiting = asyncio.create_task(edge.limiter.enter_wide(request, "noisy"))
+    waiting = asyncio.create_task(edge.limiter.enter_broadcast_or_multicast(request, "noisy"))
     await steps()
     waiting.cancel(reason)
     with pytest.raises(TryLaterError, match="the service is stopping") as error:

@@ -63,7 +63,9 @@ async def test_a_broadcast_keeps_its_turn_until_it_has_started_under_a_key_too(
     installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[int] = []
-    monkeypatch.setattr(RequestLimiter, "started_by", lambda self, request, appkey, push: kept.append(push.msgid))
+    monkeypatch.setattr(
+        RequestLimiter, "keep_until_started", lambda self, request, appkey, push: kept.append(push.msgid)
+    )
     app = await installation.app()
     first = await push(installation, broadcast(app), app.appkey)
     assert await push(installation, broadcast(app), app.appkey) == first

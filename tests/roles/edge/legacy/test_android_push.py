@@ -20,10 +20,10 @@ from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
 from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_CANCELLED, GetTaskRequest, Task
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from testkit.edge.legacy_client import LegacyClient
+from testkit.edge.push_rules import minutes_from_now
 from testkit.edge.role import NOW_MS, EdgeInstallation
 from testkit.edge.sent_pushes import device_numbers, only_push, targets
 from testkit.waiting import until
-from tests.roles.edge.legacy.test_android_rules import minutes_from_now
 
 
 async def test_a_broadcast_with_every_field(

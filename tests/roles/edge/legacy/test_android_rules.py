@@ -3,15 +3,14 @@
 `None` stands for accepted. Each row goes through the real interface.
 """
 
-from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 
 from protos.registry.v1.apps_pb2 import App
 from testkit.edge.legacy_client import GONE, LegacyClient, Row, check
-from testkit.edge.role import NOW_MS, ZONE, EdgeInstallation
+from testkit.edge.push_rules import minutes_from_now
+from testkit.edge.role import EdgeInstallation
 from tests.roles.edge.legacy.android_target_rows import OPTFILTER, TARGETS
 
 NOTIFICATION_FIELDS = (
@@ -23,11 +22,6 @@ WRONG_BOOLEANS: tuple[Any, ...] = ("true", 1, [])
 
 def notif(**fields: Any) -> dict[str, Any]:
     return {"is_notif": 1, **fields}
-
-
-def minutes_from_now(minutes: int) -> str:
-    """Format a minute counted from the start of the minute of NOW_MS."""
-    return datetime.fromtimestamp(NOW_MS // 60_000 * 60 + minutes * 60, ZoneInfo(ZONE)).strftime("%Y-%m-%d %H:%M")
 
 
 MESSAGE: list[Row] = [

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from protos.registry.v1.apps_pb2 import Platform
-from services.gateway import decide, main
+from services.gateway import main, rules
 from services.gateway.acceptor import Acceptor, listen
 from services.gateway.connections import ConnectionTable
-from services.gateway.decide import Capacity
+from services.gateway.rules import Capacity
 from services.gateway.settings import GatewaySettings
 from testkit.certificates import Authority
 from testkit.gateway.answering_listener import AnsweringListener
@@ -82,7 +82,7 @@ async def test_sockets_over_the_pending_limit_are_closed_and_welcomed_devices_st
 async def test_a_full_gateway_bounds_the_goodbyes_in_progress(
     start_gateway: StartGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decide, "_MAX_REFUSED_AT_ONCE", 3)
+    monkeypatch.setattr(rules, "_MAX_REFUSED_AT_ONCE", 3)
     gateway = await start_gateway(gateway_max_connections=1)
     welcomed_client = await RawClient.welcomed(gateway.port, ANDROID)
     refused_clients = [await RawClient.connect(gateway.port) for _ in range(3)]

@@ -11,8 +11,8 @@ import pytest
 from services.delivery.main import build as build_delivery
 from services.delivery.settings import DeliverySettings
 from services.domain.topics import TOPICS
+from services.gateway.device_listener import DeviceListener
 from services.gateway.main import build
-from services.gateway.server import GatewayServer
 from services.gateway.settings import GatewaySettings
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
@@ -39,7 +39,7 @@ async def shared_port(gateway: RunningGateway, tmp_path: Path) -> AsyncIterator[
         role = build(GatewaySettings(partitions=PARTITIONS, gateway_port=port, gateway_share_port=True), context)
         tasks += [await start_service(service) for service in role.services]
         server = role.services[-1]
-        assert isinstance(server, GatewayServer)
+        assert isinstance(server, DeviceListener)
         port = server.port
     yield port
     await stop_services(tasks)

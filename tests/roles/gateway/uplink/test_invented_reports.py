@@ -5,7 +5,7 @@ import pytest
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.push.v1.push_pb2 import Message
 from services.gateway.connections import Session
-from services.gateway.decide import MAX_UNSENT_REPORTS
+from services.gateway.rules import MAX_UNSENT_REPORTS
 from services.gateway.uplink import MAX_REPORTS, MAX_UNPROVED_REPORTS, UnreportedQueue
 from services.runtime.process.metrics import UNSENT_REPORTS_DROPPED
 from testkit.gateway.role import ANDROID, RunningGateway

@@ -14,7 +14,7 @@ from services.gateway.connections import Session
 from services.gateway.uplink import UnreportedQueue, Uplink
 from services.runtime.errors import PermissionDeniedError
 from services.runtime.ownership.directory import OwnerOfShard
-from services.runtime.rpc.caller import Instance
+from services.runtime.rpc.caller import ShardOfRole
 from services.runtime.rpc.channel import connect
 from services.runtime.rpc.server import Server, serve
 from testkit.gateway.role import ANDROID, NOON_MS, PARTITIONS, RunningGateway, start_service, stop_services
@@ -200,10 +200,10 @@ async def _serve(delivery: ScriptedDelivery, port: int) -> tuple[Server, int]:
 async def test_a_gateway_with_another_list_of_delivery_instances_ends_and_says_so(tmp_path: Path) -> None:
     """It would hand devices to an instance that does not own them, and they would get no push."""
     address = f"unix:{tmp_path / 'delivery.sock'}"
-    server = serve([address], instance=Instance("delivery", 0, 2))
+    server = serve([address], shard=ShardOfRole("delivery", 0, 2))
     add_DeliveryServiceServicer_to_server(ScriptedDelivery(), server)
     await server.start()
-    channel = connect(address, instance=Instance("delivery", 0, 3))
+    channel = connect(address, shard=ShardOfRole("delivery", 0, 3))
 
     async def handle(_: AttachResponse) -> None:
         raise AssertionError("nothing is sent")

@@ -16,7 +16,7 @@ from protos.registry.v1.registry_pb2 import (
     UpdateAppRequest,
 )
 from services.domain.topics import APPS, decode
-from services.registry.apps.device_places import RESERVED_MS
+from services.registry.apps.device_reservations import RESERVED_MS
 from services.registry.settings import RegistrySettings
 from services.runtime.errors import InputError
 from tests.roles.registry.conftest import RunningRegistry, Start, command, records, register

@@ -141,15 +141,15 @@ def goodbye_delay_ms(index: int, connections: int, per_s: int) -> int:
 
 
 def drained_retry_ms(connections: int, per_s: int, random: Random) -> int:
-    """Return when a device of a draining gateway shall reconnect: spread so that `per_s` devices a second do."""
+    """Return the delay after which a device of a draining gateway reconnects, spread so that `per_s` a second do."""
     return 100 + random.randrange(max(200, connections * 1000 // per_s))
 
 
 def refused_retry_ms(random: Random) -> int:
-    """Return when a device that was refused for lack of capacity shall reconnect."""
+    """Return the delay after which a device that was refused for lack of capacity reconnects."""
     return 1000 + random.randrange(_RETRY_SPREAD_MS)
 
 
 def over_quota_retry_ms(retry_after_s: int, random: Random) -> int:
-    """Return when a device of an app over its quota of devices shall try again: from that time to twice as long."""
+    """Return the delay after which a device of an app over its quota tries again: once to twice the given one."""
     return retry_after_s * 1000 + random.randrange(retry_after_s * 1000)

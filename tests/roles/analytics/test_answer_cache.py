@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from analytics.kept_answers import KEPT_MS, MAX_KEPT, KeptAnswers
+from analytics.answer_cache import KEPT_MS, MAX_KEPT, AnswerCache
 from analytics.store.changes import StoreChanges
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import AuditPushRequest, AuditPushResponse, PushSpeedRequest
@@ -19,7 +19,7 @@ LONG_MS = 600_000
 
 async def test_an_answer_is_kept_until_the_rows_of_its_app_change_or_it_is_old() -> None:
     changes, clock, made = StoreChanges(apart=("actions",)), ManualClock(0), 0
-    kept = KeptAnswers(changes, clock)
+    kept = AnswerCache(changes, clock)
 
     async def make() -> AuditPushResponse:
         nonlocal made
@@ -59,7 +59,7 @@ async def test_an_answer_is_kept_until_the_rows_of_its_app_change_or_it_is_old()
 
 async def test_a_change_while_an_answer_is_made_counts_as_one_after_it() -> None:
     changes = StoreChanges()
-    kept = KeptAnswers(changes, ManualClock(0))
+    kept = AnswerCache(changes, ManualClock(0))
     made = 0
 
     async def make() -> AuditPushResponse:

@@ -8,7 +8,7 @@ import falcon
 import pytest
 
 import edge.interfaces
-from edge.core.unverified import BodyBudget
+from edge.core.body_budget import BodyBudget
 from testkit.edge.role import BACKENDS, EdgeInstallation, edge_installation
 from testkit.edge.v2_bodies import broadcast
 from testkit.signing import signed

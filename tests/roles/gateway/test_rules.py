@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from protos.registry.v1.apps_pb2 import App, Platform
 from services.domain.device_protocol.frames import Hello
-from services.gateway.decide import (
+from services.gateway.rules import (
     DRAIN_MS,
     Capacity,
     decide_hello,

@@ -1,4 +1,4 @@
-"""The calls of the console to other roles: the same that the commands and the interfaces use."""
+"""Stubs of the calls of the console to other roles: the calls that the commands and the interfaces make too."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +20,7 @@ ANALYTICS_S = 20.0
 
 
 @dataclass(frozen=True)
-class Roles:
+class RoleStubs:
     """Stubs of the roles whose calls go to one instance. Calls about devices find theirs through `peers`."""
 
     accounts: "AccountsServiceAsyncStub"
@@ -32,7 +32,7 @@ class Roles:
     partitions: int
 
     @classmethod
-    def of(cls, peers: Peers, partitions: int) -> "Roles":
+    def of(cls, peers: Peers, partitions: int) -> "RoleStubs":
         return cls(
             AccountsServiceStub(peers.all("accounts")[0]),
             LogInServiceStub(peers.all("accounts")[0]),

@@ -1,4 +1,4 @@
-"""The quota of devices: a place is reserved before a device is registered, so that registrations never exceed it.
+"""The quota of devices, reserved before a device is registered, so that registrations never exceed it.
 
 The registration itself is decided without the quota, so deciding the same commands again always gives the same devices.
 """
@@ -8,11 +8,14 @@ from services.registry.queries import RegistryQueries
 from services.runtime.process.clock import Clock
 
 RESERVED_MS = 15_000
-"""How long a reserved place waits for its registration, which takes 5 s at most."""
+"""Time after which a reservation without a registration, which takes 5 s at most, ends."""
 
 
-class DevicePlaces:
-    """Reserves places for new devices, in memory. An instance admits its share: quota x own partitions / partitions."""
+class DeviceReservations:
+    """Reserves shares of the quota for new devices, in memory.
+
+    An instance admits its share: quota x own partitions / partitions.
+    """
 
     def __init__(self, queries: RegistryQueries, clock: Clock, own_partitions: int, partitions: int) -> None:
         self._queries = queries
@@ -22,7 +25,7 @@ class DevicePlaces:
         self._expiries_ms: dict[str, dict[str, int]] = {}
 
     async def reserve(self, app: App, token: str) -> bool:
-        """Return whether the token is registered, or has a place from now on; False when the quota is used up."""
+        """Return whether the token is registered, or has a reservation from now on; False when the quota is used up."""
         if not app.quotas.devices:
             return True
         most = -(-app.quotas.devices * self._own_partitions // self._partitions)

@@ -33,8 +33,8 @@ class ResolvedAudience(NamedTuple):
     device_counts: Sequence[int] = ()
 
 
-class AudienceResolver:
-    """Resolves audiences through the registry instances that own the tokens and aliases."""
+class TokenAndAliasResolver:
+    """Resolves audiences through the owners of the registry's shards that hold the tokens and aliases."""
 
     def __init__(self, peers: Peers, partitions: int) -> None:
         self._partitions = partitions
@@ -58,12 +58,12 @@ class AudienceResolver:
 
     async def numbers(self, appkey: str, tokens: Sequence[str]) -> list[int]:
         """Return the number plus one of each token's device, 0 for unknown and removed devices."""
-        instances: Sequence[int] = ()
+        shards: Sequence[int] = ()
         if (count := len(self._registries)) > 1:
-            instances = [partition % count for partition in self._hashes(appkey, tokens, self._partitions)]
-        return await self._look_up("devices", appkey, tokens, instances)
+            shards = [partition % count for partition in self._hashes(appkey, tokens, self._partitions)]
+        return await self._look_up("devices", appkey, tokens, shards)
 
-    async def registered_name(self, appkey: str, given: str) -> str:
+    async def registered_token(self, appkey: str, given: str) -> str:
         """Return a token in the spelling in which it is registered, or shall be."""
         names = spellings(given)
         found = await self.numbers(appkey, names)
@@ -93,8 +93,8 @@ class AudienceResolver:
 
     async def _of_aliases(self, appkey: str, aliases: Aliases) -> ResolvedAudience:
         names = list(dict.fromkeys(aliases.aliases))
-        instances = self._hashes(appkey, names, len(self._registries))
-        answers: list[AliasDevices] = await self._look_up("aliases", appkey, names, instances)
+        shards = self._hashes(appkey, names, len(self._registries))
+        answers: list[AliasDevices] = await self._look_up("aliases", appkey, names, shards)
         chosen = [answer.devices if aliases.all_devices else answer.devices[:1] for answer in answers]
         devices = {(device.partition, device.number, 0) for of_alias in chosen for device in of_alias}
         not_found = [name for name, answer in zip(names, answers, strict=True) if not answer.devices]
@@ -108,14 +108,14 @@ class AudienceResolver:
         start = zlib.crc32(device_key(appkey, ""))
         return [zlib.crc32(name.encode(), start) % count for name in names]
 
-    async def _look_up(self, what: str, appkey: str, names: Sequence[str], instances: Sequence[int]) -> list[Any]:
+    async def _look_up(self, what: str, appkey: str, names: Sequence[str], shards: Sequence[int]) -> list[Any]:
         if len(self._registries) == 1:
             return list(await self._put(what, appkey, 0, names))
         places: dict[int, list[int]] = {}
-        for place, instance in enumerate(instances):
-            places.setdefault(instance, []).append(place)
+        for place, shard in enumerate(shards):
+            places.setdefault(shard, []).append(place)
         answers = await asyncio.gather(
-            *(self._put(what, appkey, instance, [names[place] for place in own]) for instance, own in places.items())
+            *(self._put(what, appkey, shard, [names[place] for place in own]) for shard, own in places.items())
         )
         found: list[Any] = [None] * len(names)
         for own, answer in zip(places.values(), answers, strict=True):
@@ -123,21 +123,21 @@ class AudienceResolver:
                 found[place] = value
         return found
 
-    async def _put(self, what: str, appkey: str, instance: int, names: Sequence[str]) -> Sequence[Any]:
-        batcher = self._batchers.get((what, appkey, instance))
+    async def _put(self, what: str, appkey: str, shard: int, names: Sequence[str]) -> Sequence[Any]:
+        batcher = self._batchers.get((what, appkey, shard))
         if batcher is None:
             ask: Callable[..., Any] = self._find_devices if what == "devices" else self._find_aliases
-            batcher = self._batchers[what, appkey, instance] = Batcher(partial(ask, appkey, instance), self._budget)
+            batcher = self._batchers[what, appkey, shard] = Batcher(partial(ask, appkey, shard), self._budget)
         size = len(names) * _NAME_BYTES
         self._budget.reserve(size)
         return await batcher.put(names, size)
 
-    async def _find_devices(self, appkey: str, instance: int, tokens: list[str]) -> list[int]:
-        response = await self._registries[instance].FindDevices(FindDevicesRequest(appkey=appkey, tokens=tokens))
+    async def _find_devices(self, appkey: str, shard: int, tokens: list[str]) -> list[int]:
+        response = await self._registries[shard].FindDevices(FindDevicesRequest(appkey=appkey, tokens=tokens))
         return list(response.numbers_plus_one)
 
-    async def _find_aliases(self, appkey: str, instance: int, aliases: list[str]) -> list[AliasDevices]:
-        response = await self._registries[instance].FindAliases(FindAliasesRequest(appkey=appkey, aliases=aliases))
+    async def _find_aliases(self, appkey: str, shard: int, aliases: list[str]) -> list[AliasDevices]:
+        response = await self._registries[shard].FindAliases(FindAliasesRequest(appkey=appkey, aliases=aliases))
         return list(response.aliases)
 
 

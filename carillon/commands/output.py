@@ -1,25 +1,48 @@
-"""Output of commands that ask a console: one JSON object for programs, a table for people."""
+"""Output of commands: JSON for programs; for people tables, as wide as a terminal, and unfolded and uncut elsewhere."""
 
+import io
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import click
 import msgspec
+from rich.console import Console, RenderableType
+from rich.table import Table
 from rich.text import Text
 
-from carillon.commands.tables import show, table
 from carillon.environment import environment
 from services.runtime.errors import CarillonError
 from services.runtime.process.settings import Settings, load
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+as_json_lines = click.option("--json", "json_output", is_flag=True, help="Print JSON, one object a line.")
+
+_UNFOLDED_WIDTH = 100_000
+_LEAST_WIDTH = 60
+"""Narrower terminals wrap the lines themselves: rich would cut cells that must stay whole."""
 
 
-def print_json(answer: msgspec.Struct) -> None:
-    record: Any = msgspec.to_builtins(answer)
-    click.echo(json.dumps(record, ensure_ascii=False))
+def table() -> Table:
+    """Return an empty table without lines around its cells."""
+    return Table(box=None, pad_edge=False, header_style="bold")
+
+
+def show(*lines: RenderableType) -> None:
+    """Print tables and texts; a terminal folds what is too wide for it, and nothing else does."""
+    if sys.stdout.isatty():
+        Console(width=max(Console().width, _LEAST_WIDTH)).print(*lines, sep="\n")
+        return
+    unfolded = io.StringIO()
+    Console(file=unfolded, width=_UNFOLDED_WIDTH, color_system=None).print(*lines, sep="\n")
+    for line in unfolded.getvalue().splitlines():
+        click.echo(line.rstrip())
+
+
+def print_json(answer: msgspec.Struct | Mapping[str, Any]) -> None:
+    click.echo(json.dumps(msgspec.to_builtins(answer), ensure_ascii=False))
 
 
 def print_table(rows: Iterable[Mapping[str, object]], if_none: str, numbers: Sequence[str] = ()) -> None:
@@ -41,7 +64,7 @@ def device_count(count: int) -> str:
     return f"{count} device" if count == 1 else f"{count} devices"
 
 
-def time_text(time_ms: int) -> str:
+def time_text(time_ms: int, precision: str = "seconds") -> str:
     """Return a time in CARILLON_TIMEZONE, or else in the zone of this machine; "" for none."""
     if not time_ms:
         return ""
@@ -49,4 +72,4 @@ def time_text(time_ms: int) -> str:
         zone = load(Settings, environment()).zone()
     except CarillonError as error:
         raise click.ClickException(str(error)) from None
-    return datetime.fromtimestamp(time_ms / 1000, zone).isoformat(sep=" ", timespec="seconds")
+    return datetime.fromtimestamp(time_ms / 1000, zone).isoformat(sep=" ", timespec=precision)

@@ -13,8 +13,10 @@ from services.runtime.process.logs import logger
 _BATCH_SIZE = 1000
 
 
-class DeadToken(NamedTuple):
-    """A token to remove. `registered_before_ms`: keep it if it registered later; 0: remove it in any case.
+class TokenRemoval(NamedTuple):
+    """The removal of a token that Apple calls invalid.
+
+    `registered_before_ms`: the token stays if it registered later; 0: it is removed in any case.
 
     `done` is called when the command is in the log. It is also called when the append failed: Apple refuses the next
     push to the token again.
@@ -28,16 +30,16 @@ class DeadToken(NamedTuple):
     done: Callable[[], None]
 
 
-class DeadTokens:
+class InvalidTokenRemover:
     """Appends removal commands to the log from one task, so that tokens found meanwhile form the next batch."""
 
     def __init__(self, writer: CommandWriter) -> None:
         self._writer = writer
-        self._queue: list[DeadToken] = []
+        self._queue: list[TokenRemoval] = []
         self._writing: asyncio.Task[None] | None = None
 
-    def remove(self, dead: DeadToken) -> None:
-        self._queue.append(dead)
+    def remove(self, removal: TokenRemoval) -> None:
+        self._queue.append(removal)
         if self._writing is None or self._writing.done():
             self._writing = background.start("removal of invalid tokens", self._write())
 
@@ -49,15 +51,15 @@ class DeadTokens:
     async def _write(self) -> None:
         while self._queue:
             batch, self._queue = self._queue[:_BATCH_SIZE], self._queue[_BATCH_SIZE:]
-            by_token = {(dead.appkey, dead.token): _command(dead) for dead in batch}
+            by_token = {(removal.appkey, removal.token): _command(removal) for removal in batch}
             try:
                 await self._writer.append(list(by_token.values()))
             except CarillonError as error:
                 logger.warning("invalid tokens stay until the next push to them", count=len(by_token), error=str(error))
-            for dead in batch:
-                dead.done()
+            for removal in batch:
+                removal.done()
 
 
-def _command(dead: DeadToken) -> Command:
-    remove = RemoveDevice(reason=dead.reason, registered_before_ms=dead.registered_before_ms)
-    return device_command(DeviceCommand(appkey=dead.appkey, token=dead.token, remove=remove))
+def _command(removal: TokenRemoval) -> Command:
+    remove = RemoveDevice(reason=removal.reason, registered_before_ms=removal.registered_before_ms)
+    return device_command(DeviceCommand(appkey=removal.appkey, token=removal.token, remove=remove))

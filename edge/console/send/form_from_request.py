@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from edge.console.send.form_body import ARTICLE, DAYS, LISTS, PARAMS, UNITS_S, Zones, as_text
+from edge.console.send.request_from_form import ARTICLE, DAYS, LISTS, PARAMS, UNITS_S, Zones, as_text
 from edge.console.send.text_lists import text_of
 
 _ACTIONS = {"open_app": 1, "open_url": 2, "intent": 3}

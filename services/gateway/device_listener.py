@@ -7,7 +7,7 @@ from services.gateway.drain import Drain
 from services.gateway.sweeper import Sweeper
 
 
-class GatewayServer:
+class DeviceListener:
     """Service: runs the acceptor and the sweeper until it is cancelled, then the drain.
 
     `port` is the real port once the service is ready, also when the settings said 0.

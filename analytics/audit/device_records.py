@@ -1,4 +1,4 @@
-"""The states of a device over time, and the changes from each state to the next."""
+"""The records of a device's states over time, and the changes from each state to the next."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -23,8 +23,8 @@ ORDER BY _offset DESC LIMIT {{limit:UInt32}}
 """  # noqa: S608
 
 
-class DeviceState(NamedTuple):
-    """A row of `devices`."""
+class DeviceRecord(NamedTuple):
+    """A row of `devices`: the state of a device from `time_ms` on."""
 
     partition: int
     number: int
@@ -42,21 +42,21 @@ class DeviceState(NamedTuple):
         return self.description[DESCRIPTION.index(name)]
 
 
-async def find_device(clickhouse: ClickHouse, appkey: str, given: str) -> tuple[str, list[DeviceState]]:
+async def find_device(clickhouse: ClickHouse, appkey: str, given: str) -> tuple[str, list[DeviceRecord]]:
     """Return a token as it is registered and the device's states; the token as given and no states if it is unknown."""
     for token in spellings(given):
-        if states := await device_states(clickhouse, appkey, token):
+        if states := await device_records(clickhouse, appkey, token):
             return token, states
     return given, []
 
 
-async def device_states(clickhouse: ClickHouse, appkey: str, token: str) -> list[DeviceState]:
-    """Return the ingested states in order. The log keeps earlier ones only until it is compacted."""
+async def device_records(clickhouse: ClickHouse, appkey: str, token: str) -> list[DeviceRecord]:
+    """Return the ingested records in order. The log keeps earlier ones only until it is compacted."""
     rows = await clickhouse.rows(_STATES, {"appkey": appkey, "token": token, "limit": LATEST})
     return [_state(row) for row in reversed(rows)]
 
 
-def state_entries(states: Sequence[DeviceState]) -> list[TimelineEntry]:
+def state_entries(states: Sequence[DeviceRecord]) -> list[TimelineEntry]:
     """Return an entry for the registration, and one for each change of the state."""
     first = states[0]
     nothing = first._replace(alias=None, tags=frozenset(), stags=frozenset(), description=("",) * len(DESCRIPTION))
@@ -69,7 +69,7 @@ def state_entries(states: Sequence[DeviceState]) -> list[TimelineEntry]:
     return [registered, *(change for before, after in pairwise(states) for change in _changes(before, after))]
 
 
-def _changes(before: DeviceState, after: DeviceState) -> list[TimelineEntry]:
+def _changes(before: DeviceRecord, after: DeviceRecord) -> list[TimelineEntry]:
     difference = _difference(before, after)
     if after.removed_ms and not before.removed_ms:
         return [entry("removed", after.removed_ms, details=reasons(after.removed_reason))]
@@ -78,7 +78,7 @@ def _changes(before: DeviceState, after: DeviceState) -> list[TimelineEntry]:
     return [entry("changed", after.time_ms, details=difference)] if difference else []
 
 
-def _difference(before: DeviceState, after: DeviceState) -> list[Detail]:
+def _difference(before: DeviceRecord, after: DeviceRecord) -> list[Detail]:
     return [
         *([] if before.alias == after.alias else [_alias(after.alias)]),
         *tags(after.tags - before.tags),
@@ -97,7 +97,7 @@ def _alias(alias: str | None) -> Detail:
     return Detail(alias_cleared=AliasCleared()) if alias is None else Detail(alias=alias)
 
 
-def _state(row: Sequence[Any]) -> DeviceState:
+def _state(row: Sequence[Any]) -> DeviceRecord:
     has_alias, alias, tags_, stags_, *description = row[7:]
     known = (alias if has_alias else None, frozenset(tags_), frozenset(stags_), tuple(description))
-    return DeviceState._make((*row[:7], *known))
+    return DeviceRecord._make((*row[:7], *known))

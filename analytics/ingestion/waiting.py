@@ -5,8 +5,8 @@ from collections.abc import Awaitable
 from typing import Any
 
 
-async def finished(work: Awaitable[None], stop_s: float) -> None:
-    """Run the work; when cancelled, let it finish within `stop_s` seconds."""
+async def run_to_end(work: Awaitable[None], stop_s: float) -> None:
+    """Run the work to its end; when cancelled, wait for that at most `stop_s` seconds."""
     task = asyncio.ensure_future(work)
     try:
         await asyncio.shield(task)

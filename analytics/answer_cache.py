@@ -34,8 +34,8 @@ class _Kept(NamedTuple):
     answer: Any
 
 
-class KeptAnswers:
-    """The latest answers, by question."""
+class AnswerCache:
+    """The latest MAX_KEPT answers, by question."""
 
     def __init__(self, changes: StoreChanges, clock: Clock) -> None:
         self._changes = changes
