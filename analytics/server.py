@@ -173,13 +173,14 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         if request.format not in FORMATS:
             raise InputError("format must be CSV or Parquet")
         behind = allowed(request, await self._catch_up_with_push(request.msgid))
-        push = await find_push(self._clickhouse, "pushes", request.msgid)
-        if push is None:
-            raise not_found(no_such_push(request.msgid), behind)
-        async with export(self._exports, push, request.msgid, FORMATS[request.format], self._zone) as exported:
-            yield ExportPushResponse(rows=exported.rows, records_behind=behind)
-            async for piece in exported.pieces:
-                yield ExportPushResponse(piece=piece)
+        async with self._limiter.export():
+            push = await find_push(self._clickhouse, "pushes", request.msgid)
+            if push is None:
+                raise not_found(no_such_push(request.msgid), behind)
+            async with export(self._exports, push, request.msgid, FORMATS[request.format], self._zone) as exported:
+                yield ExportPushResponse(rows=exported.rows, records_behind=behind)
+                async for piece in exported.pieces:
+                    yield ExportPushResponse(piece=piece)
 
     async def ListAcks(self, request: ListAcksRequest, context: Context) -> ListAcksResponse:
         check_texts(request)
@@ -204,9 +205,9 @@ class AnalyticsServicer(AnalyticsServiceServicer):
     async def Statistics(self, request: StatisticsRequest, context: Context) -> StatisticsResponse:
         check_texts(request)
         query = StatisticsQuery.of(request, self._clock.now_ms(), self._zone)
+        if behind := await self._catch_up(TOPICS[query.kind], request.appkey, request.max_age_ms):
+            raise missing(behind)
         async with self._limiter.slot(request.appkey):
-            if behind := await self._catch_up(TOPICS[query.kind], request.appkey, request.max_age_ms):
-                raise missing(behind)
             return await self._answer(request, lambda: answer(self._clickhouse, query), lambda made: [query.appkey])
 
     async def LatestPushes(self, request: LatestPushesRequest, context: Context) -> LatestPushesResponse:

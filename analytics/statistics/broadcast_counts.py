@@ -119,4 +119,4 @@ async def _store(
         for info, of_value in of_push.items()
     ]
     if rows:
-        await clickhouse.insert("broadcast_counts", pa.Table.from_pylist(rows, schema=_TABLE), token="")
+        await clickhouse.store_rows("broadcast_counts", pa.Table.from_pylist(rows, schema=_TABLE))

@@ -11,7 +11,6 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import IO, Any, TypeVar, cast
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from urllib3.exceptions import HTTPError
 
 from analytics.store.engine import Engine
 from analytics.store.error_hints import error_hint
+from analytics.store.export_files import new_export_file
 from analytics.store.query_limits import NO_LIMITS, QueryLimits
 from analytics.store.read_ahead import read_ahead
 from services.runtime.errors import UnavailableError
@@ -79,9 +79,15 @@ class ClickHouse:
         await self._call(self._engine.recreate)
 
     async def insert(self, table: str, rows: pa.Table, token: str) -> None:
-        """Insert durably, once for each token. After an error the rows may be inserted or not; insert them again."""
+        """Insert durably, once for each token, without waiting for queries.
+
+        After an error the rows may be inserted or not; insert them again.
+        """
         settings = {**_INSERT, "insert_deduplication_token": token}
-        await self._call(lambda client: client.insert_arrow(table, rows, settings=settings))
+        with _translated_errors():
+            await asyncio.wrap_future(
+                self._engine.submit_insert(lambda client: client.insert_arrow(table, rows, settings=settings))
+            )
 
     async def command(self, sql: str, parameters: Mapping[str, Any] | None = None) -> None:
         """Run a statement that returns nothing, to its end."""
@@ -114,6 +120,10 @@ class ClickHouse:
         given = dict(parameters or {})
         await self._query(lambda client, settings: client.command(sql, parameters=given, settings=settings | _WHOLE))
 
+    async def store_rows(self, table: str, rows: pa.Table) -> None:
+        """Insert rows that queries returned, in the queries' threads; they may be inserted twice, or not at all."""
+        await self._query(lambda client, settings: client.insert_arrow(table, rows, settings=settings | _INSERT))
+
     @asynccontextmanager
     async def file(
         self, sql: str, parameters: Mapping[str, Any], file_format: str
@@ -133,7 +143,7 @@ class ClickHouse:
         self, client: Client, sql: str, parameters: dict[str, Any], file_format: str, settings: dict[str, Any]
     ) -> IO[bytes]:
         """Have chdb write a file: it returns most formats as one string only, which may exceed the memory."""
-        file = NamedTemporaryFile(dir=self._engine.path.parent, prefix="export")  # noqa: SIM115
+        file = new_export_file(self._engine.path)
         given = {**parameters, "_file": file.name, "_format": file_format}
         insert = f"INSERT INTO FUNCTION file({{_file:String}}, {{_format:String}}) {sql}"
         try:
@@ -141,7 +151,7 @@ class ClickHouse:
         except BaseException:
             file.close()
             raise
-        return cast(IO[bytes], file)
+        return file
 
     async def _pieces(self, opened: IO[bytes], mark: str) -> AsyncIterator[bytes]:
         while piece := await self._query(lambda client, settings: opened.read(PIECE_BYTES), mark):

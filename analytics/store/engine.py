@@ -1,6 +1,7 @@
 """The driver's clients of one database: of a ClickHouse server, or of the same engine in this process (chdb).
 
-chdb allows one process per path and one path per process. Calls run in a few threads, each with a client of its own.
+chdb allows one process per path and one path per process. Calls run in a few threads, each with a client of its own;
+inserts have threads of their own, so that ingestion never waits for queries.
 """
 
 import contextlib
@@ -17,11 +18,19 @@ import clickhouse_connect
 from clickhouse_connect.driver.binding import quote_identifier
 from clickhouse_connect.driver.client import Client
 
+from analytics.store.export_files import remove_export_files
 from services.runtime.errors import ConflictError, UnavailableError
 
-_THREADS = 4
+_QUERY_THREADS = 4
+_INSERT_THREADS = 4
 _NICENESS = 10
-_SETTINGS: dict[str, Any] = {"async_insert": 0, "max_partitions_per_insert_block": 0}
+_SETTINGS: dict[str, Any] = {
+    "async_insert": 0,
+    "max_partitions_per_insert_block": 0,
+    "deduplicate_blocks_in_dependent_materialized_views": 1,
+}
+"""An insert is repeated with its token until it is answered: its rows count once in the tables of views too."""
+
 _CHDB_OPTIONS: dict[str, Any] = {
     "memory_worker_period_ms": 60_000,
     "background_processing_pool_thread_sleep_seconds_if_nothing_to_do": 1,
@@ -51,7 +60,8 @@ class Engine:
         self._url = url
         self._low_priority = low_priority
         lower = _lower_priority if url is None and low_priority else None
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="clickhouse", initializer=lower)
+        self._queries = ThreadPoolExecutor(_QUERY_THREADS, thread_name_prefix="clickhouse", initializer=lower)
+        self._inserts = ThreadPoolExecutor(_INSERT_THREADS, thread_name_prefix="clickhouse-insert", initializer=lower)
         self._killing = ThreadPoolExecutor(1, thread_name_prefix="clickhouse-kill")
         self._local = threading.local()
         self._clients: list[Client] = []
@@ -66,6 +76,7 @@ class Engine:
         """Allow calls. ConflictError: another process holds the path."""
         if self._url is None and self._lock is None:
             self._lock = _lock(self.path)
+            remove_export_files(self.path)
         self._opened = True
 
     def beside(self, database: str) -> "Engine":
@@ -76,12 +87,14 @@ class Engine:
 
     def submit(self, call: Callable[[Client], Result]) -> "Future[Result]":
         """Run a call in a thread. UnavailableError: the engine is not open."""
-        if not self._opened:
-            raise UnavailableError("the analytics store is not open yet; the service's log says why")
-        return self._threads.submit(lambda: call(self._client(_ANSWERS_WITHIN_S)))
+        return self._submit(self._queries, call)
+
+    def submit_insert(self, call: Callable[[Client], Result]) -> "Future[Result]":
+        """Run an insert, which no query delays, in a thread. UnavailableError: the engine is not open."""
+        return self._submit(self._inserts, call)
 
     def kill(self, mark: str) -> "Future[Any]":
-        """Kill queries with this `log_comment`, from a thread of its own: queries may occupy all others."""
+        """Kill queries with this `log_comment`, from a thread of its own: queries may occupy all of theirs."""
         return self._killing.submit(lambda: self._client(_KILLS_WITHIN_S).query(_KILL, parameters={"mark": mark}))
 
     def recreate(self, client: Client) -> None:
@@ -92,13 +105,18 @@ class Engine:
 
     def release(self) -> None:
         """Wait for the calls in progress, then release clients and the lock."""
-        self._threads.shutdown(wait=True)
-        self._killing.shutdown(wait=True)
+        for threads in (self._queries, self._inserts, self._killing):
+            threads.shutdown(wait=True)
         for client in self._clients:
             client.close()
         self._clients.clear()
         if self._lock:
             self._lock.close()
+
+    def _submit(self, threads: ThreadPoolExecutor, call: Callable[[Client], Result]) -> "Future[Result]":
+        if not self._opened:
+            raise UnavailableError("the analytics store is not open yet; the service's log says why")
+        return threads.submit(lambda: call(self._client(_ANSWERS_WITHIN_S)))
 
     def _client(self, answers_within_s: int) -> Client:
         """Return the client of this thread."""

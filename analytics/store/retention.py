@@ -1,6 +1,7 @@
 """How long rows are kept. ClickHouse drops older rows by itself, when it merges."""
 
 from analytics.store.clickhouse import ClickHouse
+from services.domain.statistics.rows import LOGIN_DAYS
 
 ACK_DAYS = 2
 HISTORY = {
@@ -15,7 +16,16 @@ HISTORY = {
     "connection_changes": "minute",
     "connection_hours": "hour",
 }
-"""Tables kept for `history_days`, with the column of a row's age. Commands, audiences and devices are kept for ever."""
+"""Tables kept for at least `history_days`, with the column of a row's age.
+
+Commands, audiences and devices are kept for ever.
+"""
+
+_OF_LOG_INS = frozenset({"sessions", "login_days"})
+"""Tables of HISTORY that are kept for the longest of LOGIN_DAYS besides.
+
+A date's numbers of logged-in users need the days before it. `login_days` is filled from `sessions` for another zone.
+"""
 
 _EXPIRED_OUTCOMES = r"""
 SELECT toUInt32OrZero(extract(engine_full, 'toIntervalDay\\((\\d+)\\)')) AS days FROM system.tables
@@ -26,12 +36,18 @@ WHERE database = currentDatabase() AND name = 'push_outcomes' AND days > 0
 _TABLES = "SELECT name, engine_full FROM system.tables WHERE database = currentDatabase()"
 
 
+def kept_days(history_days: int) -> dict[str, int]:
+    """Return for how many days each table with a retention keeps its rows."""
+    of_history = {table: history_days + (max(LOGIN_DAYS) if table in _OF_LOG_INS else 0) for table in HISTORY}
+    return {**of_history, "acks": ACK_DAYS}
+
+
 async def apply_retention(clickhouse: ClickHouse, history_days: int) -> None:
-    """Keep facts for `history_days` and acknowledgements for ACK_DAYS. Alters only tables with another retention."""
+    """Keep rows for `kept_days` of their tables. Alters only tables with another retention."""
     engines = dict[str, str](await clickhouse.rows(_TABLES))  # type: ignore[arg-type]
-    wanted = {table: (column, history_days) for table, column in HISTORY.items()} | {"acks": ("time", ACK_DAYS)}
-    for table, (column, days) in wanted.items():
-        ttl = f"toDateTime({column}) + toIntervalDay({days})"
+    columns = {**HISTORY, "acks": "time"}
+    for table, days in kept_days(history_days).items():
+        ttl = f"toDateTime({columns[table]}) + toIntervalDay({days})"
         if f"TTL {ttl} " not in engines[table]:
             await clickhouse.command(f"ALTER TABLE {table} MODIFY TTL {ttl}")
 

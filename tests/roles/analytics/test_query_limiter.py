@@ -1,4 +1,4 @@
-"""QueryLimiter: which app's call gets the next slot."""
+"""QueryLimiter: which app's call gets the next slot, and one export at a time."""
 
 import asyncio
 
@@ -71,3 +71,27 @@ async def test_too_many_waiting_calls_of_an_app_are_refused() -> None:
     await readers.ask("q1")
     await readers.end("n0")
     assert readers.querying[-1] == "q1"
+
+
+async def test_an_export_waits_for_another_one() -> None:
+    limiter = QueryLimiter(ManualClock(0))
+    first, second = limiter.export(), limiter.export()
+    await first.__aenter__()
+    waiting = asyncio.create_task(second.__aenter__())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    await first.__aexit__(None, None, None)
+    await waiting
+    await second.__aexit__(None, None, None)
+
+
+async def test_an_export_is_refused_while_another_one_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analytics.query_limiter._EXPORT_WAIT_S", 0.01)
+    limiter = QueryLimiter(ManualClock(0))
+    async with limiter.export():
+        with pytest.raises(BusyError, match="another export is in progress"):
+            async with limiter.export():
+                pass
+    async with limiter.export():
+        pass

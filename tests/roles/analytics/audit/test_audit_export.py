@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from analytics.store.clickhouse import ClickHouse
-from protos.analytics.v1.analytics_pb2 import AuditPushRequest, ExportFormat, ExportPushRequest
+from protos.analytics.v1.analytics_pb2 import AuditPushRequest, ExportFormat, ExportPushRequest, ExportPushResponse
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.push.v1.push_pb2 import Audience, Devices, Kind
 from protos.registry.v1.apps_pb2 import Platform
-from services.runtime.errors import InputError, NotFoundError
+from services.runtime.errors import BusyError, InputError, NotFoundError
 from services.runtime.log.sqlite.log import SqliteLog
 from tests.roles.analytics.records import T0, app_outcomes, cancelled, device, finished, outcomes, send, started
 from tests.roles.analytics.service import running_service
@@ -31,12 +31,17 @@ async def exported(
     analytics: "AnalyticsServiceAsyncStub", msgid: int, file_format: ExportFormat.ValueType = CSV
 ) -> tuple[int, list[bytes]]:
     """Return the announced number of rows, and the pieces."""
+    answers = [answer async for answer in export_push(analytics, msgid, file_format)]
+    return answers[0].rows, [answer.piece for answer in answers[1:]]
 
+
+def export_push(
+    analytics: "AnalyticsServiceAsyncStub", msgid: int, file_format: ExportFormat.ValueType = CSV
+) -> AsyncIterator[ExportPushResponse]:
     async def requests() -> AsyncIterator[ExportPushRequest]:
         yield ExportPushRequest(msgid=msgid, format=file_format)
 
-    answers = [answer async for answer in analytics.ExportPush(requests())]
-    return answers[0].rows, [answer.piece for answer in answers[1:]]
+    return aiter(analytics.ExportPush(requests()))
 
 
 def table(pieces: list[bytes]) -> list[dict[str, str]]:
@@ -174,6 +179,22 @@ async def test_a_large_file_comes_in_pieces(log: SqliteLog, clickhouse: ClickHou
     assert rows == len(table(pieces)) == 20_000
     assert len(pieces) > 1
     assert max(map(len, pieces)) <= 256 * 1024
+
+
+async def test_one_export_at_a_time(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one is refused after a while, and audits are answered meanwhile."""
+    monkeypatch.setattr("analytics.query_limiter._EXPORT_WAIT_S", 0.01)
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        await log.append([send(1000), device(1), started(1000, 1, [1])])
+        first = export_push(analytics, 1000)
+        assert (await anext(first)).rows == 1
+        with pytest.raises(BusyError, match="another export is in progress"):
+            await exported(analytics, 1000)
+        assert (await analytics.AuditPush(AuditPushRequest(msgid=1000))).audience_count == 1
+        assert len(table([answer.piece async for answer in first])) == 1
+        assert (await exported(analytics, 1000))[0] == 1
 
 
 async def test_a_push_without_devices(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""chdb in the process: its threads have a lower priority than those that deliver pushes; files are read ahead."""
+"""chdb in the process: its threads have a lower priority than those that deliver pushes; files are read ahead.
+
+Files of exports that a killed process left are removed.
+"""
 
 import asyncio
 import json
@@ -10,7 +13,11 @@ from pathlib import Path
 import pytest
 
 from analytics.store.clickhouse import ClickHouse
+from analytics.store.engine import Engine
+from analytics.store.export_files import new_export_file
 from analytics.store.read_ahead import read_ahead
+from services.runtime.errors import ConflictError
+from tests.roles.analytics.service import value
 
 DISK_READ_AHEAD_BYTES = 128 * 1024
 """What Linux reads of a file for one piece of advice, with the usual read_ahead_kb of a disk."""
@@ -92,3 +99,33 @@ def test_all_of_a_large_file_is_read_ahead(tmp_path: Path, advised: dict[str, in
     (tmp_path / "a.bin").write_bytes(bytes(size))
     read_ahead([tmp_path])
     assert advised["a.bin"] >= size
+
+
+def test_files_of_exports_are_removed_when_the_store_is_opened(tmp_path: Path) -> None:
+    """A process that cannot open the store leaves those of the process that has it open."""
+    path = tmp_path / "chdb"
+    left = Path(new_export_file(path).name)
+    left.write_bytes(b"cut off")
+    others = [tmp_path / "offsets.db", tmp_path / "exports"]
+    others[0].touch()
+    others[1].mkdir()
+    engine, second = (Engine(None, path, "carillon", low_priority=False) for _ in range(2))
+    engine.open()
+    assert not left.exists()
+    assert all(other.exists() for other in others)
+
+    with new_export_file(path) as running:
+        with pytest.raises(ConflictError):
+            second.open()
+        engine.open()
+        assert Path(running.name).exists()
+    second.release()
+    engine.release()
+
+
+async def test_retried_inserts_are_dropped_in_materialized_views_too_whatever_the_default(
+    clickhouse: ClickHouse,
+) -> None:
+    setting = "SELECT (value, changed) FROM system.settings WHERE name = '{}'"
+    name = "deduplicate_blocks_in_dependent_materialized_views"
+    assert await value(clickhouse, setting.format(name)) == ("1", 1)

@@ -1,9 +1,13 @@
-"""A query takes no more than its limits, and ends in the engine when its caller leaves or its deadline passes."""
+"""A query takes no more than its limits, and ends in the engine when its caller leaves or its deadline passes.
+
+Inserts do not wait for queries.
+"""
 
 import asyncio
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from analytics.store.clickhouse import ClickHouse
@@ -70,6 +74,22 @@ async def test_the_query_of_a_caller_that_left_ends_while_queries_occupy_every_t
     await until(lambda: is_idle(observer))
     await observer.close()
     assert await value(clickhouse, "SELECT 1") == 1
+
+
+async def test_rows_are_inserted_while_queries_occupy_every_thread_of_theirs(clickhouse: ClickHouse) -> None:
+    await clickhouse.command("CREATE TABLE kept (n UInt64) ENGINE = MergeTree ORDER BY n")
+    queries = [asyncio.create_task(clickhouse.rows(_LONG)) for _ in range(8)]
+    observer = clickhouse.beside(clickhouse.database)
+    await until(lambda: is_running(observer))
+    try:
+        async with asyncio.timeout(30):
+            await clickhouse.insert("kept", pa.table({"n": pa.array([7], pa.uint64())}), token="seven")
+    finally:
+        for query in queries:
+            query.cancel()
+        await asyncio.wait(queries)
+        await observer.close()
+    assert await value(clickhouse, "SELECT n FROM kept") == 7
 
 
 async def test_statistics_whose_caller_leaves_or_whose_deadline_passes(

@@ -4,12 +4,14 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 
+from analytics.statistics.logins import count_days
 from analytics.store.clickhouse import ClickHouse
-from analytics.store.retention import ACK_DAYS, HISTORY, apply_retention
+from analytics.store.retention import HISTORY, apply_retention, kept_days
 from protos.analytics.v1.analytics_pb2 import (
     AuditPushRequest,
     AuditPushResponse,
@@ -17,6 +19,7 @@ from protos.analytics.v1.analytics_pb2 import (
     ListAcksRequest,
     StatisticsKind,
     StatisticsRequest,
+    TimeScope,
 )
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
@@ -38,7 +41,7 @@ from tests.roles.analytics.records import (
     session,
     started,
 )
-from tests.roles.analytics.service import running_service
+from tests.roles.analytics.service import running_service, value
 
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
 DAY_MS = 86_400_000
 HISTORY_DAYS = 31
 NOW_MS = SystemClock().now_ms() // DAY_MS * DAY_MS
-OLD_MS = NOW_MS - (HISTORY_DAYS + 9) * DAY_MS
+OLD_MS = NOW_MS - (HISTORY_DAYS + 39) * DAY_MS
 NEW_MS = NOW_MS - DAY_MS // 2
 """ClickHouse goes by the clock on the wall."""
 
@@ -54,7 +57,7 @@ DEVICES = [device(number, time_ms=OLD_MS, registered_ms=OLD_MS) for number in (3
 
 
 def old_history(time_ms: int, msgid: int) -> list[NewRecord]:
-    """Return a broadcast received by one of two devices, a unicast, connections, log-ins and changes."""
+    """Return a broadcast received by one of two devices, a unicast, connections, log-ins on two days and changes."""
     listed = Devices(
         partitions=np.array([1], "<u2").tobytes(),
         numbers=np.array([3], "<u4").tobytes(),
@@ -68,6 +71,7 @@ def old_history(time_ms: int, msgid: int) -> list[NewRecord]:
         finished(msgid, 1, time_ms + 2),
         send(msgid + 1, time_ms=time_ms, audience=Audience(devices=listed), kind=Kind.KIND_UNICAST),
         outcomes(1, app_outcomes(msgid + 1, [3], Outcome.OUTCOME_KIND_RECEIVED, time_ms + 3), seed=f"unicast {msgid}"),
+        session(3, Session.SESSION_EVENT_KIND_LOGGED_IN, time_ms - DAY_MS),
         session(3, Session.SESSION_EVENT_KIND_OPENED, time_ms, connection=msgid),
         session(3, Session.SESSION_EVENT_KIND_LOGGED_IN, time_ms + 1),
         session(3, Session.SESSION_EVENT_KIND_CLOSED, time_ms + 120_000, connection=msgid),
@@ -124,8 +128,7 @@ async def test_old_rows_are_dropped_and_new_ones_kept(
     await all_answers(analytics, OLD_MS, 1000, 2000)
     await drop_old_rows(clickhouse)
     for name, column in {**HISTORY, "acks": "time"}.items():
-        days = ACK_DAYS if name == "acks" else HISTORY_DAYS
-        old = f"countIf(toDateTime({column}) + INTERVAL {days} DAY < now())"
+        old = f"countIf(toDateTime({column}) + INTERVAL {kept_days(HISTORY_DAYS)[name]} DAY < now())"
         rows = await clickhouse.rows(f"SELECT {old}, count() > 0 FROM {name}")
         assert tuple(rows[0]) == (0, True), name
 
@@ -162,6 +165,28 @@ async def test_the_states_of_an_old_push_are_unknown(
 
 async def audited(analytics: "AnalyticsServiceAsyncStub", msgid: int) -> AuditPushResponse:
     return await analytics.AuditPush(AuditPushRequest(msgid=msgid))
+
+
+async def test_numbers_of_logged_in_users_stay_when_their_window_begins_before_the_history(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    """The last seven days count users of up to 35 days ago, also once their days are those of another zone."""
+    question = StatisticsRequest(
+        appkey=APP, kind=StatisticsKind.STATISTICS_KIND_LOGINS, scope=TimeScope.TIME_SCOPE_LAST_SEVEN_DAYS
+    )
+    ages_days = (0, 3, 6, 28, 31, 33, 35)
+    kind = Session.SESSION_EVENT_KIND_LOGGED_IN
+    await log.append([session(number, kind, NOW_MS - age * DAY_MS + 1) for number, age in enumerate(ages_days)])
+    async with running_service(log, clickhouse, tmp_path, ManualClock(NOW_MS), "UTC") as analytics:
+        before = await analytics.Statistics(question)
+        assert [row.counts[30] for row in before.logins] == [5, 4, 4, 4, 4, 3, 4]
+        kept = await value(clickhouse, "SELECT max(kept) FROM login_counts")
+        await drop_old_rows(clickhouse)
+        assert await analytics.Statistics(question) == before
+        assert await value(clickhouse, "SELECT max(kept) FROM login_counts") == kept, "they are not counted again"
+        for zone in ("Asia/Tokyo", "UTC"):
+            await count_days(clickhouse, ZoneInfo(zone))
+        assert await analytics.Statistics(question) == before
 
 
 async def test_a_page_continues_behind_dropped_receipts(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:

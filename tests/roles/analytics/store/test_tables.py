@@ -7,7 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from analytics.store.columns import ATTRIBUTES
-from analytics.store.retention import ACK_DAYS, HISTORY
+from analytics.store.retention import ACK_DAYS, HISTORY, kept_days
 from testkit.repository import ROOT
 from tests.roles.analytics.records import APP, T0
 from tests.roles.analytics.statistics.sync_store import SyncStore
@@ -76,7 +76,8 @@ def test_every_table_is_documented_with_its_key_and_columns(store: SyncStore) ->
 def test_retention_and_partitions_are_documented(store: SyncStore) -> None:
     documentation = documented()
     days = {"acks": f"{ACK_DAYS} days", "login_before": "2 days"}
-    expected = dict.fromkeys(documentation, "") | dict.fromkeys(HISTORY, "history") | days
+    of_history = {name: f"history and {more} days" if (more := kept_days(0)[name]) else "history" for name in HISTORY}
+    expected = dict.fromkeys(documentation, "") | of_history | days
     assert {name: found.kept for name, found in documentation.items()} == expected
     parted = of_schema(store, "SELECT name, partition_key FROM system.tables WHERE database = currentDatabase()")
     for name in documentation:
