@@ -1,16 +1,21 @@
-"""Topics that were made a moment ago, which one broker lists and the next one does not know yet."""
+"""New topics: brokers that cannot create them yet, and those that do not know them a moment after their creation."""
 
+import asyncio
 import contextlib
+from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import UnknownTopicOrPartitionError
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import InvalidReplicationFactorError, UnknownTopicOrPartitionError
 
 from services.domain.topics import APPS, TOPICS
+from services.runtime.errors import ConflictError
 from services.runtime.log.kafka.client import client_settings
 from services.runtime.log.kafka.security import PLAINTEXT
 from services.runtime.log.kafka.topic_check import check_topics, topic_configs
+from services.runtime.log.kafka.topics import prepare_topics
 from testkit.kafka.broker import KafkaBroker
 from tests.contract.log.conftest import Connect
 
@@ -30,3 +35,27 @@ async def test_a_broker_that_does_not_know_a_topic_is_asked_again(connect: Conne
             await topic_configs(admin, {"new": ["cleanup.policy"]})
     assert of_replicas.value.retriable
     assert of_settings.value.retriable
+
+
+async def test_topics_are_created_once_a_broker_has_announced_itself(
+    empty_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = client_settings(empty_broker.bootstrap, PLAINTEXT, 30)
+    refuse(monkeypatch, "Unable to replicate the partition 1 time(s): All brokers are currently fenced.")
+    assert await prepare_topics(settings, TOPICS, 2, 1) is None
+    refuse(monkeypatch, "The target replication factor of 3 cannot be reached: only 1 broker(s) are registered.")
+    with pytest.raises(ConflictError, match=r"cannot be created: The target replication factor"):
+        await prepare_topics(settings, TOPICS, 2, 1)
+    monkeypatch.undo()
+    async with asyncio.timeout(60):
+        while not await prepare_topics(settings, TOPICS, 2, 1):
+            await asyncio.sleep(0.1)
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Have the cluster answer that there are too few brokers to create topics, in these words."""
+
+    async def create_topics(self: AIOKafkaAdminClient, topics: Sequence[NewTopic]) -> SimpleNamespace:
+        return SimpleNamespace(topic_errors=[(topics[0].name, InvalidReplicationFactorError.errno, text)])
+
+    monkeypatch.setattr(AIOKafkaAdminClient, "create_topics", create_topics)

@@ -23,6 +23,9 @@ from services.runtime.log.kafka.topic_check import check_topics, topic_configs, 
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import Topic, Topics
 
+_ALL_FENCED = "All brokers are currently fenced"
+"""What a controller answers while its brokers start. With another text the same error lasts: there are too few brokers."""
+
 
 async def prepare_topics(settings: ClientSettings, topics: Topics, partitions: int, replication: int) -> str | None:
     """Check the topics that exist and create the others; return the cluster's id, or None to have the call repeated.
@@ -128,4 +131,6 @@ async def _create(admin: AIOKafkaAdminClient, topics: Iterable[Topic], partition
         if error not in (NoError, TopicAlreadyExistsError):
             if error.retriable:
                 raise error(message)
+            if _ALL_FENCED in (message or ""):
+                raise LeaderNotAvailableError(message)
             raise ConflictError(f"the Kafka topic {name} cannot be created: {message or error.message}")
