@@ -24,7 +24,7 @@ from services.runtime.log.port import Partition
 from services.runtime.log.topics import Topic, Topics
 
 _ALL_FENCED = "All brokers are currently fenced"
-"""What a controller answers while its brokers start. With another text the same error lasts: there are too few brokers."""
+"""What a controller answers while its brokers start. With another text the same error is for good."""
 
 
 async def prepare_topics(settings: ClientSettings, topics: Topics, partitions: int, replication: int) -> str | None:
