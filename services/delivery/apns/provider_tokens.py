@@ -80,12 +80,15 @@ class ProviderToken:
         self._issue(now_ms, now_ms)
         return True
 
-    def hold(self) -> None:
-        """Return to a token that Apple knows, and issue none for MIN_CHANGE_MS or until that one is too old.
+    def hold(self, refused: str) -> None:
+        """Return from a refused token to one that Apple knows; issue none for MIN_CHANGE_MS, or until that is too old.
 
+        Further refusals of a token that is not used any more, of pushes sent with it meanwhile, change nothing.
         It is the one that this process used before; or the scheduled one before the present one, which another process
         with the key has begun to use less than MIN_CHANGE_MS ago, where this one has sent nothing meanwhile.
         """
+        if self._token is None or self._token.text != refused:
+            return
         now_ms = self._clock.now_ms()
         self._held_until_ms = now_ms + MIN_CHANGE_MS
         known = [self._previous, self._scheduled_before()]

@@ -179,7 +179,7 @@ class ApnsSender:
                     logger.error("Apple calls a new provider token expired: is this machine's clock right?")
             case Action.HOLD_TOKEN:
                 logger.warning("Apple saw too many provider tokens; the one before is used", host=self._host)
-                self._provider_token.hold()
+                self._provider_token.hold(provider_token)
                 slot.circuit.trip(self._clock.now_ms())
                 connection.drain()
             case Action.BACK_OFF:
