@@ -86,7 +86,7 @@ class RoundRobin:
         return chunk
 
     def _has_turns(self, progress: PushProgress, passes: int) -> bool:
-        """Return whether the push is still in the pass before which `passes` others began, and devices are left in it."""
+        """Return whether the pass before which `passes` others began goes on: devices are left in it."""
         is_same = progress.passes == passes and not progress.is_pass_complete
         return is_same and progress.is_running(self._clock.now_ms())
 
