@@ -20,6 +20,7 @@ from services.runtime.errors import UnavailableError
 RETENTION_MS = 2 * 86_400_000
 _FIRST_WINDOW = 16
 _GROWTH = 4
+_GROWTH_IF_EMPTY = 16
 _SPARE_ROWS = 16
 _START = ReadPosition(0, 0)
 
@@ -100,7 +101,7 @@ class AckReader:
             receipts, is_all = await self._receipts_within(positions, window, rows)
             if is_all or len(receipts) >= count:
                 return receipts[:count]
-            window, rows = window * _GROWTH, rows * 2 if receipts else rows
+            window, rows = (window * _GROWTH, rows * 2) if receipts else (window * _GROWTH_IF_EMPTY, rows)
 
     async def _receipts_within(self, positions: ReadPositions, window: int, most: int) -> tuple[list[Receipt], bool]:
         """Read the next `window` records of each partition, and at most `most` receipts of them.
