@@ -9,7 +9,7 @@ of commands go to one own partition.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeVar
@@ -33,7 +33,7 @@ from services.runtime.projection.fencing import Fencing, SupersededError, log_un
 from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
 from services.runtime.projection.processor import RecordProcessor, Transactions
-from services.runtime.projection.store import TransactionalStore
+from services.runtime.projection.store import TransactionalStore, UncommittedFacts
 
 _LAST_WRITES_S = 5.0
 Result = TypeVar("Result")
@@ -86,6 +86,7 @@ class Follower:
         self._transactions = Transactions(role, store, processor, refused)
         self._thread = WorkerThread(role)
         self._lock = asyncio.Lock()
+        self._uncommitted = UncommittedFacts()
         self._writes: set[asyncio.Task[None]] = set()
 
     async def query(self, query: Callable[..., Result], *arguments: Any) -> Result:
@@ -114,20 +115,12 @@ class Follower:
                 await ended.wait()
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Catch up with the log, set `ready`, and follow the log until cancelled."""
+        """Catch up, set `ready`, and follow the log until cancelled. UnavailableError: facts could not be committed."""
         self._ready = ready
         try:
-            while True:
-                try:
-                    await self._follow(ready)
-                except SupersededError as error:
-                    if self.tenure.election is None:
-                        raise
-                    logger.warning("another process has taken over; standing by", role=self.role, error=str(error))
-                    self.tenure.end()
-                    self.applied.interrupt(UnavailableError("another process has taken over"))
-                    async with self._lock:  # what `write` appends at present is committed or rolled back first
-                        pass
+            with self._uncommitted.ending():
+                while True:
+                    await self._follow_until_superseded(ready)
         finally:
             self.tenure.end()  # no write begins any more
             if self._writes:
@@ -163,9 +156,21 @@ class Follower:
         for partitions in (self._own, self._applies):
             await self._apply_until(await self.offsets(), {p: ends[p] for p in partitions}, on_batch)
 
+    async def _follow_until_superseded(self, ready: asyncio.Event) -> None:
+        try:
+            await self._follow(ready)
+        except SupersededError as error:
+            if self.tenure.election is None:
+                raise
+            logger.warning("another process has taken over; standing by", role=self.role, error=str(error))
+            self.tenure.end()
+            self.applied.interrupt(UnavailableError("another process has taken over"))
+            async with self._lock:  # what `write` appends at present is committed or rolled back first
+                pass
+
     async def _follow(self, ready: asyncio.Event) -> None:
         await self._check_offsets()
-        others = await self._ends(self._applies - self._decides) if self.tenure.election else {}
+        others = await ends_of(self._log, self.role, self._applies - self._decides) if self.tenure.election else {}
         own_ends, election = await self._catch_up_with_own_facts(), self.tenure.election
         if election and self._own:
             await self._apply_until(await self.offsets(), others)
@@ -202,11 +207,8 @@ class Follower:
         offsets = {partition: offset for partition, offset in (await self.offsets()).items() if partition in known}
         await check_offsets(self._log, self.role, offsets)
 
-    async def _ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        return await ends_of(self._log, self.role, partitions)
-
     async def _catch_up_with_own_facts(self) -> dict[Partition, int]:
-        ends = await self._ends(self._own) if self._own else {}
+        ends = await ends_of(self._log, self.role, self._own) if self._own else {}
         await self._apply_until(await self.offsets(), ends)
         return ends
 
@@ -224,10 +226,8 @@ class Follower:
         return ends
 
     async def _catch_up_where_fresh(self) -> None:
-        starts = await self.offsets()
-        fresh = [partition for partition in self._applies & self._decides if partition not in starts]
-        if fresh:
-            ends = await self._ends(fresh)
+        if fresh := self._applies & self._decides - (await self.offsets()).keys():
+            ends = await ends_of(self._log, self.role, fresh)
             await self._apply_until({}, ends)
             await self.query(self._catch_up.apply_batch, [], ends)
 
@@ -253,8 +253,7 @@ class Follower:
                 self.applied.reach(self._fencing.known_ends)  # refused records too: somebody may wait for the last one
             if records:
                 offsets = next_offsets(records)
-                new_records = await self.query(self._transactions.apply_batch, records, offsets)
-                if new_records:
+                if new_records := await self.query(self._transactions.apply_batch, records, offsets):
                     await self._append_and_commit(new_records, offsets)
                 else:
                     reached(Point.FOLLOWER_COMMITTED, self.role)
@@ -267,8 +266,8 @@ class Follower:
         async with self._lock:
             if self.tenure.stands_by:
                 raise SupersededError("the tenure ended before the facts were chosen")
-            new_records = await self.query(self._transactions.apply_chosen, choose)
-            if new_records:
+            self._uncommitted.check()
+            if new_records := await self.query(self._transactions.apply_chosen, choose):
                 await self._append_and_commit(new_records, {})
 
     async def _append_and_commit(self, new_records: list[NewRecord], offsets: Mapping[Partition, int]) -> None:
@@ -285,7 +284,8 @@ class Follower:
         produced = ends_after(new_records, appended_at)
         own = {partition: end for partition, end in produced.items() if partition.topic in self._own_topics}
         refused = self._fencing.take_refused() if self._fencing else ()
-        await self.query(self._transactions.commit, {**offsets, **own}, refused)
+        with self._uncommitted.noted():
+            await self.query(self._transactions.commit, {**offsets, **own}, refused)
         reached(Point.FOLLOWER_COMMITTED, self.role)
         self.applied.advance({**offsets, **own}, produced)
 

@@ -1,9 +1,11 @@
 """The port to the store of a projection: its state, together with the offsets that the state has applied."""
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
+from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Partition
 
 
@@ -25,3 +27,44 @@ def transaction(store: TransactionalStore) -> Iterator[None]:
     except BaseException:
         store.rollback()
         raise
+
+
+class UncommittedFacts:
+    """Notes that a follower could not commit facts which are in the log already, and ends its `run`.
+
+    The state lacks such facts until the next start reads them. Until then nothing may be committed: the offsets of
+    later facts would lead past them.
+    """
+
+    def __init__(self) -> None:
+        self._error: Exception | None = None
+        self._running: asyncio.Task[Any] | None = None
+
+    def check(self) -> None:
+        """Check that all facts are committed. UnavailableError: some could not be."""
+        if self._error:
+            raise UnavailableError(f"{self._error}; the next start applies what is in the log") from self._error
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Run a block that commits facts which are in the log, and note its error."""
+        try:
+            yield
+        except Exception as error:
+            self._error = error
+            if self._running and self._running is not asyncio.current_task():
+                self._running.cancel()
+            raise
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Run a block in the current task. UnavailableError: another task could not commit facts meanwhile."""
+        self._running = asyncio.current_task()
+        try:
+            yield
+        except asyncio.CancelledError:
+            if self._error and self._running and not self._running.uncancel():
+                self.check()
+            raise
+        finally:
+            self._running = None

@@ -1,6 +1,7 @@
 """The follower: commands are decided once whatever fails, facts and offsets are committed together."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Position
 from services.domain.topics import DEVICES
 from services.runtime.errors import BusyError, UnavailableError
-from services.runtime.log.port import NewRecord
+from services.runtime.log.port import NewRecord, Partition
 from services.runtime.projection.decider import Fact
 from services.runtime.projection.sqlite_store import SqliteStore
 from testkit.faults.crashing_log import KilledError
@@ -29,6 +30,10 @@ from tests.unit.projection.tally_role import (
     tally,
     write,
 )
+
+
+def fact(token: str) -> Fact:
+    return Fact(DEVICES, 0, token.encode(), DeviceFact(device=Device(token=token, number=1)))
 
 
 async def test_facts_and_offsets_are_committed_together(log: FaultyAppendsLog, tmp_path: Path) -> None:
@@ -111,12 +116,39 @@ async def test_a_stop_while_facts_are_appended_leaves_nothing_half_done(log: Fau
     await again.stop()
 
 
+async def test_facts_that_could_not_be_committed_end_the_follower_and_are_applied_by_the_next_start(
+    log: FaultyAppendsLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are in the log already, and offsets that were committed later would lead past them."""
+    role = Role(log, tmp_path)
+    await role.is_ready()
+    commit, errors = role.store.commit, [UnavailableError("the disk is full")]
+
+    def commit_on_a_full_disk(offsets: Mapping[Partition, int]) -> None:
+        if errors:
+            role.store.rollback()
+            raise errors.pop()
+        commit(offsets)
+
+    monkeypatch.setattr(role.store, "commit", commit_on_a_full_disk)
+    log.hold = asyncio.Event()
+    first = asyncio.create_task(role.follower.write(lambda: [fact("first")]))
+    await asyncio.wait_for(log.holding.wait(), BOUND_S)
+    second = asyncio.create_task(role.follower.write(lambda: [fact("second")]))
+    log.hold.set()
+    await role.died_of(UnavailableError)
+    for writing in (first, second):
+        with pytest.raises(UnavailableError, match="the disk is full"):
+            await writing
+    again = Role(log, tmp_path)
+    await again.is_ready()
+    assert tally(again.store) == {"first": 1}
+    assert await appended(log) == 1
+    await again.stop()
+
+
 async def test_no_write_begins_while_the_follower_stops(log: FaultyAppendsLog, tmp_path: Path) -> None:
     """It waits for those that have begun; a later one would find the state closed."""
-
-    def fact(token: str) -> Fact:
-        return Fact(DEVICES, 0, token.encode(), DeviceFact(device=Device(token=token, number=1)))
-
     role = Role(log, tmp_path)
     await role.is_ready()
     log.hold = asyncio.Event()
