@@ -25,9 +25,12 @@ class _Run:
             self.first += self.dropped
             self.dropped = 0
 
-    def since(self, start: int, limit: int) -> list[Record] | None:
+    def holds(self, start: int) -> bool:
+        return start - self.first >= self.dropped
+
+    def since(self, start: int, limit: int) -> list[Record]:
         at = start - self.first
-        return self.records[at : at + limit] if at >= self.dropped else None
+        return self.records[at : at + limit]
 
 
 class RecentRecords:
@@ -54,15 +57,19 @@ class RecentRecords:
             run.drop_one()
             self._bytes -= size
 
+    def holds(self, partition: Partition, start: int) -> bool:
+        """Return whether the partition's records from the offset on are cached."""
+        run = self._runs.get(partition)
+        return run is not None and run.holds(start)
+
     def since(self, starts: Mapping[Partition, int], limit: int) -> tuple[list[Record], list[Partition]]:
         """Return at most `limit` records of the partitions whose start is cached, and those read to their end."""
         found: list[Record] = []
         exhausted: list[Partition] = []
         for partition, start in starts.items():
-            run = self._runs.get(partition)
             remaining = limit - len(found)
-            records = run.since(start, remaining) if run is not None and remaining > 0 else None
-            if records is not None:
+            if remaining > 0 and self.holds(partition, start):
+                records = self._runs[partition].since(start, remaining)
                 found += records
                 if len(records) < remaining:
                     exhausted.append(partition)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from services.domain.topics import TOPICS
+from services.domain.topics import DEVICES, TOPICS
 from services.runtime.errors import ConflictError, UnavailableError
+from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite.log import SqliteLog
 from testkit.waiting import run_ready_tasks
 from tests.contract.log.reading import P0, P1, P2, new_record, read_count, read_to_end, values
@@ -138,6 +139,29 @@ async def test_a_partition_with_much_to_read_does_not_starve_the_others(tmp_path
     reader = await log.open({P0: 0, P1: 0, P2: 0})
     first = [*await reader.read(10), *await reader.read(10), *await reader.read(10)]
     assert {"one", "two"} <= set(values(first))
+    await log.close()
+
+
+async def test_a_partition_that_grows_does_not_keep_the_reader_from_a_compacted_one(tmp_path: Path) -> None:
+    """The records of compacted topics are never cached, those of the others are."""
+    log = SqliteLog(tmp_path / "log.db", TOPICS)
+    reader = await log.open({Partition(DEVICES.name, 0): 0, P0: 0})
+    await log.append([NewRecord(DEVICES.name, 0, b"key", b"compacted")])
+    for value in ("first", "second"):
+        await log.append([new_record(value)])
+        assert value in values(page := await reader.read(10))
+        assert ("compacted" in values(page)) == (value == "first")
+    await log.close()
+
+
+async def test_a_page_of_cached_records_has_place_for_those_of_the_file(tmp_path: Path) -> None:
+    log = SqliteLog(tmp_path / "log.db", TOPICS)
+    reader = await log.open({Partition(DEVICES.name, 0): 0, P0: 0})
+    await log.append(
+        [*[NewRecord(DEVICES.name, 0, b"key %d" % n, b"compacted") for n in range(9)], *[new_record("cached")] * 9]
+    )
+    assert sorted(values(await reader.read(10))) == ["cached"] * 5 + ["compacted"] * 5
+    assert sorted(values(await reader.read(10))) == ["cached"] * 4 + ["compacted"] * 4
     await log.close()
 
 

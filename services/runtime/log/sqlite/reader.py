@@ -62,13 +62,24 @@ class SqliteReader:
                 continue
             starts = {partition: self._positions[partition] for partition in self._behind}
             ends = dict(self._ends)
-            page = Page(*self._log.recent.since(starts, max_records))
-            if not page.records:
-                page = await self._log.select(starts, max_records)
+            page = await self._page(starts, max_records)
             self._advance(page, ends)
             if page.records:
                 return page.records
         raise UnavailableError("the reader was closed")
+
+    async def _page(self, starts: Mapping[Partition, int], limit: int) -> Page:
+        """Read cached records, and with them those of the partitions that the cache does not hold, from the file.
+
+        Where there are both, each may take half of the page, so that neither waits while the other grows.
+        """
+        recent = self._log.recent
+        in_file = {partition: start for partition, start in starts.items() if not recent.holds(partition, start)}
+        page = Page(*recent.since(starts, limit // 2 if in_file else limit))
+        if in_file:
+            stored = await self._log.select(in_file, limit - len(page.records))
+            page = Page(page.records + stored.records, page.exhausted + stored.exhausted)
+        return page
 
     async def close(self) -> None:
         self._closed = True
