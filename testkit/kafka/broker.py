@@ -148,6 +148,13 @@ class KafkaBroker:
         """Send SIGCONT."""
         self._running().send_signal(signal.SIGCONT)
 
+    def move(self) -> None:
+        """Let the next start of this broker, which is stopped, listen on another port for clients."""
+        (port,) = free_ports(1)
+        moved = self._settings.read_text().replace(self.bootstrap, f"127.0.0.1:{port}")
+        self._settings.write_text(moved)
+        self._ports["PLAINTEXT"] = port
+
     def delete_topics(self) -> None:
         """Delete every topic, so that the next test finds an empty cluster."""
         asyncio.run(_delete_topics(self.bootstrap))

@@ -4,20 +4,12 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from services.runtime.errors import ConflictError, InputError, UnavailableError
 from services.runtime.log.batcher import Batcher, ByteBudget
-from services.runtime.log.kafka.client import (
-    REFUSALS,
-    RETRY_S,
-    assign,
-    client_settings,
-    new_consumer,
-    stop,
-    unavailable,
-)
+from services.runtime.log.kafka.bounds import Bounds
+from services.runtime.log.kafka.client import REFUSALS, RETRY_S, client_settings, unavailable
 from services.runtime.log.kafka.lookup import find_batch, last_record
 from services.runtime.log.kafka.producer import ReplaceableProducer
 from services.runtime.log.kafka.reader import KafkaReader
@@ -56,7 +48,7 @@ class KafkaLog:
         self._settings = client_settings(bootstrap, security, timeout_s)
         self._timeout_s = timeout_s
         self._producer = ReplaceableProducer(self._settings)
-        self._consumer = new_consumer(self._settings)
+        self._partition_bounds = Bounds(self._settings, topics)
         self._budget = ByteBudget(max_waiting_bytes)
         self._batchers: dict[Partition, Batcher[NewRecord, int]] = {}
         self._readers: set[KafkaReader] = set()
@@ -122,7 +114,7 @@ class KafkaLog:
 
     async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         self._check_open()
-        return await self._begins(partitions)
+        return await self._bounded(self._partition_bounds.begins(partitions))
 
     async def trim(self, partition: Partition, before: int) -> None:
         """Remove the records before an offset; see TrimmableLog."""
@@ -131,7 +123,7 @@ class KafkaLog:
 
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         self._check_open()
-        return await self._ends(partitions)
+        return await self._bounded(self._partition_bounds.ends(partitions))
 
     async def last(self, partition: Partition) -> Record | None:
         self._check_open()
@@ -153,7 +145,7 @@ class KafkaLog:
         for reader in list(self._readers):
             await reader.close()
         await self._producer.close()
-        await stop(self._consumer)
+        await self._partition_bounds.close()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -163,9 +155,7 @@ class KafkaLog:
         while (identity := await prepare_topics(self._settings, self.topics, self._partitions, replication)) is None:
             await asyncio.sleep(RETRY_S)
         self.identity = identity
-        await self._consumer.start()
-        assign(self._consumer, {Partition(topic, 0): 0 for topic in self.topics})
-        self._consumer.pause(*self._consumer.assignment())  # assigned to know the topics, paused to fetch nothing
+        await self._partition_bounds.start()
         await self._producer.current()
 
     async def _bounded(self, call: Coroutine[Any, Any, Result]) -> Result:
@@ -181,17 +171,8 @@ class KafkaLog:
     async def _bounds(self, partitions: Iterable[Partition]) -> tuple[dict[Partition, int], dict[Partition, int]]:
         """Return the first offset and the end of each partition."""
         wanted = list(partitions)
-        return await self._begins(wanted), await self._ends(wanted)
-
-    async def _begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        wanted = [TopicPartition(*partition) for partition in partitions]
-        begins = await self._bounded(self._consumer.beginning_offsets(wanted))
-        return {Partition(*each): begin for each, begin in begins.items()}
-
-    async def _ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        wanted = [TopicPartition(*partition) for partition in partitions]
-        ends = await self._bounded(self._consumer.end_offsets(wanted))
-        return {Partition(*each): end for each, end in ends.items()}
+        begins = await self._bounded(self._partition_bounds.begins(wanted))
+        return begins, await self._bounded(self._partition_bounds.ends(wanted))
 
     def _batcher(self, partition: Partition) -> Batcher[NewRecord, int]:
         if partition not in self._batchers:

@@ -1,9 +1,10 @@
-"""New topics: brokers that cannot create them yet, and those that do not know them a moment after their creation."""
+"""Changes of a cluster: topics that brokers cannot create or do not know yet, and a broker that moves."""
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,12 +13,17 @@ from aiokafka.errors import InvalidReplicationFactorError, UnknownTopicOrPartiti
 
 from services.domain.topics import APPS, TOPICS
 from services.runtime.errors import ConflictError
+from services.runtime.log.appending import append_until_accepted
 from services.runtime.log.kafka.client import client_settings
+from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.kafka.security import PLAINTEXT
 from services.runtime.log.kafka.topic_check import check_topics, topic_configs
 from services.runtime.log.kafka.topics import prepare_topics
-from testkit.kafka.broker import KafkaBroker
+from services.runtime.log.port import ends_of
+from testkit.faults.stalling_proxy import stalling_proxy
+from testkit.kafka.broker import KafkaBroker, kafka
 from tests.contract.log.conftest import Connect
+from tests.contract.log.reading import P0, new_record
 
 pytestmark = pytest.mark.kafka
 
@@ -50,6 +56,31 @@ async def test_topics_are_created_once_a_broker_has_announced_itself(
     async with asyncio.timeout(60):
         while not await prepare_topics(settings, TOPICS, 2, 1):
             await asyncio.sleep(0.1)
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[KafkaBroker]:
+    with kafka(tmp_path) as broker:
+        yield broker
+
+
+@pytest.mark.long
+async def test_a_broker_that_has_moved_is_found_at_the_address_of_the_settings(own_broker: KafkaBroker) -> None:
+    """Also for look-ups by a log that knows the broker at its former address."""
+    async with stalling_proxy(port_of(own_broker.bootstrap)) as proxy:
+        log = await KafkaLog.connect(proxy.address, TOPICS, 1, timeout_s=6)
+        await log.append([new_record("before")])
+    await asyncio.to_thread(own_broker.stop)
+    own_broker.move()
+    await asyncio.to_thread(own_broker.start)
+    async with stalling_proxy(port_of(own_broker.bootstrap), port_of(proxy.address)), asyncio.timeout(60):
+        assert await ends_of(log, "test", [P0]) == {P0: 1}
+        assert await append_until_accepted(log, [new_record("after")], "test") == [1]
+        await log.close()
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
