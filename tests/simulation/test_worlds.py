@@ -55,4 +55,4 @@ def test_a_finding_is_shown_with_the_faults_that_it_needs() -> None:
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_many_worlds_find_nothing() -> None:
-    assert "findings in" in simulated("--seeds", "300", "--at-once", "2")
+    assert "findings in" in simulated("--seeds", "150", "--at-once", "2")
