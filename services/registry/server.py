@@ -1,7 +1,7 @@
 """RegistryService: changes of apps, which are decided here, revocations, which become commands, and queries."""
 
-import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, AppChanged, AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand, RevokeAllKeys, RevokeKey
@@ -56,18 +56,18 @@ from services.registry.apps.app_settings import (
     rotate_secret,
 )
 from services.registry.apps.broadcast_quota import BroadcastQuota
+from services.registry.apps.change_queue import ChangeQueue
 from services.registry.apps.device_reservations import DeviceReservations
 from services.registry.pauses import Pauses
 from services.registry.queries import RegistryQueries
 from services.registry.tenure import RegistryTenure
-from services.runtime.errors import ConflictError, DeadlineError, InputError, NotFoundError
+from services.runtime.errors import ConflictError, InputError, NotFoundError
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import owned, partition_of
 from services.runtime.process.settings import Settings
 from services.runtime.rpc.server import Context
 
 MAX_INVALID_PAGE = 5000
-_APPLY_S = 5.0
 
 
 class RegistryServicer(RegistryServiceServicer):
@@ -99,7 +99,7 @@ class RegistryServicer(RegistryServiceServicer):
         self._reservations = DeviceReservations(queries, context.clock, own, settings.partitions)
         self._new_appkey = new_appkey
         self._new_secret = new_secret
-        self._changing = asyncio.Lock()
+        self._changes = ChangeQueue()
         self._pauses = Pauses(context, self._append_change)
 
     async def CreateApp(self, request: CreateAppRequest, context: Context) -> CreateAppResponse:
@@ -114,12 +114,7 @@ class RegistryServicer(RegistryServiceServicer):
             created_ms=self._context.clock.now_ms(),
             default_period_s=DEFAULT_PERIOD_S,
         )
-        async with self._changing:
-            app.appkey = self._free_appkey()
-            secret = self._new_secret()
-            app.sealed_secret = self._context.keys.seal(secret, app.appkey)
-            await self._write(app, "created", [], request.origin)
-        return CreateAppResponse(app=app, secret_key=secret)
+        return await self._changes.make(partial(self._create, app, request.origin))
 
     async def ListApps(self, request: ListAppsRequest, context: Context) -> ListAppsResponse:
         self._tenure.check()
@@ -134,38 +129,24 @@ class RegistryServicer(RegistryServiceServicer):
     async def UpdateApp(self, request: UpdateAppRequest, context: Context) -> UpdateAppResponse:
         self._check_owner()
         check_texts(request)
-        async with self._changing:
-            app = self._app(request.appkey)
-            change_settings(app, request, self._context.keys)
-            known = self._app(request.appkey)
-            if app != known:
-                await self._write(app, "set", settings_changed(known, app), request.origin)
-        return UpdateAppResponse(app=app, installation_pause=self._context.apps.installation_pause)
+        return await self._changes.make(partial(self._update, request))
 
     async def RotateSecret(self, request: RotateSecretRequest, context: Context) -> RotateSecretResponse:
         self._check_owner()
         check_texts(request)
-        async with self._changing:
-            app = self._app(request.appkey)
-            secret = self._new_secret()
-            sealed = self._context.keys.seal(secret, app.appkey)
-            rotate_secret(app, sealed, request.keep_old_s, self._context.clock.now_ms())
-            await self._write(app, "secret rotated", secret_kept(app), request.origin)
-        return RotateSecretResponse(app=app, secret_key=secret)
+        return await self._changes.make(partial(self._rotate_secret, request))
 
     async def PauseApps(self, request: PauseAppsRequest, context: Context) -> PauseAppsResponse:
         self._check_owner()
         check_texts(request)
-        async with self._changing:
-            response = await self._pauses.pause(request)
+        response = await self._changes.make(partial(self._pauses.pause, request))
         response.unconfirmed.extend(await self._pauses.unconfirmed())
         return response
 
     async def ResumeApps(self, request: ResumeAppsRequest, context: Context) -> ResumeAppsResponse:
         self._check_owner()
         check_texts(request)
-        async with self._changing:
-            response = await self._pauses.resume(request)
+        response = await self._changes.make(partial(self._pauses.resume, request))
         response.unconfirmed.extend(await self._pauses.unconfirmed())
         return response
 
@@ -257,6 +238,29 @@ class RegistryServicer(RegistryServiceServicer):
             pass
         return appkey
 
+    async def _create(self, app: App, origin: Origin) -> CreateAppResponse:
+        app.appkey = self._free_appkey()
+        secret = self._new_secret()
+        app.sealed_secret = self._context.keys.seal(secret, app.appkey)
+        await self._write(app, "created", [], origin)
+        return CreateAppResponse(app=app, secret_key=secret)
+
+    async def _update(self, request: UpdateAppRequest) -> UpdateAppResponse:
+        app = self._app(request.appkey)
+        change_settings(app, request, self._context.keys)
+        known = self._app(request.appkey)
+        if app != known:
+            await self._write(app, "set", settings_changed(known, app), request.origin)
+        return UpdateAppResponse(app=app, installation_pause=self._context.apps.installation_pause)
+
+    async def _rotate_secret(self, request: RotateSecretRequest) -> RotateSecretResponse:
+        app = self._app(request.appkey)
+        secret = self._new_secret()
+        sealed = self._context.keys.seal(secret, app.appkey)
+        rotate_secret(app, sealed, request.keep_old_s, self._context.clock.now_ms())
+        await self._write(app, "secret rotated", secret_kept(app), request.origin)
+        return RotateSecretResponse(app=app, secret_key=secret)
+
     async def _write(self, app: App, action: str, settings: Sequence[str], origin: Origin) -> None:
         """Append the change and the app's new record; return once this process has applied them."""
         changed = AppChanged(appkey=app.appkey, action=action, settings=settings)
@@ -273,11 +277,7 @@ class RegistryServicer(RegistryServiceServicer):
             Command(APPS, key, fact),
         ]
         last = (await self._writer.append(commands, origin if origin != Origin() else None))[-1]
-        try:
-            async with asyncio.timeout(_APPLY_S):
-                await self._context.apps.applied.wait([(Partition(last.topic, last.partition), last.offset)])
-        except TimeoutError:
-            raise DeadlineError("the change is in the log, but not applied yet; list the apps to see it") from None
+        await self._context.apps.applied.wait([(Partition(last.topic, last.partition), last.offset)])
         self._tenure.confirm()
 
 

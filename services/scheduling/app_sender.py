@@ -17,6 +17,7 @@ from services.runtime.errors import (
     DeadlineError,
     InputError,
     NotFoundError,
+    PermissionDeniedError,
     UnavailableError,
 )
 from services.runtime.log.batcher import Batcher
@@ -31,10 +32,13 @@ from services.scheduling.state import StoredTask
 from services.scheduling.store import BEFORE_ALL, TaskTable
 
 RETRY_MS = 1000
-"""Delay between a failed attempt to send a task and the next one, ms."""
+"""Delay before a task that could not be sent is tried again, ms; from the second failure on each doubles it."""
 
-MAX_FAILURES = 5
-"""Attempts that fail because of the task itself, after which it ends as failed."""
+MAX_RETRY_MS = 60_000
+"""Upper bound of that delay, ms."""
+
+MAX_FAILURES = 16
+"""Failures after which a task ends as failed. The delays between them are ten minutes, for the registry to recover."""
 
 CONCURRENT_TASKS = 100
 """Tasks of one app that are resolved and appended at the same time."""
@@ -45,7 +49,7 @@ MAX_RETRIES = 10_000
 
 @dataclass(slots=True)
 class _Retry:
-    """A task that is tried again at `at_ms`; `failures` counts the attempts that failed because of the task itself."""
+    """A task that is tried again at `at_ms` and has failed so often; see AppSender."""
 
     at_ms: int
     failures: int
@@ -54,10 +58,11 @@ class _Retry:
 class AppSender:
     """Sends the app's tasks in the order of their due times, until none is left.
 
-    While the registry or the log does not answer, or too many of the app's pushes wait in delivery, tasks wait; a page
-    of tasks none of which could be sent ends a pass, so that a registry that is down is not asked about each of a
-    million tasks again and again. A task that is refused ends as failed at once, and one whose attempts fail for
-    another reason after MAX_FAILURES of them. Failures are counted since the start of the process.
+    While the registry or the log does not answer or refuses this process, or too many of the app's pushes wait in
+    delivery, tasks wait; a page of tasks none of which could be sent ends a pass, so that a registry that is down is
+    not asked about each of a million tasks again and again. A task that is refused ends as failed at once. Any other
+    error is a failure, because it does not say whether the task has caused it; a task with MAX_FAILURES of them ends as
+    failed. They are counted since the start of the process.
     """
 
     def __init__(
@@ -80,7 +85,7 @@ class AppSender:
         self._clock = clock
         self._appkey = appkey
         self._retries: dict[str, _Retry] = {}
-        self._paused_until_ms = 0
+        self._paused_until_ms: int | None = None
         self._has_left_out = False
         self._woken = asyncio.Event()
 
@@ -92,9 +97,7 @@ class AppSender:
         """Return once no task is left to send and none is tried again."""
         while self._woken.is_set() or self._retries:
             next_retry_ms = min((retry.at_ms for retry in self._retries.values()), default=None)
-            if next_retry_ms is not None:
-                next_retry_ms = max(next_retry_ms, self._paused_until_ms)
-            await wait_for_first(self._clock, next_retry_ms, self._woken)
+            await wait_for_first(self._clock, self._paused_until_ms or next_retry_ms, self._woken)
             self._woken.clear()
             self._has_left_out = False
             await self._send_all()
@@ -103,6 +106,7 @@ class AppSender:
 
     async def _send_all(self) -> None:
         after = BEFORE_ALL
+        self._paused_until_ms = None
         while True:
             places = await self._follower.query(self._tasks.fell_due, self._appkey, after, CONCURRENT_TASKS)
             if not places:
@@ -152,23 +156,24 @@ class AppSender:
             reached(Point.TASK_SENT)
         except (InputError, NotFoundError, ConflictError) as error:
             return self._failed(task, str(error))
-        except (BusyError, DeadlineError, UnavailableError) as error:
+        except (BusyError, DeadlineError, PermissionDeniedError, UnavailableError) as error:
             logger.warning("a timed task is not sent yet; trying again", task=task.task_key, error=str(error))
-            self._try_again(task, is_its_fault=False)
+            self._try_again(task, is_failure=False)
             return None
         except CarillonError as error:
             logger.warning("a timed task could not be sent; trying again", task=task.task_key, error=str(error))
-            failures = self._try_again(task, is_its_fault=True)
+            failures = self._try_again(task, is_failure=True)
             if failures < MAX_FAILURES:
                 return None
             return self._failed(task, str(AttemptsFailed(failures, str(error))))
         return decide.sent(task.task_key, self._clock.now_ms())
 
-    def _try_again(self, task: StoredTask, *, is_its_fault: bool) -> int:
-        """Try the task again later; return how many attempts have failed because of it."""
+    def _try_again(self, task: StoredTask, *, is_failure: bool) -> int:
+        """Try the task again later; return how many attempts have failed so far."""
         known = self._retries.get(task.task_key)
-        failures = (known.failures if known else 0) + is_its_fault
-        self._retries[task.task_key] = _Retry(self._clock.now_ms() + RETRY_MS, failures)
+        failures = (known.failures if known else 0) + is_failure
+        delay_ms = min(RETRY_MS << (failures - 1), MAX_RETRY_MS) if is_failure else RETRY_MS
+        self._retries[task.task_key] = _Retry(self._clock.now_ms() + delay_ms, failures)
         return failures
 
     def _failed(self, task: StoredTask, reason: str) -> TaskFact:

@@ -24,10 +24,15 @@ STATE_COPY_FAILURES = Counter(
     "carillon_state_copy_failures_total", "Times that a role's state could not be copied to the archive"
 )
 APPLIED = Counter("carillon_records_applied_total", "Records a role has applied", ["role", "topic"])
-LAG = Gauge("carillon_lag_records", "Records that a follower has not applied yet, when last checked", ["role", "topic"])
+LAG = Gauge(
+    "carillon_lag_records",
+    "Records that a follower has not applied yet, when last checked; 0 while it stands by",
+    ["role", "topic"],
+)
 LAG_SECONDS = Gauge(
     "carillon_lag_seconds",
-    "Time for which the oldest record that a follower has not applied yet has waited at least, when last checked",
+    "Time for which the oldest record that a follower has not applied yet has waited at least, when last checked;"
+    " 0 while it stands by",
     ["role"],
 )
 OWNER = Gauge("carillon_owner", "1 while the process owns its partitions, 0 while it stands by", ["role", "shard"])

@@ -70,10 +70,10 @@ class Follower:
         self.role = self.name = role
         self.applied = AppliedPositions([*applies, *decides])
         self._ready: asyncio.Event | None = None
+        self._is_reading = False
         self._log, self._store, self._fencing = log, store, fencing
         self._applies, self._decides = frozenset(applies), frozenset(decides)
-        self._own = list(own)
-        self._own_topics = frozenset(partition.topic for partition in own)
+        self._own, self._own_topics = list(own), frozenset(partition.topic for partition in own)
         self.tenure = Tenure(election)
         epochs = fencing.epochs if fencing else epochs or Epochs()
         self._catch_up = CatchUp(
@@ -135,8 +135,7 @@ class Follower:
     @property
     def followed(self) -> Followed:
         """The positions and partitions by which the process's health check judges this follower."""
-        partitions = sorted(self._applies | self._decides)
-        return Followed(self.role, self.applied, partitions, lambda: self.tenure.stands_by and bool(self._own))
+        return Followed(self.role, self.applied, sorted(self._applies | self._decides), lambda: not self._is_reading)
 
     async def offsets(self) -> dict[Partition, int]:
         """Return the next offset of each partition that the state has applied."""
@@ -169,6 +168,7 @@ class Follower:
                 pass
 
     async def _follow(self, ready: asyncio.Event) -> None:
+        self._is_reading = False
         await self._check_offsets()
         others = await ends_of(self._log, self.role, self._applies - self._decides) if self.tenure.election else {}
         own_ends, election = await self._catch_up_with_own_facts(), self.tenure.election
@@ -183,6 +183,7 @@ class Follower:
         starts = await self.offsets()
         reading = {p: starts.get(p, 0) for p in self._applies | self._decides}
         self.applied.advance({**own_ends, **reading}, own_ends)
+        self._is_reading = True
         is_alone, goal = False, await goal_of_now(self._log, self.role, reading)
         opened = reading | own_ends if self._fencing else reading
         reader = await retry_until_available(LOG_UNAVAILABLE, lambda: self._log.open(opened), role=self.role)

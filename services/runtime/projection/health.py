@@ -26,7 +26,7 @@ STALLED_CHECKS = 6
 class Followed(NamedTuple):
     """A follower as the health check sees it: the positions that it has applied, and the partitions that it reads.
 
-    One that `stands_by` does not read them at present.
+    One that `stands_by` does not read them at present, so it is not behind in them.
     """
 
     name: str
@@ -126,17 +126,18 @@ class _WatchedFollower:
 
     @property
     def next_offsets(self) -> Mapping[Partition, int]:
-        return self._applied.next_offsets(self.partitions)
+        """The next offset of each partition that it reads at present."""
+        return {} if self._stands_by() else self._applied.next_offsets(self.partitions)
 
     def check(self, ends: Mapping[Partition, int]) -> None:
         found = self.next_offsets
-        lags = dict.fromkeys((partition.topic for partition in found), 0)
+        lags = dict.fromkeys((partition.topic for partition in self.partitions), 0)
         for partition, offset in found.items():
             lags[partition.topic] += max(0, ends[partition] - offset)
         for topic, lag in lags.items():
             LAG.labels(self.name, topic).set(lag)
         behind = sum(lags.values())
-        self._checks = self._checks + 1 if behind and found == self._found and not self._stands_by() else 0
+        self._checks = self._checks + 1 if behind and found == self._found else 0
         self._found = found if behind else {}
         stalled = self._checks >= STALLED_CHECKS
         self.problem = f"stands still with {behind} records waiting" if stalled else None

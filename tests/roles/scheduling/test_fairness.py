@@ -12,7 +12,6 @@ from services.domain.audiences.token_resolver import ResolvedAudience, TokenAndA
 from services.runtime.errors import CarillonError
 from services.runtime.log.topics import partition_of
 from services.scheduling import app_sender, due_tasks
-from services.scheduling.app_sender import MAX_FAILURES
 from testkit.waiting import run_ready_tasks, until_holds
 from tests.roles.scheduling.conftest import APP, OTHER_APP, PARTITIONS, SchedulingHarness, push
 from tests.roles.scheduling.test_firing import assert_replays
@@ -22,7 +21,7 @@ from tests.roles.scheduling.test_pauses import pause, resume
 async def until_failed(harness: SchedulingHarness, key: str) -> str:
     """Move the clock until the task has failed; return why."""
     while not (failed := [fact for fact in await harness.facts("failed") if fact.task_key == key]):
-        harness.clock.move(app_sender.RETRY_MS / 1000)
+        harness.clock.move(app_sender.MAX_RETRY_MS / 1000)
         await run_ready_tasks()
     assert len(failed) == 1
     return failed[0].failed.reason
@@ -77,6 +76,7 @@ async def test_a_task_that_is_refused_fails_at_once_with_the_reason(
 async def test_a_task_whose_attempts_fail_ends_as_failed_and_delays_no_other(
     harness: SchedulingHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(app_sender, "MAX_FAILURES", 3)
     attempts = 0
 
     async def resolve(resolver: TokenAndAliasResolver, appkey: str, audience: Audience) -> ResolvedAudience:
@@ -92,8 +92,8 @@ async def test_a_task_whose_attempts_fail_ends_as_failed_and_delays_no_other(
         await harness.create("works", push(2, OTHER_APP), in_s=0)
         await harness.until_sent(1)
         reason = await until_failed(harness, "broken")
-        assert reason == f"{MAX_FAILURES} attempts failed, the last one with: internal error"
-        assert attempts == MAX_FAILURES
+        assert reason == "3 attempts failed, the last one with: internal error"
+        assert attempts == 3
         assert [command.send.msgid for command in await harness.sent_pushes()] == [2]
     await assert_replays(harness)
 

@@ -7,18 +7,20 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import REGISTRY
 
 from protos.scheduling.v1.scheduling_pb2 import GetTaskRequest
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from services.domain.apps import AppDirectory
 from services.domain.master_key import Keys
-from services.domain.role import RoleContext
-from services.domain.topics import TOPICS
+from services.domain.role import BuiltRole, RoleContext
+from services.domain.topics import TASK_COMMANDS, TOPICS
 from services.runtime.errors import UnavailableError
 from services.runtime.log.delegating import DelegatingLog
 from services.runtime.log.port import Log, NewRecord
 from services.runtime.ownership.directory import InstanceDirectory
 from services.runtime.ownership.membership import Membership
+from services.runtime.projection.health import Health
 from services.runtime.rpc.channel import Channel
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.owner_channel import OwnerChannel
@@ -59,6 +61,7 @@ class Processes:
         self.harness = harness
         self.servers: dict[str, LocalServer] = {}
         self.logs: dict[str, ProcessLog] = {}
+        self.roles: dict[str, BuiltRole] = {}
         self.directory = InstanceDirectory()
         channel: Any = OwnerChannel(self.directory, "scheduling", 0, "a", self.connect)
         self.peers = Peers({"scheduling": [channel], "registry": [], "targeting": [], "delivery": []}, TOPICS)
@@ -75,7 +78,9 @@ class Processes:
         settings = msgspec.structs.replace(harness.settings, data_dir=directory)
         membership = Membership(log, harness.clock, "scheduling", 0, address, directory, INTERVAL_S)
         apps = AppDirectory(log)
-        role = build(settings, RoleContext(log, harness.clock, self.peers, Keys({}), apps, membership))
+        role = self.roles[address] = build(
+            settings, RoleContext(log, harness.clock, self.peers, Keys({}), apps, membership)
+        )
         add_servicers(role, server)
         self.servers[address] = server
         async with started([apps, *role.services]):
@@ -85,6 +90,13 @@ class Processes:
         async with asyncio.timeout(BOUND_S):
             while self.directory.address("scheduling", 0) != address:
                 await self.directory.change.wait()
+
+    def health(self, address: str) -> Health:
+        """Return a health check of the process, which must be ready."""
+        health = Health(self.harness.clock)
+        health.monitored(self.logs[address])
+        health.watch(self.roles[address].followers)
+        return health
 
 
 @pytest.fixture
@@ -138,6 +150,47 @@ async def test_a_standby_takes_over_from_an_owner_that_is_cut_off(processes: Pro
         await processes.until_owner("a")
         assert await harness.status("t") == "SENT"
         assert await harness.status("u") == "SENT"
+
+
+async def test_only_the_owner_is_said_to_be_behind_the_log(processes: Processes) -> None:
+    """A standby reads no commands; the owner's lag counts those that it has not decided."""
+    harness = processes.harness
+    async with AsyncExitStack() as stack:
+        owner = await stack.enter_async_context(AsyncExitStack())
+        await owner.enter_async_context(processes.running("a"))
+        await processes.until_owner("a")
+        await stack.enter_async_context(processes.running("b"))
+        health = processes.health("b")
+        await harness.create("t")
+        await health.check()
+        harness.clock.move(5)
+        await health.check()
+        assert _lag() == (0, 0)
+        await owner.aclose()
+        await processes.until_owner("b")
+        await harness.create("u")
+        await health.check()
+        assert _lag() == (0, 0)
+        processes.logs["b"].cut()
+        await harness.create("v", wait=False)
+        await health.check()
+        harness.clock.move(5)
+        await health.check()
+        assert _lag() == (1, 5)
+        processes.logs["b"].restore()
+        await harness.cancel("v")
+        await health.check()
+        assert _lag() == (0, 0)
+    assert not health.problems()
+
+
+def _lag() -> tuple[float, float]:
+    """Return how many commands scheduling has not decided yet, and for how many seconds they have waited."""
+    records = REGISTRY.get_sample_value("carillon_lag_records", {"role": "scheduling", "topic": TASK_COMMANDS.name})
+    seconds = REGISTRY.get_sample_value("carillon_lag_seconds", {"role": "scheduling"})
+    assert records is not None
+    assert seconds is not None
+    return records, seconds
 
 
 async def _get(channel: Channel) -> Any:
