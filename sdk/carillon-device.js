@@ -144,8 +144,8 @@ export class Device {
     await this.#load();
     for (let failures = 0; !this.#closed; ) {
       const { welcomed, end } = await this.#connectOnce();
-      failures = welcomed ? 0 : failures + 1;
-      if (welcomed) this.#welcomed = deferred();
+      failures = welcomed && !end.failed ? 0 : failures + 1;
+      if (welcomed) this.#welcomed.resolve((this.#welcomed = deferred()).promise); // if it waits still, for the next one
       if (this.#closed) break;
       if (end.type === "goodbye" && Object.hasOwn(FINAL, end.reason)) {
         this.#enqueue({ type: "ended", reason: end.reason });
@@ -162,7 +162,7 @@ export class Device {
     }
   }
 
-  /** Runs one connection from hello to its end; `end` is the goodbye, or {type: "lost", reason}. */
+  /** Runs one connection from hello to its end; `end` is the goodbye, or {type: "lost", reason, failed}. */
   async #connectOnce() {
     const socket = new this.WebSocket(this.url, SUBPROTOCOL);
     const ended = deferred();
@@ -175,7 +175,7 @@ export class Device {
       start(expired, ANSWER_MS);
     };
     start(expired, ANSWER_MS);
-    this.#dropConnection = (reason) => ended.resolve({ type: "lost", reason });
+    this.#dropConnection = (reason, failed = false) => ended.resolve({ type: "lost", reason, failed });
     const known = this.#token === null ? {} : { token: this.#token, key: this.#key };
     const hello = { type: "hello", appkey: this.appkey, ...known, device: this.attributes, heartbeat: this.heartbeat };
     socket.onopen = () => socket.send(JSON.stringify(hello));
@@ -228,7 +228,7 @@ export class Device {
       else if (frame.type !== "welcome" || (await this.#save())) {
         await this.#call(this.onEvent, frame);
         if (frame.type === "welcome" && this.#socket !== null) this.#welcomed.resolve();
-      } else this.#dropConnection?.("the identity could not be saved");
+      } else this.#dropConnection?.("the identity could not be saved", true);
     }
     this.#handling = null;
   }

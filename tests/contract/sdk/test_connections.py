@@ -58,6 +58,24 @@ async def test_back_off_doubles_after_each_failure_up_to_30_s(
     assert await device.retry_ms() == 100
 
 
+async def test_back_off_doubles_while_the_identity_cannot_be_saved(
+    start_device: StartDevice, gateway: ScriptedGateway, tmp_path: Path
+) -> None:
+    state = tmp_path / "later" / "state.json"
+    device = await start_device(state=state)
+    waits = []
+    for _ in range(4):
+        await gateway.welcome_next()
+        waits.append(await device.retry_ms())
+        device.elapse(waits[-1])
+    assert waits == [200, 400, 800, 1600]
+    state.parent.mkdir()
+    connection = await gateway.welcome_next()
+    await device.welcomed()
+    connection.drop()
+    assert await device.retry_ms() == 100
+
+
 GOODBYES = [
     ({"reason": "draining", "retry_after_ms": 1500}, 1500),
     ({"reason": "draining"}, 100),
