@@ -246,7 +246,7 @@ class Device:
                 if frame["type"] == "goodbye":
                     self._inbox.put(frame)
                     return frame
-                self._dispatch(connection, frame)
+                self._dispatch(frame)
         finally:
             heartbeats.cancel()
         if heartbeats.done() and not heartbeats.cancelled():
@@ -277,7 +277,7 @@ class Device:
         finally:
             connection.drop()
 
-    def _dispatch(self, connection: GatewayConnection, frame: Frame) -> None:
+    def _dispatch(self, frame: Frame) -> None:
         number = frame.get("id", 0)
         self._reports.pop(number, None)
         answered = self._pending.get(number)
@@ -287,7 +287,8 @@ class Device:
                     answered.set_result(frame)
             case "push" | "error":
                 if not self._inbox.put(frame):
-                    connection.drop()
+                    self._welcomed.clear()  # this counts as a failed attempt, so that the waits grow
+                    raise UnavailableError("too many pushes are waiting")
 
     def _acknowledge(self, msgids: list[int]) -> None:
         """Acknowledge pushes; without a connection they are sent again and acknowledged then."""
