@@ -86,10 +86,11 @@ class Device:
         if self._running is None:
             self._handling = asyncio.create_task(self._inbox.run())
             self._running = asyncio.create_task(self._stay_connected())
-        welcomed = asyncio.create_task(self._welcomed.wait())
         limit = asyncio.ensure_future(self._sleep(seconds))
-        await asyncio.wait([welcomed, limit, self._running], return_when=asyncio.FIRST_COMPLETED)
-        welcomed.cancel()
+        while not (self._welcomed.is_set() or limit.done() or self._running.done()):
+            welcomed = asyncio.create_task(self._welcomed.wait())
+            await asyncio.wait([welcomed, limit, self._running], return_when=asyncio.FIRST_COMPLETED)
+            welcomed.cancel()
         limit.cancel()
         if self._running.done():
             await self.ended()
