@@ -178,7 +178,7 @@ export class Device {
     this.#dropConnection = (reason, failed = false) => ended.resolve({ type: "lost", reason, failed });
     const known = this.#token === null ? {} : { token: this.#token, key: this.#key };
     const hello = { type: "hello", appkey: this.appkey, ...known, device: this.attributes, heartbeat: this.heartbeat };
-    socket.onopen = () => socket.send(JSON.stringify(hello));
+    socket.onopen = () => (start(expired, ANSWER_MS), socket.send(JSON.stringify(hello)));
     socket.onerror = socket.onclose = () => this.#dropConnection("connection lost");
     socket.onmessage = ({ data }) => {
       const frame = parsed(data);
