@@ -141,7 +141,8 @@ class DeviceConnection:
         if self.sent is NOTHING_SENT:
             self.sent = SentPushes()
         self.sent.note(msgid, now_ms)
-        self._end_if_slow()
+        if self.paused_ms is not None:
+            self._end_if_slow()
 
     def _end_if_slow(self) -> None:
         """End the connection when too many unsent bytes wait in memory."""
