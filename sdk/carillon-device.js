@@ -144,8 +144,8 @@ export class Device {
     await this.#load();
     for (let failures = 0; !this.#closed; ) {
       const { welcomed, end } = await this.#connectOnce();
-      failures = welcomed ? 0 : failures + 1;
-      if (welcomed) this.#welcomed = deferred();
+      failures = welcomed && !end.failed ? 0 : failures + 1;
+      if (welcomed) this.#welcomed.resolve((this.#welcomed = deferred()).promise); // one that waits still goes on
       if (this.#closed) break;
       if (end.type === "goodbye" && Object.hasOwn(FINAL, end.reason)) {
         this.#enqueue({ type: "ended", reason: end.reason });
@@ -162,7 +162,7 @@ export class Device {
     }
   }
 
-  /** Runs one connection from hello to its end; `end` is the goodbye, or {type: "lost", reason}. */
+  /** Runs one connection from hello to its end; `end` is the goodbye, or {type: "lost", reason, failed}. */
   async #connectOnce() {
     const socket = new this.WebSocket(this.url, SUBPROTOCOL);
     const ended = deferred();
@@ -175,18 +175,17 @@ export class Device {
       start(expired, ANSWER_MS);
     };
     start(expired, ANSWER_MS);
-    this.#dropConnection = (reason) => ended.resolve({ type: "lost", reason });
+    this.#dropConnection = (reason, failed = false) => ended.resolve({ type: "lost", reason, failed });
     const known = this.#token === null ? {} : { token: this.#token, key: this.#key };
     const hello = { type: "hello", appkey: this.appkey, ...known, device: this.attributes, heartbeat: this.heartbeat };
-    socket.onopen = () => socket.send(JSON.stringify(hello));
+    socket.onopen = () => (start(expired, ANSWER_MS), socket.send(JSON.stringify(hello)));
     socket.onerror = socket.onclose = () => this.#dropConnection("connection lost");
     socket.onmessage = ({ data }) => {
       const frame = parsed(data);
-      if (pinged) start(ping, heartbeat_ms);
-      pinged = false;
+      if (pinged) (pinged = false), start(ping, heartbeat_ms);
       if (frame?.type === "goodbye" && typeof frame.reason === "string") {
-        this.#enqueue(frame);
         ended.resolve(frame);
+        this.#enqueue(frame);
       } else if (welcomed || frame?.type === "error") {
         this.#received(frame);
       } else if (frame?.type === "welcome" && frame.token && frame.key && frame.heartbeat > 0) {
@@ -215,9 +214,10 @@ export class Device {
     else if (frame?.type === "error") answered.reject(new DeviceError("refused", frame.desc, { code: frame.code }));
   }
 
-  /** Queues a frame for the app. With a full queue the connection is dropped; its pushes are sent again later. */
+  /** Queues a frame for the app, but no push twice. With a full queue the connection is dropped; pushes come again. */
   #enqueue(frame) {
-    if (this.#queue.length >= MAX_QUEUED) return this.#dropConnection?.("too many pushes are waiting");
+    if (this.#queue.some(({ type, msgid }) => type === "push" && type === frame.type && msgid === frame.msgid)) return;
+    if (this.#queue.length >= MAX_QUEUED) return this.#dropConnection?.("too many pushes are waiting", true);
     this.#queue.push(frame);
     this.#handling ??= this.#handle();
   }
@@ -228,7 +228,7 @@ export class Device {
       else if (frame.type !== "welcome" || (await this.#save())) {
         await this.#call(this.onEvent, frame);
         if (frame.type === "welcome" && this.#socket !== null) this.#welcomed.resolve();
-      } else this.#dropConnection?.("the identity could not be saved");
+      } else this.#dropConnection?.("the identity could not be saved", true);
     }
     this.#handling = null;
   }

@@ -86,10 +86,11 @@ class Device:
         if self._running is None:
             self._handling = asyncio.create_task(self._inbox.run())
             self._running = asyncio.create_task(self._stay_connected())
-        welcomed = asyncio.create_task(self._welcomed.wait())
         limit = asyncio.ensure_future(self._sleep(seconds))
-        await asyncio.wait([welcomed, limit, self._running], return_when=asyncio.FIRST_COMPLETED)
-        welcomed.cancel()
+        while not (self._welcomed.is_set() or limit.done() or self._running.done()):
+            welcomed = asyncio.create_task(self._welcomed.wait())
+            await asyncio.wait([welcomed, limit, self._running], return_when=asyncio.FIRST_COMPLETED)
+            welcomed.cancel()
         limit.cancel()
         if self._running.done():
             await self.ended()
@@ -246,7 +247,7 @@ class Device:
                 if frame["type"] == "goodbye":
                     self._inbox.put(frame)
                     return frame
-                self._dispatch(connection, frame)
+                self._dispatch(frame)
         finally:
             heartbeats.cancel()
         if heartbeats.done() and not heartbeats.cancelled():
@@ -277,7 +278,7 @@ class Device:
         finally:
             connection.drop()
 
-    def _dispatch(self, connection: GatewayConnection, frame: Frame) -> None:
+    def _dispatch(self, frame: Frame) -> None:
         number = frame.get("id", 0)
         self._reports.pop(number, None)
         answered = self._pending.get(number)
@@ -287,7 +288,8 @@ class Device:
                     answered.set_result(frame)
             case "push" | "error":
                 if not self._inbox.put(frame):
-                    connection.drop()
+                    self._welcomed.clear()  # this counts as a failed attempt, so that the waits grow
+                    raise UnavailableError("too many pushes are waiting")
 
     def _acknowledge(self, msgids: list[int]) -> None:
         """Acknowledge pushes; without a connection they are sent again and acknowledged then."""

@@ -36,20 +36,29 @@ class Inbox:
         self._acknowledge = acknowledge
         self._sleep = sleep
         self._frames: asyncio.Queue[Frame] = asyncio.Queue(MAX_QUEUED)
+        self._waiting: set[int] = set()
         self._handled: list[int] = []
         self._acknowledging: asyncio.Task[None] | None = None
 
     def put(self, frame: Frame) -> bool:
-        """Add a frame. False: the queue is full, and the frame is dropped; a push comes again after a reconnect."""
+        """Add a frame, unless it is a push that waits already.
+
+        False: the queue is full, and the frame is dropped; a push comes again after a reconnect.
+        """
+        if frame["type"] == "push" and frame["msgid"] in self._waiting:
+            return True
         if self._frames.full():
             return False
         self._frames.put_nowait(frame)
+        if frame["type"] == "push":
+            self._waiting.add(frame["msgid"])
         return True
 
     async def run(self) -> None:
         while True:
             frame = await self._frames.get()
             if frame["type"] == "push":
+                self._waiting.remove(frame["msgid"])
                 await self._push(frame)
             else:
                 await self._call(self._on_event, frame)

@@ -105,7 +105,13 @@ class DeviceState:
         self._msgids = OrderedDict.fromkeys(saved.msgids)
 
     async def save(self) -> None:
-        """Write the state. UnavailableError: the storage failed."""
+        """Write the state. UnavailableError: the storage failed.
+
+        A cancelled call leaves its write going on, and the next write waits for it.
+        """
+        await asyncio.shield(asyncio.create_task(self._save()))
+
+    async def _save(self) -> None:
         async with self._saving:
             try:
                 await self._storage.save(Saved(self.token, self.key, tuple(self._msgids)))

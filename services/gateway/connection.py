@@ -1,5 +1,6 @@
 """One WebSocket connection of a device: frames in, frames out, and the limits of both."""
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -47,6 +48,7 @@ class DeviceConnection:
         "_on_welcome",
         "_open_connections",
         "_requests",
+        "_resumed",
         "_socket",
         "_window",
         "address",
@@ -83,6 +85,7 @@ class DeviceConnection:
         self._socket: WebSocket | None = None
         self._messages = MessageAssembler(MAX_FRAME_BYTES)
         self._requests: deque[Request] | None = None
+        self._resumed: asyncio.Event | None = None
         self._window = self._frames_in_window = self.unsent_reports = self.id = 0
         self.has_unapplied_activity = False
         self.last_frame_ms = now_ms()
@@ -110,6 +113,7 @@ class DeviceConnection:
             self._on_welcome = None
 
     def send(self, answer: Answer) -> None:
+        self._end_if_slow()
         if self._socket is not None and self.closing_ms is None:
             self._socket.send_text(encode(answer))
 
@@ -133,10 +137,15 @@ class DeviceConnection:
             self._note_sent(0, self._now_ms())
 
     def _note_sent(self, msgid: int, now_ms: int) -> None:
-        """Note when a push was sent, and end the connection when too many unsent bytes wait in memory."""
+        """Note when a push was sent, and end the connection if it is slow."""
         if self.sent is NOTHING_SENT:
             self.sent = SentPushes()
         self.sent.note(msgid, now_ms)
+        if self.paused_ms is not None:
+            self._end_if_slow()
+
+    def _end_if_slow(self) -> None:
+        """End the connection when too many unsent bytes wait in memory."""
         if self.paused_ms is not None and self.closing_ms is None and self._socket is not None:
             unsent_bytes = self._socket.transport.get_write_buffer_size()
             if unsent_bytes > self._limits.buffer_bytes:
@@ -167,7 +176,7 @@ class DeviceConnection:
             return
         if retry_after_ms is None:
             retry_after_ms = 0 if reason == "idle" else _RETRY_AFTER_MS
-        self.send(Goodbye(reason=reason, retry_after_ms=retry_after_ms))
+        self._socket.send_text(encode(Goodbye(reason=reason, retry_after_ms=retry_after_ms)))
         cut = (desc or reason).encode()[:_MAX_CLOSE_REASON_BYTES].decode(errors="ignore")
         self._socket.send_close(code or CLOSE_CODES[reason], cut.encode())
         if reason == "draining" and self.session is not None:
@@ -183,7 +192,7 @@ class DeviceConnection:
             self._socket.abort()
 
     def submit(self, request: Request) -> None:
-        """Run this after the device's earlier requests; end the connection when too many are queued."""
+        """Run this once the earlier requests are answered and mostly read; end the connection when too many wait."""
         if self._requests is None:
             self._requests = deque([request])
             self._open_connections.start_task(self._run_requests())
@@ -195,6 +204,9 @@ class DeviceConnection:
     async def _run_requests(self) -> None:
         try:
             while self._requests:
+                while self.paused_ms is not None:  # the answer may be large
+                    self._resumed = asyncio.Event()
+                    await self._resumed.wait()
                 await self._requests[0]()
                 self._requests.popleft()
         except Exception as error:
@@ -228,6 +240,7 @@ class DeviceConnection:
         elif self.is_draining and frame.opcode in (PING, PONG):
             return
         elif frame.opcode == PING:
+            self._end_if_slow()
             socket.send_pong(frame.payload)
         elif frame.opcode == PONG:
             self._handler.answered_ping(self, frame.payload)
@@ -242,6 +255,7 @@ class DeviceConnection:
     def closed(self) -> None:
         self._start_closing("lost")
         self._socket = None
+        self.resume_writing()
         self._open_connections.discard(self)
 
     def pause_writing(self) -> None:
@@ -249,6 +263,9 @@ class DeviceConnection:
 
     def resume_writing(self) -> None:
         self.paused_ms = None
+        if self._resumed is not None:
+            self._resumed.set()
+            self._resumed = None
 
     def _start_closing(self, reason: str) -> None:
         if self.is_draining:

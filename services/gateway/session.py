@@ -130,9 +130,10 @@ class SessionHandler(Handler[DeviceConnection]):
         """Carry out a request once the activity that the device reported before it is applied: its ok covers both."""
         try:
             if connection.has_unapplied_activity:
-                await self._writer.wait_applied(session)
                 connection.has_unapplied_activity = False
+                await self._writer.wait_applied(session)
         except CarillonError as error:
+            connection.has_unapplied_activity = True
             connection.send(error_answer(request.id, error))
         else:
             connection.send(await self._requests.answer(request, connection, session))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import select
 import socket
 import ssl
 from typing import Any
@@ -17,6 +18,8 @@ from picows import (
     WSUpgradeResponseWithListener,
     ws_create_server,
 )
+
+from testkit.waiting import until_holds
 
 BOUND_S = 60.0
 WELCOME = {"type": "welcome", "token": "t-1", "key": "k-1", "heartbeat": 77, "new": True}
@@ -93,13 +96,25 @@ class ScriptedGateway:
         self.url = ""
         self.connections: asyncio.Queue[ScriptedConnection] = asyncio.Queue()
         self._context = context
+        self._listener: socket.socket | None = None
         self._server: asyncio.Server | None = None
 
+    def listen(self) -> None:
+        """Let devices connect, whose upgrades wait until `open`."""
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"{'wss' if self._context else 'ws'}://127.0.0.1:{self._listener.getsockname()[1]}/device/v1"
+
+    async def wait_connecting(self) -> None:
+        """Wait until a device has connected, between `listen` and `open`."""
+        listener = self._listener
+        assert listener is not None
+        await until_holds(lambda: bool(select.select([listener], [], [], 0)[0]), BOUND_S)
+
     async def open(self) -> None:
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"{'wss' if self._context else 'ws'}://127.0.0.1:{listener.getsockname()[1]}/device/v1"
+        if self._listener is None:
+            self.listen()
         self._server = await ws_create_server(
-            self._accept, sock=listener, ssl=self._context, enable_auto_pong=False, use_aiofastnet=False
+            self._accept, sock=self._listener, ssl=self._context, enable_auto_pong=False, use_aiofastnet=False
         )
 
     async def close(self) -> None:

@@ -48,10 +48,10 @@ class _ReportingDevice(Device):
         self.owner.connecting()
         return await super()._run_connection(connection)
 
-    def _dispatch(self, connection: GatewayConnection, frame: SdkFrame) -> None:
+    def _dispatch(self, frame: SdkFrame) -> None:
         if frame["type"] == "push":
             self.owner.received(frame["msgid"])
-        super()._dispatch(connection, frame)
+        super()._dispatch(frame)
 
 
 class AndroidDevice:

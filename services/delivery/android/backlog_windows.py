@@ -1,9 +1,8 @@
 """The windows of backlogs: which messages of a device's backlog are in flight, and when the next ones may be sent."""
 
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
-from services.delivery.android.presence import AnnouncedConnection, Presence
+from services.delivery.android.presence import Presence
 from services.delivery.state.addresses import DeviceAddress
 from services.delivery.state.delivery_state import DeliveryState
 from services.runtime.process.clock import Clock
@@ -26,13 +25,7 @@ class BacklogWindows:
         self._state = state
         self._presence = presence
         self._clock = clock
-        self._open: dict[DeviceAddress, None] = {}
         self._half_empty: dict[DeviceAddress, None] = {}
-
-    def add(self, device: DeviceAddress, connection: AnnouncedConnection, msgids: Iterable[int]) -> None:
-        """Note that these messages of the device's backlog are in flight, and that more of it is left."""
-        connection.in_flight = (connection.in_flight or set()).union(msgids)
-        self._open[device] = None
 
     def acknowledge(self, device: DeviceAddress, msgid: int) -> None:
         """Note that the device has acknowledged a message."""
@@ -42,12 +35,9 @@ class BacklogWindows:
 
     def look_for_ended(self) -> None:
         """Look at some of the devices, in turns, for messages in flight that have expired, ended or been cancelled."""
-        for device in list(islice(self._open, _LOOKED_AT)):
-            del self._open[device]
-            if (in_flight := self._in_flight(device)) is not None:
-                self._open[device] = None
-                in_flight.difference_update([msgid for msgid in in_flight if not self._may_be_acknowledged(msgid)])
-                self._note_half_empty(device, in_flight)
+        for device, in_flight in self._presence.next_in_flight(_LOOKED_AT):
+            in_flight.difference_update([msgid for msgid in in_flight if not self._may_be_acknowledged(msgid)])
+            self._note_half_empty(device, in_flight)
 
     def take_half_empty(self) -> Sequence[DeviceAddress]:
         """Return the devices that may be sent the next messages of their backlogs, each once."""

@@ -179,7 +179,7 @@ class Fanout:
         if len(chosen) == len(backlog):
             self._presence.make_ready(device, connection)
         else:
-            self._windows.add(device, connection, (msgid for msgid, _ in chosen))
+            self._presence.add_in_flight(device, connection, (msgid for msgid, _ in chosen))
 
     def _backlog(self, device: DeviceAddress, connection: AnnouncedConnection) -> list[tuple[int, StartedPush]]:
         """Return the messages still to be sent, in order; hand pushes with a speed to the paced sender."""

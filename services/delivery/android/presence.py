@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
 from pyroaring import BitMap
@@ -48,6 +49,7 @@ class Presence:
         self._connections: dict[AppPartition, dict[int, AnnouncedConnection]] = {}
         self._ready: dict[AppPartition, dict[GatewayStream, BitMap]] = {}
         self._held: dict[AppPartition, BitMap] = {}
+        self._in_flight: dict[DeviceAddress, set[int]] = {}
         self._devices: dict[int, DeviceAddress] = {}
         self._takeovers: dict[int, _Takeover] = {}
         self._waiting: set[DeviceAddress] = set()
@@ -75,11 +77,22 @@ class Presence:
         return None if new.is_waiting else device
 
     def make_ready(self, device: DeviceAddress, connection: AnnouncedConnection) -> None:
-        """Let the device have new pushes as they start."""
-        connection.in_flight = None
+        """Let the device have new pushes as they start: all of its backlog is sent."""
+        self._end_backlog(device, connection)
         connection.is_ready = True
         ready = self._ready.setdefault(device.app_partition, {})
         ready.setdefault(connection.stream, BitMap()).add(device.number)
+
+    def add_in_flight(self, device: DeviceAddress, connection: AnnouncedConnection, msgids: Iterable[int]) -> None:
+        """Note that these messages of the device's backlog are in flight, and that more of it is left."""
+        connection.in_flight = self._in_flight[device] = (connection.in_flight or set()).union(msgids)
+
+    def next_in_flight(self, count: int) -> list[tuple[DeviceAddress, set[int]]]:
+        """Return so many of the devices that are being sent their backlogs, in turns, with the messages in flight."""
+        found = list(islice(self._in_flight.items(), count))
+        for device, _ in found:
+            self._in_flight[device] = self._in_flight.pop(device)
+        return found
 
     def hold(self, device: DeviceAddress) -> None:
         """Note that a connected device's backlog waits until its app is resumed or has capacity."""
@@ -159,9 +172,15 @@ class Presence:
     def _forget(self, device: DeviceAddress, connection: AnnouncedConnection) -> None:
         self._devices.pop(connection.id, None)
         self.release(device)
+        self._end_backlog(device, connection)
         ready = self.ready(device.app_partition).get(connection.stream)
         if ready is not None:
             ready.discard(device.number)
+
+    def _end_backlog(self, device: DeviceAddress, connection: AnnouncedConnection) -> None:
+        if connection.in_flight is not None:
+            connection.in_flight = None
+            del self._in_flight[device]
 
     def _end_takeovers(self, older_ids: Iterable[int]) -> list[DeviceAddress]:
         return [device for older_id in older_ids if (device := self._end_takeover(older_id)) is not None]

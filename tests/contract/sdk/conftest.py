@@ -39,9 +39,10 @@ async def start_device(
         pytest.fail("node is not on the path: install Node.js 20 or newer", pytrace=False)
     devices: list[DrivenDevice] = []
 
-    async def start(url: str | None = None, ca: str | None = None, **options: object) -> DrivenDevice:
-        state = str(tmp_path / "state.json")
-        device = await DrivenDevice.start(request.param, url or gateway.url, state, ca, options)
+    async def start(
+        url: str | None = None, ca: str | None = None, state: Path = tmp_path / "state.json", **options: object
+    ) -> DrivenDevice:
+        device = await DrivenDevice.start(request.param, url or gateway.url, str(state), ca, options)
         devices.append(device)
         return device
 

@@ -46,7 +46,7 @@ class DrivenDevice:
         self._process.stdin.write(json.dumps(command).encode() + b"\n")
 
     async def line(self) -> Json:
-        """Return the next line; its one key is event, push, connect, returned, raised or closed."""
+        """Return the next line; its one key is event, push, connect, moved, returned, raised or closed."""
         assert self._process.stdout is not None
         async with asyncio.timeout(BOUND_S):
             line: Json = json.loads(await self._process.stdout.readline())
@@ -79,6 +79,11 @@ class DrivenDevice:
     def elapse(self, milliseconds: float) -> None:
         """End a wait of that length, at once or when it begins."""
         self.command(do="elapse", ms=milliseconds)
+
+    async def move(self, milliseconds: float) -> None:
+        """Move the device's clock; return once the waits that end by then have ended."""
+        self.command(do="move", ms=milliseconds)
+        await self.next("moved")
 
     def call(self, method: str, *arguments: Any) -> None:
         """Call a method by its Python name; a line `returned` or `raised` follows."""

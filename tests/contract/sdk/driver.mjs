@@ -8,9 +8,10 @@ const emit = (line) => process.stdout.write(JSON.stringify(line) + "\n");
 
 const pending = [];
 const elapsed = [];
+let now_ms = 0;
 const timers = {
   set(callback, ms) {
-    const timer = { callback, ms: Math.round(ms) };
+    const timer = { callback, ms: Math.round(ms), end_ms: now_ms + Math.round(ms) };
     const index = elapsed.indexOf(timer.ms);
     if (ms === 0) setTimeout(callback, 0);
     else if (index >= 0) elapsed.splice(index, 1), queueMicrotask(callback);
@@ -25,6 +26,10 @@ const timers = {
     const index = pending.findIndex((timer) => timer.ms === ms);
     if (index < 0) elapsed.push(ms);
     else pending.splice(index, 1)[0].callback();
+  },
+  move(ms) {
+    now_ms += ms;
+    for (const timer of pending.filter(({ end_ms }) => end_ms <= now_ms)) this.clear(timer), timer.callback();
   },
 };
 
@@ -62,6 +67,10 @@ const commands = {
     );
   },
   elapse: ({ ms }) => timers.elapse(ms),
+  move({ ms }) {
+    timers.move(ms);
+    emit({ moved: true });
+  },
   async call({ method, arguments: values }) {
     const name = method.replace(/_(.)/g, (_, letter) => letter.toUpperCase());
     try {

@@ -8,7 +8,7 @@ import json
 import ssl
 import sys
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, NamedTuple
 
 from carillon_device import DeadlineError, Device, DeviceEndedError, DeviceError, FileStorage, Push, RefusedError
 
@@ -19,11 +19,20 @@ def emit(**line: Any) -> None:
     print(json.dumps(line), flush=True)
 
 
+class Wait(NamedTuple):
+    """A wait of `ms`, until the clock shows `end_ms`."""
+
+    ms: float
+    end_ms: float
+    ended: asyncio.Future[None]
+
+
 class Timers:
-    """Waits that end when the test orders it."""
+    """Waits that end when the test orders it, or when the clock that it moves is past their end."""
 
     def __init__(self) -> None:
-        self._pending: list[tuple[float, asyncio.Future[None]]] = []
+        self._now_ms = 0.0
+        self._pending: list[Wait] = []
         self._elapsed: list[float] = []
 
     async def sleep(self, seconds: float) -> None:
@@ -31,19 +40,25 @@ class Timers:
         if ms in self._elapsed:
             self._elapsed.remove(ms)
             return
-        wait = (ms, asyncio.get_running_loop().create_future())
+        wait = Wait(ms, self._now_ms + ms, asyncio.get_running_loop().create_future())
         self._pending.append(wait)
         try:
-            await wait[1]
+            await wait.ended
         finally:
             self._pending.remove(wait)
 
     def elapse(self, ms: float) -> None:
-        for pending_ms, future in self._pending:
-            if pending_ms == ms and not future.done():
-                future.set_result(None)
+        for wait in self._pending:
+            if wait.ms == ms and not wait.ended.done():
+                wait.ended.set_result(None)
                 return
         self._elapsed.append(ms)
+
+    def move(self, ms: float) -> None:
+        self._now_ms += ms
+        for wait in self._pending:
+            if wait.end_ms <= self._now_ms and not wait.ended.done():
+                wait.ended.set_result(None)
 
 
 class Driver:
@@ -62,6 +77,9 @@ class Driver:
                     self._start(**command)
                 case "elapse":
                     self._timers.elapse(command["ms"])
+                case "move":
+                    self._timers.move(command["ms"])
+                    emit(moved=True)
                 case "call":
                     task = asyncio.create_task(self._call(command["method"], command["arguments"]))
                     self._tasks.add(task)

@@ -3,14 +3,16 @@
 `random` is always 0.5, so that a jittered delay is half of its bound. Waits end when the test orders it.
 """
 
+import json
 import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from services.gateway.websocket.frames import TEXT, encode
 from testkit.certificates import Authority
-from testkit.gateway.scripted_gateway import ScriptedGateway
+from testkit.gateway.scripted_gateway import WELCOME, ScriptedGateway
 from tests.contract.sdk.driven_device import StartDevice, connected
 
 
@@ -52,6 +54,24 @@ async def test_back_off_doubles_after_each_failure_up_to_30_s(
         waits.append(await device.retry_ms())
         device.elapse(waits[-1])
     assert waits == [200, 400, 800, 1600, 3200, 6400, 12800, 15000, 15000]
+    connection = await gateway.welcome_next()
+    await device.welcomed()
+    connection.drop()
+    assert await device.retry_ms() == 100
+
+
+async def test_back_off_doubles_while_the_identity_cannot_be_saved(
+    start_device: StartDevice, gateway: ScriptedGateway, tmp_path: Path
+) -> None:
+    state = tmp_path / "later" / "state.json"
+    device = await start_device(state=state)
+    waits = []
+    for _ in range(4):
+        await gateway.welcome_next()
+        waits.append(await device.retry_ms())
+        device.elapse(waits[-1])
+    assert waits == [200, 400, 800, 1600]
+    state.parent.mkdir()
     connection = await gateway.welcome_next()
     await device.welcomed()
     connection.drop()
@@ -111,6 +131,28 @@ async def test_a_final_goodbye_ends_the_device(
     assert gateway.connections.empty()
 
 
+@pytest.mark.parametrize("reason", ["replaced", "draining"])
+async def test_a_goodbye_right_behind_the_welcome_is_obeyed(
+    start_device: StartDevice, gateway: ScriptedGateway, reason: str
+) -> None:
+    device = await start_device()
+    connection = await gateway.next_connection()
+    await connection.next()
+    goodbye = {"type": "goodbye", "reason": reason, "retry_after_ms": 700}
+    frames = [encode(TEXT, json.dumps(each).encode()) for each in (WELCOME, goodbye)]
+    connection.transport.underlying_transport.write(b"".join(frames))
+    await device.event("welcome")
+    await device.event("goodbye")
+    if reason == "replaced":
+        await device.event("ended")
+        assert await device.next("connect") == "ended"
+    else:
+        assert await device.retry_ms() == 700
+        device.elapse(700)
+        await gateway.welcome_next()
+        await device.welcomed()
+
+
 async def test_heartbeats_follow_the_agreed_interval(start_device: StartDevice, gateway: ScriptedGateway) -> None:
     device, connection = await connected(start_device, gateway, heartbeat=78)
     device.elapse(39_000)
@@ -132,6 +174,21 @@ async def test_it_reconnects_when_no_welcome_comes_in_time(start_device: StartDe
     connection.send({"type": "welcome", "token": 5})
     device.elapse(10_000)
     assert await device.retry_ms() == 200
+
+
+async def test_the_connection_and_the_welcome_have_10_s_each(start_device: StartDevice) -> None:
+    gateway = ScriptedGateway()
+    gateway.listen()
+    device = await start_device(gateway.url)
+    await gateway.wait_connecting()
+    await device.move(9000)
+    await gateway.open()
+    connection = await gateway.next_connection()
+    assert (await connection.next())["type"] == "hello"
+    await device.move(9000)
+    connection.send(WELCOME)
+    await device.welcomed()
+    await gateway.close()
 
 
 async def test_tls_needs_a_certificate_of_a_trusted_authority(start_device: StartDevice, tmp_path: Path) -> None:

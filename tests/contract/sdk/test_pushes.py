@@ -16,8 +16,9 @@ async def test_pushes_handled_together_are_acknowledged_together(
     start_device: StartDevice, gateway: ScriptedGateway
 ) -> None:
     device, connection = await connected(start_device, gateway)
-    connection.send(push(1, "slow"), push(2, "b"), push(1, "slow"), push(3, "c"))
+    connection.send(push(1, "slow"))
     assert await device.shown() == "slow"
+    connection.send(push(2, "b"), push(1, "slow"), push(2, "b"), push(1, "slow"), push(3, "c"))
     device.call("clear_alias")
     connection.send({"type": "ok", "id": (await connection.next())["id"]})
     await device.next("returned")
@@ -131,11 +132,49 @@ async def test_a_callback_times_out_after_30_s(start_device: StartDevice, gatewa
     assert await connection.next() == {"type": "ack", "msgids": [2]}
 
 
-async def test_too_many_waiting_pushes_drop_the_connection(start_device: StartDevice, gateway: ScriptedGateway) -> None:
+async def test_a_push_that_waits_for_the_app_is_not_queued_again(
+    start_device: StartDevice, gateway: ScriptedGateway
+) -> None:
+    device, connection = await connected(start_device, gateway)
+    backlog = [push(number) for number in range(2, 17)]
+    connection.send(push(1, "hang"), *backlog)
+    assert await device.shown() == "hang"
+    device.call("activity", "open")
+    assert (await connection.next())["type"] == "activity"
+    for _ in range(3):
+        connection.send(push(1, "again"), *backlog)
+        connection.goodbye(reason="idle", retry_after_ms=0)
+        device.elapse(100)
+        connection = await gateway.welcome_next()
+        assert (await connection.next())["type"] == "activity", "what is not confirmed comes again after the welcome"
+    connection.send(push(17))
+    device.elapse(30_000)
+    acknowledged: list[int] = []
+    while 17 not in acknowledged:
+        acknowledged += (await connection.next())["msgids"]
+    assert acknowledged == [*range(2, 17), 1, 17]
+
+
+async def test_while_too_many_pushes_wait_connections_are_dropped_and_back_off_grows(
+    start_device: StartDevice, gateway: ScriptedGateway
+) -> None:
     device, connection = await connected(start_device, gateway)
     connection.send(push(1, "hang"), *(push(number) for number in range(2, 1100)))
     assert await device.shown() == "hang"
     await connection.closed()
+    for wait_ms in (200, 400, 800):
+        device.elapse(wait_ms)
+        connection = await gateway.welcome_next()
+        connection.send(push(2000))
+        await connection.closed()
+    device.elapse(1600)
+    (await gateway.next_connection()).goodbye(reason="replaced")
+    device.call("ended")
+    device.elapse(30_000)
+    device.elapse(30_000)
+    while "raised" not in (line := await device.line()):
+        pass
+    assert line["raised"] == ["ended", None]
 
 
 async def test_unknown_frames_are_ignored(start_device: StartDevice, gateway: ScriptedGateway) -> None:

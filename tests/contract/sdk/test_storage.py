@@ -1,12 +1,17 @@
 """Storages of the Python SDK."""
 
+import asyncio
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from carillon_device import FileStorage, MemoryStorage, Saved, Storage
+from carillon_device.storage import DeviceState
+from testkit.gateway.scripted_gateway import BOUND_S
+from testkit.waiting import run_ready_tasks
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -40,6 +45,42 @@ async def test_the_error_names_a_damaged_file(tmp_path: Path, text: str) -> None
     path.write_text(text)
     with pytest.raises(ValueError, match=r"device\.json is not what a device has saved"):
         await FileStorage(path).load()
+
+
+class SlowStorage(MemoryStorage):
+    """Saves in a thread once `may_save` is set. `saving` is the number of saves now, `most_saving` the greatest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_save = threading.Event()
+        self.saving = self.most_saving = 0
+
+    async def save(self, saved: Saved) -> None:
+        self.saving += 1
+        self.most_saving = max(self.most_saving, self.saving)
+        await asyncio.to_thread(self._save, saved)
+
+    def _save(self, saved: Saved) -> None:
+        assert self.may_save.wait(BOUND_S)
+        self.saved = saved
+        self.saving -= 1
+
+
+async def test_saves_do_not_overlap_when_one_is_cancelled() -> None:
+    storage = SlowStorage()
+    state = DeviceState(storage)
+    cancelled = asyncio.create_task(state.save())
+    await run_ready_tasks()
+    state.add(7)
+    waiting = asyncio.create_task(state.save())
+    await run_ready_tasks()
+    cancelled.cancel()
+    await asyncio.wait([cancelled])
+    await run_ready_tasks()
+    storage.may_save.set()
+    await waiting
+    assert cancelled.cancelled()
+    assert (storage.most_saving, storage.saved.msgids) == (1, (7,))
 
 
 def test_a_key_is_not_printed() -> None:

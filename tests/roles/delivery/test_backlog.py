@@ -64,6 +64,31 @@ async def test_a_device_whose_backlog_was_dropped_because_it_ended_gets_what_fol
         await gateway.expect(*((1, msgid) for msgid in [*old[:BACKLOG_WINDOW], *left, live]))
 
 
+@pytest.mark.parametrize("end", ["sent", "disconnected"])
+async def test_backlogs_that_have_ended_do_not_delay_the_look_for_messages_that_have(
+    delivery: DeliveryHarness, end: str
+) -> None:
+    """Each sweep looks at some of the devices that are being sent their backlogs."""
+    others = {number: NumberedDevice(0, number) for number in range(1, 401)}
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A, *others.values())
+        old = [await delivery.send() for _ in range(BACKLOG_WINDOW + 4)]
+        gateway.connect(*((1000 + number, device) for number, device in others.items()))
+        await gateway.wait_count(len(others) * BACKLOG_WINDOW)
+        if end == "sent":
+            gateway.acknowledge(*((msgid, device) for msgid in old[:BACKLOG_WINDOW] for device in others.values()))
+            await gateway.wait_count(len(others) * len(old))
+        else:
+            gateway.request(disconnected=[1000 + number for number in others])
+        gateway.connect((1, A))
+        await gateway.wait_until(lambda: msgids_on(gateway, 1) == old[:BACKLOG_WINDOW])
+        for msgid in old[: BACKLOG_WINDOW // 2]:
+            await delivery.cancel(msgid)
+        await delivery.advance(1)
+        await run_ready_tasks()
+        assert msgids_on(gateway, 1) == old
+
+
 async def test_unacknowledged_messages_are_sent_again_after_a_reconnect_with_the_same_ids(
     delivery: DeliveryHarness,
 ) -> None:

@@ -11,6 +11,8 @@ from protos.registry.v1.devices_pb2 import DeviceCommand
 from protos.registry.v1.registry_pb2 import FindAliasesRequest
 from services.domain.topics import DEVICE_COMMANDS, SESSIONS
 from services.gateway.connection import MAX_QUEUED_REQUESTS
+from services.gateway.connections import Session
+from services.gateway.session_writer import SessionWriter
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord
 from testkit.gateway import websocket
@@ -203,6 +205,55 @@ async def test_a_device_with_too_many_queued_requests_is_disconnected(
         client.send(type="clear_alias", id=number)
     assert await client.goodbye() == "protocol"
     gate.set()
+
+
+async def test_an_ok_covers_what_the_device_reported_while_an_earlier_request_waited(
+    gateway: RunningGateway, client: DeviceClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, go_on = gateway.log.append, asyncio.Event()
+    held: asyncio.Queue[None] = asyncio.Queue()
+
+    async def append_slowly(new_records: Sequence[NewRecord]) -> list[int]:
+        if new_records[0].topic == SESSIONS.name:
+            held.put_nowait(None)
+            await go_on.wait()
+            go_on.clear()
+        return await append(new_records)
+
+    other = await DeviceClient.welcomed(gateway.port, ANDROID)
+    await gateway.session_facts(enough=2)
+    monkeypatch.setattr(gateway.log, "append", append_slowly)
+    client.send(type="activity", event="open")
+    client.send(type="get_device", id=1)
+    await held.get()
+    client.send(type="activity", event="login")
+    client.send(type="get_device", id=2)
+    assert (await client.request(type="ping"))["type"] == "pong"
+    go_on.set()
+    assert (await client.next())["id"] == 1
+    await held.get()
+    assert (await other.request(type="get_device", id=1))["type"] == "ok"
+    await run_ready_tasks()
+    assert client.frames.empty(), "the registry has answered both devices by now"
+    go_on.set()
+    assert (await client.next())["id"] == 2
+
+
+async def test_a_request_waits_for_reported_activity_until_a_wait_succeeds(
+    client: DeviceClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[Session] = []
+
+    async def fail_once(writer: SessionWriter, session: Session) -> None:
+        waits.append(session)
+        if len(waits) == 1:
+            raise UnavailableError("the log is away")
+
+    monkeypatch.setattr(SessionWriter, "wait_applied", fail_once)
+    client.send(type="activity", event="open")
+    answers = [await client.request(type="get_device", id=number) for number in range(3)]
+    assert [answer["type"] for answer in answers] == ["error", "ok", "ok"]
+    assert len(waits) == 2
 
 
 async def test_after_ok_a_push_to_the_alias_goes_to_the_device_that_opened_the_app_last(

@@ -63,9 +63,9 @@ class _RevokedDevice(Device):
     async def _open_connection(self) -> GatewayConnection:
         return await self.gateway.open_connection()
 
-    def _dispatch(self, connection: GatewayConnection, frame: Frame) -> None:
+    def _dispatch(self, frame: Frame) -> None:
         if frame["type"] != "push":
-            super()._dispatch(connection, frame)
+            super()._dispatch(frame)
 
 
 class Operator:
