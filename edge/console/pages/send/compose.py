@@ -7,7 +7,7 @@ from edge.console.actions.drafts import draft_of
 from edge.console.actions.pushes import push_of
 from edge.console.actions.sending import partners
 from edge.console.pages.page import Page, go_to, visit_of
-from edge.console.pages.send.sending_page import SendingPage, form_again, problem_to_mend
+from edge.console.pages.send.sending_page import SendingPage, problem_to_mend
 from edge.console.send.form_from_request import form_of_text
 from edge.console.send.request_from_form import body_of
 from protos.accounts.v1.drafts_pb2 import DraftStatus
@@ -85,7 +85,7 @@ class ComposePage(SendingPage):
 
     def _form_of_body(self, request: Request, appkey: str, text: str) -> dict[str, str]:
         visit = visit_of(request)
-        form = form_again(visit, text, self.zones(visit))
+        form = self.form_again(visit, text)
         others = [
             partner.appkey for partner in partners(self.site, visit, self.app(appkey)) if f'"{partner.appkey}"' in text
         ]

@@ -4,7 +4,7 @@ from falcon.asgi import Request, Response
 
 from edge.console.actions.drafts import decide_draft, draft_of, drafts_of
 from edge.console.pages.page import Page, go_to, sought_words, visit_of
-from edge.console.pages.send.sending_page import AWAY, SendingPage, problem_to_mend, shown_digest
+from edge.console.pages.send.sending_page import AWAY, SendingPage, problem_to_mend, shown_digest, words_of_unknown_size
 from edge.console.send.audience import Audience
 from edge.console.send.composed_pushes import ComposedPush
 from protos.accounts.v1.drafts_pb2 import (
@@ -70,7 +70,7 @@ class DraftPageBase(SendingPage):
             try:
                 audiences = await self.audiences(visit, composed)
             except AWAY:
-                problem = problem or visit.gettext("How many devices would get it now is not known at present.")
+                problem = problem or words_of_unknown_size(visit)
         self.show(
             request,
             response,
@@ -110,7 +110,15 @@ class DraftPageBase(SendingPage):
         try:
             await decide_draft(self.site, visit, decision, team_id)
         except CarillonError as error:
-            await self.show_draft(request, response, team_id, decision.draft_id, problem_to_mend(error, visit))
+            problem = (
+                visit.gettext(
+                    "A part of the service did not answer in time. The state of the draft below says whether it was"
+                    " done; load this page again in a moment to be sure."
+                )
+                if isinstance(error, AWAY)
+                else problem_to_mend(error, visit)
+            )
+            await self.show_draft(request, response, team_id, decision.draft_id, problem)
             return
         visit.notify(notice)
         raise go_to(f"/drafts/{team_id}/{decision.draft_id}")

@@ -89,6 +89,26 @@ class SendingPage(Page):
             articles=range(ARTICLES),
         )
 
+    def show_failure(
+        self, request: Request, response: Response, app: App, error: CarillonError, *, may_be_sent: bool
+    ) -> None:
+        """Show the form again with the error that kept the push from being sent. Raises the error if it is a fault.
+
+        `may_be_sent`: this attempt or an earlier one may have sent it. After an error that leaves this open the page
+        asks to send the same push again, under the same key.
+        """
+        visit = visit_of(request)
+        if may_be_sent and isinstance(error, AWAY):
+            self.show(request, response, "send/unknown.html", 503, path=visit.path, fields=visit.form)
+            return
+        self.show_form(
+            request, response, app, self.form_again(visit, visit.form.get("body", "")), problem_to_mend(error, visit)
+        )
+
+    def form_again(self, visit: Visit, text: str) -> dict[str, str]:
+        """Return the form of a request that a page shows again, and the draft that it changes."""
+        return form_of_text(text, self.zones(visit)) | {name: visit.form.get(name, "") for name in ("draft", "digest")}
+
     async def show_review(
         self, request: Request, response: Response, app: App, composed: ComposedPush, problem: str = ""
     ) -> None:
@@ -140,9 +160,23 @@ def shown_digest(visit: Visit) -> bytes:
         return b""
 
 
-def form_again(visit: Visit, text: str, zones: Zones) -> dict[str, str]:
-    """Return the form of a request that a page shows again, and the draft that it changes."""
-    return form_of_text(text, zones) | {name: visit.form.get(name, "") for name in ("draft", "digest")}
+def is_again(visit: Visit) -> bool:
+    """Return whether the form sends a push again of which it was not known whether it had been sent."""
+    return "again" in visit.form
+
+
+def words_of_old_key(visit: Visit) -> str:
+    """Return why a form is not sent whose key is too old to keep the push from being sent twice."""
+    if is_again(visit):
+        return visit.gettext(
+            "It is still not known whether the push was sent. Look whether it is among the pushes before you send it"
+            " once more."
+        )
+    return visit.gettext("You opened this page some minutes ago. Look at the numbers again, then send.")
+
+
+def words_of_unknown_size(visit: Visit) -> str:
+    return visit.gettext("How many devices would get it now is not known at present.")
 
 
 def problem_to_mend(error: CarillonError, visit: Visit) -> str:
