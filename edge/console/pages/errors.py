@@ -71,6 +71,11 @@ class ErrorPages:
             response.set_header("Retry-After", str(RETRY_AFTER_S))
         visit: Visit = request.context.visit
         title, text = _words(status, visit.gettext)
+        if status >= 500 and request.method == "POST":
+            text = visit.gettext(
+                "It may have been done all the same: look before you repeat it. The log of the service says what is"
+                " wrong."
+            )
         said = str(error) if status < 500 else ""
         self._show(request, response, status, title, visit.language.problem(said, visit.form) if said else text)
 

@@ -83,6 +83,14 @@ def visit_of(request: Request) -> Visit:
     return visit
 
 
+def shown_digest(visit: Visit, name: str = "digest") -> bytes:
+    """Return the digest in the form of what was shown; empty if the form has none, which is that of nothing."""
+    try:
+        return bytes.fromhex(visit.form.get(name, ""))
+    except ValueError:
+        return b""
+
+
 def sought_words(request: Request) -> str:
     """Return the words that listed pushes or drafts contain."""
     return (request.get_param("q") or "").strip()[:MAX_WORDS]

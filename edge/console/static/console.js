@@ -15,6 +15,17 @@ document.addEventListener("click", async (event) => {
   setTimeout(() => { button.textContent = name; }, 4000);
 });
 
+// A form that was sent is not sent again by a second click, until its page is shown again or has waited for long.
+const sent = new Set();
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || form.method !== "post") return;
+  if (sent.has(form)) return event.preventDefault();
+  sent.add(form);
+  setTimeout(() => sent.delete(form), 10_000);
+});
+addEventListener("pageshow", () => sent.clear());
+
 // A page that could not be answered loads itself anew, once its reader looks at it.
 document.addEventListener("DOMContentLoaded", () => {
   const waiting = document.querySelector("[data-reload-s]");

@@ -8,7 +8,7 @@ from falcon.asgi import Request, Response
 from edge.console.access_control.visit import Visit
 from edge.console.actions.devices import note_data_read
 from edge.console.actions.sending import is_approval_needed, partners
-from edge.console.pages.page import Page, visit_of
+from edge.console.pages.page import Page, shown_digest, visit_of
 from edge.console.send.audience import Audience
 from edge.console.send.composed_pushes import ComposedPush, DraftVersion
 from edge.console.send.form_from_request import form_of_text
@@ -150,14 +150,6 @@ def replaced_draft(visit: Visit) -> DraftVersion | None:
     """Return the draft that a form changes, and the version of it that was shown; None: it makes a push of its own."""
     draft_id = visit.form.get("draft", "")
     return DraftVersion(draft_id, shown_digest(visit)) if draft_id else None
-
-
-def shown_digest(visit: Visit) -> bytes:
-    """Return the digest of the draft that was shown; empty if the form has none, which is no draft's."""
-    try:
-        return bytes.fromhex(visit.form.get("digest", ""))
-    except ValueError:
-        return b""
 
 
 def is_again(visit: Visit) -> bool:
