@@ -5,8 +5,8 @@ from datetime import datetime
 from falcon.asgi import Request, Response
 
 from edge.console.actions.apps import change_app, pause_app, resume_app, rotate_secret
-from edge.console.pages.page import Page, go_to, problem_of, shown_digest, visit_of
-from edge.console.view.app_form import change_of, form_of
+from edge.console.pages.page import Page, go_to, problem_of, shown_digest, shown_text, shown_values, visit_of
+from edge.console.view.app_form import difference_of, form_of
 from edge.console.view.words.settings import quota_names
 from protos.accounts.v1.service_pb2 import GiveAppRequest
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
@@ -102,7 +102,10 @@ class AppPage(Page):
 
 
 class AppSettingsPage(Page):
-    """GET shows the form of the app's settings; POST changes those that differ. Quotas are the installation's."""
+    """GET shows the form of the app's settings; POST changes those that differ from the form that was shown.
+
+    Quotas are the installation's.
+    """
 
     async def on_get(self, request: Request, response: Response, appkey: str) -> None:
         app = self.app(appkey)
@@ -112,7 +115,8 @@ class AppSettingsPage(Page):
         visit, app = visit_of(request), self.app(appkey)
         with_quotas = visit.may(Action.MANAGE_INSTALLATION)
         try:
-            await change_app(self.site, visit, change_of(app, visit.form, with_quotas=with_quotas))
+            change = difference_of(app, visit.form, shown_values(visit), with_quotas=with_quotas)
+            await change_app(self.site, visit, change)
         except InputError as error:
             # The key is not written back into the page.
             self._show(request, response, app, {**visit.form, "pem": ""}, problem_of(error, visit))
@@ -129,6 +133,7 @@ class AppSettingsPage(Page):
             400 if problem else 200,
             app=app,
             form=form,
+            shown=visit.form.get("shown") or shown_text(form),
             problem=problem,
             may_limit=visit.may(Action.MANAGE_INSTALLATION),
             quota_names=quota_names(visit.gettext),
