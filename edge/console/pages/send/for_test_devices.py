@@ -87,7 +87,11 @@ class SendToTestDevicesPage(SendingPage):
             await self.show_review(request, response, app, composed, problem)
         except AWAY:
             self.show_form(
-                request, response, app, self.form_again(visit, composed.text), problem or words_of_unknown_size(visit)
+                request,
+                response,
+                app,
+                self.form_again(visit, app, composed.text),
+                problem or words_of_unknown_size(visit),
             )
 
     async def _send(self, visit: Visit, composed: ComposedPush) -> str:

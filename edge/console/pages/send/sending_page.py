@@ -102,12 +102,22 @@ class SendingPage(Page):
             self.show(request, response, "send/unknown.html", 503, path=visit.path, fields=visit.form)
             return
         self.show_form(
-            request, response, app, self.form_again(visit, visit.form.get("body", "")), problem_to_mend(error, visit)
+            request,
+            response,
+            app,
+            self.form_again(visit, app, visit.form.get("body", "")),
+            problem_to_mend(error, visit),
         )
 
-    def form_again(self, visit: Visit, text: str) -> dict[str, str]:
+    def form_of(self, visit: Visit, app: App, text: str) -> dict[str, str]:
+        """Return the form of a request, with the partner of the app that it names; empty for a text that is none."""
+        form = form_of_text(text, self.zones(visit))
+        named = [partner.appkey for partner in partners(self.site, visit, app) if f'"{partner.appkey}"' in text]
+        return form | {"other": named[0]} if form and named else form
+
+    def form_again(self, visit: Visit, app: App, text: str) -> dict[str, str]:
         """Return the form of a request that a page shows again, and the draft that it changes."""
-        return form_of_text(text, self.zones(visit)) | {name: visit.form.get(name, "") for name in ("draft", "digest")}
+        return self.form_of(visit, app, text) | {name: visit.form.get(name, "") for name in ("draft", "digest")}
 
     async def show_review(
         self, request: Request, response: Response, app: App, composed: ComposedPush, problem: str = ""
