@@ -54,16 +54,21 @@ class NewAppPage(Page):
         )
         try:
             made = await self.site.roles.registry.CreateApp(asked)
-            if team_id := form.get("team_id", ""):
-                await self.site.roles.accounts.GiveApp(
-                    GiveAppRequest(appkey=made.app.appkey, team_id=team_id, origin=visit.origin)
-                )
         except CarillonError as error:
             self._show(request, response, problem_of(error, visit))
             return
+        notice = visit.gettext("The app is registered.")
+        if team_id := form.get("team_id", ""):
+            given = GiveAppRequest(appkey=made.app.appkey, team_id=team_id, origin=visit.origin)
+            try:
+                await self.site.roles.accounts.GiveApp(given)
+            except CarillonError:
+                notice = visit.gettext(
+                    "The app is registered, but it may not belong to the team yet: look at the page of the team."
+                )
         await self.site.apps.refresh()
         await self.site.accounts.refresh()
-        visit.notify(visit.gettext("The app is registered."), shown_once=made.secret_key)
+        visit.notify(notice, shown_once=made.secret_key)
         raise go_to(f"/apps/{made.app.appkey}")
 
     def _show(self, request: Request, response: Response, problem: str = "") -> None:

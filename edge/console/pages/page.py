@@ -22,9 +22,11 @@ from edge.console.view.rendering import SlicedRenderer, Template
 from edge.console.view.words.problems import Problem
 from protos.accounts.v1.accounts_pb2 import Team
 from protos.registry.v1.apps_pb2 import App
-from services.runtime.errors import CarillonError, InputError
+from services.runtime.errors import BusyError, CarillonError, DeadlineError, InputError, UnavailableError
 
 MAX_WORDS = 200
+AWAY = (BusyError, DeadlineError, UnavailableError)
+"""Errors of a call to a role that does not answer at present; what was asked for may have been done."""
 
 
 @dataclass(frozen=True, kw_only=True)

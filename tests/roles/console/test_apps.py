@@ -171,3 +171,22 @@ async def test_a_form_that_was_not_answered_is_not_said_to_be_without_effect(con
         posted = await head.post(f"/apps/{appkey}/pause", change="pause", reason="storm")
     assert (posted.status_code, "It may have been done all the same" in text_of(posted)) == (503, True)
     assert "Nothing is lost" not in text_of(posted)
+
+
+async def test_an_app_that_cannot_be_given_to_its_team_is_registered_once_with_its_secret(
+    console: ConsoleInstallation,
+) -> None:
+    team_id = await console.team("News")
+    await console.user("root", administrator=True)
+    root = await console.logged_in("root")
+    await root.get("/apps/new")
+    with console.servers["accounts"].away():
+        form = {"name": "Weather", "platform": "android", "package": "org.example.news", "team_id": team_id}
+        made = await root.post("/apps/new", **form)
+    assert made.status_code == 303
+    page = await root.get(made.headers["location"])
+    assert "The app is registered, but it may not belong to the team yet: look at the page of the team." in text_of(
+        page
+    )
+    assert re.search(r"<code[^>]*>[A-Za-z0-9]{64}</code>", page.text)
+    assert len(console.context.apps.all()) == 1

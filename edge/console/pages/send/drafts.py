@@ -3,8 +3,8 @@
 from falcon.asgi import Request, Response
 
 from edge.console.actions.drafts import decide_draft, draft_of, drafts_of
-from edge.console.pages.page import Page, go_to, shown_digest, sought_words, visit_of
-from edge.console.pages.send.sending_page import AWAY, SendingPage, problem_to_mend, words_of_unknown_size
+from edge.console.pages.page import AWAY, Page, go_to, shown_digest, sought_words, visit_of
+from edge.console.pages.send.sending_page import SendingPage, problem_to_mend, words_of_unknown_size
 from edge.console.send.audience import Audience
 from edge.console.send.composed_pushes import ComposedPush
 from protos.accounts.v1.drafts_pb2 import (

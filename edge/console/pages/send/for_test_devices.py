@@ -7,8 +7,8 @@ from falcon.asgi import Request, Response
 from edge.console.access_control.visit import Visit
 from edge.console.actions.devices import find_devices
 from edge.console.actions.sending import is_approval_needed, read_push
-from edge.console.pages.page import Page, go_to, problem_of, visit_of
-from edge.console.pages.send.sending_page import AWAY, SendingPage, words_of_old_key, words_of_unknown_size
+from edge.console.pages.page import AWAY, Page, go_to, problem_of, visit_of
+from edge.console.pages.send.sending_page import SendingPage, words_of_old_key, words_of_unknown_size
 from edge.console.send.composed_pushes import ComposedPush
 from edge.console.send.for_test_devices import for_test_devices
 from protos.accounts.v1.accounts_pb2 import TeamDevice

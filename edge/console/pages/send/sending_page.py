@@ -8,7 +8,7 @@ from falcon.asgi import Request, Response
 from edge.console.access_control.visit import Visit
 from edge.console.actions.devices import note_data_read
 from edge.console.actions.sending import is_approval_needed, partners
-from edge.console.pages.page import Page, shown_digest, visit_of
+from edge.console.pages.page import AWAY, Page, shown_digest, visit_of
 from edge.console.send.audience import Audience
 from edge.console.send.composed_pushes import ComposedPush, DraftVersion
 from edge.console.send.form_from_request import form_of_text
@@ -19,19 +19,15 @@ from edge.core.parsing.regions import REGIONS
 from protos.accounts.v1.accounts_pb2 import TeamDevice
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, Pause
 from services.runtime.errors import (
-    BusyError,
     CarillonError,
     ConflictError,
-    DeadlineError,
     ForbiddenError,
     InputError,
     NotFoundError,
     RetryLaterError,
-    UnavailableError,
 )
 
 MENDABLE = (InputError, ConflictError, NotFoundError, ForbiddenError, RetryLaterError)
-AWAY = (BusyError, DeadlineError, UnavailableError)
 
 
 class SendingPage(Page):
