@@ -66,7 +66,10 @@ class DraftPageBase(SendingPage):
         composed = self._composed(stored)
         audiences: list[Audience] = []
         is_waiting = stored.status == DraftStatus.DRAFT_STATUS_WAITING
-        if composed is not None and is_waiting:
+        if any(self.site.accounts.team_of(push.appkey) != team_id for push in pushes):
+            told = visit.gettext("The app does not belong to the team any more. Withdraw the draft.")
+            problem = problem or (told if is_waiting else "")
+        elif composed is not None and is_waiting:
             try:
                 audiences = await self.audiences(visit, composed)
             except AWAY:
