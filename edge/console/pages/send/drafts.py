@@ -99,11 +99,15 @@ class DraftPageBase(SendingPage):
         )
 
     def _composed(self, stored: StoredDraft) -> ComposedPush | None:
-        """Return the push of a draft; None if the rules would refuse it today, such as for a time that is over."""
+        """Return the push of a draft, due when its task is; None if the rules that hold now would refuse it."""
+        draft = stored.draft
         try:
-            return self.site.composed_pushes.read(stored.draft.body_json.decode(), at_ms=stored.draft.created_ms)
+            composed = self.site.composed_pushes.read(
+                draft.body_json.decode(), at_ms=draft.changed_ms or draft.created_ms
+            )
         except InputError:
             return None
+        return composed._replace(order=composed.order._replace(due_ms=draft.task.due_ms or None))
 
     async def decide(
         self, request: Request, response: Response, decision: DecideDraftRequest, team_id: str, notice: str
