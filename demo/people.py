@@ -85,7 +85,7 @@ class People:
         """Make another secret key, which the app server uses from now on."""
         person, path = self._persons[login], f"/apps/{self._installed.appkeys[app]}/secret"
         await person.open(path)
-        await person.submit(path, keep_old="24h")
+        await person.submit(path, keep_old="24h", **person.hidden())
         self._installed.secrets[app] = person.shown_once()
 
     async def look(self, login: str, *paths: str) -> None:

@@ -17,7 +17,7 @@ _RETRY_S = 1.0
 _CSRF = re.compile(r'name="csrf" value="([^"]*)"')
 _SHOWN_ONCE = re.compile(r'data-copy="([^"]*)"')
 _PROBLEM = re.compile(r'role="alert"[^>]*>(.*?)</div>', re.DOTALL)
-_HIDDEN = re.compile(r'<input type="hidden" name="(body|key|devices)" value="([^"]*)"')
+_HIDDEN = re.compile(r'<input type="hidden" name="(body|key|devices|replaces)" value="([^"]*)"')
 
 
 class Person:
@@ -68,7 +68,7 @@ class Person:
         return html.unescape(found[1])
 
     def hidden(self) -> dict[str, str]:
-        """Return the hidden fields of the form that sends a reviewed push."""
+        """Return the hidden fields of the form that sends a reviewed push, or of that which makes a secret key."""
         return {name: html.unescape(value) for name, value in _HIDDEN.findall(self.page)}
 
     def _shown(self, response: httpx.Response) -> str:

@@ -44,6 +44,11 @@ _FILE_SETTINGS = {
 }
 
 
+def sealed_digest(sealed: bytes) -> bytes:
+    """Return the digest that names a sealed secret where the sealed secret itself is not shown."""
+    return hashlib.sha256(sealed).digest()
+
+
 class Keys:
     """The derived keys of a process. Methods whose key the process does not have raise CarillonError.
 

@@ -257,7 +257,7 @@ class RegistryServicer(RegistryServiceServicer):
         app = self._app(request.appkey)
         secret = self._new_secret()
         sealed = self._context.keys.seal(secret, app.appkey)
-        rotate_secret(app, sealed, request.keep_old_s, self._context.clock.now_ms())
+        rotate_secret(app, sealed, request, self._context.clock.now_ms())
         await self._write(app, "secret rotated", secret_kept(app), request.origin)
         return RotateSecretResponse(app=app, secret_key=secret)
 

@@ -81,6 +81,7 @@ class Sessions:
         self._keys = keys
         self._clock = clock
         self._is_secure = is_secure
+        self._ended: dict[str, int] = {}
         self.cookie_name = "__Host-carillon" if is_secure else "carillon"
 
     def new(self, user_id: str = "", epoch: int = 0, provider: ProviderSession | None = None) -> Session:
@@ -98,9 +99,17 @@ class Sessions:
             session = msgspec.json.decode(text, type=Session)
         except (CarillonError, msgspec.DecodeError, binascii.Error, ValueError):
             return None
+        if session.csrf in self._ended:
+            return None
         now_ms = self._clock.now_ms()
         is_over = now_ms >= session.seen_ms + IDLE_MS or now_ms >= session.started_ms + LONGEST_MS
         return None if is_over else session
+
+    def end(self, session: Session) -> None:
+        """End a session for everybody who has its cookie, as long as this process runs; its CSRF token names it."""
+        now_ms = self._clock.now_ms()
+        self._ended = {csrf: until_ms for csrf, until_ms in self._ended.items() if now_ms < until_ms}
+        self._ended[session.csrf] = session.started_ms + LONGEST_MS
 
     def seen(self, session: Session) -> Session:
         """Return the session with the time of this request, if that has changed enough."""

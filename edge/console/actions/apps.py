@@ -14,9 +14,16 @@ from protos.registry.v1.registry_pb2 import (
 )
 
 
-async def rotate_secret(backend: Backend, requester: Requester, appkey: str, keep_old_s: int) -> RotateSecretResponse:
-    """Give the app another secret key; the present one signs for `keep_old_s` more seconds."""
-    asked = RotateSecretRequest(appkey=appkey, keep_old_s=keep_old_s, origin=requester.origin)
+async def rotate_secret(
+    backend: Backend, requester: Requester, appkey: str, keep_old_s: int, replaces_digest: bytes | None = None
+) -> RotateSecretResponse:
+    """Give the app another secret key; the present one signs for `keep_old_s` more seconds.
+
+    ConflictError: the present one has another digest than `replaces_digest`.
+    """
+    asked = RotateSecretRequest(
+        appkey=appkey, keep_old_s=keep_old_s, replaces_digest=replaces_digest, origin=requester.origin
+    )
     rotated = await backend.roles.registry.RotateSecret(asked)
     await backend.apps.refresh()
     return rotated

@@ -51,22 +51,29 @@ def is_approval_needed(backend: Backend, composed: ComposedPush, devices: int) -
     return team is not None and needs_approval(team.rules, is_broadcast=composed.is_broadcast, devices=devices)
 
 
+async def estimated_devices(backend: Backend, composed: ComposedPush) -> int:
+    """Return how many devices would get the push now. Errors as for Audiences.of."""
+    return sum(audience.devices for audience in await backend.audiences.of(composed, samples=0))
+
+
 async def send_push(
     backend: Backend,
     requester: Requester,
     app: App,
     composed: ComposedPush,
     key: str,
+    devices: int,
     at_most: int | None = None,
     replaced: DraftVersion | None = None,
 ) -> SendOutcome:
     """Send a push once for the key, or make its task or draft; with `replaced`, change this draft, which stays one.
 
-    A push that became a draft under the key stays that draft, also where it needs no approval any more.
+    `devices`: how many it goes to, by `estimated_devices`. A push that became a draft under the key stays that draft,
+    also where it needs no approval any more.
 
-    Errors as for `send` and `submit` of ComposedPushes. ConflictError: the audience has more than `at_most` devices.
+    Errors as for `send` and `submit` of ComposedPushes; after one that says that a role does not answer, it is not
+    known whether the push was sent. ConflictError: the audience has more than `at_most` devices.
     """
-    devices = sum(audience.devices for audience in await backend.audiences.of(composed, samples=0))
     if (before := await backend.composed_pushes.sent_before(composed, key, requester.origin)) is not None:
         return SendOutcome(devices, before, Draft())
     if not replaced and (known := await backend.composed_pushes.submitted_before(composed, key)) is not None:

@@ -74,10 +74,6 @@ class ProviderSessions:
         newest = self._newest(session).session
         return newest is None or self._is_due(newest)
 
-    def end(self, session: ProviderSession) -> None:
-        """End a session that was logged out here, whoever has its cookie."""
-        self._newest(session).session = None
-
     def _newest(self, session: ProviderSession) -> _Known:
         known = self._known.setdefault(session.key, _Known(session))
         self._known.move_to_end(session.key)

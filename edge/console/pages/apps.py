@@ -5,14 +5,15 @@ from datetime import datetime
 from falcon.asgi import Request, Response
 
 from edge.console.actions.apps import change_app, pause_app, resume_app, rotate_secret
-from edge.console.pages.page import Page, go_to, problem_of, visit_of
-from edge.console.view.app_form import change_of, form_of
+from edge.console.pages.page import Page, go_to, problem_of, shown_digest, shown_text, shown_values, visit_of
+from edge.console.view.app_form import difference_of, form_of
 from edge.console.view.words.settings import quota_names
 from protos.accounts.v1.service_pb2 import GiveAppRequest
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import CreateAppRequest, UpdateAppRequest
 from services.domain.accounts.permissions import Action
-from services.runtime.errors import CarillonError, InputError
+from services.domain.master_key import sealed_digest
+from services.runtime.errors import CarillonError, ConflictError, InputError
 
 PLATFORMS = {"android": PLATFORM_ANDROID, "ios": PLATFORM_IOS}
 KEEP_OLD_S = {"0": 0, "1h": 3600, "24h": 86_400, "7d": 604_800}
@@ -53,16 +54,21 @@ class NewAppPage(Page):
         )
         try:
             made = await self.site.roles.registry.CreateApp(asked)
-            if team_id := form.get("team_id", ""):
-                await self.site.roles.accounts.GiveApp(
-                    GiveAppRequest(appkey=made.app.appkey, team_id=team_id, origin=visit.origin)
-                )
         except CarillonError as error:
             self._show(request, response, problem_of(error, visit))
             return
+        notice = visit.gettext("The app is registered.")
+        if team_id := form.get("team_id", ""):
+            given = GiveAppRequest(appkey=made.app.appkey, team_id=team_id, origin=visit.origin)
+            try:
+                await self.site.roles.accounts.GiveApp(given)
+            except CarillonError:
+                notice = visit.gettext(
+                    "The app is registered, but it may not belong to the team yet: look at the page of the team."
+                )
         await self.site.apps.refresh()
         await self.site.accounts.refresh()
-        visit.notify(visit.gettext("The app is registered."), shown_once=made.secret_key)
+        visit.notify(notice, shown_once=made.secret_key)
         raise go_to(f"/apps/{made.app.appkey}")
 
     def _show(self, request: Request, response: Response, problem: str = "") -> None:
@@ -90,7 +96,7 @@ class AppPage(Page):
             may_pause=visit.may_app(Action.PAUSE, appkey),
             may_change=visit.may_app(Action.CHANGE_APP, appkey),
             quota_names=quota_names(visit.gettext),
-            has_old_secret=bool(app.old_sealed_secret) and app.old_secret_until_ms > self.site.clock.now_ms(),
+            has_old_secret=_has_old_secret(app, self.site.clock.now_ms()),
         )
 
     def _broadcasts_today(self, appkey: str) -> int:
@@ -101,7 +107,10 @@ class AppPage(Page):
 
 
 class AppSettingsPage(Page):
-    """GET shows the form of the app's settings; POST changes those that differ. Quotas are the installation's."""
+    """GET shows the form of the app's settings; POST changes those that differ from the form that was shown.
+
+    Quotas are the installation's.
+    """
 
     async def on_get(self, request: Request, response: Response, appkey: str) -> None:
         app = self.app(appkey)
@@ -111,7 +120,8 @@ class AppSettingsPage(Page):
         visit, app = visit_of(request), self.app(appkey)
         with_quotas = visit.may(Action.MANAGE_INSTALLATION)
         try:
-            await change_app(self.site, visit, change_of(app, visit.form, with_quotas=with_quotas))
+            change = difference_of(app, visit.form, shown_values(visit), with_quotas=with_quotas)
+            await change_app(self.site, visit, change)
         except InputError as error:
             # The key is not written back into the page.
             self._show(request, response, app, {**visit.form, "pem": ""}, problem_of(error, visit))
@@ -128,6 +138,7 @@ class AppSettingsPage(Page):
             400 if problem else 200,
             app=app,
             form=form,
+            shown=visit.form.get("shown") or shown_text(form),
             problem=problem,
             may_limit=visit.may(Action.MANAGE_INSTALLATION),
             quota_names=quota_names(visit.gettext),
@@ -138,15 +149,32 @@ class SecretPage(Page):
     """GET asks how long the present secret key stays valid; POST makes another one and shows it once."""
 
     async def on_get(self, request: Request, response: Response, appkey: str) -> None:
-        self.show(request, response, "apps/secret.html", app=self.app(appkey))
+        self._show(request, response, self.app(appkey))
 
     async def on_post(self, request: Request, response: Response, appkey: str) -> None:
         visit = visit_of(request)
         app = self.app(appkey)
         keep_old_s = KEEP_OLD_S.get(visit.form.get("keep_old", ""), 86_400)
-        rotated = await rotate_secret(self.site, visit, app.appkey, keep_old_s)
+        try:
+            rotated = await rotate_secret(self.site, visit, app.appkey, keep_old_s, shown_digest(visit, "replaces"))
+        except ConflictError as error:
+            await self.site.apps.refresh()
+            self._show(request, response, self.app(appkey), problem_of(error, visit))
+            return
         visit.notify(visit.gettext("The app has another secret key."), shown_once=rotated.secret_key)
         raise go_to(f"/apps/{app.appkey}")
+
+    def _show(self, request: Request, response: Response, app: App, problem: str = "") -> None:
+        self.show(
+            request,
+            response,
+            "apps/secret.html",
+            400 if problem else 200,
+            app=app,
+            digest=sealed_digest(app.sealed_secret).hex(),
+            has_old_secret=_has_old_secret(app, self.site.clock.now_ms()),
+            problem=problem,
+        )
 
 
 class EndOldSecretPage(Page):
@@ -177,3 +205,8 @@ class PausePage(Page):
             notice = f"{notice} {late}"
         visit.notify(notice)
         raise go_to(f"/apps/{app.appkey}")
+
+
+def _has_old_secret(app: App, now_ms: int) -> bool:
+    """Return whether a former secret key still signs."""
+    return bool(app.old_sealed_secret) and app.old_secret_until_ms > now_ms

@@ -46,7 +46,10 @@ class AuditPage(Page):
 
 
 class AuditFile(Page):
-    """GET answers with all actions that the filters let through as CSV, the newest MAX_CSV_ROWS at most."""
+    """GET answers with all actions that the filters let through as CSV, the newest MAX_CSV_ROWS at most.
+
+    Where there are more, the last row says so.
+    """
 
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
@@ -73,6 +76,8 @@ class AuditFile(Page):
             "request",
         )
         rows = [_row(line, visit.zone) for line in await lines(self.site, visit, entries)]
+        if pos:
+            rows.append([visit.gettext("Older actions are left out: choose fewer days.")])
         answer_csv(response, f"audit-{filters.first}-{filters.last}.csv", head, rows)
 
 

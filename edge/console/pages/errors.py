@@ -10,16 +10,14 @@ from edge.console.access_control.bearer import is_call
 from edge.console.access_control.middleware import SessionEndedError
 from edge.console.access_control.visit import Visit
 from edge.console.api.problems import RETRY_AFTER_S, ErrorAnswers
+from edge.console.pages.page import AWAY
 from edge.console.view.rendering import Template
 from services.runtime.errors import (
-    BusyError,
     CarillonError,
     ConflictError,
-    DeadlineError,
     InputError,
     NotFoundError,
     PermissionDeniedError,
-    UnavailableError,
 )
 from services.runtime.process.logs import logger
 
@@ -27,7 +25,7 @@ _STATUS = (
     (NotFoundError, 404),
     (PermissionDeniedError, 403),
     ((InputError, ConflictError), 400),
-    ((UnavailableError, DeadlineError, BusyError), 503),
+    (AWAY, 503),
 )
 
 _RELOAD_S = 5
@@ -71,6 +69,11 @@ class ErrorPages:
             response.set_header("Retry-After", str(RETRY_AFTER_S))
         visit: Visit = request.context.visit
         title, text = _words(status, visit.gettext)
+        if status >= 500 and request.method == "POST":
+            text = visit.gettext(
+                "It may have been done all the same: look before you repeat it. The log of the service says what is"
+                " wrong."
+            )
         said = str(error) if status < 500 else ""
         self._show(request, response, status, title, visit.language.problem(said, visit.form) if said else text)
 

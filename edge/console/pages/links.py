@@ -31,6 +31,7 @@ class LinkPage(Page):
     async def on_post(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         token, password = visit.form.get("token", ""), visit.form.get("password", "")
+        user: UserSummary | None = None
         try:
             user = (await self.site.roles.log_ins.CheckLink(CheckLinkRequest(link_token=token))).user
             self._check_may_have_password(visit, user)
@@ -40,27 +41,12 @@ class LinkPage(Page):
                 return
             used = UseLinkRequest(link_token=token, new_password=password, origin=visit.origin)
             changed = (await self.site.roles.log_ins.UseLink(used)).user
-        except NotFoundError as error:
-            self.show(
-                request,
-                response,
-                "account/link.html",
-                404,
-                user=None,
-                token="",
-                problem=problem_of(error, visit),
-            )
-            return
         except CarillonError as error:
-            self.show(
-                request,
-                response,
-                "account/link.html",
-                400,
-                user=user,
-                token=token,
-                problem=problem_of(error, visit),
-            )
+            told = problem_of(error, visit)
+            if isinstance(error, NotFoundError):
+                self.show(request, response, "account/link.html", 404, user=None, token="", problem=told)
+            else:
+                self.show(request, response, "account/link.html", 400, user=user, token=token, problem=told)
             return
         await begin_session(self.site, visit, changed)
         visit.notify(visit.gettext("Your password is set, and you are logged in."))

@@ -71,6 +71,7 @@ class LogOutPage(Page):
     async def on_post(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         provider = visit.session.provider
+        self.site.sessions.end(visit.session)
         visit.session = self.site.sessions.new()
         visit.user = None
         url = await self._end_at_provider(provider) if provider else ""
@@ -83,9 +84,8 @@ class LogOutPage(Page):
 
     async def _end_at_provider(self, session: ProviderSession) -> str:
         """Give the refresh token back; return the provider's address for the log-out, or ""."""
-        if self.site.provider is None or self.site.provider_sessions is None:
+        if self.site.provider is None:
             return ""
-        self.site.provider_sessions.end(session)
         try:
             if session.refresh_token:
                 await self.site.provider.provider.revoke(session.refresh_token)

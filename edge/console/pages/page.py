@@ -1,10 +1,12 @@
 """The base of all pages, and what they share."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import falcon
 import falcon.uri
+import msgspec
 from falcon.asgi import Request, Response
 
 from edge.console.access_control.sessions import Sessions
@@ -20,9 +22,11 @@ from edge.console.view.rendering import SlicedRenderer, Template
 from edge.console.view.words.problems import Problem
 from protos.accounts.v1.accounts_pb2 import Team
 from protos.registry.v1.apps_pb2 import App
-from services.runtime.errors import CarillonError
+from services.runtime.errors import BusyError, CarillonError, DeadlineError, InputError, UnavailableError
 
 MAX_WORDS = 200
+AWAY = (BusyError, DeadlineError, UnavailableError)
+"""Errors of a call to a role that does not answer at present; what was asked for may have been done."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +85,27 @@ class Page:
 def visit_of(request: Request) -> Visit:
     visit: Visit = request.context.visit
     return visit
+
+
+def shown_digest(visit: Visit, name: str = "digest") -> bytes:
+    """Return the digest in the form of what was shown; empty if the form has none, which is that of nothing."""
+    try:
+        return bytes.fromhex(visit.form.get(name, ""))
+    except ValueError:
+        return b""
+
+
+def shown_values(visit: Visit) -> dict[str, str]:
+    """Return the values with which the form was shown; none if it does not say. InputError: it says what is no form."""
+    try:
+        return msgspec.json.decode(visit.form.get("shown", "{}"), type=dict[str, str])
+    except msgspec.DecodeError:
+        raise InputError("the form is damaged; load the page again") from None
+
+
+def shown_text(values: Mapping[str, str]) -> str:
+    """Return the values of a form as its hidden field `shown`, so that what has not been changed is not saved."""
+    return msgspec.json.encode(values).decode()
 
 
 def sought_words(request: Request) -> str:

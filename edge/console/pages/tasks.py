@@ -8,8 +8,7 @@ from falcon.asgi import Request, Response
 from edge.console.access_control.visit import Visit
 from edge.console.actions.done_by import schedulers
 from edge.console.actions.tasks import cancel_task, may_cancel
-from edge.console.pages.page import Page, go_to, problem_of, visit_of
-from edge.console.pages.send.sending_page import AWAY
+from edge.console.pages.page import AWAY, Page, go_to, problem_of, visit_of
 from edge.console.view.push_view import Content, content
 from protos.push.v1.push_pb2 import SendPush
 from protos.registry.v1.apps_pb2 import App

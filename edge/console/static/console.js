@@ -15,6 +15,17 @@ document.addEventListener("click", async (event) => {
   setTimeout(() => { button.textContent = name; }, 4000);
 });
 
+// A form that was sent is not sent again by a second click, until its page is shown again or has waited for long.
+const sent = new Set();
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (event.defaultPrevented || form.method !== "post") return;
+  if (sent.has(form)) return event.preventDefault();
+  sent.add(form);
+  setTimeout(() => sent.delete(form), 10_000);
+});
+addEventListener("pageshow", () => sent.clear());
+
 // A page that could not be answered loads itself anew, once its reader looks at it.
 document.addEventListener("DOMContentLoaded", () => {
   const waiting = document.querySelector("[data-reload-s]");
@@ -38,8 +49,35 @@ function pause(source) {
   paused.add(source);
 }
 
+// What a page says of a lost stream waits for the time in which an ended stream is opened again.
+const LOST_MS = 6000;
+let lost = 0;
+
+function lateLine(event) {
+  return event.target.querySelector(".live-late");
+}
+
+document.addEventListener("htmx:sseError", async (event) => {
+  const source = event.detail.source;
+  if (paused.has(source)) return;
+  lost ||= setTimeout(() => { lateLine(event).textContent = lateLine(event).dataset.lost; }, LOST_MS);
+  if (source.readyState !== EventSource.CLOSED) return;
+  // The extension connects again and again; why it is refused only another request tells.
+  const asking = new AbortController();
+  try {
+    const answer = await fetch(source.url, { headers: { Accept: "text/event-stream" }, signal: asking.signal });
+    if (answer.status === 401 || answer.status === 403) location.reload();
+  } catch {
+    // Nobody answers.
+  }
+  asking.abort();
+});
+
 document.addEventListener("htmx:sseOpen", (event) => {
   const source = event.detail.source;
+  clearTimeout(lost);
+  lost = 0;
+  lateLine(event).textContent = "";
   source.addEventListener("over", () => location.reload());
   streams.add(source);
   if (document.hidden) pause(source);

@@ -54,8 +54,35 @@ def form_of(app: App) -> dict[str, str]:
     return fields
 
 
-def change_of(app: App, form: Form, *, with_quotas: bool) -> UpdateAppRequest:
-    """Return the change. InputError: a field is no number, or no choice of the form."""
+def difference_of(app: App, form: Form, shown: Form, *, with_quotas: bool) -> UpdateAppRequest:
+    """Return the change of what differs in a form from the one that was shown; of everything if `shown` is empty.
+
+    InputError as for `_change_of`.
+    """
+    change = _change_of(app, form, with_quotas=with_quotas)
+    if not shown:
+        return change
+    same = _change_of(app, shown, with_quotas=with_quotas)
+    for name in ("name", "default_period_s", "ack_info_enabled", "allow_from"):
+        if getattr(change, name) == getattr(same, name):
+            change.ClearField(name)
+    _drop_same(change, same, "apns")
+    _drop_same(change, same, "quotas")
+    return change
+
+
+def _drop_same(change: UpdateAppRequest, same: UpdateAppRequest, name: Literal["apns", "quotas"]) -> None:
+    """Drop the fields of a part that have the same value in another change; the part too if it has no others."""
+    part, other = getattr(change, name), getattr(same, name)
+    for field, value in other.ListFields():
+        if part.HasField(field.name) and getattr(part, field.name) == value:
+            part.ClearField(field.name)
+    if not part.ListFields():
+        change.ClearField(name)
+
+
+def _change_of(app: App, form: Form, *, with_quotas: bool) -> UpdateAppRequest:
+    """Return the change of all that the form has. InputError: a field is no number, or no choice of the form."""
     change = UpdateAppRequest(
         appkey=app.appkey,
         name=form.get("name", "").strip(),

@@ -3,12 +3,12 @@
 import re
 
 from protos.registry.v1.apps_pb2 import App
-from protos.registry.v1.registry_pb2 import QuotasChange, UpdateAppRequest
+from protos.registry.v1.registry_pb2 import QuotasChange, RotateSecretRequest, UpdateAppRequest
 from services.domain.limits.time_to_live import MAX_PERIOD_S, MIN_PERIOD_S
-from services.domain.master_key import Keys
+from services.domain.master_key import Keys, sealed_digest
 from services.domain.text import checked_text
 from services.registry.apps.apns_keys import change_apns
-from services.runtime.errors import InputError
+from services.runtime.errors import ConflictError, InputError
 from services.runtime.http.client_address import Networks
 
 DEFAULT_PERIOD_S = 86_400
@@ -37,8 +37,14 @@ def change_settings(app: App, request: UpdateAppRequest, keys: Keys) -> None:
         drop_old_secret(app)
 
 
-def rotate_secret(app: App, sealed_secret: bytes, keep_old_s: int, now_ms: int) -> None:
-    """Replace the secret. The former one stays valid for `keep_old_s`; an older one ends in any case."""
+def rotate_secret(app: App, sealed_secret: bytes, request: RotateSecretRequest, now_ms: int) -> None:
+    """Replace the secret. The former one stays valid for `keep_old_s`; an older one ends in any case.
+
+    ConflictError: the request replaces another secret than the present one.
+    """
+    if request.HasField("replaces_digest") and request.replaces_digest != sealed_digest(app.sealed_secret):
+        raise ConflictError("another secret key was made meanwhile; look at the app before you make one more")
+    keep_old_s = request.keep_old_s
     if keep_old_s > MAX_KEEP_OLD_S:
         raise InputError(f"the old secret can be kept for {MAX_KEEP_OLD_S // 86_400} days at most")
     drop_old_secret(app)

@@ -1,14 +1,30 @@
 """Apps: registration, secrets that are shown once, and pauses."""
 
+import asyncio
 import re
+
+import httpx
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import QuotasChange, TakeBroadcastsRequest, UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.processes_pb2 import AppDevices
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
-from tests.roles.console.conftest import OPERATOR, ConsoleInstallation, text_of
+from tests.roles.console.conftest import OPERATOR, Browser, ConsoleInstallation, text_of
 from tests.roles.console.live.announcements import announce, status_of
+
+
+def replaced_secret(page: httpx.Response) -> str:
+    """Return the digest of the secret key that the form of the page replaces."""
+    found = re.search(r'name="replaces" value="([0-9a-f]+)"', page.text)
+    assert found is not None
+    return found[1]
+
+
+async def make_secret(browser: Browser, path: str, keep_old: str) -> httpx.Response:
+    """Make another secret key of the app with this page."""
+    shown = replaced_secret(await browser.get(f"{path}/secret"))
+    return await browser.post(f"{path}/secret", keep_old=keep_old, replaces=shown)
 
 
 async def test_an_app_is_registered_for_a_team_and_its_secret_is_shown_once(console: ConsoleInstallation) -> None:
@@ -32,8 +48,7 @@ async def test_an_app_is_registered_for_a_team_and_its_secret_is_shown_once(cons
     viewer = await console.logged_in("viewer")
     assert "News & <more>" in text_of(await viewer.get("/apps"))
     assert "secret" not in (await viewer.get(made.headers["location"])).text.casefold().replace("former secret key", "")
-    await root.get(f"{made.headers['location']}/secret")
-    rotated = await root.post(f"{made.headers['location']}/secret", keep_old="24h")
+    rotated = await make_secret(root, made.headers["location"], "24h")
     page = await root.get(rotated.headers["location"])
     assert "valid until 2026-09-22 22:13:20" in text_of(page)
 
@@ -126,8 +141,52 @@ async def test_the_key_for_apple_is_stored_and_not_shown(console: ConsoleInstall
 async def test_the_former_secret_key_is_ended_before_its_time(console: ConsoleInstallation) -> None:
     appkey = await console.app(team_id=await console.team("News", head="administrator"))
     head = await console.logged_in("head")
-    await head.get(f"/apps/{appkey}/secret")
-    await head.post(f"/apps/{appkey}/secret", keep_old="7d")
+    await make_secret(head, f"/apps/{appkey}", "7d")
     assert "Former secret key valid until" in text_of(await head.get(f"/apps/{appkey}"))
     await head.post(f"/apps/{appkey}/secret/end")
     assert "Former secret key none" in text_of(await head.get(f"/apps/{appkey}"))
+
+
+async def test_a_secret_key_is_made_once_however_often_its_form_is_sent(console: ConsoleInstallation) -> None:
+    appkey = await console.app(team_id=await console.team("News", head="administrator"))
+    head = await console.logged_in("head")
+    path = f"/apps/{appkey}/secret"
+    first = console.context.apps.get(appkey)
+    assert first is not None
+    shown = replaced_secret(await head.get(path))
+    posts = (head.post(path, keep_old="24h", replaces=shown) for _ in range(2))
+    answers = sorted(await asyncio.gather(*posts), key=lambda answer: answer.status_code)
+    assert [answer.status_code for answer in answers] == [303, 400]
+    assert "Another secret key was made meanwhile." in text_of(answers[1])
+    assert "The former key is valid until 2026-09-22 22:13:20" in text_of(answers[1])
+    present = console.context.apps.get(appkey)
+    assert present is not None
+    assert present.old_sealed_secret == first.sealed_secret
+
+
+async def test_a_form_that_was_not_answered_is_not_said_to_be_without_effect(console: ConsoleInstallation) -> None:
+    appkey = await console.app(team_id=await console.team("News", head="administrator"))
+    head = await console.logged_in("head")
+    with console.servers["registry"].away():
+        posted = await head.post(f"/apps/{appkey}/pause", change="pause", reason="storm")
+    assert (posted.status_code, "It may have been done all the same" in text_of(posted)) == (503, True)
+    assert "Nothing is lost" not in text_of(posted)
+
+
+async def test_an_app_that_cannot_be_given_to_its_team_is_registered_once_with_its_secret(
+    console: ConsoleInstallation,
+) -> None:
+    team_id = await console.team("News")
+    await console.user("root", administrator=True)
+    root = await console.logged_in("root")
+    await root.get("/apps/new")
+    with console.servers["accounts"].away():
+        form = {"name": "Weather", "platform": "android", "package": "org.example.news", "team_id": team_id}
+        made = await root.post("/apps/new", **form)
+    assert made.status_code == 303
+    page = await root.get(made.headers["location"])
+    assert "The app is registered, but it may not belong to the team yet: look at the page of the team." in text_of(
+        page
+    )
+    assert re.search(r"<code[^>]*>[A-Za-z0-9]{64}</code>", page.text)
+    assert len(console.context.apps.all()) == 1

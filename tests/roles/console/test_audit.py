@@ -6,6 +6,8 @@ import re
 from html import unescape
 from pathlib import Path
 
+import pytest
+
 from analytics.ingestion.tables import actions
 from edge.console.actions.audit import SUBJECTS
 from edge.console.view.words.actions import action_words
@@ -86,6 +88,18 @@ async def test_a_line_of_the_audit_is_in_the_readers_language(console: ConsoleIn
     page = await (await console.logged_in("root")).get("/audit", **{"Accept-Language": "zh-CN"})
     assert "推送 7, 2 台设备, 至 2026-09-21 22:13:20" in text_of(page)
     assert "English" not in page.text
+
+
+async def test_the_last_row_of_a_file_says_that_older_actions_are_left_out(
+    console: ConsoleInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge.console.pages.audit.MAX_CSV_ROWS", 2)
+    await console.user("root", administrator=True)
+    root = await console.logged_in("root")
+    for count, left_out in ((2, []), (3, [["Older actions are left out: choose fewer days."]])):
+        console.analytics.actions = [ActionEntry(time_ms=START_MS, action="log-in")] * count
+        file = await root.get("/audit.csv")
+        assert list(csv.reader(io.StringIO(file.content.decode("utf-8-sig"))))[3:] == left_out
 
 
 async def test_a_line_of_the_audit_leads_to_what_it_is_about(console: ConsoleInstallation) -> None:

@@ -90,7 +90,10 @@ async def test_a_session_ends_with_the_log_out_of_everything_and_with_the_user(c
     user_id = await console.user("alice")
     browser, other = await console.logged_in("alice"), await console.logged_in("alice")
     stolen = browser.http.cookies["carillon"]
+    thief = console.browser(Cookie=f"carillon={stolen}")
+    assert (await thief.get("/")).status_code == 200
     assert (await browser.post("/log-out")).headers["location"] == "/log-in"
+    assert (await thief.get("/")).status_code == 303
     assert "You are logged out." in text_of(await browser.get("/log-in"))
     unknown = await browser.get("/why?appkey=1&name=张三")
     assert unknown.headers["location"] == "/log-in?next=%2Fwhy%3Fappkey%3D1%26name%3D%25E5%25BC%25A0%25E4%25B8%2589"
@@ -99,9 +102,10 @@ async def test_a_session_ends_with_the_log_out_of_everything_and_with_the_user(c
     entered = await browser.post("/log-in?next=/why%3Fname%3D%E5%BC%A0%E4%B8%89", login="alice", password=PASSWORD)
     assert entered.headers["location"] == "/why?name=%E5%BC%A0%E4%B8%89"
     assert (await other.get("/")).status_code == 200
+    copied = console.browser(Cookie=f"carillon={other.http.cookies['carillon']}")
+    assert (await copied.get("/")).status_code == 200
     assert (await other.post("/account/sessions")).status_code == 303
-    thief = console.browser(Cookie=f"carillon={stolen}")
-    assert (await thief.get("/")).status_code == 303
+    assert (await copied.get("/")).status_code == 303
     again = await console.logged_in("alice")
     await console.accounts.UpdateUser(UpdateUserRequest(user_id=user_id, disabled=True, origin=OPERATOR))
     assert (await again.get("/")).headers["location"] == "/log-in"

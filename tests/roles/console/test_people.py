@@ -3,6 +3,8 @@
 import re
 from collections.abc import Sequence
 
+import pytest
+
 from protos.accounts.v1.accounts_pb2 import AccountFact
 from services.domain.topics import ACCOUNTS, decode
 from services.runtime.log.port import Partition
@@ -26,6 +28,27 @@ def shown_once(page: str) -> str:
 async def root_of(console: ConsoleInstallation) -> Browser:
     await console.user("root", administrator=True)
     return await console.logged_in("root")
+
+
+async def test_the_link_of_a_user_who_cannot_be_added_to_the_team_is_shown(
+    console: ConsoleInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    team_id = await console.team("News")
+    root = await root_of(console)
+    await root.get("/users/new")
+    monkeypatch.delitem(console.servers["accounts"]._handlers, "/protos.accounts.v1.AccountsService/SetMember")
+    made = await root.post("/users/new", login="alice", team_id=team_id, role="sender")
+    page = await root.get(made.headers["location"])
+    assert "The user is created, but may not belong to the team yet" in text_of(page)
+    assert "/link?token=link_" in shown_once(page.text)
+
+
+async def test_while_accounts_is_away_a_link_is_answered_with_503(console: ConsoleInstallation) -> None:
+    browser = console.browser()
+    await browser.get("/log-in")
+    with console.servers["accounts"].away():
+        answer = await browser.post("/link", token="link_x", password=PASSWORD, repeated=PASSWORD)
+    assert answer.status_code == 503
 
 
 async def test_an_invited_user_logs_in_with_the_link_and_sees_the_team(console: ConsoleInstallation) -> None:

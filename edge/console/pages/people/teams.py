@@ -1,9 +1,11 @@
 """Teams: the list, a new one, and one team with its members, apps and approval rules."""
 
+from collections.abc import Mapping
+
 from falcon.asgi import Request, Response
 
 from edge.console.numbers import whole_number
-from edge.console.pages.page import Page, go_to, problem_of, visit_of
+from edge.console.pages.page import Page, go_to, problem_of, shown_text, shown_values, visit_of
 from edge.console.pages.people.users import role_of
 from protos.accounts.v1.accounts_pb2 import ApprovalRules, Team
 from protos.accounts.v1.service_pb2 import (
@@ -85,6 +87,7 @@ class TeamPageBase(Page):
             may_give=visit.may(Action.MANAGE_TEAMS),
             now_ms=self.site.clock.now_ms(),
             form=visit.form,
+            shown=visit.form.get("shown") or shown_text(_form_of(team)),
             problem=problem,
         )
 
@@ -110,16 +113,15 @@ class TeamPage(TeamPageBase):
 
 
 class TeamSettingsPage(TeamPageBase):
-    """POST changes the name and the approval rules of a team."""
+    """POST changes what differs in the name and the approval rules of a team from the form that was shown."""
 
     async def on_post(self, request: Request, response: Response, team_id: str) -> None:
         visit = visit_of(request)
         try:
-            rules = _rules_of(visit.form)
-            name = visit.form.get("name", "").strip()
-            await self.site.roles.accounts.UpdateTeam(
-                UpdateTeamRequest(team_id=team_id, name=name, rules=rules, origin=visit.origin)
-            )
+            await self.site.accounts.refresh()
+            change = _change_of(self._team(team_id), visit.form, shown_values(visit))
+            change.origin.CopyFrom(visit.origin)
+            await self.site.roles.accounts.UpdateTeam(change)
         except CarillonError as error:
             await self.show_team(request, response, team_id, problem_of(error, visit))
             return
@@ -174,12 +176,30 @@ class TeamAppsPage(TeamPageBase):
         raise go_to(f"/teams/{team_id}")
 
 
-def _rules_of(form: dict[str, str]) -> ApprovalRules:
-    """Return the approval rules of a form. InputError: the number of devices is none."""
-    rules = ApprovalRules(broadcasts=form.get("broadcasts") == "on")
-    above = form.get("above_devices", "").strip()
-    if above:
-        if (number := whole_number(above, MAX_DEVICES)) is None:
-            raise InputError("above_devices must be a whole number, or empty")
-        rules.above_devices = number
-    return rules
+def _form_of(team: Team) -> dict[str, str]:
+    """Return the fields of the form of a team's settings."""
+    above = str(team.rules.above_devices) if team.rules.HasField("above_devices") else ""
+    return {"name": team.name, "broadcasts": "on" if team.rules.broadcasts else "", "above_devices": above}
+
+
+def _change_of(team: Team, form: Mapping[str, str], shown: Mapping[str, str]) -> UpdateTeamRequest:
+    """Return the change of what differs in a form from the one that was shown.
+
+    InputError: the number of devices is none.
+    """
+    given = {name: form.get(name, "").strip() for name in _form_of(team)}
+    differing = {name for name, value in given.items() if value != shown.get(name)}
+    change = UpdateTeamRequest(team_id=team.team_id, name=given["name"] if "name" in differing else None)
+    rules = ApprovalRules()
+    rules.CopyFrom(team.rules)
+    if "broadcasts" in differing:
+        rules.broadcasts = given["broadcasts"] == "on"
+    if "above_devices" in differing:
+        rules.ClearField("above_devices")
+        if above := given["above_devices"]:
+            if (number := whole_number(above, MAX_DEVICES)) is None:
+                raise InputError("above_devices must be a whole number, or empty")
+            rules.above_devices = number
+    if differing - {"name"}:
+        change.rules.CopyFrom(rules)
+    return change

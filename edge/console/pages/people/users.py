@@ -2,7 +2,7 @@
 
 from falcon.asgi import Request, Response
 
-from edge.console.pages.page import Page, go_to, problem_of, visit_of
+from edge.console.pages.page import AWAY, Page, go_to, problem_of, visit_of
 from protos.accounts.v1.accounts_pb2 import MemberRole
 from protos.accounts.v1.service_pb2 import (
     CreateUserRequest,
@@ -63,6 +63,10 @@ class NewUserPage(Page):
             joined = SetMemberRequest(team_id=team_id, user_id=made.user.user_id, role=role, origin=visit.origin)
             try:
                 await accounts.SetMember(joined)
+            except AWAY:
+                notice = visit.gettext(
+                    "The user is created, but may not belong to the team yet: look at the page of the team."
+                )
             except CarillonError as error:
                 notice = f"{notice} {problem_of(error, visit)}"
         await self.site.accounts.refresh()

@@ -5,10 +5,8 @@ from falcon.asgi import Request, Response
 
 from edge.console.actions.drafts import draft_of
 from edge.console.actions.pushes import push_of
-from edge.console.actions.sending import partners
 from edge.console.pages.page import Page, go_to, visit_of
-from edge.console.pages.send.sending_page import SendingPage, form_again, problem_to_mend
-from edge.console.send.form_from_request import form_of_text
+from edge.console.pages.send.sending_page import SendingPage, problem_to_mend
 from edge.console.send.request_from_form import body_of
 from protos.accounts.v1.drafts_pb2 import DraftStatus
 from services.domain.accounts.permissions import Action
@@ -56,14 +54,14 @@ class ComposePage(SendingPage):
                 copied = (await push_of(self.site, appkey, msgid)).request_json
             except NotFoundError:
                 copied = ""
-            form = form_of_text(copied, self.zones(visit_of(request))) or NEW
+            form = self.form_of(visit_of(request), app, copied) or NEW
         self.show_form(request, response, app, form)
 
     async def on_post(self, request: Request, response: Response, appkey: str) -> None:
         visit = visit_of(request)
         app = self.app(appkey)
         if "body" in visit.form:
-            self.show_form(request, response, app, self._form_of_body(request, appkey, visit.form["body"]))
+            self.show_form(request, response, app, self.form_again(visit, app, visit.form["body"]))
             return
         try:
             apps = self.chosen(visit, app)
@@ -80,13 +78,5 @@ class ComposePage(SendingPage):
             raise falcon.HTTPNotFound
         if stored.status != DraftStatus.DRAFT_STATUS_WAITING:
             raise go_to(f"/drafts/{team_id}/{draft_id}")
-        form = self._form_of_body(request, appkey, stored.draft.body_json.decode())
+        form = self.form_of(visit_of(request), self.app(appkey), stored.draft.body_json.decode())
         return form | {"draft": draft_id, "digest": stored.draft.digest.hex()}
-
-    def _form_of_body(self, request: Request, appkey: str, text: str) -> dict[str, str]:
-        visit = visit_of(request)
-        form = form_again(visit, text, self.zones(visit))
-        others = [
-            partner.appkey for partner in partners(self.site, visit, self.app(appkey)) if f'"{partner.appkey}"' in text
-        ]
-        return form | {"other": others[0] if others else ""}

@@ -3,8 +3,8 @@
 from falcon.asgi import Request, Response
 
 from edge.console.actions.drafts import decide_draft, draft_of, drafts_of
-from edge.console.pages.page import Page, go_to, sought_words, visit_of
-from edge.console.pages.send.sending_page import AWAY, SendingPage, problem_to_mend, shown_digest
+from edge.console.pages.page import AWAY, Page, go_to, shown_digest, sought_words, visit_of
+from edge.console.pages.send.sending_page import SendingPage, problem_to_mend, words_of_unknown_size
 from edge.console.send.audience import Audience
 from edge.console.send.composed_pushes import ComposedPush
 from protos.accounts.v1.drafts_pb2 import (
@@ -66,11 +66,14 @@ class DraftPageBase(SendingPage):
         composed = self._composed(stored)
         audiences: list[Audience] = []
         is_waiting = stored.status == DraftStatus.DRAFT_STATUS_WAITING
-        if composed is not None and is_waiting:
+        if any(self.site.accounts.team_of(push.appkey) != team_id for push in pushes):
+            told = visit.gettext("The app does not belong to the team any more. Withdraw the draft.")
+            problem = problem or (told if is_waiting else "")
+        elif composed is not None and is_waiting:
             try:
                 audiences = await self.audiences(visit, composed)
             except AWAY:
-                problem = problem or visit.gettext("How many devices would get it now is not known at present.")
+                problem = problem or words_of_unknown_size(visit)
         self.show(
             request,
             response,
@@ -96,11 +99,15 @@ class DraftPageBase(SendingPage):
         )
 
     def _composed(self, stored: StoredDraft) -> ComposedPush | None:
-        """Return the push of a draft; None if the rules would refuse it today, such as for a time that is over."""
+        """Return the push of a draft, due when its task is; None if the rules that hold now would refuse it."""
+        draft = stored.draft
         try:
-            return self.site.composed_pushes.read(stored.draft.body_json.decode(), at_ms=stored.draft.created_ms)
+            composed = self.site.composed_pushes.read(
+                draft.body_json.decode(), at_ms=draft.changed_ms or draft.created_ms
+            )
         except InputError:
             return None
+        return composed._replace(order=composed.order._replace(due_ms=draft.task.due_ms or None))
 
     async def decide(
         self, request: Request, response: Response, decision: DecideDraftRequest, team_id: str, notice: str
@@ -110,7 +117,15 @@ class DraftPageBase(SendingPage):
         try:
             await decide_draft(self.site, visit, decision, team_id)
         except CarillonError as error:
-            await self.show_draft(request, response, team_id, decision.draft_id, problem_to_mend(error, visit))
+            problem = (
+                visit.gettext(
+                    "A part of the service did not answer in time. The state of the draft below says whether it was"
+                    " done; load this page again in a moment to be sure."
+                )
+                if isinstance(error, AWAY)
+                else problem_to_mend(error, visit)
+            )
+            await self.show_draft(request, response, team_id, decision.draft_id, problem)
             return
         visit.notify(notice)
         raise go_to(f"/drafts/{team_id}/{decision.draft_id}")

@@ -7,8 +7,8 @@ from falcon.asgi import Request, Response
 from edge.console.access_control.visit import Visit
 from edge.console.actions.devices import find_devices
 from edge.console.actions.sending import is_approval_needed, read_push
-from edge.console.pages.page import Page, go_to, problem_of, visit_of
-from edge.console.pages.send.sending_page import SendingPage, form_again, problem_to_mend
+from edge.console.pages.page import AWAY, Page, go_to, problem_of, visit_of
+from edge.console.pages.send.sending_page import SendingPage, words_of_old_key, words_of_unknown_size
 from edge.console.send.composed_pushes import ComposedPush
 from edge.console.send.for_test_devices import for_test_devices
 from protos.accounts.v1.accounts_pb2 import TeamDevice
@@ -77,21 +77,29 @@ class SendToTestDevicesPage(SendingPage):
     async def on_post(self, request: Request, response: Response, appkey: str) -> None:
         visit = visit_of(request)
         app = self.app(appkey)
-        text = visit.form.get("body", "")
         try:
-            composed = read_push(self.site, visit, app, text)
+            composed = read_push(self.site, visit, app, visit.form.get("body", ""))
             problem = await self._send(visit, composed)
-            await self.show_review(request, response, app, composed, problem)
         except CarillonError as error:
-            form = form_again(visit, text, self.zones(visit))
-            self.show_form(request, response, app, form, problem_to_mend(error, visit))
+            self.show_failure(request, response, app, error, may_be_sent=True)
+            return
+        try:
+            await self.show_review(request, response, app, composed, problem)
+        except AWAY:
+            self.show_form(
+                request,
+                response,
+                app,
+                self.form_again(visit, app, composed.text),
+                problem or words_of_unknown_size(visit),
+            )
 
     async def _send(self, visit: Visit, composed: ComposedPush) -> str:
         """Send the push to the test devices; return why it was not sent, or ""."""
         key = visit.form.get("key", "")
         devices = self.test_devices(composed)
         if not self.site.composed_pushes.is_valid(key):
-            return visit.gettext("You opened this page some minutes ago. Look at the numbers again, then send.")
+            return words_of_old_key(visit)
         if not devices:
             return visit.gettext("The team has no test devices of this app.")
         push = self.site.composed_pushes.read(for_test_devices(composed, devices))

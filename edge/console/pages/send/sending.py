@@ -4,9 +4,9 @@ from falcon.asgi import Request, Response
 
 from edge.console.access_control.visit import Visit
 from edge.console.actions.pushes import push_of
-from edge.console.actions.sending import read_push, send_push
+from edge.console.actions.sending import estimated_devices, read_push, send_push
 from edge.console.pages.page import Page, go_to, visit_of
-from edge.console.pages.send.sending_page import SendingPage, form_again, problem_to_mend, replaced_draft
+from edge.console.pages.send.sending_page import SendingPage, is_again, replaced_draft, words_of_old_key
 from edge.console.send.composed_pushes import ComposedPush, SentPush
 from protos.registry.v1.apps_pb2 import App
 from services.runtime.errors import CarillonError, NotFoundError
@@ -18,34 +18,35 @@ class SendPage(SendingPage):
     async def on_post(self, request: Request, response: Response, appkey: str) -> None:
         visit = visit_of(request)
         app = self.app(appkey)
-        text = visit.form.get("body", "")
+        may_be_sent = is_again(visit)
         try:
-            composed = read_push(self.site, visit, app, text)
+            composed = read_push(self.site, visit, app, visit.form.get("body", ""))
             problem = self._problem(visit, composed)
             if problem:
                 await self.show_review(request, response, app, composed, problem)
                 return
-            path = await self._send(visit, app, composed)
+            devices = await estimated_devices(self.site, composed)
+            may_be_sent = True
+            path = await self._send(visit, app, composed, devices)
         except CarillonError as error:
-            form = form_again(visit, text, self.zones(visit))
-            self.show_form(request, response, app, form, problem_to_mend(error, visit))
+            self.show_failure(request, response, app, error, may_be_sent=may_be_sent)
             return
         raise go_to(path)
 
     def _problem(self, visit: Visit, composed: ComposedPush) -> str:
         """Return why the review has to be looked at again, or ""."""
         if not self.site.composed_pushes.is_valid(visit.form.get("key", "")):
-            return visit.gettext("You opened this page some minutes ago. Look at the numbers again, then send.")
+            return words_of_old_key(visit)
         typed = "".join(str(int(char)) for char in visit.form.get("typed", "") if char.isdecimal())
         number = typed.lstrip("0") or typed[:1]
         if composed.is_broadcast and (not number or number != visit.form.get("devices")):
             return visit.gettext("Type the number of devices that the push goes to, as it is shown here.")
         return ""
 
-    async def _send(self, visit: Visit, app: App, composed: ComposedPush) -> str:
+    async def _send(self, visit: Visit, app: App, composed: ComposedPush, devices: int) -> str:
         """Send the push and return the path to go on to."""
         key, replaced = visit.form["key"], replaced_draft(visit)
-        outcome = await send_push(self.site, visit, app, composed, key, replaced=replaced)
+        outcome = await send_push(self.site, visit, app, composed, key, devices, replaced=replaced)
         if outcome.sent is None:
             visit.notify(visit.gettext("The push waits for the approval of a second person."))
             return f"/drafts/{outcome.draft.team_id}/{outcome.draft.draft_id}"

@@ -8,7 +8,7 @@ from falcon.asgi import Request, Response
 from edge.console.access_control.visit import Visit
 from edge.console.actions.devices import note_data_read
 from edge.console.actions.sending import is_approval_needed, partners
-from edge.console.pages.page import Page, visit_of
+from edge.console.pages.page import AWAY, Page, shown_digest, visit_of
 from edge.console.send.audience import Audience
 from edge.console.send.composed_pushes import ComposedPush, DraftVersion
 from edge.console.send.form_from_request import form_of_text
@@ -19,19 +19,15 @@ from edge.core.parsing.regions import REGIONS
 from protos.accounts.v1.accounts_pb2 import TeamDevice
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, Pause
 from services.runtime.errors import (
-    BusyError,
     CarillonError,
     ConflictError,
-    DeadlineError,
     ForbiddenError,
     InputError,
     NotFoundError,
     RetryLaterError,
-    UnavailableError,
 )
 
 MENDABLE = (InputError, ConflictError, NotFoundError, ForbiddenError, RetryLaterError)
-AWAY = (BusyError, DeadlineError, UnavailableError)
 
 
 class SendingPage(Page):
@@ -89,6 +85,36 @@ class SendingPage(Page):
             articles=range(ARTICLES),
         )
 
+    def show_failure(
+        self, request: Request, response: Response, app: App, error: CarillonError, *, may_be_sent: bool
+    ) -> None:
+        """Show the form again with the error that kept the push from being sent. Raises the error if it is a fault.
+
+        `may_be_sent`: this attempt or an earlier one may have sent it. After an error that leaves this open the page
+        asks to send the same push again, under the same key.
+        """
+        visit = visit_of(request)
+        if may_be_sent and isinstance(error, AWAY):
+            self.show(request, response, "send/unknown.html", 503, path=visit.path, fields=visit.form)
+            return
+        self.show_form(
+            request,
+            response,
+            app,
+            self.form_again(visit, app, visit.form.get("body", "")),
+            problem_to_mend(error, visit),
+        )
+
+    def form_of(self, visit: Visit, app: App, text: str) -> dict[str, str]:
+        """Return the form of a request, with the partner of the app that it names; empty for a text that is none."""
+        form = form_of_text(text, self.zones(visit))
+        named = [partner.appkey for partner in partners(self.site, visit, app) if f'"{partner.appkey}"' in text]
+        return form | {"other": named[0]} if form and named else form
+
+    def form_again(self, visit: Visit, app: App, text: str) -> dict[str, str]:
+        """Return the form of a request that a page shows again, and the draft that it changes."""
+        return self.form_of(visit, app, text) | {name: visit.form.get(name, "") for name in ("draft", "digest")}
+
     async def show_review(
         self, request: Request, response: Response, app: App, composed: ComposedPush, problem: str = ""
     ) -> None:
@@ -132,17 +158,23 @@ def replaced_draft(visit: Visit) -> DraftVersion | None:
     return DraftVersion(draft_id, shown_digest(visit)) if draft_id else None
 
 
-def shown_digest(visit: Visit) -> bytes:
-    """Return the digest of the draft that was shown; empty if the form has none, which is no draft's."""
-    try:
-        return bytes.fromhex(visit.form.get("digest", ""))
-    except ValueError:
-        return b""
+def is_again(visit: Visit) -> bool:
+    """Return whether the form sends a push again of which it was not known whether it had been sent."""
+    return "again" in visit.form
 
 
-def form_again(visit: Visit, text: str, zones: Zones) -> dict[str, str]:
-    """Return the form of a request that a page shows again, and the draft that it changes."""
-    return form_of_text(text, zones) | {name: visit.form.get(name, "") for name in ("draft", "digest")}
+def words_of_old_key(visit: Visit) -> str:
+    """Return why a form is not sent whose key is too old to keep the push from being sent twice."""
+    if is_again(visit):
+        return visit.gettext(
+            "It is still not known whether the push was sent. Look whether it is among the pushes before you send it"
+            " once more."
+        )
+    return visit.gettext("You opened this page some minutes ago. Look at the numbers again, then send.")
+
+
+def words_of_unknown_size(visit: Visit) -> str:
+    return visit.gettext("How many devices would get it now is not known at present.")
 
 
 def problem_to_mend(error: CarillonError, visit: Visit) -> str:

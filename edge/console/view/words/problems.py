@@ -261,6 +261,7 @@ def _other_sentences(gettext: Callable[[str], str]) -> list[_Wording]:
             r"this link is used, replaced or expired; .*",
             _("This link is used, replaced or expired. Ask an administrator for a new one."),
         ),
+        _Wording(r"another secret key was made meanwhile; .*", _("Another secret key was made meanwhile.")),
         _Wording(r"the password was changed meanwhile; .*", _("The password was changed meanwhile. Log in again.")),
         _Wording(
             r"app \d+ has no APNs key yet; .*",

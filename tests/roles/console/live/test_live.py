@@ -181,6 +181,15 @@ async def ended(console: ConsoleInstallation, stream: EventStream) -> None:
     assert (await stream.end())[-1] == "over"
 
 
+async def test_a_stream_ends_with_the_log_out(console: ConsoleInstallation) -> None:
+    appkey = await a_push(console)
+    viewer = await console.logged_in("viewer")
+    async with event_stream(console.application, viewer, f"/apps/{appkey}/pushes/{MSGID}/live") as stream:
+        await stream.next("numbers")
+        await viewer.post("/log-out")
+        await ended(console, stream)
+
+
 async def test_a_stream_ends_with_the_session_and_with_the_rights(console: ConsoleInstallation) -> None:
     team_id = await console.team("News", viewer="viewer")
     appkey, user_id = await console.app("News", team_id), await console.user("other")

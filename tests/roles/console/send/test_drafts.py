@@ -6,12 +6,13 @@ import pytest
 
 from protos.accounts.v1.accounts_pb2 import ApprovalRules
 from protos.accounts.v1.drafts_pb2 import DraftFact
-from protos.accounts.v1.service_pb2 import UpdateTeamRequest
+from protos.accounts.v1.service_pb2 import GiveAppRequest, UpdateTeamRequest
 from services.domain.topics import DRAFTS, decode
 from services.runtime.log.port import Partition
 from testkit.waiting import until
-from tests.roles.console.conftest import OPERATOR, Browser, ConsoleInstallation, text_of
+from tests.roles.console.conftest import OPERATOR, START_MS, Browser, ConsoleInstallation, text_of
 from tests.roles.console.send.test_send import reviewed, send, sent
+from tests.roles.console.test_audit import data_reads
 from tests.roles.console.test_pushes import device
 
 BROADCASTS = ApprovalRules(broadcasts=True)
@@ -249,3 +250,32 @@ async def test_a_draft_is_found_by_its_title_or_text(console: ConsoleInstallatio
     await console.team("Others", stranger="viewer")
     stranger = await console.logged_in("stranger")
     assert titled not in (await stranger.get("/drafts?q=ripe")).text
+
+
+async def test_a_draft_of_an_app_that_another_team_has_now_shows_no_devices(console: ConsoleInstallation) -> None:
+    team = await team_with(console, BROADCASTS)
+    path = await draft_of(team.sender, team.appkey)
+    other = await console.team("Others")
+    await console.accounts.GiveApp(GiveAppRequest(appkey=team.appkey, team_id=other, origin=OPERATOR))
+    await device(console, team.appkey, "token-new", "user-new")
+    before = await data_reads(console)
+    page = await team.viewer.get(path)
+    assert "The app does not belong to the team any more. Withdraw the draft." in text_of(page)
+    assert ("token-" in page.text, "user-" in page.text, "would get it" in page.text) == (False, False, False)
+    assert await data_reads(console) == before
+
+
+async def test_a_changed_draft_with_a_delay_shows_the_time_at_which_it_is_sent(console: ConsoleInstallation) -> None:
+    team = await team_with(console, BROADCASTS)
+    delay = {"when": "after", "after": "120"}
+    path = await draft_of(team.sender, team.appkey, **delay)
+    of_draft = {"draft": path.split("/")[-1], "digest": await digest(team.approver, path)}
+    console.clock.move(3600)
+    fields = {"audience": "everyone", "content": "To <some>", **delay}
+    page, hidden = await reviewed(team.sender, team.appkey, **fields, **of_draft)
+    assert "The draft will be changed. It waits as before" in text_of(page)
+    assert '<button class="primary" type="submit">Save the change</button>' in page.text
+    await send(team.sender, team.appkey, {**hidden, **of_draft}, typed="2")
+    due_ms = (await drafts(console))[-1].submitted.draft.task.due_ms
+    assert due_ms == START_MS + 3 * 3_600_000
+    assert "Time of sending 2026-09-22 01:13:20 (Asia/Shanghai)" in text_of(await team.approver.get(path))

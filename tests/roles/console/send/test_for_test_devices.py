@@ -3,8 +3,10 @@
 from protos.accounts.v1.accounts_pb2 import ApprovalRules
 from protos.accounts.v1.service_pb2 import UpdateTeamRequest
 from protos.push.v1.push_pb2 import KIND_UNICAST
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from tests.roles.console.conftest import OPERATOR, ConsoleInstallation, text_of
 from tests.roles.console.send.test_send import reviewed, send, sender_of, sent, tasks, team_ids
+from tests.roles.console.test_pushes import audit
 
 
 async def test_a_push_goes_to_the_test_devices_alone(console: ConsoleInstallation) -> None:
@@ -49,3 +51,19 @@ async def test_an_app_of_no_team_has_no_test_devices(console: ConsoleInstallatio
     appkey, root = await console.app(), await console.logged_in("root")
     page = await root.get(f"/apps/{appkey}/test-devices")
     assert (page.status_code, "belongs to no team" in text_of(page)) == (200, True)
+
+
+async def test_the_partner_stays_chosen_after_a_refusal_and_in_a_copy(console: ConsoleInstallation) -> None:
+    appkey, sender = await sender_of(console, devices=1)
+    team_id = next(iter(await team_ids(console, "News")))
+    ios = await console.app("News iOS", team_id, PLATFORM_IOS)
+    _, hidden = await reviewed(sender, appkey, stag="a", content="On both", other=ios)
+    await sender.post(f"/apps/{appkey}/test-devices", device="token-0")
+    console.analytics.pushes[7] = audit(appkey, msgid=7)
+    console.analytics.pushes[7].request_json = hidden["body"]
+    copy = await sender.get(f"/apps/{appkey}/send?copy=7")
+    with console.servers["targeting"].away():
+        refused = await send(sender, appkey, hidden)
+        tested = await sender.post(f"/apps/{appkey}/send/test", **hidden)
+    for form in (copy, refused, tested):
+        assert f'<option value="{ios}" selected>' in form.text

@@ -20,7 +20,7 @@ from services.runtime.log.port import Partition
 from tests.roles.console.conftest import OPERATOR, PARTITIONS, Browser, ConsoleInstallation, text_of
 from tests.roles.console.test_pushes import audit, device
 
-_HIDDEN = re.compile(r'<input type="hidden" name="(body|key|devices)" value="([^"]*)">')
+_HIDDEN = re.compile(r'<input type="hidden" name="(body|key|devices|typed|again)" value="([^"]*)">')
 FIELDS = {"is_notif": "1", "click_action": "1", "removable": "1", "audience": "filter", "when": "now"}
 
 
@@ -35,7 +35,12 @@ async def sender_of(console: ConsoleInstallation, devices: int = 3) -> tuple[str
 async def reviewed(browser: Browser, appkey: str, **fields: str) -> tuple[httpx.Response, dict[str, str]]:
     """Fill in the form; return the review and the hidden fields of its form."""
     page = await browser.post(f"/apps/{appkey}/send", **{**FIELDS, **fields})
-    return page, {name: unescape(value) for name, value in _HIDDEN.findall(page.text)}
+    return page, hidden_of(page)
+
+
+def hidden_of(page: httpx.Response) -> dict[str, str]:
+    """Return the hidden fields with which a page sends a push."""
+    return {name: unescape(value) for name, value in _HIDDEN.findall(page.text)}
 
 
 async def send(browser: Browser, appkey: str, hidden: dict[str, str], **typed: str) -> httpx.Response:
@@ -106,8 +111,7 @@ async def test_a_review_that_lay_open_too_long_is_looked_at_again(console: Conso
     again = await send(sender, appkey, hidden)
     assert (again.status_code, "some minutes ago" in text_of(again)) == (400, True)
     assert len(await sent(console)) == 1
-    fresh = {name: unescape(value) for name, value in _HIDDEN.findall(again.text)}
-    assert (await send(sender, appkey, fresh)).status_code == 303
+    assert (await send(sender, appkey, hidden_of(again))).status_code == 303
     assert len(await sent(console)) == 2
 
 

@@ -4,6 +4,7 @@ from playwright.async_api import expect
 
 from testkit.edge.browser import accessibility_findings
 from tests.roles.console.conftest import ConsoleInstallation, text_of
+from tests.roles.console.test_apps import make_secret
 from tests.roles.console.view.chromium import chromium_page
 
 
@@ -35,7 +36,7 @@ async def test_each_change_that_is_hard_to_undo_names_its_effect_first(console: 
     root, head = await console.logged_in("root"), await console.logged_in("head")
     await head.get(f"/teams/{team_id}")
     await head.post(f"/teams/{team_id}/tokens", token_name="nightly", token_role="sender", expires="30d")
-    await head.post(f"/apps/{appkey}/secret", keep_old="24h")
+    await make_secret(head, f"/apps/{appkey}", "24h")
     effects = {
         f"/teams/{team_id}": (
             "The members of the team lose access to Weather at once.",

@@ -15,10 +15,11 @@ from protos.registry.v1.registry_pb2 import (
     TakeBroadcastsRequest,
     UpdateAppRequest,
 )
+from services.domain.master_key import sealed_digest
 from services.domain.topics import APPS, decode
 from services.registry.apps.device_reservations import RESERVED_MS
 from services.registry.settings import RegistrySettings
-from services.runtime.errors import InputError
+from services.runtime.errors import ConflictError, InputError
 from tests.roles.registry.conftest import RunningRegistry, Start, command, records, register
 
 DAY_MS = 86_400_000
@@ -154,6 +155,16 @@ async def test_a_rotated_secret_is_kept_until_its_time_or_the_next_rotation(regi
         ("secret rotated", ["old_secret valid until 2026-09-22 14:13:20+00:00"]),
         ("secret rotated", []),
     ]
+
+
+async def test_a_secret_that_was_replaced_meanwhile_is_not_replaced_again(registry: RunningRegistry) -> None:
+    app = await registry.app()
+    rotate = RotateSecretRequest(appkey=app.appkey, keep_old_s=86_400, replaces_digest=sealed_digest(app.sealed_secret))
+    rotated = (await registry.stub.RotateSecret(rotate)).app
+    assert rotated.old_sealed_secret == app.sealed_secret
+    with pytest.raises(ConflictError, match="another secret key was made meanwhile"):
+        await registry.stub.RotateSecret(rotate)
+    assert registry.apps.get(app.appkey) == rotated
 
 
 async def test_changed_limits_are_in_the_audit(registry: RunningRegistry) -> None:
