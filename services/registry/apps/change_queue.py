@@ -35,4 +35,4 @@ class ChangeQueue:
 def _log_failure(making: "asyncio.Task[Any]") -> None:
     error = None if making.cancelled() else making.exception()
     if error is not None:
-        logger.error("a change of apps failed after its call had ended", exc_info=error)
+        logger.warning("a change of apps failed after its call had ended", exc_info=error)
