@@ -74,7 +74,7 @@ class LivePush(LivePage):
             return {"app": app, "msgid": msgid, "sees_devices": sees_devices, **numbers}
 
         def is_final(feeds: Sequence[Feed]) -> bool:
-            return not is_moving(feeds[0].answer[0], site.clock.now_ms())
+            return not is_moving(feeds[0].answer[0], app, site.clock.now_ms())
 
         question = FeedQuestion(("push", appkey, msgid), ask, _PUSH_S)
         parts = [

@@ -107,7 +107,7 @@ class PushPageBase(Page):
             content=content(answer.request_json),
             funnel=funnel(answer, row),
             questions=questions_behind(answer, int(msgid)),
-            is_moving=task is None and is_moving(answer, self.site.clock.now_ms()),
+            is_moving=task is None and is_moving(answer, app, self.site.clock.now_ms()),
             divided_by=CATEGORIES if row is not None else (),
         )
 

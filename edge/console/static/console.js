@@ -33,7 +33,7 @@ document.addEventListener("DOMContentLoaded", () => {
   setInterval(() => { if (!document.hidden) location.reload(); }, waiting.dataset.reloadS * 1000);
 });
 
-// Nobody sees the live parts of a hidden page.
+// Nobody sees the live parts of a hidden page; what was not loaded then is loaded at the event "shown".
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (document.hidden) event.preventDefault();
 });
@@ -90,5 +90,6 @@ document.addEventListener("visibilitychange", () => {
     // The extension connects again after an error of a closed source.
     paused.forEach((source) => source.dispatchEvent(new Event("error")));
     paused.clear();
+    document.dispatchEvent(new Event("shown"));
   }
 });

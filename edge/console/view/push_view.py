@@ -8,6 +8,7 @@ import msgspec
 from edge.console.view.explanation import ENDED
 from edge.console.view.statistics_links import path_of_push
 from protos.analytics.v1.analytics_pb2 import AuditPushResponse, BroadcastRow
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 
 _LATER = {
     "sent": ("sent", "received", "shown", "clicked"),
@@ -65,10 +66,14 @@ def funnel(answer: AuditPushResponse, row: BroadcastRow | None) -> list[Step]:
     return [Step("accepted", answer.audience_count), *reached]
 
 
-def is_moving(answer: AuditPushResponse, now_ms: int) -> bool:
-    """Return whether the numbers may change soon: a device may still get the push, or something happened just now."""
+def is_moving(answer: AuditPushResponse, app: App, now_ms: int) -> bool:
+    """Return whether the numbers may change soon: a device may still get the push, or something happened just now.
+
+    An iOS device that was sent the push reports nothing more.
+    """
     is_recent = any(now_ms - entry.last_ms < RECENT_MS for entry in answer.timeline)
-    return is_recent or any(count.state in ("pending", "sent") and count.devices for count in answer.states)
+    moving = ("pending",) if app.platform == PLATFORM_IOS else ("pending", "sent")
+    return is_recent or any(count.state in moving and count.devices for count in answer.states)
 
 
 def may_be_cancelled(answer: AuditPushResponse) -> bool:

@@ -15,6 +15,7 @@ from edge.console.view.renderer import Renderer, View
 from protos.accounts.v1.accounts_pb2 import MEMBER_ROLE_UNSPECIFIED, MEMBER_ROLE_VIEWER
 from protos.accounts.v1.service_pb2 import SetMemberRequest
 from protos.analytics.v1.analytics_pb2 import AuditPushRequest, AuditPushResponse, BroadcastRow, StatisticsResponse
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.runtime.errors import BusyError
 from services.runtime.process.clock import ManualClock
 from testkit.services import started, stop
@@ -179,6 +180,18 @@ async def ended(console: ConsoleInstallation, stream: EventStream) -> None:
     await run_ready_tasks()
     console.clock.move(HEARTBEAT_S)
     assert (await stream.end())[-1] == "over"
+
+
+async def test_what_was_sent_to_ios_devices_does_not_move_any_more(console: ConsoleInstallation) -> None:
+    appkey = await console.app("News", await console.team("News", viewer="viewer"), PLATFORM_IOS)
+    answer = AuditPushResponse(msgid=MSGID, appkey=appkey, kind="broadcast", audience_count=2)
+    answer.states.add(state="sent", devices=2)
+    console.analytics.pushes[MSGID] = answer
+    viewer = await console.logged_in("viewer")
+    path = f"/apps/{appkey}/pushes/{MSGID}"
+    assert "sse-connect" not in (await viewer.get(path)).text
+    async with event_stream(console.application, viewer, f"{path}/live") as stream:
+        assert (await stream.end())[-1] == "enough"
 
 
 async def test_a_stream_ends_with_the_log_out(console: ConsoleInstallation) -> None:

@@ -1,12 +1,14 @@
-"""A page in a real browser whose stream is lost says so, and goes to the log-in once its session has ended."""
+"""Pages in a real browser whose stream is lost say so, and load what they left out while they were hidden."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from playwright.async_api import Page, Route, expect
 
+from protos.analytics.v1.analytics_pb2 import PushSpeedResponse, SpeedLine
 from tests.roles.console.conftest import Browser, ConsoleInstallation
 from tests.roles.console.live.announcements import everything_works, some_time_later
+from tests.roles.console.test_pushes import MSGID, push_of_app, viewer_of
 from tests.roles.console.view.chromium import chromium_page
 
 BOUND_MS = 60_000
@@ -54,3 +56,18 @@ async def test_a_page_whose_session_ended_while_it_was_hidden_goes_to_the_log_in
         await page.route("**/live", refuse)
         await page.evaluate(_HIDE, False)
         await expect(page.get_by_label("Password")).to_be_visible(timeout=BOUND_MS)
+
+
+async def test_the_speed_of_a_push_that_was_opened_in_the_background_is_loaded_once_it_is_seen(
+    console: ConsoleInstallation,
+) -> None:
+    appkey = await push_of_app(console)
+    line = SpeedLine(event="received", devices=1000, half_ms=350, p90_ms=2400, p99_ms=90_000, all_ms=7_500_000)
+    console.analytics.speeds[MSGID] = PushSpeedResponse(appkey=appkey, within_ms=6000, step_ms=100, lines=[line])
+    async with chromium_page(await viewer_of(console)) as page:
+        await page.add_init_script("Object.defineProperty(document, 'hidden', { get: () => true, configurable: true })")
+        await page.goto(f"/apps/{appkey}/pushes/{MSGID}")
+        again = page.get_by_role("link", name="Load again")
+        await expect(again).to_have_count(0)
+        await page.evaluate(_HIDE, False)
+        await expect(again).to_be_visible(timeout=BOUND_MS)

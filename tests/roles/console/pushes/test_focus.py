@@ -13,7 +13,7 @@ from protos.runtime.v1.processes_pb2 import AppDevices
 from services.runtime.http.listener import HttpListener
 from testkit.edge.browser import running_browser
 from testkit.services import running_services
-from tests.roles.console.conftest import ConsoleInstallation
+from tests.roles.console.conftest import START_MS, ConsoleInstallation
 from tests.roles.console.live.announcements import announce, everything_works, some_time_later, status_of
 from tests.roles.console.test_pushes import MSGID, push_of_app, viewer_of
 
@@ -82,6 +82,7 @@ async def test_numbers_that_change_keep_the_focus(console: ConsoleInstallation, 
 async def test_the_page_of_a_push_keeps_the_focus(console: ConsoleInstallation, page: Page) -> None:
     appkey = await push_of_app(console)
     console.analytics.pushes[MSGID].states.add(state="pending", devices=3)
+    console.analytics.pushes[MSGID].timeline.add(event="sent", count=1_111, first_ms=START_MS, last_ms=START_MS)
     line = SpeedLine(event="received", devices=1000, half_ms=350, p90_ms=2400, p99_ms=90_000, all_ms=7_500_000)
     console.analytics.speeds[MSGID] = PushSpeedResponse(
         appkey=appkey, within_ms=6000, step_ms=100, ranges_ms=[6000, 600_000], lines=[line]
@@ -94,9 +95,18 @@ async def test_the_page_of_a_push_keeps_the_focus(console: ConsoleInstallation, 
         console.analytics.pushes[MSGID] = answer
         console.clock.move(3)
 
-    await open_as_viewer(console, page, f"/apps/{appkey}/pushes/{MSGID}", parts=1)
+    def devices_are_sent(count: int) -> None:
+        answer = AuditPushResponse()
+        answer.CopyFrom(console.analytics.pushes[MSGID])
+        answer.timeline[0].count = count
+        console.analytics.pushes[MSGID] = answer
+        console.clock.move(3)
+
+    await open_as_viewer(console, page, f"/apps/{appkey}/pushes/{MSGID}", parts=2)
     for count in (201, 202):
         await stays_focused(page, "state-failed-no%20disk", partial(devices_fail, count), str(count))
+    await stays_focused(page, "event-sent", partial(devices_are_sent, 1_112), "1,112")
+    await stays_focused(page, "event-sent", partial(devices_are_sent, 1_113), "1,113")
     longer = page.get_by_role("link", name="10 mins")
     await longer.focus()
     console.analytics.speeds[MSGID].within_ms = 600_000
