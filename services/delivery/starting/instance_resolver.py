@@ -1,8 +1,9 @@
 """Asks one instance of targeting for the audiences of an app's pushes; decides whether the push or the instance failed.
 
 - An audience that targeting refuses (InputError) can never be resolved: the push fails at once.
-- While targeting does not answer (it is down, still reading the log, overloaded, or exceeds the deadline) pushes wait,
-  until their time to live is over. A circuit breaker makes one attempt at a time then, however many pushes wait.
+- While targeting does not answer (it is down, still reading the log, overloaded, exceeds the deadline, or refuses this
+  process, as during a change of certificates) pushes wait, until their time to live is over. A circuit breaker makes
+  one attempt at a time then, however many pushes wait.
 - Any other error counts against the push, and so does an instance that answers a probe, does not answer the attempt
   that follows, and is another process once it answers again: a request that crashes targeting looks like this. A
   connection that was reset does not count. After MAX_FAILURES failures that count the push fails.
@@ -19,7 +20,14 @@ from services.delivery.limits.circuit_breaker import CircuitBreaker
 from services.delivery.starting.waiting_push import WaitingPush
 from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
 from services.domain.recorded_reasons import AttemptsFailed
-from services.runtime.errors import BusyError, CarillonError, DeadlineError, InputError, UnavailableError
+from services.runtime.errors import (
+    BusyError,
+    CarillonError,
+    DeadlineError,
+    InputError,
+    PermissionDeniedError,
+    UnavailableError,
+)
 from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
@@ -212,7 +220,7 @@ class InstanceResolver:
         logger.warning("an audience is not resolved", msgid=waiting.msgid, app=waiting.appkey, error=str(error))
         waiting.last_error = str(error)
         match error:
-            case BusyError() | DeadlineError():
+            case BusyError() | DeadlineError() | PermissionDeniedError():
                 self._wait_for_targeting(waiting)
             case UnavailableError() if not is_probed:
                 self._wait_for_targeting(waiting)

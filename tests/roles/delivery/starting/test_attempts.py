@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from services.delivery.starting.instance_resolver import MAX_FAILURES
-from services.runtime.errors import BusyError, CarillonError, DeadlineError, UnavailableError
+from services.runtime.errors import BusyError, CarillonError, DeadlineError, PermissionDeniedError, UnavailableError
 from testkit.delivery.faulty_targeting import put_before
 from testkit.delivery.records import NumberedDevice
 from testkit.delivery.role import DeliveryHarness
@@ -52,7 +52,10 @@ async def test_a_push_that_fails_again_and_again_ends_as_failed_and_stops_no_oth
     assert (await delivery.verify()).equal
 
 
-@pytest.mark.parametrize("error", [BusyError("full"), DeadlineError("late"), UnavailableError("Connection reset")])
+@pytest.mark.parametrize(
+    "error",
+    [BusyError("full"), DeadlineError("late"), PermissionDeniedError("no role"), UnavailableError("Connection reset")],
+)
 async def test_overload_and_lost_connections_are_not_counted(delivery: DeliveryHarness, error: CarillonError) -> None:
     async with delivery.running(), delivery.gateway() as gateway:
         await delivery.register(A, stag="good")
