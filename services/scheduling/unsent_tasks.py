@@ -2,6 +2,7 @@
 
 import asyncio
 
+from services.runtime.errors import UnavailableError
 from services.runtime.process import background
 from services.runtime.projection.follower import Follower
 from services.scheduling.store import TaskTable
@@ -34,6 +35,8 @@ class UnsentTasks:
                     self._waiting.pop(task_key).set_result(None)
                 if self._waiting:
                     await change.wait()
+        except UnavailableError:
+            return  # scheduling is stopping
         finally:
             while self._waiting:
                 self._waiting.popitem()[1].cancel()

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
+from services.runtime.errors import UnavailableError
+
 Result = TypeVar("Result")
 _Call: TypeAlias = tuple["asyncio.Future[Any]", Callable[[], Any]]
 
@@ -26,9 +28,12 @@ class WorkerThread:
         self._is_shut_down = False
 
     def call(self, function: Callable[[], Result]) -> "asyncio.Future[Result]":
-        """Run the function; the future holds its result or its error. Cancelling it stops no call that has begun."""
+        """Run the function; the future holds its result or its error. Cancelling it stops no call that has begun.
+
+        UnavailableError: the thread was shut down, because what it serves stops.
+        """
         if self._is_shut_down:
-            raise RuntimeError(f"the thread {self._name} was shut down")
+            raise UnavailableError(f"{self._name} is stopping; try again")
         if self._thread is None:
             self._thread = threading.Thread(target=_run, args=[self._calls], name=self._name, daemon=True)
             self._thread.start()

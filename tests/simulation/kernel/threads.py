@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from unittest.mock import patch
 
+from services.runtime.errors import UnavailableError
 from services.runtime.process.worker_thread import WorkerThread
 from tests.simulation.kernel.process import CURRENT, ProcessKilled
 
@@ -33,7 +34,7 @@ class InlineThread:
 
     def call(self, function: Callable[[], Result]) -> "asyncio.Future[Result]":
         if self._is_shut_down:
-            raise RuntimeError("the thread was shut down")
+            raise UnavailableError("a role is stopping; try again")
         future: asyncio.Future[Result] = self._loop.create_future()
         self._calls.append((future, function))
         if not self._is_busy:

@@ -9,7 +9,7 @@ from tests.simulation.kernel.log.losses import is_explained
 from tests.simulation.kernel.world import LoggedError
 from tests.simulation.world.apple import is_alarm
 
-_SUPERSEDED = ("another process of the role scheduling has taken over", "the thread was shut down")
+_SUPERSEDED = ("another process of the role scheduling has taken over", "is stopping; try again")
 """Texts of a process of scheduling that stops because another process of its instance has started."""
 
 _UNCONFIRMED = "reports may be lost at the stop: delivery has not confirmed them"

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from services.runtime.errors import UnavailableError
 from services.runtime.process.worker_thread import WorkerThread
 from testkit.waiting import run_ready_tasks
 
@@ -61,7 +62,7 @@ async def test_a_shut_down_waits_for_the_calls_and_takes_no_more() -> None:
     thread.shutdown()
     assert ran == list(range(100))
     await asyncio.gather(*calls)
-    with pytest.raises(RuntimeError, match="worker"):
+    with pytest.raises(UnavailableError, match="worker is stopping"):
         thread.call(lambda: None)
     WorkerThread("never used").shutdown()
 

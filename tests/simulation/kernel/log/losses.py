@@ -22,7 +22,7 @@ _ERRORS = (
     "the archive has lost a segment",
     "is damaged: put a copy from a backup in its place",
     "which the log holds no more: is it mounted? Bring its files back",
-    "the thread was shut down",
+    "is stopping; try again",
 )
 """What a process says that needs such a record: what is missing, and what to do. The last one is what its other
 services say while it ends."""
