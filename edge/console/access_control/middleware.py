@@ -151,7 +151,7 @@ class AccessControl:
         """
         session = self._sessions.read(cookie)
         user = self._accounts.session(session.user_id, session.epoch) if session else None
-        if session is None or user is None or user != visit.user:
+        if session is None or self._sessions.is_ended(session) or user is None or user != visit.user:
             return "over"
         if self._accounts.actor_of_user(user.user_id) != visit.actor:
             return "over"
@@ -174,7 +174,7 @@ class AccessControl:
     async def _checked(self, known: Session, origin: Origin) -> Session | None:
         """Return the session of a user as it goes on; None if it has ended."""
         user = self._accounts.session(known.user_id, known.epoch)
-        if user is None:
+        if user is None or self._sessions.is_ended(known):
             return None
         if known.provider is None:
             return known if user.administrator or not self._only_administrators_have_passwords else None

@@ -90,7 +90,7 @@ class Sessions:
         return Session(secrets.token_urlsafe(24), now_ms, now_ms, user_id, epoch, provider=provider)
 
     def read(self, header: str | None) -> Session | None:
-        """Return the session in a Cookie header; None if there is none that is valid now."""
+        """Return the session in a Cookie header; None if there is none, or it is too old. It may have been ended."""
         sealed = self._cookie(header or "")
         if not sealed:
             return None
@@ -98,8 +98,6 @@ class Sessions:
             text = self._keys.open(base64.urlsafe_b64decode(sealed + "=" * (-len(sealed) % 4)), _CONTEXT)
             session = msgspec.json.decode(text, type=Session)
         except (CarillonError, msgspec.DecodeError, binascii.Error, ValueError):
-            return None
-        if session.csrf in self._ended:
             return None
         now_ms = self._clock.now_ms()
         is_over = now_ms >= session.seen_ms + IDLE_MS or now_ms >= session.started_ms + LONGEST_MS
@@ -110,6 +108,9 @@ class Sessions:
         now_ms = self._clock.now_ms()
         self._ended = {csrf: until_ms for csrf, until_ms in self._ended.items() if now_ms < until_ms}
         self._ended[session.csrf] = session.started_ms + LONGEST_MS
+
+    def is_ended(self, session: Session) -> bool:
+        return session.csrf in self._ended
 
     def seen(self, session: Session) -> Session:
         """Return the session with the time of this request, if that has changed enough."""
