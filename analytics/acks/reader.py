@@ -21,6 +21,8 @@ RETENTION_MS = 2 * 86_400_000
 _FIRST_WINDOW = 16
 _GROWTH = 4
 _GROWTH_IF_EMPTY = 16
+"""Factors by which the window of records grows: after one with too few receipts, and after one without any."""
+
 _SPARE_ROWS = 16
 _START = ReadPosition(0, 0)
 

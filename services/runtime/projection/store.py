@@ -1,4 +1,7 @@
-"""The port to the store of a projection: its state, together with the offsets that the state has applied."""
+"""The port to the store of a projection: its state, together with the offsets that the state has applied.
+
+And the note of facts that could not be committed to it.
+"""
 
 import asyncio
 from collections.abc import Iterator, Mapping

@@ -91,6 +91,14 @@ class Processes:
             while self.directory.address("scheduling", 0) != address:
                 await self.directory.change.wait()
 
+    async def owner_and_standby(self, stack: AsyncExitStack) -> AsyncExitStack:
+        """Run a, and b as its standby, until the stack ends; return the stack whose end stops a before."""
+        owner = await stack.enter_async_context(AsyncExitStack())
+        await owner.enter_async_context(self.running("a"))
+        await self.until_owner("a")
+        await stack.enter_async_context(self.running("b"))
+        return owner
+
     def health(self, address: str) -> Health:
         """Return a health check of the process, which must be ready."""
         health = Health(self.harness.clock)
@@ -112,10 +120,7 @@ async def test_a_standby_takes_over_when_the_owner_stops(processes: Processes) -
     """A planned restart: calls go on, and tasks that the former owner was given are sent once."""
     harness = processes.harness
     async with AsyncExitStack() as stack:
-        owner = await stack.enter_async_context(AsyncExitStack())
-        await owner.enter_async_context(processes.running("a"))
-        await processes.until_owner("a")
-        await stack.enter_async_context(processes.running("b"))
+        owner = await processes.owner_and_standby(stack)
         await harness.create("t", in_s=5)
         with pytest.raises(UnavailableError, match="stands by"):
             await _get(processes.servers["b"].channel())
@@ -156,10 +161,7 @@ async def test_only_the_owner_is_said_to_be_behind_the_log(processes: Processes)
     """A standby reads no commands; the owner's lag counts those that it has not decided."""
     harness = processes.harness
     async with AsyncExitStack() as stack:
-        owner = await stack.enter_async_context(AsyncExitStack())
-        await owner.enter_async_context(processes.running("a"))
-        await processes.until_owner("a")
-        await stack.enter_async_context(processes.running("b"))
+        owner = await processes.owner_and_standby(stack)
         health = processes.health("b")
         await harness.create("t")
         await health.check()

@@ -4,34 +4,29 @@ A consumer asks the brokers that it knows. Where all have moved to other address
 addresses of the settings.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from services.runtime.errors import UnavailableError
 from services.runtime.log.kafka.client import ClientSettings, assign, new_consumer, stop
+from services.runtime.log.kafka.replaceable import Replaceable
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import Topics
-from services.runtime.process import background
 
 _Offsets = Awaitable[Mapping[TopicPartition, int]]
 
 
 class Bounds:
-    """Its methods raise the errors of aiokafka."""
+    """Looks up the bounds of partitions. Its methods raise the errors of aiokafka."""
 
     def __init__(self, settings: ClientSettings, topics: Topics) -> None:
         self._settings = settings
         self._topics = topics
-        self._consumer: AIOKafkaConsumer | None = None
-        self._starting = asyncio.Lock()
-        self._ending: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._consumers = Replaceable(self._started, stop)
 
     async def start(self) -> None:
-        await self._current()
+        await self._consumers.current()
 
     async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return the first offset of each partition."""
@@ -42,31 +37,18 @@ class Bounds:
         return await self._look_up(lambda consumer, wanted: consumer.end_offsets(wanted), partitions)
 
     async def close(self) -> None:
-        self._closed = True
-        if self._consumer:
-            self._replace(self._consumer)
-        if self._ending:
-            await asyncio.wait(self._ending)
+        await self._consumers.close()
 
     async def _look_up(
         self, look_up: Callable[[AIOKafkaConsumer, list[TopicPartition]], _Offsets], partitions: Iterable[Partition]
     ) -> dict[Partition, int]:
-        consumer = await self._current()
+        consumer = await self._consumers.current()
         try:
             offsets = await look_up(consumer, [TopicPartition(*partition) for partition in partitions])
         except KafkaError:
-            self._replace(consumer)
+            self._consumers.replace(consumer)
             raise
         return {Partition(*each): offset for each, offset in offsets.items()}
-
-    async def _current(self) -> AIOKafkaConsumer:
-        if self._consumer is None:
-            async with self._starting:
-                if self._closed:
-                    raise UnavailableError("the event log is closed")
-                if self._consumer is None:
-                    self._consumer = await self._started()
-        return self._consumer
 
     async def _started(self) -> AIOKafkaConsumer:
         consumer = new_consumer(self._settings)
@@ -78,11 +60,3 @@ class Bounds:
         assign(consumer, {Partition(topic, 0): 0 for topic in self._topics})
         consumer.pause(*consumer.assignment())  # assigned to know the topics, paused to fetch nothing
         return consumer
-
-    def _replace(self, consumer: AIOKafkaConsumer) -> None:
-        """Let the next look-up start another consumer."""
-        if consumer is self._consumer:
-            self._consumer = None
-            task = background.start("stop of a consumer", stop(consumer))
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)

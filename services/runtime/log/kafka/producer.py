@@ -8,6 +8,7 @@ They may then be in the log twice: readers drop repeated event ids.
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -19,10 +20,10 @@ from aiokafka.errors import (
     RecordListTooLargeError,
 )
 
-from services.runtime.errors import InputError, UnavailableError
+from services.runtime.errors import InputError
 from services.runtime.log.kafka.client import RETRY_S, STOP_S, ClientSettings, stop
+from services.runtime.log.kafka.replaceable import Replaceable
 from services.runtime.log.port import NewRecord, Partition
-from services.runtime.process import background
 from services.runtime.process.logs import logger
 
 _BATCH_BYTES = 256 * 1024
@@ -33,19 +34,10 @@ class ReplaceableProducer:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._producer: AIOKafkaProducer | None = None
-        self._starting = asyncio.Lock()
-        self._ending: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._producers = Replaceable(self._started, partial(_stop_producer, grace_s=STOP_S))
 
     async def current(self) -> AIOKafkaProducer:
-        if self._producer is None:
-            async with self._starting:
-                if self._closed:
-                    raise UnavailableError("the event log is closed")
-                if self._producer is None:
-                    self._producer = await self._started()
-        return self._producer
+        return await self._producers.current()
 
     async def send(self, partition: Partition, new_records: Sequence[NewRecord], start: int) -> tuple[int, int]:
         """Append as many records from `start` on as one batch holds; return the first offset and their number.
@@ -93,18 +85,10 @@ class ReplaceableProducer:
 
     def replace(self, producer: AIOKafkaProducer, *, at_once: bool = False) -> None:
         """Let the next send start another producer; batches in flight may end, unless `at_once`."""
-        if producer is self._producer:
-            self._producer = None
-            task = background.start("stop of a producer", _stop_producer(producer, 0 if at_once else STOP_S))
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+        self._producers.replace(producer, partial(_stop_producer, grace_s=0) if at_once else None)
 
     async def close(self) -> None:
-        self._closed = True
-        if self._producer:
-            self.replace(self._producer)
-        if self._ending:
-            await asyncio.wait(self._ending)
+        await self._producers.close()
 
     async def _started(self) -> AIOKafkaProducer:
         producer = AIOKafkaProducer(

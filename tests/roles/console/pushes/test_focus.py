@@ -88,20 +88,15 @@ async def test_the_page_of_a_push_keeps_the_focus(console: ConsoleInstallation, 
         appkey=appkey, within_ms=6000, step_ms=100, ranges_ms=[6000, 600_000], lines=[line]
     )
 
-    def devices_fail(count: int) -> None:
+    def counted(entries: str, index: int, field: str, count: int) -> None:
         answer = AuditPushResponse()
         answer.CopyFrom(console.analytics.pushes[MSGID])
-        answer.states[1].devices = count
+        setattr(getattr(answer, entries)[index], field, count)
         console.analytics.pushes[MSGID] = answer
         console.clock.move(3)
 
-    def devices_are_sent(count: int) -> None:
-        answer = AuditPushResponse()
-        answer.CopyFrom(console.analytics.pushes[MSGID])
-        answer.timeline[0].count = count
-        console.analytics.pushes[MSGID] = answer
-        console.clock.move(3)
-
+    devices_fail = partial(counted, "states", 1, "devices")
+    devices_are_sent = partial(counted, "timeline", 0, "count")
     await open_as_viewer(console, page, f"/apps/{appkey}/pushes/{MSGID}", parts=2)
     for count in (201, 202):
         await stays_focused(page, "state-failed-no%20disk", partial(devices_fail, count), str(count))

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from protos.registry.v1.registry_pb2 import PauseAppsRequest, RotateSecretRequest, UpdateAppRequest
+from protos.registry.v1.apps_pb2 import App
+from protos.registry.v1.registry_pb2 import (
+    PauseAppsRequest,
+    RotateSecretRequest,
+    UpdateAppRequest,
+    UpdateAppResponse,
+)
 from services.domain.topics import APPS, decode
 from services.runtime.errors import InputError
 from services.runtime.log.delegating import DelegatingLog
@@ -60,6 +66,17 @@ async def begun_and_given_up(stalling: StallingLog, call: Awaitable[Any]) -> Non
     assert calling.cancelled()
 
 
+async def renaming_behind_a_pause(
+    registry: RunningRegistry, stalling: StallingLog
+) -> tuple[App, "asyncio.Future[UpdateAppResponse]"]:
+    """Return an app, and the call that renames it: it waits for a pause whose own call was given up."""
+    app = await registry.app()
+    await begun_and_given_up(stalling, registry.stub.PauseApps(PauseAppsRequest(appkey=app.appkey)))
+    renaming = asyncio.ensure_future(registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, name="Shop")))
+    await run_ready_tasks()
+    return app, renaming
+
+
 async def actions(registry: RunningRegistry) -> list[str]:
     facts = [decode(record) for record in await records(registry.log, APPS.name)]
     return [fact.changed.action for fact in facts if fact.WhichOneof("fact") == "changed"]
@@ -68,9 +85,7 @@ async def actions(registry: RunningRegistry) -> list[str]:
 async def test_a_change_that_outlives_its_call_is_not_undone_by_the_next_one(
     registry: RunningRegistry, stalling: StallingLog
 ) -> None:
-    app = await registry.app()
-    await begun_and_given_up(stalling, registry.stub.PauseApps(PauseAppsRequest(appkey=app.appkey)))
-    renaming = asyncio.ensure_future(registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, name="Shop")))
+    app, renaming = await renaming_behind_a_pause(registry, stalling)
     rotating = asyncio.ensure_future(registry.stub.RotateSecret(RotateSecretRequest(appkey=app.appkey)))
     await run_ready_tasks()
     assert not renaming.done()
@@ -88,10 +103,7 @@ async def test_a_change_that_outlives_its_call_is_not_undone_by_the_next_one(
 async def test_a_change_whose_call_ends_before_its_turn_is_not_made(
     registry: RunningRegistry, stalling: StallingLog
 ) -> None:
-    app = await registry.app()
-    await begun_and_given_up(stalling, registry.stub.PauseApps(PauseAppsRequest(appkey=app.appkey)))
-    renaming = asyncio.ensure_future(registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, name="Shop")))
-    await run_ready_tasks()
+    app, renaming = await renaming_behind_a_pause(registry, stalling)
     renaming.cancel()
     await asyncio.wait([renaming], timeout=BOUND_S)
     stalling.goes_on.set()
@@ -102,10 +114,7 @@ async def test_a_change_whose_call_ends_before_its_turn_is_not_made(
 async def test_a_change_that_fails_after_its_call_is_logged_and_ends_its_turn(
     registry: RunningRegistry, stalling: StallingLog
 ) -> None:
-    app = await registry.app()
-    await begun_and_given_up(stalling, registry.stub.PauseApps(PauseAppsRequest(appkey=app.appkey)))
-    renaming = asyncio.ensure_future(registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, name="Shop")))
-    await run_ready_tasks()
+    app, renaming = await renaming_behind_a_pause(registry, stalling)
     stalling.refuses = True
     with capture_logs() as logged:
         stalling.goes_on.set()
