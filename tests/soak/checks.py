@@ -146,7 +146,10 @@ def _contents(observed: Observations) -> Iterator[Violation]:
 
 
 def order(observed: Observations) -> Iterator[Violation]:
-    """Check that devices have shown messages in the order of the log, but for rate-limited and held up pushes."""
+    """Check that devices have shown messages in the order of the log, but for rate-limited and held up pushes.
+
+    A push whose time to live was over when a later one was shown may follow it: its sender's clock was set back since.
+    """
     device_numbers = observed.device_numbers()
     ids = {id_: sent for sent in observed.history.sent.values() for id_ in _ids(sent.send)}
     for who, client in observed.clients.items():
@@ -158,7 +161,9 @@ def order(observed: Observations) -> Iterator[Violation]:
         for earlier, later in pairwise(in_order):
             first, passed = ids[earlier[1]].send.msgid, ids[later[1]].send.msgid
             partition = device_numbers[who].partition if who in device_numbers else 0
-            if later < earlier and not observed.history.was_passed(passed, first, partition):
+            if later >= earlier or client.shown[earlier[1]].time_ms > ids[later[1]].expires_ms:
+                continue
+            if not observed.history.was_passed(passed, first, partition):
                 text = f"{client.name} showed {earlier[1]} before {later[1]}"
                 yield Violation("order", text, (earlier[1], later[1]))
 

@@ -1,4 +1,4 @@
-"""Audiences are judged within what the clocks of the processes of a cluster may differ."""
+"""Audiences and orders are judged within what the clocks of the processes of a cluster may differ."""
 
 from typing import cast
 
@@ -8,9 +8,9 @@ from pyroaring import BitMap
 from protos.push.v1.push_pb2 import SendPush
 from protos.registry.v1.devices_pb2 import Device
 from services.runtime.log.port import Log
-from tests.soak.checks import Client, Observations, audiences
+from tests.soak.checks import Client, Observations, audiences, order
 from tests.soak.history import DeviceNumber, History, LoggedPush
-from tests.soak.ledger import Change, Ledger, Outcome, Push, State
+from tests.soak.ledger import Change, Ledger, Outcome, Push, Shown, State
 
 APP, TOKEN, MSGID = "1553091322", "a-token", 7
 BEGUN_MS = 10_000
@@ -43,3 +43,18 @@ def test_a_start_is_later_than_recorded_where_the_clocks_may_differ(
     ]
     observed = Observations(ledger, history, {(APP, TOKEN): Client("a device", changes, {})})
     assert [violation.text for violation in audiences(observed)] == texts
+
+
+@pytest.mark.parametrize(
+    ("shown_ms", "texts"), [(BEGUN_MS + 1_001, []), (BEGUN_MS + 999, ["a device showed 8 before 7"])]
+)
+def test_a_push_may_come_after_a_later_one_that_was_shown_when_its_time_to_live_was_over(
+    shown_ms: int, texts: list[str]
+) -> None:
+    history = History(cast(Log, None), partitions=1)
+    for order_in_log, (msgid, period_s) in enumerate([(MSGID, 1), (MSGID + 1, 86_400)]):
+        send = SendPush(msgid=msgid, appkey=APP, period_s=period_s)
+        history.sent[msgid] = LoggedPush(send, order_in_log, BEGUN_MS, b"")
+    shown = {msgid: Shown(msgid, "", shown_ms) for msgid in (MSGID + 1, MSGID)}
+    observed = Observations(Ledger(lambda event: None), history, {(APP, TOKEN): Client("a device", [], shown)})
+    assert [violation.text for violation in order(observed)] == texts
