@@ -7,9 +7,8 @@
  */
 
 const SUBPROTOCOL = "carillon.device.v1";
-const MAX_MSGIDS = 1000; // handled message ids that are stored, so that no push is shown twice
-const [MAX_QUEUED, MAX_REPORTS] = [1000, 200]; // frames that wait for the app; reports that are not confirmed
-const MAX_ACKNOWLEDGED = 400; // ids in one ack: a frame has 8 KiB at most
+const [MAX_PUSHES, MAX_QUEUED, MAX_REPORTS] = [1000, 1100, 200]; // that wait: frames before a push, all frames, reports
+const [MAX_MSGIDS, MAX_ACKNOWLEDGED] = [1000, 400]; // ids stored, so that none is shown twice; in a frame of 8 KiB
 const [ANSWER_MS, CALLBACK_MS, CLOSE_MS] = [10_000, 30_000, 2_000];
 const [FIRST_RETRY_MS, MAX_RETRY_MS, MAX_REQUESTED_RETRY_MS] = [200, 30_000, 86_400_000];
 const TIMERS = { set: (callback, ms) => setTimeout(callback, ms), clear: (timer) => clearTimeout(timer) };
@@ -214,10 +213,11 @@ export class Device {
     else if (frame?.type === "error") answered.reject(new DeviceError("refused", frame.desc, { code: frame.code }));
   }
 
-  /** Queues a frame for the app, but no push twice. With a full queue the connection is dropped; pushes come again. */
+  /** Queues a frame for the app, no push twice. With a full queue the connection is dropped; pushes come again. */
   #enqueue(frame) {
     if (this.#queue.some(({ type, msgid }) => type === "push" && type === frame.type && msgid === frame.msgid)) return;
-    if (this.#queue.length >= MAX_QUEUED) return this.#dropConnection?.("too many pushes are waiting", true);
+    const most = frame.type === "push" ? MAX_PUSHES : MAX_QUEUED;
+    if (this.#queue.length >= most) return this.#dropConnection?.("too many pushes are waiting", true);
     this.#queue.push(frame);
     this.#handling ??= this.#handle();
   }

@@ -12,6 +12,10 @@ from carillon_device.frames import MAX_ACKNOWLEDGED, Frame, Push
 from carillon_device.storage import DeviceState
 
 MAX_QUEUED = 1000
+"""Frames that may wait when a push comes."""
+
+MAX_QUEUED_EVENTS = 100
+"""How many more may wait when another frame comes, so that the app learns of connections while pushes wait."""
 
 OnPush = Callable[[Push], Awaitable[None] | None]
 OnEvent = Callable[[Frame], Awaitable[None] | None]
@@ -35,7 +39,7 @@ class Inbox:
         self._on_event = on_event
         self._acknowledge = acknowledge
         self._sleep = sleep
-        self._frames: asyncio.Queue[Frame] = asyncio.Queue(MAX_QUEUED)
+        self._frames: asyncio.Queue[Frame] = asyncio.Queue()
         self._waiting: set[int] = set()
         self._handled: list[int] = []
         self._acknowledging: asyncio.Task[None] | None = None
@@ -45,12 +49,13 @@ class Inbox:
 
         False: the queue is full, and the frame is dropped; a push comes again after a reconnect.
         """
-        if frame["type"] == "push" and frame["msgid"] in self._waiting:
+        is_push = frame["type"] == "push"
+        if is_push and frame["msgid"] in self._waiting:
             return True
-        if self._frames.full():
+        if self._frames.qsize() >= MAX_QUEUED + (0 if is_push else MAX_QUEUED_EVENTS):
             return False
         self._frames.put_nowait(frame)
-        if frame["type"] == "push":
+        if is_push:
             self._waiting.add(frame["msgid"])
         return True
 
