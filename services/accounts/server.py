@@ -39,8 +39,9 @@ from services.accounts.fact_writer import FactWriter
 from services.accounts.store import AccountTable
 from services.accounts.summaries import summary_of_team, summary_of_user, token_summary, user_summary
 from services.domain.accounts.secret_texts import LINK_PREFIX, TOKEN_PREFIX, new_id, new_secret_text
-from services.domain.apps import AppDirectory
+from services.domain.apps import OUTDATED, AppDirectory
 from services.domain.text import check_texts
+from services.runtime.errors import UnavailableError
 from services.runtime.projection.follower import Follower
 from services.runtime.rpc.server import Context
 
@@ -136,8 +137,10 @@ class AccountsServicer(AccountsServiceServicer):
 
     async def GiveApp(self, request: GiveAppRequest, context: Context) -> GiveAppResponse:
         check_texts(request)
-        await self._apps.refresh()
+        is_current = await self._apps.refresh()
         app_exists = self._apps.get(request.appkey) is not None
+        if not app_exists and not is_current:
+            raise UnavailableError(OUTDATED)
         await self._writer.write_for(
             request.origin,
             lambda accounts, actor, now_ms: decide_teams.give_app(accounts, actor, request, app_exists=app_exists),

@@ -43,6 +43,7 @@ class AppDirectory:
         self._revoked: dict[tuple[str, int], RevokedKeys] = {}
         self._published: dict[tuple[str, int], RevokedKeys] = {}
         self._installation_pause: Pause | None = None
+        self._paused: set[str] = set()
         self._key_fingerprints: dict[str, bytes] = {}
         self._broadcasts: dict[str, BroadcastCount] = {}
         self._listeners: list[Callable[[str], None]] = []
@@ -101,13 +102,12 @@ class AppDirectory:
 
     def is_paused(self, appkey: str) -> bool:
         """Return whether nothing of the app may be sent now, because of its own pause or that of all apps."""
-        app = self._apps.get(appkey)
-        return self._installation_pause is not None or (app is not None and app.HasField("pause"))
+        return self._installation_pause is not None or appkey in self._paused
 
     @property
     def has_pauses(self) -> bool:
-        """Whether any app is paused."""
-        return self._installation_pause is not None or any(app.HasField("pause") for app in self._apps.values())
+        """Whether any app is paused. Other threads than the event loop's may ask too."""
+        return self._installation_pause is not None or bool(self._paused)
 
     @property
     def pauses_changed(self) -> asyncio.Event:
@@ -155,9 +155,10 @@ class AppDirectory:
     def _apply_fact(self, fact: AppFact) -> None:
         match fact.WhichOneof("fact"):
             case "app":
-                known = self._apps.get(fact.app.appkey)
-                self._apps[fact.app.appkey] = fact.app
-                if fact.app.HasField("pause") != (known is not None and known.HasField("pause")):
+                appkey, is_paused = fact.app.appkey, fact.app.HasField("pause")
+                self._apps[appkey] = fact.app
+                if is_paused != (appkey in self._paused):
+                    (self._paused.add if is_paused else self._paused.discard)(appkey)
                     self._change_pauses()
             case "installation_pause":
                 pause = fact.installation_pause.pause

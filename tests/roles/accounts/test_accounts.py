@@ -26,7 +26,15 @@ from protos.accounts.v1.service_pb2 import (
 from protos.runtime.v1.log_pb2 import Origin
 from services.accounts.decide import LINK_MS
 from services.domain.accounts.permissions import Action, Role, may
-from services.runtime.errors import CarillonError, ConflictError, InputError, NotFoundError, PermissionDeniedError
+from services.domain.apps import AppDirectory
+from services.runtime.errors import (
+    CarillonError,
+    ConflictError,
+    InputError,
+    NotFoundError,
+    PermissionDeniedError,
+    UnavailableError,
+)
 from services.runtime.log.port import Partition
 from testkit.faults.crashing_log import records_of
 from tests.roles.accounts.conftest import APP, FRONT_END, OPERATOR, OTHER_APP, PASSWORD, AccountsHarness, origin_of
@@ -213,6 +221,20 @@ async def test_a_team_is_changed_by_its_administrators(harness: AccountsHarness)
             await harness.accounts.SetMember(
                 SetMemberRequest(team_id=team_id, user_id=viewer.user_id, role=9, origin=OPERATOR)  # type: ignore[arg-type]
             )
+
+
+async def test_an_app_is_not_said_to_be_unknown_while_the_directory_is_behind(
+    harness: AccountsHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(directory: AppDirectory) -> bool:
+        return False
+
+    async with harness.running():
+        team_id = await harness.team()
+        monkeypatch.setattr(AppDirectory, "refresh", fail)
+        with pytest.raises(UnavailableError, match="app directory"):
+            await harness.accounts.GiveApp(GiveAppRequest(appkey="1", team_id=team_id, origin=OPERATOR))
+        await harness.accounts.GiveApp(GiveAppRequest(appkey=APP, team_id=team_id, origin=OPERATOR))
 
 
 async def test_an_app_belongs_to_one_team(harness: AccountsHarness) -> None:

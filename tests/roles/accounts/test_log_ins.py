@@ -190,6 +190,13 @@ async def test_attempts_are_limited_by_name_and_by_address(harness: AccountsHarn
         assert await harness.result("bob", address="2001:db8:1::1") == "OK"
 
 
+async def test_attempts_are_counted_by_the_beginning_of_a_name_that_nobody_can_have(harness: AccountsHarness) -> None:
+    async with harness.running():
+        for number in range(10):
+            assert await harness.result("x" * 60_000 + str(number), "wrong") == "REFUSED"
+        assert await harness.result("x" * 60_000, "wrong") == "LIMITED"
+
+
 def test_the_buckets_of_names_are_bounded() -> None:
     buckets = AttemptBuckets(2, 1000)
     for number in range(MAX_KEYS + 5):

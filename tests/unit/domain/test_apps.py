@@ -1,6 +1,8 @@
 """The app directory: catching up, refreshing, and revoked keys."""
 
 import asyncio
+import sys
+import threading
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ import pytest
 from pyroaring import BitMap
 from structlog.testing import capture_logs
 
-from protos.registry.v1.apps_pb2 import App, AppFact, Revocations
+from protos.registry.v1.apps_pb2 import App, AppFact, Pause, Revocations
 from services.domain.apps import AppDirectory
 from services.domain.revocations import revocations_key
 from services.domain.topics import TOPICS
@@ -121,6 +123,42 @@ async def test_revoked_keys_are_known_and_listeners_are_notified(log: GatedLog) 
         assert notified == ["1", "2"]
         assert apps.is_revoked("1", 2, 0)
         assert apps.is_revoked("2", 3, 0)
+
+
+async def test_another_thread_asks_for_pauses_while_apps_are_added(log: GatedLog) -> None:
+    interval_s = sys.getswitchinterval()
+    ended = threading.Event()
+
+    def ask() -> int:
+        while not ended.is_set():
+            assert not apps.has_pauses
+        return 1
+
+    await log.append([new_record(str(number)) for number in range(1000)])
+    async with RunningDirectory(log) as apps:
+        sys.setswitchinterval(1e-5)
+        try:
+            asking = asyncio.create_task(asyncio.to_thread(ask))
+            await log.append([new_record(str(number)) for number in range(1000, 1500)])
+            await apps.refresh()
+        finally:
+            ended.set()
+            sys.setswitchinterval(interval_s)
+        assert await asking
+
+
+async def test_whether_any_app_is_paused(log: GatedLog) -> None:
+    paused = AppFact(app=App(appkey="1", pause=Pause())).SerializeToString()
+    async with RunningDirectory(log) as apps:
+        for value, expected in ((new_record("1").value, False), (paused, True), (paused, True)):
+            await log.append([NewRecord("apps", 0, b"1", value), new_record("2")])
+            await apps.refresh()
+            assert apps.has_pauses is apps.is_paused("1") is expected
+            assert not apps.is_paused("2")
+        await log.append([new_record("1")])
+        await apps.refresh()
+        assert not apps.has_pauses
+        assert not apps.is_paused("1")
 
 
 async def test_a_directory_on_an_empty_log_is_ready_at_once_and_follows_it(log: GatedLog) -> None:

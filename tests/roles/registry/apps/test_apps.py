@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -21,13 +22,14 @@ from protos.registry.v1.registry_pb2 import (
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import AppDirectory
 from services.domain.topics import APPS, TOPICS, decode
+from services.registry.apps import app_lookup
 from services.registry.apps.app_epochs import AppEpochs
 from services.registry.apps.app_lookup import AppLookup
 from services.registry.queries import RegistryQueries
 from services.registry.server import RegistryServicer
 from services.registry.settings import RegistrySettings
 from services.registry.store import ALIASES_DDL, DEVICES_DDL
-from services.runtime.errors import ConflictError, InputError, NotFoundError
+from services.runtime.errors import ConflictError, InputError, NotFoundError, UnavailableError
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite.file import Page
 from services.runtime.log.sqlite.log import SqliteLog
@@ -243,3 +245,43 @@ async def test_an_app_created_by_another_instance_is_found_when_its_first_device
     task.cancel()
     await asyncio.wait([task])
     await log.close()
+
+
+class OutdatedDirectory:
+    """A directory that gets its app with the third refresh; two fail before, or do not end in time."""
+
+    def __init__(self, error: type[Exception] | None) -> None:
+        self._error = error
+        self._app: App | None = None
+        self.refreshes = 0
+
+    def get(self, appkey: str) -> App | None:
+        return self._app
+
+    async def refresh(self) -> bool:
+        self.refreshes += 1
+        if self.refreshes < 3:
+            if self._error:
+                raise self._error
+            return False
+        self._app = App(appkey="1234567890")
+        return True
+
+
+@pytest.mark.parametrize("error", [None, TimeoutError])
+async def test_an_app_is_not_said_to_be_unknown_while_the_directory_is_behind(error: type[Exception] | None) -> None:
+    directory = OutdatedDirectory(error)
+    lookup = AppLookup(cast(AppDirectory, directory))
+    lookup.use_running_loop()
+    assert await asyncio.to_thread(lookup.find, "1234567890") == App(appkey="1234567890")
+    assert directory.refreshes == 3
+
+
+async def test_a_look_up_ends_when_the_event_loop_waits_for_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_lookup, "_REFRESH_S", 0.01)
+    lookup = AppLookup(cast(AppDirectory, OutdatedDirectory(None)))
+    lookup.use_running_loop()
+    with ThreadPoolExecutor(1) as thread:
+        looking = thread.submit(lookup.find, "1234567890")
+        with pytest.raises(UnavailableError, match="try again"):
+            looking.result()
