@@ -111,7 +111,7 @@ class Backends:
         findings += fact_findings(installation, driver.ledger, stored, faults, outages, plan.slowness * BOUND_MS)
         findings += failed_while_calm(driver.ledger, outages) if plan.slowness == 1 else []
         findings += missing_devices(broker, driver.ledger)
-        findings += [f"owners: {each}" for each in rivals.found(dated, plan.slowness)]
+        findings += [f"owners: {each}" for each in rivals.found(dated, plan.slowness, injected.healed_s)]
         findings += await replays_unequal(installation, hosts)
         self._on_end(broker)
         return findings + [

@@ -149,7 +149,8 @@ class Simulation:
         await asyncio.gather(*self._running)
         for task in following:
             task.cancel()
-        found += [Violation("owners", each) for each in self._rivals.found(faults.injected, self._plan.log_slowness)]
+        rivals = self._rivals.found(faults.injected, self._plan.log_slowness, faults.healed_s)
+        found += [Violation("owners", each) for each in rivals]
         errors = unexpected(self._world.errors, self._faults, self._plan.is_slow)
         return found + [Violation("error", f"{each.process}: {each.text} {each.details}") for each in errors]
 
