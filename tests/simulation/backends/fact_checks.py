@@ -20,6 +20,9 @@ BOUND_MS = 5_000
 A push waits up to 1 s for its own audience and as long for that of an earlier one.
 """
 
+_SAME_MOMENT_MS = 5
+"""An outage that begins so much later than a call has ended, by the rounded times, may be why the call failed."""
+
 _KEEP_THE_LOG = frozenset(
     {"kill", "kill_after_steps", "kill_at_point", "kill_at_append", "cut_power", "lose_disk", "down", "block", "resets"}
 )
@@ -70,7 +73,7 @@ def failed_while_calm(ledger: Ledger, outages: Outages) -> list[str]:
     return [
         f"failed: {call.name} at {call.begun_ms} failed after {call.ended_ms - call.begun_ms} ms: {call.error}"
         for call in ledger.failed_calls
-        if outages.calm_ms(call.begun_ms, call.ended_ms + 1) == call.ended_ms + 1 - call.begun_ms
+        if outages.is_calm(call.begun_ms, call.ended_ms + _SAME_MOMENT_MS)
     ]
 
 

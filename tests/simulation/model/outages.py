@@ -66,7 +66,11 @@ class Outages:
             if not outage.host or outage.host not in without:
                 calm_s += max(0.0, min(outage.begun_s, end_s) - at_s)
                 at_s = max(at_s, outage.ended_s)
-        return int((calm_s + max(0.0, end_s - at_s)) * 1000)
+        return round((calm_s + max(0.0, end_s - at_s)) * 1000)
+
+    def is_calm(self, begun_ms: int, ended_ms: int) -> bool:
+        """Return whether nothing was broken between two times."""
+        return self.calm_ms(begun_ms, ended_ms) == ended_ms - begun_ms
 
 
 def _partner(name: str, names: Collection[str]) -> str:
