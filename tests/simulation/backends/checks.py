@@ -6,12 +6,12 @@ A finding begins with the name of the rule that is broken.
 import asyncio
 import struct
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from protos.push.v1.push_pb2 import SendPush
 from protos.runtime.v1.log_pb2 import AwaitRequest, Position
 from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
-from services.domain.topics import PUSH_COMMANDS, PUSHES, TASK_COMMANDS, TASKS
+from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES, TASK_COMMANDS, TASKS
 from services.runtime.errors import CarillonError
 from services.runtime.rpc.peers import WAIT_APPLIED_S
 from tests.simulation.backends.ledger import Ledger
@@ -19,6 +19,7 @@ from tests.simulation.backends.log_reading import messages
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation, process_name
 from tests.simulation.kernel.log.broker import Broker
+from tests.simulation.model.ends import CancelledPart, cancelled_parts
 
 ROLES = ("registry", "targeting", "scheduling", "delivery")
 _POLL_S = 0.5
@@ -26,9 +27,7 @@ _MAX_POLL_S = 10.0
 _ENDS = frozenset({"sent", "cancelled", "expired", "failed"})
 
 
-async def until_settled(
-    installation: Installation, hosts: Sequence[RoleHost], ledger: Ledger, seconds: float
-) -> list[str]:
+async def until_settled(installation: Installation, hosts: Sequence[RoleHost], seconds: float) -> list[str]:
     """Wait until all roles are ready and have carried out all commands; return what is missing after these seconds."""
     loop = installation.world.loop
     deadline_s = loop.time() + seconds
@@ -39,7 +38,7 @@ async def until_settled(
         poll_s = min(2 * poll_s, _MAX_POLL_S)
         missing = [f"{host.name} is not ready" for host in hosts if not host.is_ready or host.process.is_paused]
         missing = missing or await _not_applied(installation)
-        missing = missing or [*_not_started(installation.broker), *_tasks_not_sent(installation.broker, ledger)]
+        missing = missing or _undone(installation.broker)
     return [f"stuck: after {seconds:g} s without faults {each}" for each in missing]
 
 
@@ -47,9 +46,14 @@ def answered_and_lost(installation: Installation, ledger: Ledger) -> list[str]:
     """Return the pushes and tasks that were answered and are not in the log, and the clients' wrong reads."""
     broker = installation.broker
     pushes = {command.send.msgid for command in messages(broker, PUSH_COMMANDS.name) if command.HasField("send")}
+    cancels = {command.cancel.msgid for command in messages(broker, PUSH_COMMANDS.name) if command.HasField("cancel")}
     tasks = {command.task_key for command in messages(broker, TASK_COMMANDS.name)}
     return [
         *(f"lost: push {msgid} was answered and is not in the log" for msgid in ledger.pushes.keys() - pushes),
+        *(
+            f"lost: the cancel of push {msgid} was answered and is not in the log"
+            for msgid in ledger.cancelled_pushes - cancels
+        ),
         *(f"lost: task {key} was answered and is not in the log" for key in ledger.tasks.keys() - tasks),
         *(f"reads: {error}" for error in ledger.errors),
     ]
@@ -88,6 +92,11 @@ async def _not_applied(installation: Installation) -> list[str]:
     ]
 
 
+def _undone(broker: Broker) -> list[str]:
+    """Return the commands in the log that the roles have not carried out."""
+    return [*_not_started(broker), *_tasks_not_ended(broker), *_not_cancelled(broker)]
+
+
 def _not_started(broker: Broker) -> list[str]:
     begun: dict[int, set[int]] = defaultdict(set)
     for fact in messages(broker, PUSHES.name):
@@ -105,6 +114,20 @@ def partitions_of(push: SendPush, count: int) -> set[int]:
     return set(struct.unpack(f"<{len(packed) // 2}H", packed))
 
 
-def _tasks_not_sent(broker: Broker, ledger: Ledger) -> list[str]:
+def _tasks_not_ended(broker: Broker) -> list[str]:
+    created = {command.task_key for command in messages(broker, TASK_COMMANDS.name) if command.HasField("create")}
     ended = {fact.task_key for fact in messages(broker, TASKS.name) if fact.WhichOneof("fact") in _ENDS}
-    return [f"task {key} was not sent and did not end" for key in ledger.tasks.keys() - ended]
+    return [f"task {key} was not sent and did not end" for key in sorted(created - ended)]
+
+
+def _not_cancelled(broker: Broker) -> list[str]:
+    return [
+        f"push {part.msgid} in partition {part.partition} goes on after its cancel"
+        for part in cancelled_in(broker)
+        if part.ended_ms is None
+    ]
+
+
+def cancelled_in(broker: Broker) -> Iterator[CancelledPart]:
+    """Yield the parts of pushes that the cancels in the log have to end."""
+    return cancelled_parts(*(messages(broker, topic.name) for topic in (PUSH_COMMANDS, PUSHES, DELIVERIES)))

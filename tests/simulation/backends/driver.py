@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -29,7 +28,7 @@ from services.domain.command_writer import Command, CommandWriter, device_comman
 from services.domain.ids import new_token
 from services.runtime.errors import CarillonError
 from testkit.delivery.message_ids import SoleWriterIds
-from tests.simulation.backends.ledger import Ledger
+from tests.simulation.backends.ledger import FailedCall, Ledger
 from tests.simulation.backends.read_back import ReadBack
 from tests.simulation.kernel.installation import Installation
 from tests.simulation.kernel.log.client import SimulatedLog
@@ -109,8 +108,16 @@ class Driver:
         )
         while self._loop.time() < until_s:
             await asyncio.sleep(self._random.expovariate(self._rate))
-            with suppress(CarillonError):  # it is not known whether the command was appended
-                await self._random.choice(actions)()
+            await self._attempt(self._random.choice(actions))
+
+    async def _attempt(self, action: Callable[[], Awaitable[None]]) -> None:
+        """Carry out the action; note its error, after which it is not known whether its command was appended."""
+        begun_ms = self._clock.now_ms()
+        try:
+            await action()
+        except CarillonError as error:
+            name = getattr(action, "func", action).__name__.lstrip("_")
+            self.ledger.failed_calls.append(FailedCall(name, begun_ms, self._clock.now_ms(), repr(error)))
 
     async def _register(self, devices: list[_Device]) -> None:
         if self._few_devices and devices:

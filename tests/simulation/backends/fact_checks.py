@@ -3,14 +3,15 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from services.domain.topics import DEVICES, PUSH_COMMANDS, PUSHES, TASKS, decode
+from services.domain.topics import DEVICES, PUSH_COMMANDS, PUSHES, TASK_COMMANDS, TASKS, decode
 from services.runtime.log.port import NewRecord, Partition, Record
-from tests.simulation.backends.checks import partitions_of
+from tests.simulation.backends.checks import cancelled_in, partitions_of
 from tests.simulation.backends.ledger import Ledger
 from tests.simulation.backends.log_reading import messages
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.installation import Installation, process_name, standby_name
 from tests.simulation.kernel.log.broker import Broker
+from tests.simulation.model.ends import wrong_push_ends, wrong_task_ends
 from tests.simulation.model.outages import Outages
 
 BOUND_MS = 5_000
@@ -18,6 +19,9 @@ BOUND_MS = 5_000
 
 A push waits up to 1 s for its own audience and as long for that of an earlier one.
 """
+
+_SAME_MOMENT_MS = 5
+"""An outage that begins so much later than a call has ended, by the rounded times, may be why the call failed."""
 
 _KEEP_THE_LOG = frozenset(
     {"kill", "kill_after_steps", "kill_at_point", "kill_at_append", "cut_power", "lose_disk", "down", "block", "resets"}
@@ -57,8 +61,19 @@ def fact_findings(
         *_started_twice(broker),
         *(_decided_twice(stored) if {fault.kind for fault in faults} <= _KEEP_THE_LOG else ()),
         *_cancelled_and_sent(broker, ledger),
+        *_wrong_ends(broker, outages),
         *(_tasks_late(broker, outages, bound_ms) if outages.tells_time else ()),
         *(_pushes_late(installation, outages, bound_ms) if outages.tells_time else ()),
+        *(_cancels_late(broker, outages, bound_ms) if outages.tells_time else ()),
+    ]
+
+
+def failed_while_calm(ledger: Ledger, outages: Outages) -> list[str]:
+    """Return the calls of the driver that failed although nothing was broken while they were made, nor lately."""
+    return [
+        f"failed: {call.name} at {call.begun_ms} failed after {call.ended_ms - call.begun_ms} ms: {call.error}"
+        for call in ledger.failed_calls
+        if outages.is_calm(call.begun_ms, call.ended_ms + _SAME_MOMENT_MS)
     ]
 
 
@@ -85,6 +100,21 @@ def _cancelled_and_sent(broker: Broker, ledger: Ledger) -> Iterator[str]:
     sent = {command.send.task_key for command in messages(broker, PUSH_COMMANDS.name) if command.HasField("send")}
     for key in sorted(ledger.cancelled_tasks & sent):
         yield f"cancelled: task {key} was sent after its cancel"
+
+
+def _wrong_ends(broker: Broker, outages: Outages) -> Iterator[str]:
+    """Yield the ends of pushes and tasks for which the log has no reason."""
+    commands = [messages(broker, topic.name) for topic in (TASK_COMMANDS, TASKS, PUSH_COMMANDS)]
+    yield from (f"ends: {each}" for each in wrong_task_ends(*commands))
+    pushes = messages(broker, PUSH_COMMANDS.name), messages(broker, PUSHES.name)
+    yield from (f"ends: {each}" for each in wrong_push_ends(*pushes, tells_time=outages.tells_time))
+
+
+def _cancels_late(broker: Broker, outages: Outages, bound_ms: int) -> Iterator[str]:
+    for part in cancelled_in(broker):
+        if part.ended_ms is not None and outages.calm_ms(part.asked_ms, part.ended_ms) > bound_ms:
+            late_ms = part.ended_ms - part.asked_ms
+            yield f"late: push {part.msgid} ended in partition {part.partition} {late_ms} ms after its cancel"
 
 
 def _tasks_late(broker: Broker, outages: Outages, bound_ms: int) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import asyncio
 import struct
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from protos.push.v1.push_pb2 import Aliases, Audience, Filter, SendPush, StagGroup
 from protos.registry.v1.devices_pb2 import Device
@@ -12,7 +12,7 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
 from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.topics import DEVICE_COMMANDS, device_key
-from services.runtime.errors import CarillonError
+from services.runtime.errors import CarillonError, DeadlineError, UnavailableError
 from services.runtime.log.topics import partition_of
 from tests.simulation.backends.driver import ALIASES, STAGS
 from tests.simulation.backends.log_reading import messages
@@ -21,20 +21,28 @@ from tests.simulation.model.devices import ModelDevice, Name, folded
 
 _RETRY_S = 5.0
 _ATTEMPTS = 20
-"""For so long the registry may still take away aliases that too many devices have."""
+"""For so long the registry may still take away aliases that too many devices have, and a role may not answer."""
 
 Place = tuple[int, int]
 """Partition and number of a device."""
 
 
 async def final_states(installation: Installation) -> list[str]:
-    """Return how the answers differ from the model; the roles must have caught up with the log."""
+    """Return how the answers differ from the model; the roles must have caught up with the log.
+
+    Where a role does not answer, or only aliases differ, the comparison is repeated.
+    """
     found: list[str] = []
     for _ in range(_ATTEMPTS):
+        states = _FinalStates(installation)
         try:
-            found = await _FinalStates(installation).differences()
-        except CarillonError as error:
+            if wrong := await states.differences():
+                return wrong
+            found = await states.alias_differences()
+        except (UnavailableError, DeadlineError) as error:
             found = [f"state: no answer in the end: {error}"]
+        except CarillonError as error:
+            return [f"state: wrong answer in the end: {error!r}"]
         if not found:
             break
         await asyncio.sleep(_RETRY_S)
@@ -47,17 +55,28 @@ class _FinalStates:
         self._partitions = installation.broker.partitions
         self._model = folded(messages(installation.broker, DEVICE_COMMANDS.name))
         self._apps = sorted({appkey for appkey, _ in self._model})
+        self._devices: Mapping[Name, Device] = {}
 
     async def differences(self) -> list[str]:
-        devices = await self._devices()
+        """Return the devices whose tags are wrong, and the tags for which targeting selects wrong devices."""
+        self._devices = await self._registered()
         found = [
-            f"state: device {name} is {_state(devices.get(name))}, and should be {(model.alias, sorted(model.stags))}"
+            f"state: device {name} has the tags {_tags(self._devices.get(name))}, and should have {sorted(model.stags)}"
             for name, model in self._model.items()
-            if _state(devices.get(name)) != (model.alias, sorted(model.stags))
+            if _tags(self._devices.get(name)) != sorted(model.stags)
         ]
-        return found or [*await self._targeted(devices), *await self._aliased(devices)]
+        return found or await self._targeted()
 
-    async def _devices(self) -> Mapping[Name, Device]:
+    async def alias_differences(self) -> list[str]:
+        """Return the devices whose alias is wrong, and the aliases that select wrong devices; after `differences`."""
+        found = [
+            f"state: device {name} has the alias {alias}, and should have {model.alias}"
+            for name, model in self._model.items()
+            if (alias := _alias(self._devices[name])) != model.alias
+        ]
+        return found or await self._aliased()
+
+    async def _registered(self) -> Mapping[Name, Device]:
         """Return all devices of the model as the registry's instances have them."""
         asked: dict[tuple[int, str], list[str]] = defaultdict(list)
         for appkey, token in self._model:
@@ -69,34 +88,35 @@ class _FinalStates:
             found |= {(device.appkey, device.token): device for device in answer.devices}
         return found
 
-    async def _targeted(self, devices: Mapping[Name, Device]) -> Sequence[str]:
+    async def _targeted(self) -> list[str]:
         targeting = AudienceBitmapResolver(self._peers)
         found = []
         for appkey in self._apps:
             for stag in STAGS:
                 audience = Audience(filter=Filter(stags=[StagGroup(stags=[stag])]))
                 resolved = await targeting.resolve(SendPush(appkey=appkey, audience=audience), range(self._partitions))
+                if resolved.error:
+                    raise resolved.error
                 selected = {(partition, number) for partition, some in resolved.audiences.items() for number in some}
-                wanted = self._matching(devices, appkey, lambda model, stag=stag: stag in model.stags)  # type: ignore[misc]
-                if selected != wanted or resolved.error:
-                    found.append(f"state: {stag} of {appkey}: wrong or missing {selected ^ wanted} ({resolved.error})")
+                wanted = self._matching(appkey, lambda model, stag=stag: stag in model.stags)  # type: ignore[misc]
+                if selected != wanted:
+                    found.append(f"state: {stag} of {appkey}: wrong or missing {selected ^ wanted}")
         return found
 
-    async def _aliased(self, devices: Mapping[Name, Device]) -> Sequence[str]:
+    async def _aliased(self) -> list[str]:
         registry = TokenAndAliasResolver(self._peers, self._partitions)
         found = []
         for appkey in self._apps:
             for alias in ALIASES:
                 audience = Audience(aliases=Aliases(aliases=[alias], all_devices=True))
                 selected = _listed((await registry.resolve(appkey, audience)).audience)
-                wanted = self._matching(devices, appkey, lambda model, alias=alias: model.alias == alias)  # type: ignore[misc]
+                wanted = self._matching(appkey, lambda model, alias=alias: model.alias == alias)  # type: ignore[misc]
                 if selected != wanted:
                     found.append(f"state: alias {alias} of {appkey}: wrong or missing {selected ^ wanted}")
         return found
 
-    def _matching(
-        self, devices: Mapping[Name, Device], appkey: str, matches: Callable[[ModelDevice], bool]
-    ) -> set[Place]:
+    def _matching(self, appkey: str, matches: Callable[[ModelDevice], bool]) -> set[Place]:
+        devices = self._devices
         return {
             (devices[name].partition, devices[name].number)
             for name, model in self._model.items()
@@ -104,10 +124,12 @@ class _FinalStates:
         }
 
 
-def _state(device: Device | None) -> tuple[str | None, list[str]] | None:
-    if device is None:
-        return None
-    return device.alias if device.HasField("alias") else None, sorted(device.stags)
+def _tags(device: Device | None) -> list[str] | None:
+    return None if device is None else sorted(device.stags)
+
+
+def _alias(device: Device) -> str | None:
+    return device.alias if device.HasField("alias") else None
 
 
 def _listed(audience: Audience) -> set[Place]:

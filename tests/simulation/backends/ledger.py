@@ -1,9 +1,19 @@
 """The ledger of a world of roles: the answers that its driver has got."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from protos.push.v1.push_pb2 import SendPush
 from protos.scheduling.v1.scheduling_pb2 import CreateTask
+
+
+class FailedCall(NamedTuple):
+    """A call of the driver that got an error instead of an answer, from when until when."""
+
+    name: str
+    begun_ms: int
+    ended_ms: int
+    error: str
 
 
 @dataclass
@@ -18,3 +28,4 @@ class Ledger:
     targets: dict[int, list[tuple[str, str]]] = field(default_factory=dict)
     """The appkeys and tokens of devices that were registered when a push to everyone was made, by message id."""
     errors: list[str] = field(default_factory=list)
+    failed_calls: list[FailedCall] = field(default_factory=list)

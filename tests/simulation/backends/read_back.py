@@ -56,5 +56,7 @@ class ReadBack:
             return
         audience = Audience(filter=Filter(stags=wanted))
         resolved = await self._targeting.resolve(SendPush(appkey=appkey, audience=audience), [partition])
-        if resolved.error is None and number not in resolved.audiences[partition]:
+        if resolved.error is not None:
+            raise resolved.error
+        if number not in resolved.audiences[partition]:
             self._ledger.errors.append(f"device {number} of {appkey} is not selected by a confirmed tag")

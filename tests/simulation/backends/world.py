@@ -13,7 +13,7 @@ from tests.simulation.backends import earlier_logs
 from tests.simulation.backends.audience_checks import missing_devices
 from tests.simulation.backends.checks import answered_and_lost, replays_unequal, until_settled
 from tests.simulation.backends.driver import Driver
-from tests.simulation.backends.fact_checks import BOUND_MS, StoredFacts, fact_findings
+from tests.simulation.backends.fact_checks import BOUND_MS, StoredFacts, fact_findings, failed_while_calm
 from tests.simulation.backends.final_states import final_states
 from tests.simulation.backends.plan import Plan, faults_of, plan_of
 from tests.simulation.backends.successions import not_taken_over
@@ -97,7 +97,7 @@ class Backends:
         injected.inject(dated)
         await driver.run(begun_s + plan.load_s, plan.tasks_due_s)
         injected.heal()
-        findings = await until_settled(installation, hosts, driver.ledger, SETTLE_S)
+        findings = await until_settled(installation, hosts, SETTLE_S)
         findings += [] if findings else await final_states(installation)
         findings += [] if findings else await not_taken_over(installation, hosts)
         if plan.has_owners and not findings:
@@ -107,11 +107,11 @@ class Backends:
         if following:
             following.cancel()
         findings += answered_and_lost(installation, driver.ledger)
-        findings += fact_findings(
-            installation, driver.ledger, stored, faults, Outages(hosts, dated, _TAIL_S), plan.slowness * BOUND_MS
-        )
+        outages = Outages(hosts, dated, _TAIL_S)
+        findings += fact_findings(installation, driver.ledger, stored, faults, outages, plan.slowness * BOUND_MS)
+        findings += failed_while_calm(driver.ledger, outages) if plan.slowness == 1 else []
         findings += missing_devices(broker, driver.ledger)
-        findings += [f"owners: {each}" for each in rivals.found(dated, plan.slowness)]
+        findings += [f"owners: {each}" for each in rivals.found(dated, plan.slowness, injected.healed_s)]
         findings += await replays_unequal(installation, hosts)
         self._on_end(broker)
         return findings + [

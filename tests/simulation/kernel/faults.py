@@ -42,6 +42,7 @@ class Faults:
         self._losses = Losses(installation.archive_path, installation.broker, installation.world.random("losses"))
         self._is_over = False
         self.injected: Sequence[Fault] = ()
+        self.healed_s = float("inf")
 
     def inject(self, faults: Sequence[Fault]) -> None:
         """Let each fault happen at its time."""
@@ -51,7 +52,7 @@ class Faults:
 
     def heal(self) -> None:
         """End the faults that last, and let none happen any more."""
-        self._is_over = True
+        self._is_over, self.healed_s = True, self._world.loop.time()
         self._world.spare()
         self._losses.bring_back()
         for host in self._hosts.values():

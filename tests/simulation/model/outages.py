@@ -29,6 +29,9 @@ TAKEOVER_S = 5.0
 _START_S = 0.1
 """Outages that begin earlier are those of hosts that have not been started yet."""
 
+_STARTED_S = 1.0
+"""How long the first start of a host that is not killed takes at most, and for how long calls may fail after it."""
+
 
 class Outage(NamedTuple):
     """An interval, in seconds of the world, in which something was broken; `host` is "" where it concerns several."""
@@ -55,7 +58,9 @@ class Outages:
         ]
         names = {host.name for host in hosts}
         found = [_until_taken_over(outage, _partner(outage.host, names), found, tail_s) for outage in found]
+        self._found = found
         self._outages = sorted(outage._replace(ended_s=outage.ended_s + tail_s) for outage in found)
+        self._tail_s = tail_s
         self.tells_time = all(fault.kind not in _CHANGES_TIMES for fault in faults)
 
     def calm_ms(self, begun_ms: int, ended_ms: int, without: Collection[str] = ()) -> int:
@@ -66,7 +71,19 @@ class Outages:
             if not outage.host or outage.host not in without:
                 calm_s += max(0.0, min(outage.begun_s, end_s) - at_s)
                 at_s = max(at_s, outage.ended_s)
-        return int((calm_s + max(0.0, end_s - at_s)) * 1000)
+        return round((calm_s + max(0.0, end_s - at_s)) * 1000)
+
+    def is_calm(self, begun_ms: int, ended_ms: int) -> bool:
+        """Return whether nothing was broken at any time between these two, nor lately.
+
+        At the start of the world all roles are up to speed _STARTED_S after they are ready.
+        """
+        at_s, end_s = (begun_ms - START_MS) / 1000, (ended_ms - START_MS) / 1000
+        return all(end_s < outage.begun_s or outage.ended_s + self._tail_after(outage) < at_s for outage in self._found)
+
+    def _tail_after(self, outage: Outage) -> float:
+        is_start = outage.begun_s < _START_S and outage.ended_s < _STARTED_S
+        return _STARTED_S if is_start else self._tail_s
 
 
 def _partner(name: str, names: Collection[str]) -> str:

@@ -7,17 +7,25 @@ from typing import NamedTuple
 from protos.runtime.v1.instances_pb2 import InstanceFact
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.ownership.directory import INSTANCES_TOPIC
+from services.runtime.ownership.instances import LEASE_INTERVALS
+from services.runtime.ownership.membership import INTERVAL_S
 from tests.simulation.kernel.faults import Fault
+from tests.simulation.kernel.installation import shard_of
 from tests.simulation.kernel.log.broker import Broker
 from tests.simulation.kernel.process import CURRENT, Process
 
-_DELAYS_RECORDS = frozenset(
-    {
-        *("pause", "slow_reads", "rebuild"),
-        *("log_unavailable", "log_cut_off", "log_half_cut_off", "log_faults", "log_trimmed"),
-    }
-)
-"""Kinds of faults during which a process that is not killed writes or reads late, or not at all."""
+_DELAYS_RECORDS = frozenset({"pause", "slow_reads", "rebuild", "log_cut_off", "log_half_cut_off"})
+"""Kinds of faults during which their target, unless it is killed, writes or reads late, or not at all."""
+
+_DELAYS_ALL_RECORDS = frozenset({"log_unavailable", "log_faults", "log_trimmed"})
+"""Kinds of faults that do so to all processes."""
+
+_READING_S = 1.0
+"""Time within which a process has read the records that it has missed, once it may."""
+
+_KNOWN_S = LEASE_INTERVALS * INTERVAL_S + _READING_S
+"""How long after such a fault two processes may still take themselves for the owner: for the lease of the former one,
+and until both have read what they have missed."""
 
 _NOT_COMPACTED_S = 1.0
 """A log keeps all records of its latest segment, so those that are younger than this are always there. The simulated
@@ -67,14 +75,14 @@ class RivalOwners:
             for at, new_record in enumerate(new_records, offset):
                 self._note_fact(InstanceFact.FromString(new_record.value), at, process)
 
-    def found(self, faults: Sequence[Fault], log_slowness: int) -> Iterator[str]:
-        """Yield a finding for each two owners before which nothing had delayed records.
+    def found(self, faults: Sequence[Fault], log_slowness: int, healed_s: float = float("inf")) -> Iterator[str]:
+        """Yield a finding for each two owners whose records nothing had delayed.
 
-        `faults`: with the times at which they happened. `log_slowness`: how many times longer than usual the log takes.
+        `faults`: with the times at which they happened; all ended at `healed_s`. `log_slowness`: how many times longer
+        than usual the log takes.
         """
-        begun_s = min((fault.at_s for fault in faults if fault.kind in _DELAYS_RECORDS), default=float("inf"))
-        for each in self._rivals:
-            if each.at_s < begun_s and log_slowness == 1:
+        for each in self._rivals if log_slowness == 1 else ():
+            if not any(_explains(fault, each, healed_s) for fault in faults):
                 yield f"{each.later} has taken over {each.shard} at {each.at_s:.3f} s from {each.former}, which runs"
 
     def _note_fact(self, fact: InstanceFact, offset: int, process: Process) -> None:
@@ -100,3 +108,13 @@ class RivalOwners:
         kept = {record.offset for record in self._broker().records(_PARTITION)}
         latest = [each for each in self._stored[instance] if each.at_s > self._now_s() - _NOT_COMPACTED_S]
         return all(each.offset in kept for each in latest)
+
+
+def _explains(fault: Fault, rivals: _Rivals, healed_s: float) -> bool:
+    """Return whether the fault delayed records of these processes, and neither had read them all since."""
+    if fault.kind not in _DELAYS_ALL_RECORDS and not (
+        fault.kind in _DELAYS_RECORDS and shard_of(fault.target) == rivals.shard
+    ):
+        return False
+    ended_s = min(fault.at_s + fault.amount, healed_s)
+    return fault.at_s < healed_s and fault.at_s <= rivals.at_s <= ended_s + _KNOWN_S

@@ -37,8 +37,8 @@ class _Shard:
     def leave(self, process: Process) -> None:
         self._store(process, InstanceFact(instance=process.name, left=InstanceLeft()))
 
-    def found(self, faults: Sequence[Fault] = (), log_slowness: int = 1) -> list[str]:
-        return list(self.rivals.found(faults, log_slowness))
+    def found(self, faults: Sequence[Fault] = (), log_slowness: int = 1, healed_s: float = float("inf")) -> list[str]:
+        return list(self.rivals.found(faults, log_slowness, healed_s))
 
     def _store(self, process: Process, fact: InstanceFact) -> None:
         new_record = NewRecord(INSTANCES_TOPIC, 0, process.name.encode(), fact.SerializeToString())
@@ -55,15 +55,39 @@ def test_an_owner_that_runs_is_not_overtaken(tmp_path: Path) -> None:
     assert shard.found() == [_FINDING]
 
 
-@pytest.mark.parametrize("kind", ["pause", "log_cut_off"])
-def test_what_delays_records_explains_two_owners_afterwards(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("fault", "is_excuse"),
+    [
+        (Fault(0.0, "pause", "delivery-0", 5.0), True),
+        (Fault(0.0, "log_cut_off", "delivery-0b", 5.0), True),
+        (Fault(0.0, "log_faults", "registry-0", 5.0), True),
+        (Fault(-5.0, "pause", "delivery-0", 4.0), True),
+        (Fault(-9.0, "pause", "delivery-0", 4.0), False),
+        (Fault(-9.0, "log_unavailable", "", 4.0), False),
+        (Fault(1.0, "pause", "delivery-0", 5.0), False),
+        (Fault(0.0, "pause", "delivery-1", 5.0), False),
+        (Fault(0.0, "log_cut_off", "registry-0", 5.0), False),
+        (Fault(0.0, "kill", "delivery-0b", 5.0), False),
+    ],
+)
+def test_only_what_delays_records_of_the_shard_at_that_time_explains_two_owners(
+    tmp_path: Path, fault: Fault, is_excuse: bool
+) -> None:
     shard = _Shard(tmp_path)
     shard.announce(shard.first, 1)
     shard.announce(shard.second, 2)
-    assert shard.found([Fault(0.0, kind, "first", 5.0)]) == []
-    assert shard.found([Fault(1.0, kind, "first", 5.0)]) == [_FINDING]
-    assert shard.found([Fault(0.0, "kill", "second")]) == [_FINDING]
+    assert shard.found([fault]) == ([] if is_excuse else [_FINDING])
     assert shard.found(log_slowness=10) == []
+
+
+def test_a_fault_ends_when_all_faults_do(tmp_path: Path) -> None:
+    shard = _Shard(tmp_path)
+    shard.announce(shard.first, 1)
+    shard.announce(shard.second, 2)
+    fault = Fault(-9.0, "pause", "delivery-0", 90.0)
+    assert shard.found([fault], healed_s=-1.0) == []
+    assert shard.found([fault], healed_s=-5.0) == [_FINDING]
+    assert shard.found([fault], healed_s=-10.0) == [_FINDING]
 
 
 def test_an_owner_that_has_ended_or_stands_by_has_a_successor(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from tests.simulation.planted.analytics_bugs import ANALYTICS_BUGS
 from tests.simulation.planted.bug import PlantedBug, planted_bug
 from tests.simulation.planted.owner_bugs import OWNER_BUGS
+from tests.simulation.planted.scheduling_bugs import SCHEDULING_BUGS
 
 _DELIVERY = "services.delivery"
 
@@ -203,33 +204,7 @@ BUGS: Sequence[PlantedBug] = (
             "        for _ in range(2):\n            self._socket.transport.write(frame)",
         ),
     ),
-    # --- timed tasks
-    planted_bug(
-        "lost-wake-up",
-        "tasks that fall due while a page of their app's tasks is being sent wait for the next one that falls due",
-        "backends",
-        ("services.scheduling.app_sender:AppSender.run", "        self._woken.clear()\n", ""),
-        (
-            "services.scheduling.app_sender:AppSender.run",
-            "        await self._send_all()",
-            "        await self._send_all()\n        self._woken.clear()",
-        ),
-        (
-            "services.scheduling.app_sender:AppSender._send_all",
-            "now_ms() + RETRY_MS\n            return",
-            "now_ms() + RETRY_MS\n        return",
-        ),
-    ),
-    planted_bug(
-        "task-forgotten",
-        "a task that had fallen due at a crash is not sent after the restart",
-        "backends",
-        (
-            "services.scheduling.task_sender:TaskSender.run",
-            "self._wake_up(await self._follower.query(self._tasks.apps_with, Status.FELL_DUE))",
-            "pass",
-        ),
-    ),
+    *SCHEDULING_BUGS,
     # --- outcomes
     planted_bug(
         "confirmed-before-append",

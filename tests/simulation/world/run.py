@@ -129,12 +129,11 @@ class Simulation:
             await senders.send(pushes.ios_broadcast())
         history = TimedHistory(self._broker, self._log)
         observed = Observations(self._ledger, history, {**devices.clients(), **(ios.clients() if ios else {})})
-        found = await self._checked(observed, devices, senders, pushes)
-        found += [*violations(observed), *received_violations(observed)]
+        found = [*await self._checked(observed, devices, senders, pushes), *violations(observed)]
         if ios:
             found += await ios.checked(observed, history.reasons, self._interface("v2"))
-        found += [*sent_while_paused(observed, operator.pauses), *noticed(self._calls or [])]
-        found += [*concluded_twice(observed), *expired_and_sent(observed, self._faults)]
+        found += [*received_violations(observed), *sent_while_paused(observed, operator.pauses)]
+        found += [*concluded_twice(observed), *expired_and_sent(observed, self._faults), *noticed(self._calls or [])]
         must_know = MustKnow(self._calm_ms, self._faults, self._delivery_owners.times_ms)
         found += acknowledged_and_sent(gateways.frames, must_know)
         found += late(observed, self._calm_ms, self._plan.lateness)
@@ -149,7 +148,8 @@ class Simulation:
         await asyncio.gather(*self._running)
         for task in following:
             task.cancel()
-        found += [Violation("owners", each) for each in self._rivals.found(faults.injected, self._plan.log_slowness)]
+        rivals = self._rivals.found(faults.injected, self._plan.log_slowness, faults.healed_s)
+        found += [Violation("owners", each) for each in rivals]
         errors = unexpected(self._world.errors, self._faults, self._plan.is_slow)
         return found + [Violation("error", f"{each.process}: {each.text} {each.details}") for each in errors]
 

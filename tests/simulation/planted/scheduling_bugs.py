@@ -1,0 +1,45 @@
+"""Planted bugs of timed tasks."""
+
+from collections.abc import Sequence
+
+from tests.simulation.planted.bug import PlantedBug, planted_bug
+
+SCHEDULING_BUGS: Sequence[PlantedBug] = (
+    planted_bug(
+        "lost-wake-up",
+        "tasks that fall due while a page of their app's tasks is being sent wait for the next one that falls due",
+        "backends",
+        ("services.scheduling.app_sender:AppSender.run", "        self._woken.clear()\n", ""),
+        (
+            "services.scheduling.app_sender:AppSender.run",
+            "        await self._send_all()",
+            "        await self._send_all()\n        self._woken.clear()",
+        ),
+        (
+            "services.scheduling.app_sender:AppSender._send_all",
+            "now_ms() + RETRY_MS\n            return",
+            "now_ms() + RETRY_MS\n        return",
+        ),
+    ),
+    planted_bug(
+        "task-forgotten",
+        "a task that had fallen due at a crash is not sent after the restart",
+        "backends",
+        (
+            "services.scheduling.task_sender:TaskSender.run",
+            "self._wake_up(await self._follower.query(self._tasks.apps_with, Status.FELL_DUE))",
+            "pass",
+        ),
+    ),
+    planted_bug(
+        "sent-without-append",
+        "a task that could not be sent at first counts as sent once it is tried again, and its pushes are not appended",
+        "backends",
+        (
+            "services.scheduling.app_sender:AppSender._send",
+            "await self._writer.append(commands)",
+            "task.task_key in self._retries or await self._writer.append(commands)",
+        ),
+    ),
+)
+"""Part of catalogue.BUGS."""
