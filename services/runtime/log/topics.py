@@ -15,8 +15,8 @@ class Topic:
     A `single` topic has one partition and so one order; every other topic has the installation's number of partitions.
     Every start folds a `kept` topic from its first record on, so its records stay in the log at every age.
     `answered_by` names the roles that must have applied a record before its writer's caller is answered. Instance n of
-    N of such a role reads the partitions p with p mod N = n, as `owned` says. But every instance reads a `single` topic,
-    and every instance of the roles in `whole_read_by` reads all partitions.
+    N of such a role reads the partitions p with p mod N = n, as `owned` says. But a `single` topic is read by every
+    instance, and all partitions are read by every instance of the roles in `whole_read_by`.
     """
 
     name: str
