@@ -18,12 +18,15 @@ from protos.scheduling.v1.scheduling_pb2 import (
 )
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from services.domain.command_writer import CommandWriter, task_command
-from services.runtime.errors import ConflictError
+from services.runtime.errors import ConflictError, NotFoundError
 from services.runtime.log.topics import partition_of
 from services.runtime.rpc.peers import Peers
 
 _READ_THROUGH = 500
 """Tasks before a page that are read and left out; beyond that number they are skipped by probing."""
+
+_READINGS = 3
+"""How often a page is read while scheduling deletes tasks of it, before it is answered without them."""
 
 
 class TaskPage(NamedTuple):
@@ -78,12 +81,24 @@ class Tasks:
         return await self._page(query, page_num, page_size)
 
     async def _page(self, query: ListTasksRequest, page_num: int, page_size: int) -> TaskPage:
+        """Return a page. One with tasks that are deleted meanwhile is read again, as other tasks move up to it."""
         skip = (page_num - 1) * page_size
-        total = sum([answer.total for answer in await self._ask(query, [0] * len(self._instances), 1)])
-        if skip >= total:
-            return TaskPage((), total)
-        keys = await self._keys(query, skip, page_size)
-        return TaskPage(await asyncio.gather(*(self.get(key, query.appkeys) for key in keys)), total)
+        for _ in range(_READINGS):
+            total = sum([answer.total for answer in await self._ask(query, [0] * len(self._instances), 1)])
+            if skip >= total:
+                return TaskPage((), total)
+            keys = await self._keys(query, skip, page_size)
+            found = await asyncio.gather(*(self._find(key, query.appkeys) for key in keys))
+            tasks = [task for task in found if task]
+            if len(tasks) == len(keys):
+                break
+        return TaskPage(tasks, total)
+
+    async def _find(self, task_key: str, appkeys: Sequence[str]) -> Task | None:
+        try:
+            return await self.get(task_key, appkeys)
+        except NotFoundError:
+            return None
 
     async def _keys(self, query: ListTasksRequest, skip: int, count: int) -> Sequence[str]:
         """Return the keys of one page, merged from the lists of all scheduling instances.

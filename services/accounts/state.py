@@ -10,7 +10,8 @@
        └────── DraftApproved ───> APPROVED ── DraftSent ──> SENT
 
 A draft whose time is over is expired without a fact of its own: it can neither be approved nor changed. An approved
-draft will be sent: each start hands over the drafts whose DraftSent is missing, under the same task key.
+draft will be sent: each start hands over the drafts whose DraftSent is missing, under the same task key. A draft that
+ended, or was approved and is sent, is deleted 400 days later, when another one is submitted.
 """
 
 from dataclasses import dataclass
@@ -81,8 +82,11 @@ class Accounts(Protocol):
 
     def note_token_use(self, token_id: str, time_ms: int) -> None: ...
 
-    def put_draft(self, draft: Draft, origin: Origin) -> None:
-        """Add a draft that waits, or replace the content of one that waits."""
+    def put_draft(self, draft: Draft, meta: Meta) -> None:
+        """Add a draft that waits, or replace the content of one that waits; the meta is that of the fact.
+
+        Some of the drafts that ended long before the fact are deleted.
+        """
         ...
 
     def end_draft(
@@ -150,7 +154,7 @@ def _apply_draft(accounts: Accounts, fact: DraftFact) -> None:
     waiting = DraftStatus.DRAFT_STATUS_WAITING
     match fact.WhichOneof("fact"):
         case "submitted":
-            accounts.put_draft(fact.submitted.draft, fact.meta.origin)
+            accounts.put_draft(fact.submitted.draft, fact.meta)
         case "approved":
             accounts.end_draft(fact.draft_id, waiting, DraftStatus.DRAFT_STATUS_APPROVED, fact.meta)
         case "rejected":

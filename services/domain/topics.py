@@ -23,8 +23,11 @@ DEVICE_COMMANDS = Topic("device-commands", DeviceCommand, answered_by=("registry
 PUSH_COMMANDS = Topic("push-commands", PushCommand, single=True, answered_by=("delivery",))
 TASK_COMMANDS = Topic("task-commands", TaskCommand, answered_by=("scheduling",))
 APPS = Topic("apps", AppFact, single=True, compacted=True)
-DEVICES = Topic("devices", DeviceFact, compacted=True, answered_by=("registry", "targeting"))
-SESSIONS = Topic("sessions", SessionFact, answered_by=("registry", "targeting"))
+# The devices of one alias may be in any partition, so the alias index of each registry reads all of these two topics.
+DEVICES = Topic(
+    "devices", DeviceFact, compacted=True, answered_by=("registry", "targeting"), whole_read_by=("registry",)
+)
+SESSIONS = Topic("sessions", SessionFact, answered_by=("registry", "targeting"), whole_read_by=("registry",))
 TASKS = Topic("tasks", TaskFact)
 PUSHES = Topic("pushes", PushFact)
 DELIVERIES = Topic("deliveries", DeliveryFact)

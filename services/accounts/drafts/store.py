@@ -14,10 +14,16 @@ CREATE TABLE drafts (
   draft_id TEXT PRIMARY KEY, team_id TEXT NOT NULL, created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL,
   status INTEGER NOT NULL, draft BLOB NOT NULL, origin BLOB NOT NULL, decided_by TEXT NOT NULL,
   decided_ms INTEGER NOT NULL, reason TEXT NOT NULL, words TEXT NOT NULL);
-CREATE INDEX drafts_of_teams ON drafts (team_id, created_ms);
+CREATE INDEX drafts_of_teams ON drafts (team_id, created_ms DESC, draft_id, status, expires_ms, words);
+CREATE INDEX drafts_ended ON drafts (iif(status = 1, expires_ms, decided_ms), draft_id) WHERE status <> 2;
 CREATE INDEX drafts_approved ON drafts (draft_id) WHERE status = 2;
 """
 _COLUMNS = "draft, status, origin, decided_by, decided_ms, reason"
+ENDED_KEPT_MS = 400 * 86_400_000
+"""How long a draft is kept after it expired, or after the decision: rejected, withdrawn, or approved if it was sent."""
+
+MAX_DELETED = 20
+"""Upper bound of the ended drafts that one new draft deletes, so that none is held up by many."""
 
 
 class DraftTable:
@@ -26,7 +32,8 @@ class DraftTable:
     def __init__(self, rows: sqlite3.Connection) -> None:
         self._rows = rows
 
-    def put_draft(self, draft: Draft, origin: Origin) -> None:
+    def put_draft(self, draft: Draft, meta: Meta) -> None:
+        self._delete_ended(meta.time_ms - ENDED_KEPT_MS)
         self._rows.execute(
             "INSERT INTO drafts VALUES (?, ?, ?, ?, ?, ?, ?, '', 0, '', ?) ON CONFLICT DO UPDATE SET"
             " expires_ms = excluded.expires_ms, draft = excluded.draft, origin = excluded.origin,"
@@ -39,9 +46,21 @@ class DraftTable:
                 draft.expires_ms,
                 DraftStatus.DRAFT_STATUS_WAITING,
                 draft.SerializeToString(deterministic=True),
-                origin.SerializeToString(deterministic=True),
+                meta.origin.SerializeToString(deterministic=True),
                 "\n".join(draft_words(draft)).casefold(),
             ),
+        )
+
+    def _delete_ended(self, until_ms: int) -> None:
+        """Delete the first MAX_DELETED of the drafts that ended until this time; one that is to be sent has not ended.
+
+        The times of the topic's facts alone decide which, so a replay deletes the same.
+        """
+        self._rows.execute(
+            "DELETE FROM drafts WHERE draft_id IN (SELECT draft_id FROM drafts"
+            " WHERE status <> 2 AND iif(status = 1, expires_ms, decided_ms) <= ?"
+            " ORDER BY iif(status = 1, expires_ms, decided_ms), draft_id LIMIT ?)",
+            (until_ms, MAX_DELETED),
         )
 
     def end_draft(
@@ -69,16 +88,20 @@ class DraftTable:
         return _kept(row) if row else None
 
     def drafts(self, asked: ListDraftsRequest, now_ms: int) -> list[DraftState]:
-        """Return a page of the teams' drafts, the newest first. A draft waits if it does so at `now_ms`."""
+        """Return a page of the teams' drafts, the newest first. A draft waits if it does so at `now_ms`.
+
+        An index has all by which drafts are chosen and sorted. Their contents, up to 700 KB each, are read for the page
+        alone.
+        """
         waits = f"(status = 1 AND expires_ms > {now_ms:d})"
         only = f" AND {waits}" if asked.waiting_only else ""
         first = f"{waits} DESC, " if asked.waiting_first else ""
-        rows = self._rows.execute(
-            f"SELECT {_COLUMNS} FROM drafts WHERE team_id IN ({', '.join('?' * len(asked.team_ids))}){only}"  # noqa: S608
+        page = self._rows.execute(
+            f"SELECT draft_id FROM drafts WHERE team_id IN ({', '.join('?' * len(asked.team_ids))}){only}"  # noqa: S608
             f" AND instr(words, ?) ORDER BY {first}created_ms DESC, draft_id LIMIT ? OFFSET ?",
             (*asked.team_ids, asked.words.casefold(), asked.limit, asked.offset),
-        )
-        return [_kept(row) for row in rows]
+        ).fetchall()
+        return [draft for (draft_id,) in page if (draft := self.draft(draft_id))]
 
     def approved(self, limit: int) -> list[DraftState]:
         """Return drafts that are approved and not sent yet."""

@@ -1,7 +1,7 @@
 """Topics of the event log: their properties, and which partition a key belongs to."""
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,7 +14,9 @@ class Topic:
 
     A `single` topic has one partition and so one order; every other topic has the installation's number of partitions.
     Every start folds a `kept` topic from its first record on, so its records stay in the log at every age.
-    `answered_by` names the roles that must have applied a record before its writer's caller is answered.
+    `answered_by` names the roles that must have applied a record before its writer's caller is answered. Instance n of
+    N of such a role reads the partitions p with p mod N = n, as `owned` says. But a `single` topic is read by every
+    instance, and all partitions are read by every instance of the roles in `whole_read_by`.
     """
 
     name: str
@@ -23,9 +25,16 @@ class Topic:
     compacted: bool = False
     kept: bool = False
     answered_by: tuple[str, ...] = ()
+    whole_read_by: tuple[str, ...] = ()
 
     def partitions(self, installation: int) -> int:
         return 1 if self.single else installation
+
+    def readers(self, role: str, partition: int, instances: int) -> Sequence[int]:
+        """Return which of the role's instances read the partition; the role is one in `answered_by`."""
+        if self.single or role in self.whole_read_by or not instances:
+            return range(instances)
+        return (partition % instances,)
 
 
 Topics: TypeAlias = Mapping[str, Topic]

@@ -1,14 +1,19 @@
 """Channels to the other roles, one for each shard, and waiting until they have applied records."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from protos.runtime.v1.log_pb2 import AwaitRequest, Position
 from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
-from services.runtime.errors import DeadlineError, UnavailableError
+from services.runtime.errors import CarillonError, DeadlineError
 from services.runtime.log.topics import Topics
 from services.runtime.ownership.directory import InstanceDirectory
 from services.runtime.rpc.channel import Channel
+
+if TYPE_CHECKING:
+    from protos.runtime.v1.log_pb2_grpc import PositionsServiceAsyncStub
 
 WAIT_APPLIED_S = 5.0
 """Upper bound of the wait for the application of one's own writes, seconds."""
@@ -48,16 +53,21 @@ class Peers:
     async def wait_applied(self, positions: Iterable[Position]) -> None:
         """Return once the roles in Topic.answered_by have applied these records and the facts that follow from them.
 
-        DeadlineError after WAIT_APPLIED_S: the records are in the log, but a role is behind.
+        Of each role the instances that read the record's partition are waited for (`Topic.readers`).
+        DeadlineError: the records are in the log, but an instance is behind after WAIT_APPLIED_S, is away or refuses
+        the call.
         """
         try:
             async with asyncio.timeout(WAIT_APPLIED_S):
                 await self._wait(list(positions), set())
-        except (TimeoutError, DeadlineError, UnavailableError) as error:
+        except (TimeoutError, CarillonError) as error:
             raise DeadlineError("accepted, but not yet applied everywhere; repeat the request") from error
 
     async def roles_behind(self, roles: Iterable[str], position: Position) -> list[str]:
-        """Return the roles with a shard whose owner has not applied the record within WAIT_APPLIED_S."""
+        """Return the roles with a shard whose owner has not confirmed within WAIT_APPLIED_S that it applied the record.
+
+        An owner that is away or refuses the call has not confirmed it.
+        """
         named = [role for role in roles if role in self._positions]
         caught_up = await asyncio.gather(*(self._has_applied(role, position) for role in named))
         return [role for role, has_applied in zip(named, caught_up, strict=True) if not has_applied]
@@ -66,19 +76,29 @@ class Peers:
         request = AwaitRequest(positions=[position])
         try:
             await asyncio.gather(*(stub.Await(request, timeout=WAIT_APPLIED_S) for stub in self._positions[role]))
-        except (DeadlineError, UnavailableError):
+        except CarillonError:
             return False
         return True
 
     async def _wait(self, positions: list[Position], seen: set[str]) -> None:
         while positions:
-            topics = {position.topic for position in positions} - seen
-            seen |= topics
-            roles = dict.fromkeys(role for topic in sorted(topics) for role in self._topics[topic].answered_by)
-            request = AwaitRequest(positions=positions)
-            stubs = [stub for role in roles for stub in self._positions[role]]
-            answers = await asyncio.gather(*(stub.Await(request, timeout=WAIT_APPLIED_S) for stub in stubs))
+            seen |= {position.topic for position in positions}
+            calls = [
+                stub.Await(AwaitRequest(positions=of_stub), timeout=WAIT_APPLIED_S)
+                for stub, of_stub in self._readers(positions)
+            ]
+            answers = await asyncio.gather(*calls)
             positions = [p for answer in answers for p in answer.produced if p.topic not in seen]
+
+    def _readers(self, positions: Iterable[Position]) -> list[tuple["PositionsServiceAsyncStub", list[Position]]]:
+        """Return the instances that the positions concern, each with those of the partitions that it reads."""
+        by_instance: defaultdict[tuple[str, int], list[Position]] = defaultdict(list)
+        for position in positions:
+            topic = self._topics[position.topic]
+            for role in topic.answered_by:
+                for number in topic.readers(role, position.partition, len(self._positions[role])):
+                    by_instance[role, number].append(position)
+        return [(self._positions[role][number], read) for (role, number), read in by_instance.items()]
 
     async def close(self) -> None:
         for channels in self._channels.values():

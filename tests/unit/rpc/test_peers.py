@@ -8,7 +8,7 @@ import pytest
 from protos.runtime.v1.log_pb2 import Position
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.domain.topics import TOPICS
-from services.runtime.errors import DeadlineError
+from services.runtime.errors import DeadlineError, PermissionDeniedError
 from services.runtime.log.port import Partition
 from services.runtime.projection.positions import AppliedPositions, PositionsServicer
 from services.runtime.rpc import peers
@@ -26,6 +26,17 @@ def channel(*applied: AppliedPositions) -> Channel:
     """Return a channel to a role instance with these applied positions."""
     server = LocalServer()
     add_PositionsServiceServicer_to_server(PositionsServicer(*applied), cast(Server, server))
+    return server.channel()
+
+
+def refusing() -> Channel:
+    """Return a channel to a role instance that refuses every call, as with a certificate of another authority."""
+
+    def refuse() -> None:
+        raise PermissionDeniedError("the certificate names no role that may call this")
+
+    server = LocalServer()
+    add_PositionsServiceServicer_to_server(PositionsServicer(check=refuse), cast(Server, server))
     return server.channel()
 
 
@@ -95,6 +106,45 @@ async def test_only_the_shard_that_reads_the_partition_is_waited_for() -> None:
     await asyncio.wait_for(settling, BOUND_S)
 
 
+@pytest.mark.parametrize(
+    ("topic", "role"),
+    [
+        ("device-commands", "registry"),
+        ("task-commands", "scheduling"),
+        ("devices", "targeting"),
+        ("sessions", "targeting"),
+    ],
+)
+async def test_a_shard_that_is_away_holds_up_the_records_of_its_own_partitions_alone(topic: str, role: str) -> None:
+    """The alias index of every registry reads all devices and sessions, so these have applied the records here."""
+    done, away = reading(topic, partitions=(0, 2)), LocalServer().channel()
+    done.advance({Partition(topic, 0): 4, Partition(topic, 2): 4})
+    of_roles = {"registry": [channel(), channel()], role: [channel(done), away]}
+    for partition in (0, 2):
+        await Peers(of_roles, TOPICS).wait_applied([Position(topic=topic, partition=partition, offset=3)])
+    with pytest.raises(DeadlineError):
+        await Peers(of_roles, TOPICS).wait_applied([Position(topic=topic, partition=3, offset=3)])
+
+
+@pytest.mark.parametrize(
+    ("topic", "role"), [("devices", "registry"), ("sessions", "registry"), ("push-commands", "delivery")]
+)
+async def test_every_shard_is_waited_for_where_each_reads_the_partition(topic: str, role: str) -> None:
+    first, second = (reading(topic) for _ in range(2))
+    first.advance({Partition(topic, 0): 4})
+    of_roles = {"targeting": [channel()], role: [channel(first), channel(second)]}
+    settling = asyncio.create_task(Peers(of_roles, TOPICS).wait_applied([Position(topic=topic, partition=0, offset=3)]))
+    await turns()
+    assert not settling.done()
+    second.advance({Partition(topic, 0): 4})
+    await asyncio.wait_for(settling, BOUND_S)
+
+
+async def test_a_role_that_refuses_the_call_is_handled_like_one_that_is_behind() -> None:
+    with pytest.raises(DeadlineError, match=r"^accepted, but not yet applied everywhere"):
+        await Peers({"registry": [refusing()]}, TOPICS).wait_applied([WRITTEN])
+
+
 async def test_the_facts_of_every_shard_are_waited_for() -> None:
     """A batch over two shards' partitions: targeting must have applied the facts of each."""
     first, second = (reading("device-commands", partitions=(n, n + 2)) for n in (0, 1))
@@ -147,7 +197,8 @@ async def test_roles_are_named_of_which_an_instance_has_not_applied_a_record_in_
         "registry": [channel(done)],
         "targeting": [channel(done), channel(behind)],
         "delivery": [channel(done), dead],
+        "gateway": [channel(done), refusing()],
         "analytics": [dead],
     }
-    asked = ["registry", "targeting", "delivery", "scheduling"]
-    assert await Peers(of_roles, TOPICS).roles_behind(asked, WRITTEN) == ["targeting", "delivery"]
+    asked = ["registry", "targeting", "delivery", "gateway", "scheduling"]
+    assert await Peers(of_roles, TOPICS).roles_behind(asked, WRITTEN) == ["targeting", "delivery", "gateway"]

@@ -11,7 +11,7 @@ import edge.core.tasks
 from edge.core.tasks import Tasks
 from protos.push.v1.push_pb2 import Audience, Everyone, SendPush
 from protos.runtime.v1.log_pb2 import Meta, Position
-from protos.scheduling.v1.scheduling_pb2 import CancelTask, CreateTask, TaskCommand
+from protos.scheduling.v1.scheduling_pb2 import CancelTask, CreateTask, ListTasksRequest, TaskCommand
 from services.domain.apps import AppDirectory
 from services.domain.command_writer import CommandWriter
 from services.domain.ids import event_id
@@ -27,6 +27,7 @@ from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
 from services.scheduling.main import build
 from services.scheduling.settings import SchedulingSettings
+from services.scheduling.state import ENDED_KEPT_MS
 from testkit.edge.role import NOW_MS, PARTITIONS
 from testkit.services import running_services
 
@@ -130,6 +131,53 @@ async def test_every_page_with_the_waiting_tasks_first(
             start = (page_num - 1) * page_size
             assert [task.task_key for task in page.tasks] == wanted[start : start + page_size]
             assert page.total == count
+
+
+@pytest.mark.parametrize("descending", [False, True])
+async def test_a_page_has_the_tasks_that_follow_those_which_are_deleted_while_it_is_read(
+    context: RoleContext, monkeypatch: pytest.MonkeyPatch, descending: bool
+) -> None:
+    """A new task deletes the ended ones of its partition that were due over 35 days ago, the earliest first."""
+    keys = await create(context, 40)
+    gone = [key for key in keys if partition_of(key.encode(), PARTITIONS) == 0]
+    assert gone
+    cancels = [TaskCommand(meta=meta(0), task_key=key, cancel=CancelTask(appkeys=[APP])) for key in gone]
+    await append(context, cancels)
+    tasks = tasks_of(context)
+    read_keys = tasks._keys
+    new = next(key for key in map(str, range(100)) if partition_of(key.encode(), PARTITIONS) == 0)
+
+    async def keys_then_new_task(query: ListTasksRequest, skip: int, count: int) -> Sequence[str]:
+        found = await read_keys(query, skip, count)
+        after_ms = 10**9 + ENDED_KEPT_MS * 2
+        push = SendPush(msgid=10**6, id_count=1, appkey=APP, audience=Audience(everyone=Everyone()))
+        task = CreateTask(pushes=[push], due_ms=NOW_MS + after_ms + 1)
+        await append(context, [TaskCommand(meta=meta(after_ms), task_key=new, create=task)])
+        return found
+
+    monkeypatch.setattr(tasks, "_keys", keys_then_new_task)
+    left = [*(key for key in keys if key not in gone), new]
+    page = await tasks.list([APP], descending=descending, page_num=1, page_size=30)
+    assert [task.task_key for task in page.tasks] == (left[::-1] if descending else left)[:30]
+    assert page.total == len(left)
+
+
+async def test_tasks_that_are_deleted_whenever_a_page_is_read_are_left_out(
+    context: RoleContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = await create(context, 5)
+    tasks = tasks_of(context)
+
+    async def with_a_deleted_one(query: ListTasksRequest, skip: int, count: int) -> Sequence[str]:
+        return ["deleted", *keys]
+
+    monkeypatch.setattr(tasks, "_keys", with_a_deleted_one)
+    page = await tasks.waiting_first([APP], page_num=1, page_size=50)
+    assert [task.task_key for task in page.tasks] == keys
+
+
+def meta(after_ms: int) -> Meta:
+    return Meta(event_id=event_id(), time_ms=NOW_MS + after_ms)
 
 
 def tasks_of(context: RoleContext) -> Tasks:
