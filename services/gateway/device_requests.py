@@ -17,7 +17,7 @@ from services.domain.device_protocol.answers import Answer, Ok, device_answer, e
 from services.domain.device_protocol.commands import command, registration
 from services.domain.device_protocol.frames import AddStagsRequest, Change, GetDeviceRequest, Hello
 from services.domain.limits.device_quota import DeviceQuota
-from services.domain.limits.string_tags import MAX_DEVICE_STAGS, has_room
+from services.domain.limits.string_tags import check_room
 from services.domain.role import RoleContext
 from services.domain.topics import device_key
 from services.gateway.connection import DeviceConnection
@@ -123,8 +123,8 @@ class DeviceRequests:
                 return await self._get_device(request.id, session)
             change = command(request, session.appkey, session.token)
             assert change is not None
-            if isinstance(request, AddStagsRequest):
-                await self._check_room(request.stags, session)
+            if isinstance(request, AddStagsRequest) and (device := await self._find(session)) is not None:
+                check_room(device.stags, request.stags)
             change.session = await self._order(connection, session)
             await self._writer.append_and_wait([device_command(change)], _origin(connection.address))
             return Ok(id=request.id)
@@ -200,12 +200,6 @@ class DeviceRequests:
         if (device := await self._find(session)) is None:
             raise NotFoundError("input error: token: this device is not registered")
         return device_answer(request_id, device)
-
-    async def _check_room(self, stags: Sequence[str], session: Session) -> None:
-        """Check that the device may get these string tags. InputError: it would have too many."""
-        device = await self._find(session)
-        if device is not None and not has_room(device.stags, stags):
-            raise InputError(f"input error: stags: a device has at most {MAX_DEVICE_STAGS} string tags")
 
     async def _find(self, session: Session) -> Device | None:
         query = GetDevicesRequest(appkey=session.appkey, tokens=[session.token])

@@ -274,8 +274,7 @@ def test_a_record_never_exceeds_the_largest_size() -> None:
 
 def test_what_shrinks_a_device_changes_it_though_its_record_is_full() -> None:
     device = given(alias="a", tags=[1], stags=[f"{number:040}" for number in range(MAX_DEVICE_BYTES // 42 - 4)])
-    missing = MAX_DEVICE_BYTES - device.ByteSize()
-    device.attributes.MergeFrom(Attributes(model="m" * (missing - 10)))
+    device.attributes.model = "m" * (MAX_DEVICE_BYTES - device.ByteSize() - 10)
     assert MAX_DEVICE_BYTES - 10 < device.ByteSize() <= MAX_DEVICE_BYTES
     for growing in (
         register(APP, "t", brand="b" * 20),
@@ -285,13 +284,8 @@ def test_what_shrinks_a_device_changes_it_though_its_record_is_full() -> None:
         set_alias(APP, "t", "a" * 20),
     ):
         assert when(device, growing) is None
-    shrinking = (
-        clear_alias(APP, "t"),
-        requested(remove_tags=RemoveTags(tags=[1])),
-        requested(remove_stags=RemoveStags(stags=[f"{0:040}"])),
-        requested(remove=RemoveDevice()),
-    )
-    for change in shrinking:
+    untagged = requested(remove_tags=RemoveTags(tags=[1])), requested(remove_stags=RemoveStags(stags=[f"{0:040}"]))
+    for change in (clear_alias(APP, "t"), *untagged, requested(remove=RemoveDevice())):
         change.session = 1 << 60
         assert when(device, change) is not None
 
