@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from protos.registry.v1.apps_pb2 import Platform
-from protos.registry.v1.devices_pb2 import BeginSession, DeviceCommand
+from protos.registry.v1.devices_pb2 import BeginSession, Device, DeviceCommand
 from protos.registry.v1.registry_pb2 import FindDevicesRequest, GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Origin, Position
@@ -15,8 +15,9 @@ from services.domain import ids
 from services.domain.command_writer import CommandWriter, device_command
 from services.domain.device_protocol.answers import Answer, Ok, device_answer, error_answer
 from services.domain.device_protocol.commands import command, registration
-from services.domain.device_protocol.frames import Change, GetDeviceRequest, Hello
+from services.domain.device_protocol.frames import AddStagsRequest, Change, GetDeviceRequest, Hello
 from services.domain.limits.device_quota import DeviceQuota
+from services.domain.limits.string_tags import check_room
 from services.domain.role import RoleContext
 from services.domain.topics import device_key
 from services.gateway.connection import DeviceConnection
@@ -122,6 +123,8 @@ class DeviceRequests:
                 return await self._get_device(request.id, session)
             change = command(request, session.appkey, session.token)
             assert change is not None
+            if isinstance(request, AddStagsRequest) and (device := await self._find(session)) is not None:
+                check_room(device.stags, request.stags)
             change.session = await self._order(connection, session)
             await self._writer.append_and_wait([device_command(change)], _origin(connection.address))
             return Ok(id=request.id)
@@ -194,11 +197,14 @@ class DeviceRequests:
     async def _get_device(self, request_id: int, session: Session) -> Answer:
         if (position := self._unapplied.get(session.partition)) is not None:
             await self._context.peers.wait_applied([position])
+        if (device := await self._find(session)) is None:
+            raise NotFoundError("input error: token: this device is not registered")
+        return device_answer(request_id, device)
+
+    async def _find(self, session: Session) -> Device | None:
         query = GetDevicesRequest(appkey=session.appkey, tokens=[session.token])
         found = await self._registry(session.partition).GetDevices(query)
-        if not found.devices:
-            raise NotFoundError("input error: token: this device is not registered")
-        return device_answer(request_id, found.devices[0])
+        return found.devices[0] if found.devices else None
 
     def _registry(self, partition: int) -> "RegistryServiceAsyncStub":
         return self._registries[partition % len(self._registries)]

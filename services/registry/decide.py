@@ -9,7 +9,10 @@ from services.domain.recorded_reasons import FixedReason
 from services.registry.carriers import carrier_code
 
 MAX_DEVICE_BYTES = 256 * 1024
-"""Largest record of a device. A command that would exceed it is ignored: the log could not store the record."""
+"""Largest record of a device. A command that adds to it beyond that is ignored: the log could not store the record."""
+
+_NEVER_TOO_LARGE = frozenset({"clear_alias", "remove_tags", "remove_stags", "remove"})
+"""The commands that are carried out at any size of the record: they add nothing to it but small numbers."""
 
 _NOTE_MS = 3_600_000
 """Shortest time between noted repetitions of a registration: apps register at each start."""
@@ -50,7 +53,10 @@ def decide(
         changed.CopyFrom(device)
         changed.session = max(command.session, device.session)
         _change(changed, command)
-    return None if changed == device or changed.ByteSize() > MAX_DEVICE_BYTES else changed
+    if changed == device:
+        return None
+    is_bounded = command.WhichOneof("command") not in _NEVER_TOO_LARGE
+    return None if is_bounded and changed.ByteSize() > MAX_DEVICE_BYTES else changed
 
 
 def _is_superseded(command: DeviceCommand, device: Device) -> bool:

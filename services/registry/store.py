@@ -16,6 +16,8 @@ from services.domain.revocations import NONE_REVOKED, RevokedKeys
 from services.runtime.errors import CarillonError
 from services.runtime.projection.sqlite_store import SqliteStore
 
+_DAY_MS = 86_400_000
+
 DEVICES_FILE = "devices.sqlite"
 DEVICES_DDL = """
 CREATE TABLE devices (
@@ -127,10 +129,23 @@ class DeviceTable:
         return [Device.FromString(record) for (record,) in rows]
 
     def note_activity(self, partition: int, events: Iterable[SessionEvent]) -> None:
-        """Store the time of each device's latest activity; times may come in any order."""
+        """Store the time of each device's latest activity; times may come in any order.
+
+        A stored time more than a day after the event's was a wrong clock's, and is replaced.
+        """
         self._rows.executemany(
-            "UPDATE devices SET active_ms = ? WHERE appkey = ? AND partition = ? AND number = ? AND active_ms < ?",
-            [(event.time_ms, event.appkey, partition, event.number, event.time_ms) for event in events],
+            "UPDATE devices SET active_ms = :time_ms WHERE appkey = :appkey AND partition = :partition"
+            " AND number = :number AND active_ms NOT BETWEEN :time_ms AND :time_ms + :day_ms",
+            [
+                {
+                    "time_ms": event.time_ms,
+                    "appkey": event.appkey,
+                    "partition": partition,
+                    "number": event.number,
+                    "day_ms": _DAY_MS,
+                }
+                for event in events
+            ],
         )
 
 
@@ -189,11 +204,14 @@ class AliasTable:
         )
 
     def note_activity(self, partition: int, events: Iterable[SessionEvent]) -> None:
-        """Store the time of each device's latest activity; times may come in any order, also before the device."""
+        """Store the time of each device's latest activity; times may come in any order, also before the device.
+
+        A stored time more than a day after the event's was a wrong clock's, and is replaced.
+        """
         self._rows.executemany(
             "INSERT INTO members VALUES (?, ?, ?, ?, NULL, NULL, 0, NULL, NULL) ON CONFLICT DO UPDATE SET"
-            " seen_ms = excluded.seen_ms WHERE excluded.seen_ms > seen_ms",
-            [(event.appkey, partition, event.number, event.time_ms) for event in events],
+            " seen_ms = excluded.seen_ms WHERE seen_ms NOT BETWEEN excluded.seen_ms AND excluded.seen_ms + ?",
+            [(event.appkey, partition, event.number, event.time_ms, _DAY_MS) for event in events],
         )
 
     def counts(self, appkey: str, alias: str) -> tuple[int, int]:

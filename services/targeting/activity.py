@@ -10,8 +10,9 @@ from services.targeting.bit_sliced_counts import BitSlicedCounts
 WINDOWS = (1, 7, 30, 90)
 """The windows that filters can name: the last N days, today included."""
 
-_STORED_DAYS = max(WINDOWS) + 1
-"""One more than the longest window: a gateway's clock may be in tomorrow while this process is still in today."""
+_STORED_DAYS = max(WINDOWS) + 8
+"""Eight more than the longest window: tomorrow, in which a gateway's clock may be already, and seven days that a
+gateway's clock named which was ahead."""
 
 
 def day_of(time_ms: int, zone: ZoneInfo) -> int:
@@ -20,26 +21,26 @@ def day_of(time_ms: int, zone: ZoneInfo) -> int:
 
 
 class Activity:
-    """The app opens of one app in one partition, for the 91 days up to the newest day that was counted.
+    """The app opens of one app in one partition, for the 98 latest of the days that had any.
 
-    The stored days depend on the events alone and not on when they are folded, so a replay ends in the same state.
-    The sum of a window is computed at the first query and then moved along with the days.
+    The stored days depend on the events alone and not on when or in which order they are folded, so a replay ends in
+    the same state. A day that a wrong clock named takes the place of one day, the earliest, and of no other; its opens
+    count when that day comes. The sum of a window is computed at the first query and then moved along with the days.
     """
 
     def __init__(self, days: dict[int, BitSlicedCounts] | None = None) -> None:
         self.days = days or {}
-        self._newest = max(self.days, default=0)
         self._today = 0
         self._sums: dict[int, BitSlicedCounts] = {}
 
     def add(self, number: int, day: int) -> None:
-        """Count one open of the device on the day, unless the day is too old for every window."""
-        if day <= self._newest - _STORED_DAYS:
-            return
-        if day > self._newest:
-            self._begin(day)
+        """Count one open of the device on the day, unless 98 later days are stored."""
         counts = self.days.get(day)
         if counts is None:
+            if len(self.days) == _STORED_DAYS:
+                if day < (earliest := min(self.days)):
+                    return
+                self._delete(earliest)
             counts = self.days[day] = BitSlicedCounts()
         counts.increment(number)
         for window, total in self._sums.items():
@@ -57,11 +58,11 @@ class Activity:
                     total.add(counts)
         return total.at_least(opens)
 
-    def _begin(self, day: int) -> None:
-        self._move(day)
-        self._newest = day
-        for old in [known for known in self.days if known <= day - _STORED_DAYS]:
-            del self.days[old]
+    def _delete(self, day: int) -> None:
+        counts = self.days.pop(day)
+        for window, total in self._sums.items():
+            if self._today - window < day <= self._today:
+                total.subtract(counts)
 
     def _move(self, today: int) -> None:
         """Move the sums to another day: add the days that enter each window, then subtract the days that leave it."""

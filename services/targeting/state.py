@@ -27,8 +27,6 @@ MAX_NUMBER = 1 << 26
 _DEDUPE_WINDOW = 1024
 """Session batches of a partition whose event ids are remembered; gateways repeat a batch soon or never."""
 
-_DAY_MS = 86_400_000
-
 
 ATTRIBUTES: dict[int, str] = {
     Attribute.ATTRIBUTE_REGION: "region",
@@ -207,10 +205,8 @@ class TargetingState:
                 assert_never(kind)
 
     def _opens(self, partition: PartitionIndex, batch: SessionBatch) -> None:
-        latest_ms = self._clock.now_ms() + _DAY_MS
         for event in batch.events:
-            # The clock of a gateway may be wrong by days: such an event must not move the windows.
-            if event.kind == SESSION_EVENT_KIND_APP_OPENED and event.time_ms <= latest_ms:
+            if event.kind == SESSION_EVENT_KIND_APP_OPENED:
                 partition.app(event.appkey).activity.add(event.number, day_of(event.time_ms, self.zone))
 
 

@@ -4,6 +4,7 @@ import msgspec
 
 from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionEvent, SessionFact
 from protos.registry.v1.apps_pb2 import App, Platform
+from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Origin
@@ -15,6 +16,7 @@ from services.domain.ids import new_token
 from services.domain.ios_tokens import ios_token, spellings
 from services.domain.limits.device_quota import DeviceQuota
 from services.domain.limits.registrations import RegistrationLimiter
+from services.domain.limits.string_tags import check_room
 from services.domain.role import RoleContext
 from services.domain.topics import SESSIONS, device_key
 from services.runtime.errors import InputError, NotFoundError, SignError, TooManyRequestsError, UnavailableError
@@ -70,7 +72,7 @@ class FrameHandler:
         if isinstance(frame, frames.Ack | frames.Report | frames.Ping):
             raise InputError("input error: type: acknowledgements, reports and pings are not supported over HTTP")
         if isinstance(frame, frames.GetDeviceRequest):
-            return await self._device(caller, frame.id)
+            return answers.device_answer(frame.id, await self._find(caller))
         if await self._number(caller.appkey, caller.token) is None:
             raise NotFoundError("input error: no such device")
         if isinstance(frame, frames.Activity):
@@ -141,6 +143,8 @@ class FrameHandler:
     async def _change(self, caller: Caller, frame: frames.Change) -> None:
         command = commands.command(frame, caller.appkey, caller.token)
         assert command is not None
+        if isinstance(frame, frames.AddStagsRequest):
+            check_room((await self._find(caller)).stags, frame.stags)
         await self._writer.append_and_wait([device_command(command)], caller.origin)
 
     async def _append_activity(self, caller: Caller, event: frames.ActivityEvent) -> None:
@@ -156,13 +160,14 @@ class FrameHandler:
         key = device_key(caller.appkey, caller.token)
         await self._writer.append_and_wait([Command(SESSIONS, key, fact)], caller.origin)
 
-    async def _device(self, caller: Caller, request: int | None) -> answers.DeviceOk:
+    async def _find(self, caller: Caller) -> Device:
+        """Return the device's record. NotFoundError: it was removed."""
         partition = partition_of(device_key(caller.appkey, caller.token), self._partitions)
         registry = RegistryServiceStub(self._context.peers.owner("registry", partition))
         found = await registry.GetDevices(GetDevicesRequest(appkey=caller.appkey, tokens=[caller.token]))
         if not found.devices:
             raise NotFoundError("input error: no such device")
-        return answers.device_answer(request, found.devices[0])
+        return found.devices[0]
 
     async def _registered(self, appkey: str, given: str) -> str:
         """Return an iOS token as it is registered, or as it shall be."""

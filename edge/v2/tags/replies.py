@@ -9,7 +9,8 @@ from edge.core.answers import TOKEN_NOT_FOUND, Content, Reply
 from edge.core.parsing.fields import Success, Text, described
 from edge.core.signature import AppRef
 from edge.v2.apps import NamedApps
-from edge.v2.tags.string_tags import MAX_DEVICE_STAGS, AppTokens, StagsByToken, TagOutcome
+from edge.v2.tags.string_tags import AppTokens, StagsByToken, TagOutcome
+from services.domain.limits.string_tags import MAX_DEVICE_STAGS
 
 _Token = Annotated[str, described("The device.")]
 

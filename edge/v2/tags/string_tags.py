@@ -12,12 +12,10 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.command_writer import Command, CommandWriter, device_command
 from services.domain.ios_tokens import spellings
+from services.domain.limits.string_tags import has_room
 from services.domain.topics import device_key
 from services.runtime.log.topics import partition_of
 from services.runtime.rpc.peers import Peers
-
-MAX_DEVICE_STAGS = 1000
-"""Limit of string tags of a device that an app server adds to."""
 
 _AT_ONCE = 100
 
@@ -93,7 +91,7 @@ class StringTags:
 def _outcome(device: Device | None, stags: Sequence[str], *, adding: bool) -> TagOutcome:
     if device is None:
         return TagOutcome.UNKNOWN
-    if adding and len({*device.stags, *stags}) > max(MAX_DEVICE_STAGS, len(device.stags)):
+    if adding and not has_room(device.stags, stags):
         return TagOutcome.FULL
     return TagOutcome.DONE
 

@@ -57,6 +57,17 @@ async def test_every_change_is_answered_and_readable_at_once(client: DeviceClien
     assert (await record(client))["alias"] is None
 
 
+async def test_a_device_gives_itself_at_most_a_thousand_string_tags(client: DeviceClient) -> None:
+    tags = [f"s{number:04}" for number in range(1001)]
+    for start in range(0, 1000, 100):
+        assert (await client.request(type="add_stags", stags=tags[start : start + 100], id=1))["type"] == "ok"
+    full = await client.request(type="add_stags", stags=tags[-2:], id=2)
+    assert (full["code"], full["desc"]) == (400, "input error: stags: a device has at most 1000 string tags")
+    assert await client.request(type="add_stags", stags=tags[:2], id=3) == {"type": "ok", "id": 3}
+    assert (await record(client))["stags"] == tags[:1000]
+    assert (await client.request(type="remove_stags", stags=tags[:1], id=4))["type"] == "ok"
+
+
 @pytest.mark.parametrize(
     ("frame", "named"),
     [

@@ -187,6 +187,17 @@ def test_activity_before_the_alias_was_set_is_kept() -> None:
         assert members(index) == [(APPKEY, 0, 3, 900, None, None, 0)]
 
 
+def test_a_time_far_ahead_is_replaced_at_the_next_activity_and_a_late_event_changes_nothing() -> None:
+    day_ms = 86_400_000
+    now_ms = 1000 * day_ms
+    times_ms = [now_ms, now_ms - day_ms, now_ms + 200 * day_ms, now_ms + 1, now_ms + 1 + day_ms, now_ms + 2]
+    seen_ms = [now_ms, now_ms, now_ms + 200 * day_ms, now_ms + 1, now_ms + 1 + day_ms, now_ms + 1 + day_ms]
+    with empty_index() as index:
+        for offset, (time_ms, expected_ms) in enumerate(zip(times_ms, seen_ms, strict=True)):
+            index.fold([session(0, offset, 0, time_ms)])
+            assert index.store.rows.execute("SELECT seen_ms FROM members").fetchall() == [(expected_ms,)]
+
+
 def test_a_device_without_alias_and_activity_has_no_row() -> None:
     with empty_index() as index:
         index.fold([device(0, 0, 3, "alice", 100), device(0, 1, 3, None, 200), device(1, 0, 4, None, 200)])

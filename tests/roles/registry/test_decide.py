@@ -272,6 +272,24 @@ def test_a_record_never_exceeds_the_largest_size() -> None:
     assert when(device, requested(add_stags=AddStags(stags=many))) is None
 
 
+def test_what_shrinks_a_device_changes_it_though_its_record_is_full() -> None:
+    device = given(alias="a", tags=[1], stags=[f"{number:040}" for number in range(MAX_DEVICE_BYTES // 42 - 4)])
+    device.attributes.model = "m" * (MAX_DEVICE_BYTES - device.ByteSize() - 10)
+    assert MAX_DEVICE_BYTES - 10 < device.ByteSize() <= MAX_DEVICE_BYTES
+    for growing in (
+        register(APP, "t", brand="b" * 20),
+        requested(add_tags=AddTags(tags=range(20))),
+        requested(add_stags=AddStags(stags=["x" * 20])),
+        requested(set_attributes=SetAttributes(attributes=Attributes(brand="b" * 20))),
+        set_alias(APP, "t", "a" * 20),
+    ):
+        assert when(device, growing) is None
+    untagged = requested(remove_tags=RemoveTags(tags=[1])), requested(remove_stags=RemoveStags(stags=[f"{0:040}"]))
+    for change in (clear_alias(APP, "t"), *untagged, requested(remove=RemoveDevice())):
+        change.session = 1 << 60
+        assert when(device, change) is not None
+
+
 def test_deciding_does_not_change_the_known_device() -> None:
     device, before = given(tags=[1]), given(tags=[1])
     when(device, requested(add_tags=AddTags(tags=[2])))

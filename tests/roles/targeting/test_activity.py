@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import datetime
+from random import Random
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -63,13 +64,51 @@ def test_opens_are_added_up_over_days_and_compared_exactly() -> None:
     assert [len(activity.at_least(21, 7, today)), len(activity.at_least(22, 7, today))] == [1, 0]
 
 
-def test_only_91_days_are_stored() -> None:
+def test_only_the_98_latest_days_are_stored() -> None:
     activity = Activity()
     for day in range(300):
         activity.add(day, _START + day)
-    assert sorted(activity.days) == list(range(_START + 209, _START + 300))
-    activity.add(7, _START + 208)
-    assert len(activity.days) == 91
+    assert sorted(activity.days) == list(range(_START + 202, _START + 300))
+    activity.add(7, _START + 201)
+    assert sorted(activity.days) == list(range(_START + 202, _START + 300))
+
+
+def test_days_that_a_wrong_clock_wrote_displace_no_day_of_a_window() -> None:
+    activity = Activity()
+    for day in range(90):
+        activity.add(0, _START + day)
+    for day in range(7):
+        activity.add(1, _START + 200 + day)
+    for day in range(90, 100):
+        activity.add(0, _START + day)
+        activity.add(2, _START + day)
+        assert list(activity.at_least(90, 90, _START + day)) == [0]
+        assert list(activity.at_least(day - 89, 90, _START + day)) == [0, 2]
+
+
+def test_a_day_that_is_displaced_leaves_the_sums() -> None:
+    activity = Activity()
+    for day in range(90):
+        activity.add(0, _START + day)
+    assert list(activity.at_least(90, 90, _START + 89)) == [0]
+    for day in range(9):
+        activity.add(1, _START + 200 + day)
+    assert not activity.at_least(90, 90, _START + 89)
+    assert list(activity.at_least(89, 90, _START + 89)) == [0]
+    assert list(activity.at_least(88, 90, _START + 90)) == [0]
+
+
+@same_each_time
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 400)), max_size=300), st.randoms(use_true_random=False))
+def test_the_stored_days_do_not_depend_on_the_order_of_events(opened: list[tuple[int, int]], random: Random) -> None:
+    activity, other = Activity(), Activity()
+    for number, day in opened:
+        activity.add(number, _START + day)
+    for number, day in random.sample(opened, len(opened)):
+        other.add(number, _START + day)
+    assert {day: counts.slices for day, counts in activity.days.items()} == {
+        day: counts.slices for day, counts in other.days.items()
+    }
 
 
 _steps = st.lists(

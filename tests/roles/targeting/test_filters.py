@@ -174,10 +174,18 @@ def test_ids_of_unused_values_are_reused() -> None:
     assert [(value, list(bitmap)) for value, bitmap in index.values.items()] == [("v69999", [0])]
 
 
-def test_an_open_later_than_tomorrow_is_not_counted() -> None:
-    state = _state()
-    fold(state, [opens_record(0, [(1, NOON_MS), (1, NOON_MS + 2 * DAY_MS), (1, NOON_MS + 12 * 3_600_000)])])
-    assert sorted(state.partitions[0].apps[APP].activity.days) == [state.today(), state.today() + 1]
+def test_an_open_in_the_future_counts_on_its_day_whenever_it_is_folded() -> None:
+    records = [opens_record(0, [(1, NOON_MS), (2, NOON_MS + 2 * DAY_MS), (1, NOON_MS + 12 * 3_600_000)])]
+    clock = ManualClock(NOON_MS)
+    live, rebuilt = _state(clock), _state(ManualClock(NOON_MS + 4 * DAY_MS))
+    fold(live, records)
+    fold(rebuilt, records)
+    assert live.digest() == rebuilt.digest()
+    activity = live.partitions[0].apps[APP].activity
+    assert sorted(activity.days) == [live.today(), live.today() + 1, live.today() + 2]
+    assert list(activity.at_least(1, 30, live.today())) == [1]
+    clock.move(2 * 86_400)
+    assert list(activity.at_least(1, 30, live.today())) == [1, 2]
 
 
 def test_a_batch_that_was_sent_again_counts_once() -> None:

@@ -227,6 +227,18 @@ async def test_a_removed_device_is_told_so_and_changes_nothing(installation: Edg
     assert await device.send("set_alias", id=2, alias="dave") == {"type": "ok", "id": 2}
 
 
+async def test_a_device_gives_itself_at_most_a_thousand_string_tags(installation: EdgeInstallation) -> None:
+    device = HttpDevice(installation, await installation.app(PLATFORM_IOS), TOKEN)
+    await device.hello()
+    tags = [f"s{number:04}" for number in range(1001)]
+    for start in range(0, 1000, 100):
+        assert await device.send("add_stags", id=1, stags=tags[start : start + 100]) == {"type": "ok", "id": 1}
+    desc = "input error: stags: a device has at most 1000 string tags"
+    full = {"type": "error", "id": 2, "code": 400, "desc": desc}
+    assert await device.send("add_stags", id=2, stags=tags[-2:]) == full
+    assert await device.send("add_stags", id=3, stags=tags[:2]) == {"type": "ok", "id": 3}
+
+
 async def test_an_ios_device_registers_anew_under_its_token(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
     device = HttpDevice(installation, app, TOKEN)

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from edge.v2.tags.string_tags import MAX_DEVICE_STAGS
 from protos.push.v1.push_pb2 import Audience, Filter, StagGroup
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
 from protos.targeting.v1.targeting_pb2 import ResolveRequest
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
+from services.domain.limits.string_tags import MAX_DEVICE_STAGS
 from services.domain.topics import DEVICE_COMMANDS
 from services.runtime.log.port import Partition
 from testkit.edge.role import PARTITIONS, EdgeInstallation
