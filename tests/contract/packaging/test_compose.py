@@ -56,7 +56,7 @@ def test_variables_of_the_env_file_are_used_and_documented() -> None:
     text = (ROOT / "docker-compose.yml").read_text()
     head, _, body = text.partition("\nname: ")
     used = set(re.findall(r"\$\{(\w+)", body))
-    named = {word for word in re.findall(r"\b[A-Z][A-Z_]+\b", head) if word in used or word.endswith("PASSWORD")}
+    named = {word for word in re.findall(r"\b[A-Z][A-Z0-9_]+\b", head) if word in used or word.endswith("PASSWORD")}
     assert used == named
 
 
