@@ -12,7 +12,7 @@ from carillon import rebuild
 from carillon.environment import environment
 from carillon.progress_bar import progress_bar
 from carillon.roles import REPLAYABLE, role_definition
-from carillon.startup import plain_errors
+from carillon.startup import plain_errors, restrict_permissions
 from services.runtime.process.settings import Settings, load
 
 
@@ -34,6 +34,7 @@ def replay(role: str, verify: bool, until: str | None, into: Path | None, as_jso
     CARILLON_TIMEZONE unless it carries an offset of its own. The state is left in DIR for inspection and its digest is
     printed; it never replaces the live state and cannot be compared with it.
     """
+    restrict_permissions()
     if (until is None) != (into is None):
         raise click.UsageError("--until and --into go together: an earlier state never replaces the live one")
     if verify and until is not None:

@@ -11,7 +11,7 @@ import uvloop
 
 from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
-from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_switch_interval
+from carillon.startup import logged_errors, restrict_permissions, restrict_state, set_ready, shorten_switch_interval
 from protos.runtime.v1.clock_pb2_grpc import add_ClockServiceServicer_to_server
 from services.domain.call_permissions import PERMISSIONS
 from services.domain.role import RoleContext, RoleDefinition
@@ -53,6 +53,7 @@ def serve(role: str) -> None:
         if settings.kafka_bootstrap is None:
             raise CarillonError("set CARILLON_KAFKA_BOOTSTRAP: roles in processes of their own share a Kafka log")
         configure(settings.log_level, text_on_terminal=False)
+        restrict_state(settings.state_dir(role))
         if definition.serve is not None:
             definition.serve(env)
         else:

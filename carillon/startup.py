@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import stat
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -22,6 +24,25 @@ _SWITCH_S = 0.0005
 def restrict_permissions() -> None:
     """Make files and sockets that this process creates accessible to their owner alone."""
     os.umask(_NO_ACCESS_FOR_OTHERS)
+
+
+def restrict_state(directory: Path) -> None:
+    """Make a state that an earlier version wrote accessible to its owner alone.
+
+    Files of other users stay as they are, as do links. Files that vanish meanwhile are passed over.
+    """
+    _restrict(directory)
+    for folder, subfolders, files in os.walk(directory):
+        for name in (*subfolders, *files):
+            _restrict(Path(folder, name))
+
+
+def _restrict(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        status = path.lstat()
+        mode = stat.S_IMODE(status.st_mode)
+        if mode & _NO_ACCESS_FOR_OTHERS and status.st_uid == os.geteuid() and not stat.S_ISLNK(status.st_mode):
+            path.chmod(mode & ~_NO_ACCESS_FOR_OTHERS)
 
 
 def shorten_switch_interval() -> None:

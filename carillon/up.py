@@ -21,7 +21,7 @@ from carillon.children.process import address, command
 from carillon.commands.role_calls import SOCKET_NAME
 from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
-from carillon.startup import logged_errors, restrict_permissions, set_ready, shorten_switch_interval
+from carillon.startup import logged_errors, restrict_permissions, restrict_state, set_ready, shorten_switch_interval
 from carillon.welcome import Endpoint, WelcomePrinter
 from edge.console.settings import ROLE_NAME as CONSOLE
 from edge.console.settings import ConsoleSettings
@@ -78,6 +78,8 @@ def up() -> None:
         load(ConsoleSettings, env)
         configure(settings.log_level)
         with data_directory.lock_directory(settings.data):
+            for role in _HERE:
+                restrict_state(settings.state_dir(role))
             uvloop.run(_up(settings, analytics_settings, role_settings))
 
 

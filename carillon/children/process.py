@@ -11,7 +11,7 @@ from typing import TypeVar
 import uvloop
 
 from carillon.environment import environment
-from carillon.startup import logged_errors, restrict_permissions, shorten_switch_interval
+from carillon.startup import logged_errors, restrict_permissions, restrict_state, shorten_switch_interval
 from protos.runtime.v1.process_pb2_grpc import add_ProcessServiceServicer_to_server
 from services.domain.role import BuiltRole
 from services.runtime.child.lifecycle import (
@@ -62,6 +62,7 @@ def run_as_child(parent: int, role: str, opened: Opened[S], of: type[S]) -> None
     with logged_errors():
         settings = load(of, environment())
         configure(settings.log_level)
+        restrict_state(settings.state_dir(role))
         uvloop.run(_run(role, settings, opened))
 
 

@@ -20,6 +20,7 @@ from carillon.commands.app.revoke import revoke
 from carillon.commands.console.device_find import find
 from carillon.commands.installation.options import refuse_console_options
 from carillon.commands.ios_device import VirtualDeviceSettings, new_tokens, run_virtual_devices
+from carillon.commands.output import LineOutput
 from carillon.environment import environment
 from carillon_device import (
     FINAL,
@@ -108,26 +109,33 @@ def run(
     state: Path | None,
     as_json: bool,
 ) -> None:
-    """Connect virtual devices, print their events and acknowledge every push. Ctrl-C ends them.
+    """Connect virtual devices, print their events and acknowledge every push. Ctrl-C ends them, and so does the end
+    of what reads their output.
 
     Virtual iOS devices have no connection: they register over HTTP and receive the pushes that the APNs simulator
     accepts for them. The simulator does not run if CARILLON_APNS_URL is set.
     """
     refuse_console_options("carillon device run", "connects to the gateway by itself, at its own --url")
     requests = _initial_requests(alias, tags, stags)
-    show = _show_json if as_json else _show_text
+    output = LineOutput()
+    line = _json_line if as_json else _text_line
+
+    def show(index: int, event: Any) -> None:
+        output.print(line(index, event))
+
     if platform == "ios":
         _check_options("--platform android", {"--ca": ca, "--state": state})
         tokens = _tokens(token, count)
         interface = url or _default_url(VirtualDeviceSettings)
-        run_virtual_devices(interface, appkey, tokens, _attributes(attributes), requests, show, opens=opens)
+        given = _attributes(attributes)
+        run_virtual_devices(interface, appkey, tokens, given, requests, show, output.closed, opens=opens)
         return
     _check_options("--platform ios", {"--token": token, "--opens": opens or None})
     gateway = url or _default_url(DeviceSettings)
     make = partial(Device, gateway, appkey, attributes=_attributes(attributes), ssl=_authorities(gateway, ca))
     try:
         devices = [_virtual(index, show, make, _storage(state, appkey, index)) for index in range(1, count + 1)]
-        reasons = uvloop.run(_run(devices, requests, show))
+        reasons = uvloop.run(_run(devices, requests, show, output))
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from None
     for reason in sorted(set(reasons)):
@@ -216,8 +224,8 @@ def _virtual(index: int, show: Show, make: Callable[..., Device], storage: Stora
     return made
 
 
-async def _run(devices: Sequence[Device], requests: Sequence[Frame], show: Show) -> list[str]:
-    """Run until all devices ended or a signal arrives. Returns the final goodbye reasons."""
+async def _run(devices: Sequence[Device], requests: Sequence[Frame], show: Show, output: LineOutput) -> list[str]:
+    """Run until all devices ended, a signal arrives or nobody reads the output. Returns the final goodbye reasons."""
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -225,9 +233,10 @@ async def _run(devices: Sequence[Device], requests: Sequence[Frame], show: Show)
         asyncio.create_task(_run_device(one, requests, partial(show, index))) for index, one in enumerate(devices, 1)
     ]
     ended = asyncio.create_task(asyncio.wait(tasks))
-    stop = asyncio.create_task(stopping.wait())
-    await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
-    stop.cancel()
+    stops = [asyncio.create_task(stopping.wait()), asyncio.create_task(output.closed())]
+    await asyncio.wait({ended, *stops}, return_when=asyncio.FIRST_COMPLETED)
+    for stop in stops:
+        stop.cancel()
     await asyncio.gather(*(one.close() for one in devices))
     await ended
     return [reason for task in tasks if (reason := task.result())]
@@ -256,15 +265,15 @@ async def _answer(one: Device, request: Frame) -> Frame:
         return {"type": "error", "desc": str(error)}
 
 
-def _show_json(index: int, event: Any) -> None:
-    click.echo(msgspec.json.encode({"time_ms": int(time.time() * 1000), "device": index, **event}).decode())
+def _json_line(index: int, event: Any) -> str:
+    return msgspec.json.encode({"time_ms": int(time.time() * 1000), "device": index, **event}).decode()
 
 
-def _show_text(index: int, event: Any) -> None:
+def _text_line(index: int, event: Any) -> str:
     now = time.time()
     moment = time.strftime("%H:%M:%S", time.localtime(now)) + f".{int(now * 1000) % 1000:03d}"
     details = "  ".join(f"{name}={_text(value)}" for name, value in event.items() if name not in _QUIET)
-    click.echo(f"{moment}  device {index}  {event['type']:<12}  {details}")
+    return f"{moment}  device {index}  {event['type']:<12}  {details}"
 
 
 def _text(value: Any) -> str:

@@ -89,10 +89,14 @@ def run_virtual_devices(
     attributes: Mapping[str, str],
     requests: Sequence[Frame],
     show: Show,
+    closed: Callable[[], Coroutine[Any, Any, None]],
     *,
     opens: bool,
 ) -> None:
-    """Run the devices until a signal; `url` is that of POST /device/v1. Errors are those of `call_all_instances`."""
+    """Run the devices until a signal, or until `closed` returns; `url` is that of POST /device/v1.
+
+    Errors are those of `call_all_instances`.
+    """
 
     async def live(channels: Sequence[Channel]) -> None:
         async with httpx.AsyncClient(timeout=_TIMEOUT_S, trust_env=False) as http:
@@ -102,7 +106,7 @@ def run_virtual_devices(
                 )
                 for index, token in enumerate(tokens, 1)
             }
-            await _until_signal(_live(devices, channels, attributes, requests))
+            await _until_stopped(_live(devices, channels, attributes, requests), closed())
 
     call_all_instances("delivery", live)
 
@@ -116,12 +120,17 @@ def _of(show: Show, index: int) -> Callable[[Any], None]:
     return lambda event: show(index, event)
 
 
-async def _until_signal(running: Coroutine[Any, Any, None]) -> None:
+async def _until_stopped(running: Coroutine[Any, Any, None], closed: Coroutine[Any, Any, None]) -> None:
     task = asyncio.create_task(running)
+    watch = asyncio.create_task(closed)
+    watch.add_done_callback(lambda _: task.cancel())
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    finally:
+        watch.cancel()
 
 
 async def _live(

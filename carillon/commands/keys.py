@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from carillon.startup import plain_errors
+from carillon.startup import plain_errors, restrict_permissions
 from services.domain.master_key import KeyPurpose, create_master, derive, read_master, write_key
 from services.runtime.errors import CarillonError
 from services.runtime.process.settings import Settings, environment, load
@@ -31,6 +31,7 @@ def export(device_keys: Path | None, secrets_key: Path | None, create: bool) -> 
     Neither key reveals the other or the master key. Roles read them from CARILLON_DEVICE_KEYS_FILE and
     CARILLON_SECRETS_KEY_FILE. The keys of an installation never change, so repeating the command changes nothing.
     """
+    restrict_permissions()
     files = {KeyPurpose.DEVICES: device_keys, KeyPurpose.SECRETS: secrets_key}
     if not any(files.values()):
         raise click.UsageError("name at least one file: --device-keys or --secrets-key")

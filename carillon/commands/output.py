@@ -1,7 +1,10 @@
 """Output of commands: JSON for programs; for people tables, as wide as a terminal, and unfolded and uncut elsewhere."""
 
+import asyncio
 import io
 import json
+import os
+import select
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -23,6 +26,39 @@ as_json_lines = click.option("--json", "json_output", is_flag=True, help="Print 
 _UNFOLDED_WIDTH = 100_000
 _LEAST_WIDTH = 60
 """Narrower terminals wrap the lines themselves: rich would cut cells that must stay whole."""
+
+
+_CLOSED_POLL_S = 0.2
+
+
+class LineOutput:
+    """Standard output of a command that prints lines until it is stopped."""
+
+    def __init__(self) -> None:
+        self._is_closed = False
+
+    def print(self, line: str) -> None:
+        """Print a line, unless nobody reads standard output any more."""
+        try:
+            click.echo(line)
+        except BrokenPipeError:
+            self._close()
+
+    async def closed(self) -> None:
+        """Return once nobody reads standard output any more, such as after the first line with `| head -1`."""
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)  # errors and hang-ups are reported without being asked for
+        while not (self._is_closed or poll.poll(0)):
+            await asyncio.sleep(_CLOSED_POLL_S)
+        self._close()
+
+    def _close(self) -> None:
+        """Send what is printed later, and what the interpreter flushes at its end, to nowhere."""
+        if not self._is_closed:
+            self._is_closed = True
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, sys.stdout.fileno())
+            os.close(nowhere)
 
 
 def table() -> Table:

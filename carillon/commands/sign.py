@@ -40,7 +40,7 @@ def secret_options(command: Command) -> Command:
 def secrets_in(secrets: Sequence[str], files: Sequence[Path]) -> Sequence[str]:
     """Return the secret keys of the options, else of the environment.
 
-    click.UsageError: there is none, one is empty, or options of both kinds are given.
+    click.UsageError: there is none, one is empty or not UTF-8, or options of both kinds are given.
     """
     if secrets and files:
         raise click.UsageError("give all secret keys by --secret, or all by --secret-file: their order counts")
@@ -48,9 +48,19 @@ def secrets_in(secrets: Sequence[str], files: Sequence[Path]) -> Sequence[str]:
         raise click.BadParameter("an empty text is no secret key", param_hint="--secret")
     with plain_errors():
         found = secrets or [_read(file) for file in files] or environment().get(VARIABLE, "").split()
+    for secret in found:
+        _check_encoding(secret, "--secret" if secrets else VARIABLE)
     if not found:
         raise click.UsageError(f"name the app's secret key: --secret-file, --secret, or {VARIABLE} in the environment")
     return found
+
+
+def _check_encoding(secret: str, source: str) -> None:
+    """Check that a secret key is UTF-8: Python keeps other bytes of options and variables as lone surrogates."""
+    try:
+        secret.encode()
+    except UnicodeEncodeError:
+        raise click.UsageError(f"{source} holds bytes that are not UTF-8, as no secret key does") from None
 
 
 def _read(file: Path) -> str:

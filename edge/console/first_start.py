@@ -19,6 +19,8 @@ _RETRY_S = 2.0
 class FirstStart:
     """Service that prints a link at each start until an administrator, or anybody with a password, can log in.
 
+    Where it prints none, the log says why.
+
     The process is ready without waiting for it. Accounts decides whether anybody can, so that several consoles that
     start at once make one administrator.
     """
@@ -36,7 +38,8 @@ class FirstStart:
         while True:
             try:
                 invited = await log_ins.InviteFirstAdministrator(request)
-            except ConflictError:
+            except ConflictError as error:
+                logger.info("no link for a first log-in is printed", reason=str(error))
                 break
             except (UnavailableError, DeadlineError) as error:
                 logger.info(

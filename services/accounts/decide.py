@@ -76,7 +76,8 @@ def invite_first_administrator(
 ) -> list[AccountFact]:
     """Return the first administrator with a one-time link, or a new link for one who is there.
 
-    ConflictError: somebody can log in already, and may invite others.
+    ConflictError: somebody can log in already, and may invite others; or nobody can, because the login is that of a
+    user who is disabled or no administrator.
     """
     users = accounts.users()
     if any(user.password_hash or (user.HasField("subject") and user.administrator) for user in users):
@@ -84,6 +85,11 @@ def invite_first_administrator(
     for user in users:
         if user.administrator and not user.disabled:
             return [_link(user, link, now_ms)]
+    if taken := accounts.user_of_login(login):
+        state, mends = (
+            ("disabled", f"`carillon user enable {login}`, or ") if taken.disabled else ("no administrator", "")
+        )
+        raise ConflictError(f"{login} is {state}: {mends}`carillon user add NAME --administrator`")
     return create_user(accounts, OPERATOR, CreateUserRequest(login=login, administrator=True), user_id, link, now_ms)
 
 

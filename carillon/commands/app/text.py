@@ -51,10 +51,14 @@ def pauses_text(app: App) -> str:
 
 
 def pause_text(pause: Pause) -> str:
-    """Return a pause as text, such as `since 2026-11-22 21:00:00 by ops@host: too many complaints`."""
+    """Return a pause as text, such as `since 2026-11-22 21:00:00 by ops@host: too many complaints`.
+
+    An account of the console or an API token is named before its address: `by token/4f2a from 10.0.0.1`.
+    """
     since = datetime.fromtimestamp(pause.since_ms / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     says = f" (says {pause.says})" if pause.says else ""
-    by = f" by {pause.by}{says}" if pause.by else ""
+    who = f"{pause.actor} from {pause.by}" if pause.actor else pause.by
+    by = f" by {who}{says}" if who else ""
     return f"since {since}{by}" + (f": {pause.reason}" if pause.reason else "")
 
 

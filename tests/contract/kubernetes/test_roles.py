@@ -7,6 +7,7 @@ import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import kubernetes_validate
 import msgspec
@@ -220,6 +221,12 @@ def test_ports_are_those_of_the_settings(settings: Any) -> None:
         assert {one["port"]: ports[one["targetPort"]] for one in service["ports"]} == {
             port: port for port in expected[role]
         }
+
+
+def test_the_console_knows_the_three_addresses_that_are_used_from_outside(settings: Any) -> None:
+    console = settings("console")
+    addresses = (console.console_url, console.console_v2_url, console.console_gateway_url)
+    assert len({urlsplit(address).hostname for address in addresses}) == len(addresses)
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -106,11 +106,15 @@ CASES = {
         "a background task of d ended by an unexpected error",
     ),
     "CarillonCallsRefused": Case(
-        {'carillon_rpc_errors_total{instance="r",method="/R/Get",code="PERMISSION_DENIED"}': "0+1x20"},
+        {
+            'carillon_rpc_errors_total{instance="r",method="/R/Get",code="PERMISSION_DENIED"}': "0+1x20",
+            'carillon_rpc_errors_total{instance="a",method="/protos.accounts.v1.AccountsService/CreateTeam",'
+            'code="PERMISSION_DENIED"}': "0+1x20",
+        },
         2,
         4,
         {"instance": "r", "method": "/R/Get"},
-        "r refuses /R/Get: the caller's certificate may not call it",
+        "r refuses /R/Get: the caller's certificate may not call it, or its list of shards is wrong",
     ),
     "CarillonCallsFail": Case(
         {

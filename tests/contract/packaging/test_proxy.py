@@ -61,6 +61,14 @@ def test_the_edge_believes_this_proxy_alone_and_only_the_proxy_reaches_it_from_o
     assert [name for name, service in SERVICES.items() if "front" in service.get("networks", {})] == ["edge", "proxy"]
 
 
+def test_the_consoles_examples_have_the_address_of_the_proxy() -> None:
+    """The host is the one of the certificate that deploy/secrets.sh makes by default."""
+    port = settings("edge").v2_port
+    assert f"bind :{port} ssl " in CONFIG
+    assert settings("console").v2_url == f"https://localhost:{port}"
+    assert settings("console").gateway_url == "ws://127.0.0.1:8400/device/v1"
+
+
 @pytest.fixture
 def certified(tmp_path: Path) -> Path:
     """Return a directory in which deploy/secrets.sh has written a certificate for localhost."""

@@ -28,7 +28,7 @@ SHOWN = ("mermaid", "text")
 ELSEWHERE = {
     ("README.md", "git clone"): ".ci/run",
     ("README.md", "make test"): ".ci/run",
-    ("docs/dashboards.md", "deploy/secrets.sh"): "tests/contract/packaging/test_compose.py",
+    ("docs/dashboards.md", "deploy/secrets.sh"): "tests/contract/packaging/test_secrets.py",
     ("docs/dashboards.md", "SELECT"): "tests/roles/analytics/store/test_tables.py",
     ("docs/operators/kubernetes.md", "resources"): "tests/contract/kubernetes/test_roles.py",
     ("docs/operators/openid-connect.md", "{"): "tests/roles/console/oidc/test_provider.py",

@@ -76,6 +76,29 @@ async def test_the_command_prints_readable_lines_for_many_devices(real_gateway: 
     assert (await running.end())[0] == 0
 
 
+@pytest.mark.parametrize("with_later_line", [False, True])
+async def test_the_command_ends_when_nobody_reads_its_output(
+    real_gateway: RunningGateway, with_later_line: bool
+) -> None:
+    """As with `| head -1`, also when there is nothing more to print."""
+    code = "from carillon.commands.device import device; device()"
+    ours, theirs = os.pipe()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, "run", "--appkey", ANDROID,
+        stdout=theirs, stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "CARILLON_GATEWAY_PORT": str(real_gateway.port)},
+    )  # fmt: skip
+    os.close(theirs)
+    assert b"welcome" in await asyncio.to_thread(os.read, ours, 4096)
+    (connection,) = await real_gateway.delivery.until(real_gateway.delivery.connections)
+    os.close(ours)
+    if with_later_line:
+        real_gateway.delivery.send(Message(content="unread"), [connection], [7])
+    async with asyncio.timeout(60):
+        _, err = await process.communicate()
+    assert (process.returncode, err) == (0, b"")
+
+
 async def test_the_command_ends_with_1_when_the_gateway_refuses(real_gateway: RunningGateway) -> None:
     running = await Running.start(real_gateway, "--appkey", "1999999999", "--json")
     code, out, err = await running.end()

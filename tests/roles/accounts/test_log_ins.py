@@ -242,3 +242,20 @@ async def test_the_first_administrator_is_invited_until_somebody_can_log_in(harn
             await harness.log_ins.InviteFirstAdministrator(invite)
         assert await harness.result("admin") == "OK"
     assert await harness.rebuilt_digest() == harness.digest()
+
+
+async def test_where_no_administrator_is_enabled_the_refusal_of_a_first_link_names_the_commands(
+    harness: AccountsHarness,
+) -> None:
+    invite = InviteFirstAdministratorRequest(login="admin", origin=FRONT_END)
+    async with harness.running():
+        user_id = (await harness.log_ins.InviteFirstAdministrator(invite)).user.user_id
+        changes = UpdateUserRequest(user_id=user_id, disabled=True, origin=OPERATOR)
+        await harness.accounts.UpdateUser(changes)
+        named = "admin is disabled: `carillon user enable admin`, or `carillon user add NAME --administrator`"
+        with pytest.raises(ConflictError, match=f"^{named}$"):
+            await harness.log_ins.InviteFirstAdministrator(invite)
+        changes = UpdateUserRequest(user_id=user_id, disabled=False, administrator=False, origin=OPERATOR)
+        await harness.accounts.UpdateUser(changes)
+        with pytest.raises(ConflictError, match=r"^admin is no administrator: `carillon user add NAME --adm"):
+            await harness.log_ins.InviteFirstAdministrator(invite)

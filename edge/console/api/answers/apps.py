@@ -31,6 +31,10 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
     since_ms: TimeMs
     by: Annotated[str, described("The address of who paused it.")]
+    actor: Annotated[
+        str | UnsetType,
+        described("The account that paused it, in the console or with an API token: user/ID or token/ID."),
+    ] = UNSET
     says: Annotated[str | UnsetType, described("What that client says of itself.")] = UNSET
     reason: Annotated[str, described("Why.")]
 
@@ -122,7 +126,13 @@ def app_answer(app: StoredApp, installation_pause: StoredPause | None, now_ms: i
 
 def pause_answer(pause: StoredPause) -> Pause:
     origin = pause.origin
-    return Pause(since_ms=pause.since_ms, by=origin.address, says=origin.says or UNSET, reason=pause.reason)
+    return Pause(
+        since_ms=pause.since_ms,
+        by=origin.address,
+        actor=origin.actor or UNSET,
+        says=origin.says or UNSET,
+        reason=pause.reason,
+    )
 
 
 def secret_answer(app: StoredApp, secret_key: str) -> NewSecret:

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
@@ -59,6 +61,19 @@ def test_secrets_come_from_files_or_the_environment(tmp_path: Path, monkeypatch:
     ):
         refused = CliRunner().invoke(sign, wrong, input=BODY)
         assert (refused.exit_code, told in " ".join(refused.output.split())) == (2, True), refused.output
+
+
+@pytest.mark.parametrize("command", [sign, send])
+def test_a_secret_that_is_not_utf8_is_one_clear_line(command: click.Command) -> None:
+    url = ["--url", "http://127.0.0.1:1/"] if command is send else []
+    not_utf8 = os.fsdecode(b"\xff")
+    for arguments, env, source in (
+        (["--secret", not_utf8], {}, "--secret"),
+        ([], {"CARILLON_APP_SECRET": not_utf8}, "CARILLON_APP_SECRET"),
+    ):
+        refused = CliRunner(env=env).invoke(command, [*arguments, *url, "-"], input=BODY)
+        assert refused.exit_code == 2
+        assert f"Error: {source} holds bytes that are not UTF-8" in refused.output
 
 
 async def run_send(body: bytes, *arguments: str) -> Result:

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from carillon.commands.app.group import app as app_commands
 from protos.registry.v1.registry_pb2 import PauseAppsRequest
+from protos.runtime.v1.log_pb2 import Origin
 from tests.roles.registry.apps.command import Carillon, run
 from tests.roles.registry.conftest import RunningRegistry, device_facts, register
 
@@ -180,3 +181,13 @@ async def test_without_a_running_service_the_error_says_what_to_do(tmp_path: Any
     assert outcome.code == 1
     assert "carillon up" in outcome.err
     assert "CARILLON_DATA_DIR" in outcome.err
+
+
+async def test_a_pause_names_the_account_that_made_it(registry: RunningRegistry, carillon: Carillon) -> None:
+    app = await registry.app()
+    origin = Origin(interface="console", address="10.0.0.1", actor="token/4f2a")
+    await registry.stub.PauseApps(PauseAppsRequest(appkey=app.appkey, reason="complaints", origin=origin))
+    (shown,) = (await carillon("show", app.appkey, "--json")).lines
+    assert (shown["paused"]["actor"], shown["paused"]["by"]) == ("token/4f2a", "10.0.0.1")
+    text = " ".join((await carillon("show", app.appkey)).out.split())
+    assert " by token/4f2a from 10.0.0.1: complaints" in text
