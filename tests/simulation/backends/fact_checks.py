@@ -20,7 +20,10 @@ A push waits up to 1 s for its own audience and as long for that of an earlier o
 """
 
 _KEEP_THE_LOG = frozenset(
-    {"kill", "kill_after_steps", "kill_at_point", "kill_at_append", "cut_power", "lose_disk", "down", "block", "resets"}
+    {
+        *("kill", "kill_after_steps", "kill_at_point", "kill_at_append", "cut_power", "cut_all_power", "lose_disk"),
+        *("down", "block", "resets"),
+    }
 )
 """Kinds of faults under which each append is stored once, and its writer, if it still runs, gets the answer."""
 
