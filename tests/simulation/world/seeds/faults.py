@@ -45,7 +45,7 @@ _SPLIT = 0.4
 
 
 def faults_of(seed: int) -> list[Fault]:
-    """Return the faults of a seed, of which one in nine has none. They begin with the load."""
+    """Return the faults of a seed, of which one in eleven has none. They begin with the load."""
     if (situation := situation_of(seed)) is not None:
         return list(situation.faults)
     plan, random = plan_of(seed), Random(f"{seed}/faults")
