@@ -29,7 +29,7 @@ _SHARE = 1000
 
 @dataclass
 class Totals:
-    """The sums over all worlds, and the worlds with findings."""
+    """The sums over all worlds, and the worlds with findings. `faults`: those that took effect, by kind."""
 
     worlds: int = 0
     simulated_s: float = 0.0
@@ -44,7 +44,7 @@ class Totals:
         self.simulated_s += outcome.simulated_s
         self.cpu_s += outcome.cpu_s
         self.counts += outcome.counts
-        self.faults.update(fault.kind for fault in outcome.faults)
+        self.faults.update(outcome.effects)
         self.digests[outcome.seed] = outcome.digest
         if outcome.findings:
             self.failed.append(outcome)

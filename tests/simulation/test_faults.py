@@ -2,7 +2,9 @@
 
 import asyncio
 import sqlite3
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,17 +17,22 @@ from protos.runtime.v1.claims_pb2 import MessageIdClaim
 from services.domain.apps import AppDirectory
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Partition
+from services.runtime.process.crashpoint import Point
 from services.runtime.process.settings import Settings
 from services.runtime.projection import sqlite_store
 from services.runtime.projection.fencing import Fencing
 from services.runtime.projection.snapshot import SnapshotFile
 from services.runtime.projection.sqlite_store import SqliteStore
+from tests.simulation.backends import plan as roles
 from tests.simulation.backends.world import Backends
 from tests.simulation.kernel.disk import Disk
+from tests.simulation.kernel.fault_lists import Setting, _point
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.running import Kind, run_world
 from tests.simulation.kernel.world import World
 from tests.simulation.world.run import InstallationWorld
+from tests.simulation.world.seeds import faults as installation_faults
+from tests.simulation.world.seeds.plans import plan_of as installation_plan_of
 
 PART = Partition("offsets", 0)
 DDL = "CREATE TABLE rows (number INTEGER);"
@@ -98,6 +105,75 @@ def test_files_of_another_version_are_not_used(tmp_path: Path) -> None:
         assert file.execute("SELECT next, (SELECT count(*) FROM rows) FROM offsets").fetchall() == [(1, 0)]
     assert SqliteStore(disk.path / "state", DDL).offsets() == {}
     assert SnapshotFile(disk.path / "snapshot", 1).load() is None
+
+
+BRIEF = roles.Plan(
+    dict.fromkeys(("registry", "targeting", "scheduling", "delivery"), 1),
+    partitions=2,
+    load_s=3.0,
+    rate=4.0,
+    snapshot_s=1,
+    slowness=1,
+)
+
+OF_FILES = ("cut_power", "lose_disk", "fill_disk", "upgrade")
+
+
+def test_chosen_faults_can_take_effect() -> None:
+    chosen: list[tuple[Setting, list[Fault]]] = [
+        *((roles.plan_of(seed), roles.faults_of(seed, 10)) for seed in range(500)),
+        *((installation_plan_of(seed), installation_faults.faults_of(seed)) for seed in range(500)),
+    ]
+    for plan, faults in chosen:
+        for fault in faults:
+            role = fault.target.partition("-")[0]
+            assert fault.at_s < plan.load_s
+            assert fault.kind != "block" or fault.target != fault.other
+            assert fault.kind not in ("archive", "archive_twice") or fault.amount <= fault.at_s
+            assert fault.kind not in ("cut_power", "lose_disk", "fill_disk", "upgrade") or role not in (
+                "edge",
+                "gateway",
+            )
+            assert (fault.kind, role, plan.has_owners) != ("kill_at_append", "targeting", False)
+
+
+def test_only_plans_with_ios_devices_have_crash_points_of_apns() -> None:
+    plan = installation_plan_of(1)
+    without, with_ios = (
+        {_point(Random(seed), "delivery-0", replace(plan, has_ios=has_ios)) for seed in range(300)}
+        for has_ios in (False, True)
+    )
+    assert with_ios - without == {Point.APNS_SENDING, Point.APNS_ANSWERED}
+
+
+def test_a_process_that_has_lost_its_files_ends_until_lost_records_are_back() -> None:
+    faults = [Fault(1.0, "lose_disk", "delivery-0"), Fault(2.0, "log_trimmed", amount=6.0)]
+    outcome = run_world(Backends(plan=BRIEF), 1, faults, keeps_trace=True)
+    assert not outcome.findings
+    assert outcome.effects == {"lose_disk": 1, "log_trimmed": 1}
+    assert sum("a rebuild would miss them too" in line for line in outcome.lines) > 1
+
+
+def test_faults_that_heal_takes_back_do_not_count() -> None:
+    faults = [
+        Fault(1.0, "kill_after_steps", "delivery-0", 1_000_000.0),
+        Fault(1.0, "kill_at_point", "delivery-0", other="apns-sending"),
+        Fault(2.0, "kill", "delivery-0"),
+        Fault(2.1, "kill", "delivery-0"),  # no process runs
+        Fault(3.5, "kill", "registry-0"),  # the load is over
+    ]
+    outcome = run_world(Backends(plan=BRIEF), 1, faults)
+    assert not outcome.findings
+    assert outcome.effects == {"kill": 1}
+    assert outcome.faults == faults
+
+
+def test_all_hosts_lose_their_power_at_once() -> None:
+    outcome = run_world(Backends(plan=BRIEF), 1, [Fault(2.0, "cut_all_power")], keeps_trace=True)
+    assert not outcome.findings
+    assert outcome.effects == {"cut_all_power": 1}
+    begun = Counter(line.split("named=")[1].strip() for line in outcome.lines if " process named=" in line)
+    assert {begun[host] for host in BRIEF.hosts} == {2}
 
 
 def never_refused(commit: Callable[..., None]) -> Callable[..., None]:

@@ -19,7 +19,7 @@ _FEW = 3
 
 @dataclass
 class Totals:
-    """Sums over all worlds of a run."""
+    """Sums over all worlds of a run. `faults`: those that took effect, by kind."""
 
     started_s: float = field(default_factory=time.monotonic)
     worlds: int = 0
@@ -34,7 +34,7 @@ class Totals:
         self.simulated_s += outcome.simulated_s
         self.cpu_s += outcome.cpu_s
         self.steps += outcome.steps
-        self.faults.update(fault.kind for fault in outcome.faults)
+        self.faults.update(outcome.effects)
         if outcome.findings:
             self.failed.append(outcome.seed)
 

@@ -24,7 +24,10 @@ _SAME_MOMENT_MS = 5
 """An outage that begins so much later than a call has ended, by the rounded times, may be why the call failed."""
 
 _KEEP_THE_LOG = frozenset(
-    {"kill", "kill_after_steps", "kill_at_point", "kill_at_append", "cut_power", "lose_disk", "down", "block", "resets"}
+    {
+        *("kill", "kill_after_steps", "kill_at_point", "kill_at_append", "cut_power", "cut_all_power", "lose_disk"),
+        *("down", "block", "resets"),
+    }
 )
 """Kinds of faults under which each append is stored once, and its writer, if it still runs, gets the answer."""
 

@@ -8,16 +8,16 @@ from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from tests.simulation.backends.earlier_logs import PARTITIONS, versions
 from tests.simulation.backends.situations import situation_of
 from tests.simulation.kernel.fault_lists import (
-    archive_faults,
     brief_faults,
-    is_losing,
-    loss_faults,
+    fewer_steps,
     owner_faults,
+    power_faults,
     split_faults,
     swarm_faults,
 )
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.installation import process_name, standby_name
+from tests.simulation.kernel.log.old_record_faults import archive_faults, is_losing, loss_faults
 
 _SHORT = ((12.0, 0.5), (12.0, 2.0), (8.0, 4.0), (4.0, 12.0))
 """How long the load lasts, and commands a second of each client, in short worlds."""
@@ -68,6 +68,10 @@ class Plan:
     has_owners: bool = False
     standbys: Sequence[str] = ()
     begins_with: str = ""
+
+    @property
+    def has_ios(self) -> bool:
+        return False
 
     @property
     def hosts(self) -> Sequence[str]:
@@ -130,33 +134,36 @@ def faults_of(seed: int, mean: int) -> list[Fault]:
     """Return the faults of a seed: those of its situation, up to twice the mean in a long world, else a few."""
     if (situation := situation_of(seed)) is not None:
         return list(situation.faults) if mean else []
-    faults = [*_usual_faults(seed, mean), *_archiving(seed, mean)]
-    if mean and is_losing(seed):
-        faults += loss_faults(Random(f"{seed}/losses"), faults, plan_of(seed).hosts, plan_of(seed).load_s)
+    if not mean:
+        return []
+    plan = plan_of(seed)
+    faults = [*_usual_faults(seed, plan, mean), *_archiving(seed, plan), *power_faults(seed, plan)]
+    faults += loss_faults(Random(f"{seed}/losses"), plan, faults) if is_losing(seed) else []
     return sorted(faults, key=lambda fault: fault.at_s)
 
 
-def _archiving(seed: int, mean: int) -> list[Fault]:
-    plan, random = plan_of(seed), Random(f"{seed}/archive")
-    return archive_faults(random, plan.hosts, plan.load_s) if mean and random.random() < _ARCHIVED else []
+def _archiving(seed: int, plan: Plan) -> list[Fault]:
+    random = Random(f"{seed}/archive")
+    return archive_faults(random, plan) if random.random() < _ARCHIVED else []
 
 
-def _usual_faults(seed: int, mean: int) -> list[Fault]:
-    plan, random = plan_of(seed), Random(f"{seed}/faults")
+def _usual_faults(seed: int, plan: Plan, mean: int) -> list[Fault]:
+    random = Random(f"{seed}/faults")
     if is_brief(seed):
-        return _brief_faults(plan, random) if mean else []
+        return _brief_faults(plan, random)
     count = random.randrange(2 * mean + 1) if plan.load_s == _LONG_S else min(random.choice(_FEW_FAULTS), 2 * mean)
-    if not plan.has_owners or not mean:
-        return swarm_faults(random, plan.hosts, count, plan.load_s)
-    changes = owner_faults(random, plan.owners, random.choice((1, 2, 4)), plan.load_s)
-    others = swarm_faults(random, plan.hosts, random.choice((0, 0, count)), plan.load_s)
-    others += split_faults(random, plan.hosts, plan.load_s) if random.random() < _SPLIT else []
+    if not plan.has_owners:
+        return swarm_faults(random, plan, plan.hosts, count)
+    changes = owner_faults(random, plan, random.choice((1, 2, 4)))
+    others = swarm_faults(random, plan, plan.hosts, random.choice((0, 0, count)))
+    others += split_faults(random, plan) if random.random() < _SPLIT else []
     return [*changes, *others]
 
 
 def _brief_faults(plan: Plan, random: Random) -> list[Fault]:
-    faults = brief_faults(random, plan.hosts, plan.load_s)
-    return owner_faults(random, plan.owners, random.choice((1, 2)), plan.load_s) if plan.has_owners else faults
+    if not plan.has_owners:
+        return brief_faults(random, plan)
+    return [fewer_steps(fault) for fault in owner_faults(random, plan, random.choice((1, 2)))]
 
 
 def _with_earlier_log(plan: Plan, random: Random) -> Plan:

@@ -17,13 +17,13 @@ from tests.simulation.backends.fact_checks import BOUND_MS, StoredFacts, fact_fi
 from tests.simulation.backends.final_states import final_states
 from tests.simulation.backends.plan import Plan, faults_of, plan_of
 from tests.simulation.backends.successions import not_taken_over
-from tests.simulation.kernel.faults import Fault, Faults, needs_archive
+from tests.simulation.kernel.faults import Fault, Faults, latest_end_s, needs_archive
 from tests.simulation.kernel.hosts import RoleHost, is_superseded
 from tests.simulation.kernel.installation import Installation, process_name, standby_name
 from tests.simulation.kernel.latency import Latency
 from tests.simulation.kernel.log.behaviour import Behaviour
 from tests.simulation.kernel.log.broker import Broker
-from tests.simulation.kernel.log.losses import is_explained
+from tests.simulation.kernel.log.losses import KINDS, is_explained
 from tests.simulation.kernel.network.channels import Network
 from tests.simulation.kernel.world import THREAD_S, LoggedError, World
 from tests.simulation.model.outages import Outages
@@ -97,6 +97,8 @@ class Backends:
         injected.inject(dated)
         await driver.run(begun_s + plan.load_s, plan.tasks_due_s)
         injected.heal()
+        restored_s = latest_end_s(fault for fault in dated if fault.kind in KINDS)
+        await asyncio.sleep(max(0, restored_s - world.loop.time()))
         findings = await until_settled(installation, hosts, SETTLE_S)
         findings += [] if findings else await final_states(installation)
         findings += [] if findings else await not_taken_over(installation, hosts)

@@ -3,14 +3,26 @@
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
 from dataclasses import dataclass
+from functools import partial
 
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation
 from tests.simulation.kernel.log.archiving import ARCHIVER, Archiving
-from tests.simulation.kernel.log.losses import Losses
+from tests.simulation.kernel.log.losses import KINDS, Losses
 
 _MILLISECONDS = 1000
 _SLOW_READ_S, _SLOW_HALF_READ_S = 0.5, 1.5
+
+_NOT_HEALED = frozenset({"down", "pause", "block", *KINDS})
+"""Kinds of faults that `heal` does not end, whose amount is the seconds that they last."""
+
+_OF_PROCESSES = frozenset({"kill", "cut_power", "lose_disk", "upgrade", "down", "restart", "pause"})
+"""Kinds of faults that have no effect while the target has no process."""
+
+_NOTED_LATER = frozenset(
+    {"kill_after_steps", "kill_at_point", "kill_at_append", "archive", "archive_twice", "cut_all_power", *KINDS}
+)
+"""Kinds of faults whose own methods note whether, or when, they take effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +41,17 @@ def needs_archive(faults: Iterable[Fault]) -> bool:
     return any(fault.kind in ("archive", "archive_twice") for fault in faults)
 
 
+def latest_end_s(faults: Iterable[Fault]) -> float:
+    """Return when the last fault ends of those that `Faults.heal` does not end."""
+    return max((fault.at_s + fault.amount for fault in faults if fault.kind in _NOT_HEALED), default=0.0)
+
+
 class Faults:
-    """Injects faults into an installation. Each public method but `inject` and `heal` is a kind of fault."""
+    """Injects faults into an installation. Each public method but `inject` and `heal` is a kind of fault.
+
+    Those that take effect are counted in the world's `effects`. A fault that waits for something, such as a crash
+    point, has none where `heal` takes it back.
+    """
 
     def __init__(self, installation: Installation, hosts: Sequence[RoleHost]) -> None:
         self._installation = installation
@@ -41,6 +62,7 @@ class Faults:
         self._archiving_too = Archiving(installation, f"{ARCHIVER}-2", 500)
         self._losses = Losses(installation.archive_path, installation.broker, installation.world.random("losses"))
         self._is_over = False
+        self._noted: set[Fault] = set()
         self.injected: Sequence[Fault] = ()
         self.healed_s = float("inf")
 
@@ -51,10 +73,9 @@ class Faults:
             self._world.loop.call_at(fault.at_s, self._inject, fault, context=Context())
 
     def heal(self) -> None:
-        """End the faults that last, and let none happen any more."""
+        """End the faults that last, and let none happen any more; `latest_end_s` tells when the others end."""
         self._is_over, self.healed_s = True, self._world.loop.time()
         self._world.spare()
-        self._losses.bring_back()
         for host in self._hosts.values():
             host.process.spare()
             host.is_disk_full = False
@@ -70,18 +91,26 @@ class Faults:
 
     def kill_after_steps(self, fault: Fault) -> None:
         """Kill the target between two of its callbacks, after `amount` further ones: at any of its awaits."""
-        self._hosts[fault.target].process.kill_after(1 + int(fault.amount))
+        self._hosts[fault.target].process.kill_after(1 + int(fault.amount), partial(self._note, fault))
 
     def kill_at_point(self, fault: Fault) -> None:
         """Kill the target when it next reaches the crash point `other`."""
-        self._world.crash_at(fault.other, fault.target)
+        self._world.crash_at(fault.other, fault.target, then=partial(self._note, fault))
 
     def kill_at_append(self, fault: Fault) -> None:
         """Kill the target at its next append: once the records are stored where `amount` is 1, else before that."""
-        self._installation.broker.kill_at_append(fault.target, is_stored=bool(fault.amount))
+        then = partial(self._note, fault)
+        self._installation.broker.kill_at_append(fault.target, is_stored=bool(fault.amount), then=then)
 
     def cut_power(self, fault: Fault) -> None:
         self._hosts[fault.target].cut_power()
+
+    def cut_all_power(self, fault: Fault) -> None:
+        """Cut the power of all hosts at once, as where one machine runs all roles; the log goes on."""
+        if any(host.process.is_alive for host in self._hosts.values()):
+            self._note(fault)
+        for host in self._hosts.values():
+            host.cut_power()
 
     def lose_disk(self, fault: Fault) -> None:
         self._hosts[fault.target].lose_disk()
@@ -164,22 +193,24 @@ class Faults:
         The process that does so is killed at the crash point `other`, where one is given.
         """
         if fault.other:
-            self._world.crash_at(fault.other, ARCHIVER)
-        self._archiving.start(fault.amount)
+            self._world.crash_at(fault.other, ARCHIVER, then=partial(self._note, fault))
+        self._archiving.start(fault.amount, partial(self._note, fault))
 
     def archive_twice(self, fault: Fault) -> None:
         """Let two processes move old records at once, of which the second one leaves some more to the log."""
-        self._archiving.start(fault.amount)
-        self._archiving_too.start(2 * fault.amount)
+        self._archiving.start(fault.amount, partial(self._note, fault))
+        self._archiving_too.start(2 * fault.amount, partial(self._note, fault))
 
     def archive_damaged(self, fault: Fault) -> None:
         """Lose or damage files of the archive, as `other` says, for `amount` seconds."""
-        self._losses.damage_archive(fault.other)
+        if self._losses.damage_archive(fault.other):
+            self._note(fault)
         self._later(fault.amount, self._losses.bring_back)
 
     def log_trimmed(self, fault: Fault) -> None:
         """Remove the first records of the log, as retention without an archive does, for `amount` seconds."""
-        self._losses.trim_log()
+        if self._losses.trim_log():
+            self._note(fault)
         self._later(fault.amount, self._losses.bring_back)
 
     def resets(self, fault: Fault) -> None:
@@ -193,7 +224,16 @@ class Faults:
             self._world.trace.event(
                 "fault", kind=fault.kind, target=fault.target, amount=fault.amount, other=fault.other
             )
+            is_late = fault.kind in _OF_PROCESSES and not self._hosts[fault.target].process.is_alive
             getattr(self, fault.kind)(fault)
+            if not is_late and fault.kind not in _NOTED_LATER:
+                self._note(fault)
+
+    def _note(self, fault: Fault) -> None:
+        """Count a fault that takes effect, once."""
+        if fault not in self._noted:
+            self._noted.add(fault)
+            self._world.effects[fault.kind] += 1
 
     def _later(self, seconds: float, callback: Callable[[], object]) -> None:
         self._world.loop.call_later(seconds, callback, context=Context())

@@ -40,6 +40,7 @@ class Process:
         self._context.run(CURRENT.set, self)
         self._held: list[asyncio.Handle] | None = None
         self._dies_at: int | None = None
+        self._dying: Callable[[], object] = lambda: None
         self._kept: list[object] = []
         self._at_death: dict[int, Callable[[], object]] = {}
         self._deaths = 0
@@ -64,9 +65,12 @@ class Process:
         for callback in callbacks:
             callback()
 
-    def kill_after(self, steps: int) -> None:
-        """Kill the process before the callback that follows the next `steps` ones: between two awaits somewhere."""
-        self._dies_at = self.steps + steps
+    def kill_after(self, steps: int, then: Callable[[], object] = lambda: None) -> None:
+        """Kill the process before the callback that follows the next `steps` ones: between two awaits somewhere.
+
+        `then` is called when that happens.
+        """
+        self._dies_at, self._dying = self.steps + steps, then
 
     def spare(self) -> None:
         """Take back what `kill_after` has arranged."""
@@ -99,6 +103,7 @@ class Process:
             self.steps += 1
             if self.steps != self._dies_at:
                 return True
+            self._dying()
             self.kill()
         (self._kept if self._held is None else self._held).append(handle)
         return False

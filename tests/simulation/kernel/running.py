@@ -37,7 +37,8 @@ class Kind(Protocol):
 
 @dataclass
 class Outcome:
-    """What became of a world. `lines` is its trace, if there are findings."""
+    """What became of a world. `faults` are those that were chosen for it, of which `effects` counts, by kind, the ones
+    that took effect. `lines` is its trace, if there are findings."""
 
     seed: int
     findings: list[str]
@@ -47,6 +48,7 @@ class Outcome:
     steps: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     faults: list[Fault] = field(default_factory=list)
+    effects: Counter[str] = field(default_factory=Counter)
     lines: list[str] = field(default_factory=list)
 
 
@@ -72,6 +74,7 @@ def run_world(kind: Kind, seed: int, faults: Sequence[Fault] | None = None, *, k
         world.loop.steps,
         world.trace.counts,
         chosen,
+        world.effects,
         lines,
     )
 

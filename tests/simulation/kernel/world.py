@@ -3,6 +3,7 @@
 import gc
 import traceback
 import zlib
+from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -61,7 +62,9 @@ class World:
         self.trace = Trace(self.loop.time, _current_name)
         self.at_snapshot: dict[str, Callable[[], object]] = {}
         """What is called when the process of a name has written a snapshot."""
-        self._crashes: dict[tuple[str, str], int] = {}
+        self.effects: Counter[str] = Counter()
+        """The kinds of the faults that took effect, and how many of each did."""
+        self._crashes: dict[tuple[str, str], tuple[int, Callable[[], object]]] = {}
         self._processes: list[Process] = []  # also the killed ones, which keep what they hold
 
     def random(self, purpose: str) -> Random:
@@ -84,12 +87,12 @@ class World:
             "stored", at=f"{partition.topic}/{partition.number}/{offset}", of=len(new_records), crc=contents
         )
 
-    def crash_at(self, point: str, process: str, times: int = 1) -> None:
+    def crash_at(self, point: str, process: str, times: int = 1, then: Callable[[], object] = lambda: None) -> None:
         """Kill the process of this name when it reaches the crash point for the `times`-th time from now on.
 
-        `point` is a member of crashpoint.Point, for whichever consumer.
+        `point` is a member of crashpoint.Point, for whichever consumer. `then` is called when it is killed.
         """
-        self._crashes[point, process] = times
+        self._crashes[point, process] = (times, then)
 
     def spare(self) -> None:
         """Take back what `crash_at` has arranged."""
@@ -125,10 +128,13 @@ class World:
         point = name.partition("@")[0]
         if point == crashpoint.Point.SNAPSHOT_REPLACED and process.name in self.at_snapshot:
             self.at_snapshot[process.name]()
-        left = self._crashes.get((point, process.name), 0)
-        if left:
-            self._crashes[point, process.name] = left - 1
-        if left == 1:
+        if (point, process.name) not in self._crashes:
+            return
+        left, then = self._crashes.pop((point, process.name))
+        if left > 1:
+            self._crashes[point, process.name] = (left - 1, then)
+        else:
+            then()
             self.trace.event("crash", at=name)
             process.kill()
             raise ProcessKilled

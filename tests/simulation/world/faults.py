@@ -27,11 +27,12 @@ class WorldFaults(Faults):
         hosts: Sequence[RoleHost],
         gateways: SimulatedGateways,
         operator: Operator,
-        reshard: Callable[[str, int], None],
+        reshard: Callable[[str, int], Sequence[RoleHost]],
         apple: SimulatedApple | None,
         store: ModelStore | None,
     ) -> None:
-        """`reshard` stops the installation and starts it with another number of instances of a role."""
+        """`reshard` stops the installation, starts it with another number of instances of a role and returns its
+        hosts."""
         super().__init__(installation, hosts)
         self._gateways = gateways
         self._operator = operator
@@ -49,7 +50,7 @@ class WorldFaults(Faults):
 
     def reshard(self, fault: Fault) -> None:
         """Kill all processes, and start them with `amount` instances of the role `target`."""
-        self._reshard(fault.target, int(fault.amount))
+        self._hosts |= {host.name: host for host in self._reshard(fault.target, int(fault.amount))}
 
     def heal(self) -> None:
         super().heal()

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from random import Random
 
 from services.domain.role_addresses import ROLES_WITH_STANDBYS
-from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.installation import process_name, standby_name
 from tests.simulation.kernel.latency import Latency
 from tests.soak.pushes import ANY_PUSH, Mixture
@@ -23,8 +22,6 @@ CLIENT_FAULTS = ("reset_connections", "lose_connections")
 _INTERNET_S = 0.02
 _PAUSE_S = 2.0
 """How long a client waits between two actions at most, at the usual pace."""
-
-_LASTING = frozenset({"down", "pause", "block"})
 
 
 @dataclass(frozen=True)
@@ -90,8 +87,3 @@ class Plan:
 
     def _standbys(self) -> list[str]:
         return [standby_name(*each) for each in self._shards() if self.has_standby(each[0])]
-
-
-def latest_end_s(faults: Sequence[Fault]) -> float:
-    """Return when the last fault ends of those that `Faults.heal` does not end."""
-    return max((fault.at_s + fault.amount for fault in faults if fault.kind in _LASTING), default=0.0)

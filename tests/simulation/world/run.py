@@ -17,7 +17,7 @@ from services.domain.topics import TOPICS
 from services.runtime.errors import CarillonError
 from testkit.installation.app_server import AppCredentials
 from tests.simulation.kernel.clock import START_MS
-from tests.simulation.kernel.faults import Fault, needs_archive
+from tests.simulation.kernel.faults import Fault, latest_end_s, needs_archive
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation, process_name, standby_name
 from tests.simulation.kernel.latency import Latency
@@ -38,7 +38,7 @@ from tests.simulation.world.errors import NotSettledError, in_time, unexpected
 from tests.simulation.world.faults import MustKnow, WorldFaults
 from tests.simulation.world.listeners import edge_listeners, gateway_listeners
 from tests.simulation.world.operator import Operator, sent_while_paused
-from tests.simulation.world.plan import Plan, latest_end_s
+from tests.simulation.world.plan import Plan
 from tests.simulation.world.quota import QuotaUser
 from tests.simulation.world.read_back_client import ReadBackClient
 from tests.simulation.world.seeds.faults import faults_of
@@ -57,7 +57,6 @@ from tests.soak.settled_checks import LIVE_REPLAYS, SettledChecks
 _LOG_S, _NETWORK_S = 0.001, 0.001
 _RETRY_S, _END_S, _NEVER_MS = 0.5, 1800.0, 2**62
 _READERS_DEVICE = 1_000_000
-
 _APP = CreateAppRequest(platform=PLATFORM_ANDROID, name="Simulated", package="org.example.simulated")
 
 
@@ -179,14 +178,15 @@ class Simulation:
             self._running.append(asyncio.create_task(host.run()))
         return self._machines[name]
 
-    def _reshard(self, role: str, count: int) -> None:
-        """Stop the installation, and start it with another number of instances of a role."""
+    def _reshard(self, role: str, count: int) -> list[RoleHost]:
+        """Stop the installation, and start it with another number of instances of a role; return its hosts."""
         for host in self._hosts:
             host.hold()
         self._installation.shards[role] = count
         self._hosts = self._wanted_hosts()
         for host in self._hosts:
             host.release()
+        return self._hosts
 
     def _clients(
         self, app: AppCredentials, ios: IosApp | None

@@ -1,5 +1,7 @@
 """What `carillon archive` does now and then in a world: old records leave the log, and are read from the archive."""
 
+from collections.abc import Callable
+
 from services.domain.topics import archived_partitions
 from services.runtime.errors import UnavailableError
 from services.runtime.log.archive.archiver import Archiver
@@ -24,14 +26,24 @@ class Archiving:
         self._segment_bytes = segment_bytes
         self._process: Process | None = None
 
-    def start(self, older_than_s: float) -> None:
-        """Archive the records that are older; a process that has not done so yet is killed."""
+    def start(self, older_than_s: float, then: Callable[[], object] = lambda: None) -> None:
+        """Archive the records that are older; a process that has not done so yet is killed.
+
+        `then` is called when the new process ends and records have left the log meanwhile.
+        """
         if self._process is not None:
             self._process.kill()
         self._process = self._world.process(self._name)
-        self._process.start(self._archive(older_than_s))
+        begun = self._count_archived()
+        self._process.at_death(lambda: then() if self._count_archived() > begun else None)
+        self._process.start(self._archive(self._process, older_than_s))
 
-    async def _archive(self, older_than_s: float) -> None:
+    def _count_archived(self) -> int:
+        """Return how many records have left the log."""
+        broker = self._installation.broker
+        return sum(broker.first(partition) for partition in archived_partitions(broker.partitions))
+
+    async def _archive(self, process: Process, older_than_s: float) -> None:
         installation = self._installation
         archiver = Archiver(
             installation.archived_log(),
@@ -46,3 +58,4 @@ class Archiving:
             self._world.trace.event("not archived", error=str(error))
         except Exception as error:
             self._world.errors.append(LoggedError(self._name, "records could not be archived", repr(error)))
+        process.kill()

@@ -74,7 +74,7 @@ class Broker:
         self._cut_off: set[str] = set()
         self._half_cut_off: dict[str, str] = {}
         self._slow_s: dict[str, _Slow] = {}
-        self._fatal: dict[str, bool] = {}
+        self._fatal: dict[str, tuple[bool, Callable[[], object]]] = {}
         self._note = note
         self._now_ms = now_ms
         self._stored: dict[Partition, _Stored] = {}
@@ -141,9 +141,12 @@ class Broker:
         """Take back what `slow_down` has arranged."""
         self._slow_s.pop(name, None)
 
-    def kill_at_append(self, name: str, *, is_stored: bool) -> None:
-        """Kill the process of this name at its next append: just before its records are stored, or just after."""
-        self._fatal[name] = is_stored
+    def kill_at_append(self, name: str, *, is_stored: bool, then: Callable[[], object] = lambda: None) -> None:
+        """Kill the process of this name at its next append: just before its records are stored, or just after.
+
+        `then` is called when that happens.
+        """
+        self._fatal[name] = (is_stored, then)
 
     def spare(self) -> None:
         """Take back what `kill_at_append` and `slow_down` have arranged."""
@@ -153,8 +156,10 @@ class Broker:
     def reached(self, *, is_stored: bool) -> None:
         """Note that the process that runs now appends, and kill it if that was arranged."""
         process = CURRENT.get()
-        if process is not None and self._fatal.get(process.name) is is_stored:
+        at, then = self._fatal.get(process.name, (None, None)) if process is not None else (None, None)
+        if process is not None and at is is_stored and then is not None:
             del self._fatal[process.name]
+            then()
             process.kill()
             raise ProcessKilled
 

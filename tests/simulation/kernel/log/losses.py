@@ -38,11 +38,11 @@ class Losses:
         self._backup: dict[Path, bytes] = {}
         self._has_trimmed = False
 
-    def damage_archive(self, how: str) -> None:
-        """Lose, cut off or change each second file of the archive."""
-        for path in sorted(self._archive.rglob("*.pb.zst")):
-            if path in self._backup or self._random.random() < 0.5:
-                continue
+    def damage_archive(self, how: str) -> bool:
+        """Lose, cut off or change about half of the archive's files, at least one; return whether there are any."""
+        paths = [path for path in sorted(self._archive.rglob("*.pb.zst")) if path not in self._backup]
+        chosen = [path for path in paths if self._random.random() < 0.5]
+        for path in chosen or self._random.sample(paths, min(len(paths), 1)):
             content = self._backup[path] = path.read_bytes()
             if how == MISSING:
                 path.unlink()
@@ -51,12 +51,18 @@ class Losses:
                 path.write_bytes(
                     content[:at] + (b"" if how == CUT_OFF else bytes([content[at] ^ 1]) + content[at + 1 :])
                 )
+        return bool(paths)
 
-    def trim_log(self) -> None:
-        """Remove the first part of each partition that could be archived; there is no archive."""
+    def trim_log(self) -> bool:
+        """Remove the first part of each partition that could be archived; return whether any record was removed.
+
+        There is no archive.
+        """
         self._has_trimmed = True
-        for partition in archived_partitions(self._broker.partitions):
+        partitions = archived_partitions(self._broker.partitions)
+        for partition in partitions:
             self._broker.trim(partition, self._random.randint(0, self._broker.end(partition)))
+        return any(self._broker.first(partition) for partition in partitions)
 
     def bring_back(self) -> None:
         """Bring back what was lost."""

@@ -3,12 +3,11 @@
 from random import Random
 
 from tests.simulation.kernel.fault_lists import (
-    archive_faults,
     brief_faults,
-    is_losing,
+    fewer_steps,
     lengthened,
-    loss_faults,
     owner_faults,
+    power_faults,
     rare_faults,
     shortened,
     split_faults,
@@ -16,6 +15,7 @@ from tests.simulation.kernel.fault_lists import (
 )
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.installation import process_name
+from tests.simulation.kernel.log.old_record_faults import archive_faults, is_losing, loss_faults
 from tests.simulation.world.apple import random_trouble
 from tests.simulation.world.plan import CLIENT_FAULTS, STATEFUL, Plan
 from tests.simulation.world.seeds.long import is_long
@@ -45,7 +45,7 @@ _SPLIT = 0.4
 
 
 def faults_of(seed: int) -> list[Fault]:
-    """Return the faults of a seed, of which one in nine has none. They begin with the load."""
+    """Return the faults of a seed, of which one in eleven has none. They begin with the load."""
     if (situation := situation_of(seed)) is not None:
         return list(situation.faults)
     plan, random = plan_of(seed), Random(f"{seed}/faults")
@@ -59,16 +59,17 @@ def faults_of(seed: int) -> list[Fault]:
     if count == 0 and random.random() < _CALM:
         return []
     faults = [
-        *swarm_faults(random, plan.hosts, count, plan.load_s, _LEFT_OUT),
+        *swarm_faults(random, plan, plan.hosts, count, _LEFT_OUT),
         *more_faults(seed, plan),
         *clock_faults(seed, plan),
         *analytics_faults(seed, plan),
+        *power_faults(seed, plan),
     ]
-    faults += loss_faults(Random(f"{seed}/losses"), faults, plan.hosts, plan.load_s) if is_losing(seed) else []
+    faults += loss_faults(Random(f"{seed}/losses"), plan, faults) if is_losing(seed) else []
     if plan.has_owners:
         changes = Random(f"{seed}/owners")
-        faults += owner_faults(changes, plan.owners, changes.choice((0, 1, 2, 4)), plan.load_s)
-        faults += split_faults(changes, plan.hosts, plan.load_s) if changes.random() < _SPLIT else []
+        faults += owner_faults(changes, plan, changes.choice((0, 1, 2, 4)))
+        faults += split_faults(changes, plan) if changes.random() < _SPLIT else []
     if count and random.random() < 0.5:
         faults.append(Fault(random.uniform(0, plan.load_s), random.choice(CLIENT_FAULTS)))
     faults = [lengthened(fault, plan.pace) for fault in faults] if is_long(seed) else faults
@@ -79,13 +80,13 @@ def _brief_faults(seed: int, plan: Plan) -> list[Fault]:
     random = Random(f"{seed}/brief faults")
     if random.random() < _BRIEF_CALM:
         return []
-    faults = brief_faults(random, plan.hosts, plan.load_s, _LEFT_OUT)
+    faults = [*brief_faults(random, plan, _LEFT_OUT), *power_faults(seed, plan)]
     if plan.has_owners:
-        faults += owner_faults(random, plan.owners, random.choice((1, 2)), plan.load_s)
+        faults += map(fewer_steps, owner_faults(random, plan, random.choice((1, 2))))
     others = [*more_faults(seed, plan), *clock_faults(seed, plan), *analytics_faults(seed, plan)]
     others += [Fault(random.uniform(0, plan.load_s), random.choice(CLIENT_FAULTS))]
     faults += map(shortened, random.sample(others, min(len(others), random.choice((0, 0, 1, 2)))))
-    faults += loss_faults(Random(f"{seed}/losses"), faults, plan.hosts, plan.load_s) if is_losing(seed) else []
+    faults += loss_faults(Random(f"{seed}/losses"), plan, faults) if is_losing(seed) else []
     return sorted(faults, key=lambda fault: fault.at_s)
 
 
@@ -102,7 +103,7 @@ def cut_off_and_killed(random: Random, plan: Plan) -> list[Fault]:
 def more_faults(seed: int, plan: Plan) -> list[Fault]:
     """Return further faults of a seed: of clocks and disks, upgrades, and changes by an operator."""
     random = Random(f"{seed}/more faults")
-    faults = rare_faults(random, plan.hosts, random.choice((0, 0, 1, 2)), plan.load_s)
+    faults = rare_faults(random, plan, random.choice((0, 0, 1, 2)))
     for _ in range(random.choice((0, 0, 1, 2))):
         at_s, kind = random.uniform(0, plan.load_s), random.choice(_OPERATOR_FAULTS)
         faults.append(Fault(at_s, kind, amount=random.uniform(1, 20) if kind == "pause_app" else 0.0))
@@ -114,7 +115,7 @@ def more_faults(seed: int, plan: Plan) -> list[Fault]:
         role, others = random.choice(STATEFUL), (1, 2)
         faults.append(Fault(random.uniform(0, plan.load_s), "reshard", role, float(random.choice(others))))
     if random.random() < _ARCHIVED:
-        faults += archive_faults(random, plan.hosts, plan.load_s)
+        faults += archive_faults(random, plan)
     return faults
 
 
@@ -128,7 +129,7 @@ def analytics_faults(seed: int, plan: Plan) -> list[Fault]:
         for kind in random.choices(_STORE_FAULTS, k=random.choice((0, 1, 2)))
     ]
     host = [process_name("analytics", 0)]
-    return of_store + swarm_faults(random, host, random.choice((0, 1, 2, 4)), plan.load_s, _LEFT_OUT)
+    return of_store + swarm_faults(random, plan, host, random.choice((0, 1, 2, 4)), _LEFT_OUT)
 
 
 def clock_faults(seed: int, plan: Plan) -> list[Fault]:
