@@ -34,7 +34,8 @@ async def test_apps_are_listed_rotated_paused_and_resumed(console: ConsoleInstal
     changes = [(await head.post(f"/apps/{appkey}/pause", {"reason": "complaints"})).json() for _ in range(2)]
     assert [change["changed"] for change in changes] == [True, False]
     paused = (await head.get(f"/apps/{appkey}")).json()["paused"]
-    assert paused == {"since_ms": START_MS, "by": "192.0.2.9", "reason": "complaints"}
+    actor = f"token/{(await head.get('/token')).json()['token_id']}"
+    assert paused == {"since_ms": START_MS, "by": "192.0.2.9", "reason": "complaints", "actor": actor}
     refused = await head.post(f"/apps/{appkey}/pushes", push(appkey, SENT_TO_ALIAS))
     assert (refused.status_code, "paused" in refused.json()["detail"]) == (403, True)
     changes = [(await head.post(f"/apps/{appkey}/resume")).json() for _ in range(2)]
