@@ -26,7 +26,6 @@ FOUND_SOON = (
     "cancelled-push-sent",
     "expired-push-sent",
     "frame-sent-twice",
-    "confirmed-before-append",
 )
 """Bugs that are found within a minute of CPU time; docs/contributing.md has the others, which take minutes."""
 

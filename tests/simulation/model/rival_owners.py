@@ -20,7 +20,7 @@ _DELAYS_RECORDS = frozenset({"pause", "slow_reads", "rebuild", "log_cut_off", "l
 _DELAYS_ALL_RECORDS = frozenset({"log_unavailable", "log_faults", "log_trimmed"})
 """Kinds of faults that do so to all processes."""
 
-_READING_S = 1.0
+_READING_S = 10.0
 """Time within which a process has read the records that it has missed, once it may."""
 
 _KNOWN_S = LEASE_INTERVALS * INTERVAL_S + _READING_S
