@@ -130,10 +130,7 @@ def test_chosen_faults_can_take_effect() -> None:
             assert fault.at_s < plan.load_s
             assert fault.kind != "block" or fault.target != fault.other
             assert fault.kind not in ("archive", "archive_twice") or fault.amount <= fault.at_s
-            assert fault.kind not in ("cut_power", "lose_disk", "fill_disk", "upgrade") or role not in (
-                "edge",
-                "gateway",
-            )
+            assert fault.kind not in OF_FILES or role not in ("edge", "gateway")
             assert (fault.kind, role, plan.has_owners) != ("kill_at_append", "targeting", False)
 
 

@@ -41,6 +41,12 @@ def needs_archive(faults: Iterable[Fault]) -> bool:
     return any(fault.kind in ("archive", "archive_twice") for fault in faults)
 
 
+def end_s(fault: Fault, healed_s: float) -> float:
+    """Return when a fault ends that lasts `amount` seconds: most at `healed_s` at the latest, when all are healed."""
+    own_end_s = fault.at_s + fault.amount
+    return own_end_s if fault.kind in _NOT_HEALED else min(own_end_s, healed_s)
+
+
 def latest_end_s(faults: Iterable[Fault]) -> float:
     """Return when the last fault ends of those that `Faults.heal` does not end."""
     return max((fault.at_s + fault.amount for fault in faults if fault.kind in _NOT_HEALED), default=0.0)

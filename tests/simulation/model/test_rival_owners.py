@@ -62,8 +62,8 @@ def test_an_owner_that_runs_is_not_overtaken(tmp_path: Path) -> None:
         (Fault(0.0, "log_cut_off", "delivery-0b", 5.0), True),
         (Fault(0.0, "log_faults", "registry-0", 5.0), True),
         (Fault(-5.0, "pause", "delivery-0", 4.0), True),
-        (Fault(-29.0, "pause", "delivery-0", 4.0), False),
-        (Fault(-29.0, "log_unavailable", "", 4.0), False),
+        (Fault(-9.0, "pause", "delivery-0", 4.0), False),
+        (Fault(-9.0, "log_unavailable", "", 4.0), False),
         (Fault(1.0, "pause", "delivery-0", 5.0), False),
         (Fault(0.0, "pause", "delivery-1", 5.0), False),
         (Fault(0.0, "log_cut_off", "registry-0", 5.0), False),
@@ -80,14 +80,17 @@ def test_only_what_delays_records_of_the_shard_at_that_time_explains_two_owners(
     assert shard.found(log_slowness=10) == []
 
 
-def test_a_fault_ends_when_all_faults_do(tmp_path: Path) -> None:
+def test_a_fault_ends_when_all_are_healed_but_for_a_pause(tmp_path: Path) -> None:
     shard = _Shard(tmp_path)
     shard.announce(shard.first, 1)
     shard.announce(shard.second, 2)
-    fault = Fault(-40.0, "pause", "delivery-0", 90.0)
+    fault = Fault(-9.0, "log_cut_off", "delivery-0", 90.0)
     assert shard.found([fault], healed_s=-1.0) == []
-    assert shard.found([fault], healed_s=-25.0) == [_FINDING]
-    assert shard.found([fault], healed_s=-30.0) == [_FINDING]
+    assert shard.found([fault], healed_s=-5.0) == [_FINDING]
+    assert shard.found([fault], healed_s=-10.0) == [_FINDING]
+    pause = Fault(-9.0, "pause", "delivery-0", 90.0)
+    assert shard.found([pause], healed_s=-5.0) == []
+    assert shard.found([pause], healed_s=-10.0) == [_FINDING], "it never happened"
 
 
 def test_an_owner_that_has_ended_or_stands_by_has_a_successor(tmp_path: Path) -> None:
