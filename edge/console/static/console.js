@@ -78,7 +78,10 @@ document.addEventListener("htmx:sseOpen", (event) => {
   clearTimeout(lost);
   lost = 0;
   lateLine(event).textContent = "";
-  source.addEventListener("over", () => location.reload());
+  source.addEventListener("over", () => {
+    source.close(); // what ends here was not lost
+    location.reload();
+  });
   streams.add(source);
   if (document.hidden) pause(source);
 });
