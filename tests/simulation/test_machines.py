@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 
@@ -96,6 +97,31 @@ def test_calls_between_processes(tmp_path: Path) -> None:
             await stub.Await(request)
         served(network, "server", servicer)
         await stub.Await(request)
+
+    World(1, tmp_path).run(scenario)
+
+
+def test_a_handler_is_cancelled_when_its_caller_dies_or_the_connection_breaks(tmp_path: Path) -> None:
+    async def scenario(world: World) -> None:
+        network, servicer = Network(world, lambda: 0.01), Positions()
+        served(network, "server", servicer)
+        stub = PositionsServiceStub(network.channel("server"))
+
+        async def ask() -> None:
+            await stub.Await(waiting(5))
+
+        caller = world.process("caller")
+        caller.start(ask())
+        await asyncio.sleep(1)
+        caller.kill()
+        assert servicer.ended == []
+        await asyncio.sleep(0.1)
+        assert servicer.ended == ["cancelled"]
+
+        with patch.object(network, "reset_after_s", return_value=1.0), pytest.raises(UnavailableError, match="lost"):
+            await stub.Await(waiting(5))
+        await asyncio.sleep(0.1)
+        assert servicer.ended == ["cancelled"] * 2
 
     World(1, tmp_path).run(scenario)
 

@@ -220,7 +220,7 @@ class Faults:
         self._later(fault.amount, self._losses.bring_back)
 
     def resets(self, fault: Fault) -> None:
-        """Let a fifth of the messages between processes break their connections instead, for `amount` seconds."""
+        """Let a fifth of the messages and calls between processes break their connections, for `amount` seconds."""
         network = self._installation.network
         network.reset_rate = 0.2
         self._later(fault.amount, lambda: setattr(network, "reset_rate", 0.0))

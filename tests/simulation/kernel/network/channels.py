@@ -7,6 +7,7 @@ their way, so processes share no object. Each call runs in a task of the process
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import Context
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 from services.runtime.errors import CarillonError, DeadlineError, UnavailableError
@@ -24,6 +25,9 @@ Route = tuple[str, str]
 
 _CONNECT_S = 0.02
 """How often it is tried to connect to a process."""
+
+_RESET_AFTER_S = 0.005
+"""How long a call has run when its connection breaks, on average."""
 
 KEEPALIVE_S = 25.0
 """After so much silence a connection counts as lost, as services/runtime/rpc/server.py sets it."""
@@ -64,7 +68,8 @@ class Server(LocalServer):
 class Network:
     """All connections of a world. `delay_s` is the time of a message on its way.
 
-    `reset_rate` is the share of the messages whose connection breaks instead; a world raises it for a while.
+    `reset_rate` is the share of the messages whose connection breaks instead, and of the calls whose connection breaks
+    while they run; a world raises it for a while.
     """
 
     def __init__(self, world: World, delay_s: Callable[[], float]) -> None:
@@ -137,6 +142,12 @@ class Network:
         self.world.trace.event("stream reset", source=source, target=target)
         return True
 
+    def reset_after_s(self) -> float | None:
+        """Return after how many seconds the connection of a call that begins now breaks; None: it does not."""
+        if not self.reset_rate or self._random.random() >= self.reset_rate:
+            return None
+        return self._random.expovariate(1 / _RESET_AFTER_S)
+
     def opened(self, stream: Stream) -> Callable[[], object]:
         """Note a stream, so that it can break; return a function that notes its end."""
         self._numbers += 1
@@ -202,15 +213,35 @@ class _SimulatedChannel:
         loop = network.world.loop
         answered: asyncio.Future[Answer] = loop.create_future()
         serving = process.start(self._serve(server, method, message.FromString(content), source, answered))
-        forget = process.at_death(
-            lambda: loop.call_at(network.arrival_s(target, source), _lose, answered, context=Context())
-        )
+
+        def abandon(event: str) -> None:
+            """Cancel the handler as a gRPC server does when it learns that the caller or the connection has gone."""
+            if not serving.done():
+                network.world.trace.event(event, method=method, source=source, target=target)
+                loop.call_at(network.arrival_s(source, target), serving.cancel, context=process.context())
+
+        def lose() -> None:
+            loop.call_at(network.arrival_s(target, source), _lose, answered, context=Context())
+
+        def reset() -> None:
+            if not answered.done() and not serving.done():
+                abandon("call reset")
+                lose()
+
+        calling = CURRENT.get()
+        ends = [
+            process.at_death(lose),
+            *([calling.at_death(partial(abandon, "caller died"))] if calling is not None else []),
+        ]
+        if (reset_s := network.reset_after_s()) is not None:
+            loop.call_later(reset_s, reset, context=Context())
         try:
             return await answered
         finally:
-            forget()
+            for end in ends:
+                end()
             if not answered.done() or answered.cancelled():
-                loop.call_at(network.arrival_s(source, target), serving.cancel, context=process.context())
+                abandon("call given up")
 
     async def _serve(
         self, server: Server, method: str, request: Any, source: str, answered: "asyncio.Future[Answer]"
