@@ -247,7 +247,7 @@ class RoleHost:
             )
 
     def _report(self, text: str, details: str = "") -> None:
-        self._world.errors.append(LoggedError(self.name, text, details))
+        self._world.errors.append(LoggedError(self.name, text, details, self._world.loop.time()))
 
     def _note_ready(self, ready: asyncio.Event) -> None:
         self._world.trace.event("ready")

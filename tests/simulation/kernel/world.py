@@ -35,11 +35,12 @@ _ended: list[object] = []
 
 
 class LoggedError(NamedTuple):
-    """An error that a living process logged, or that asyncio would have logged for it."""
+    """An error that a living process logged, or that asyncio would have logged for it, `time_s` after the start."""
 
     process: str
     text: str
     details: str
+    time_s: float = 0.0
 
 
 class World:
@@ -150,7 +151,7 @@ class World:
             if isinstance(error, BaseException):
                 self.trace.note("traceback", of="".join(traceback.format_exception(error)))
             if level in ("error", "critical") and not (FULL in f"{details} {error!r}" and _is_disk_full()):
-                self.errors.append(LoggedError(_current_name(), text, f"{details} {error!r}"))
+                self.errors.append(LoggedError(_current_name(), text, f"{details} {error!r}", self.loop.time()))
         raise structlog.DropEvent
 
     def _unhandled(self, context: dict[str, Any]) -> None:
@@ -161,7 +162,7 @@ class World:
         self.trace.note("unhandled", message=context.get("message"), error=repr(error))
         if isinstance(error, BaseException):
             self.trace.note("traceback", of="".join(traceback.format_exception(error)))
-        self.errors.append(LoggedError(_current_name(), str(context.get("message")), repr(error)))
+        self.errors.append(LoggedError(_current_name(), str(context.get("message")), repr(error), self.loop.time()))
 
 
 def _current_name() -> str:

@@ -24,7 +24,9 @@ from tests.simulation.world.listeners import EdgeListener, GatewayListener, List
 from tests.simulation.world.websocket import DeviceEnd, GatewayEnd
 from tests.soak.android_device import Gateway
 
-_ANSWER_S = 30.0
+PATIENT_S, IMPATIENT_S = (30.0,), (0.3, 2.0, 30.0)
+"""Times, one of which a client waits for an answer: longer than any deadline, or also less than a slow answer takes."""
+
 _ADDRESS = "192.0.2.1"
 
 DelayOf = Callable[[], float]
@@ -35,7 +37,7 @@ class SimulatedInterface:
     """One HTTP interface of the edge, called through a load balancer that does not know which edges run.
 
     With `calls` the balancer tries the other edges too where one refuses the connection, and each call of an app server
-    is noted there with its end.
+    is noted there with its end. `waits_s`: one of these times is how long the client of a request waits for the answer.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class SimulatedInterface:
         delay_s: DelayOf,
         random: Random,
         calls: list[FinishedCall] | None = None,
+        waits_s: Sequence[float] = PATIENT_S,
     ) -> None:
         self._name = name
         self._edges = edges
@@ -53,6 +56,13 @@ class SimulatedInterface:
         self._delay_s = delay_s
         self._random = random
         self._calls = calls
+        self._waits_s = waits_s
+
+    def only(self, edge: RoleHost) -> "SimulatedInterface":
+        """Return the same interface of this edge alone, without a load balancer."""
+        return SimulatedInterface(
+            self._name, [edge], self._listeners, self._delay_s, self._random, self._calls, self._waits_s
+        )
 
     async def call(
         self,
@@ -140,13 +150,16 @@ class SimulatedInterface:
         forget = process.at_death(die)
         loop.call_later(self._delay_s(), arrive, context=process.context())
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with asyncio.timeout(self._wait_s()):
                 return await answered
         except TimeoutError:
             loop.call_later(self._delay_s(), request.leave, context=process.context())
             raise httpx.ReadTimeout(f"{edge.name} did not answer") from None
         finally:
             forget()
+
+    def _wait_s(self) -> float:
+        return self._waits_s[0] if len(self._waits_s) == 1 else self._random.choice(self._waits_s)
 
 
 class SimulatedGateways(Gateway):

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 
+from tests.simulation.kernel.clock import START_MS
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.hosts import is_superseded
 from tests.simulation.kernel.log.losses import is_explained
@@ -31,17 +33,20 @@ def in_time(what: str) -> Iterator[None]:
         raise NotSettledError(what) from error
 
 
-def unexpected(errors: Iterable[LoggedError], faults: Sequence[Fault], is_slow: bool = False) -> Sequence[LoggedError]:
-    """Return the errors that the faults do not explain. Under faults, or where the log or the network is slow, requests
-    and pushes may fail, and where they are slow a stopping gateway may not wait for all confirmations; other checks
-    judge what is lost."""
+def unexpected(
+    errors: Iterable[LoggedError], faults: Sequence[Fault], calm_ms: int, is_slow: bool = False
+) -> Sequence[LoggedError]:
+    """Return the errors that the faults do not explain. Where the log or the network is slow, and under faults until
+    `calm_ms`, from which on nothing is broken, requests and pushes may fail; where they are slow a stopping gateway may
+    not wait for all confirmations. Other checks judge what is lost."""
     found = [error for error in errors if not is_alarm(error) and not is_superseded(error)]
     found = [error for error in found if not is_explained(error, (fault.kind for fault in faults))]
     if is_slow:
         found = [error for error in found if error.text != _UNCONFIRMED]
     if any(fault.kind == "run_second" for fault in faults):
         found = [error for error in found if not any(text in error.details for text in _SUPERSEDED)]
-    return [error for error in found if not ((faults or is_slow) and _is_refusal(error))]
+    broken_s = inf if is_slow else (calm_ms - START_MS) / 1000 if faults else 0
+    return [error for error in found if not (_is_refusal(error) and error.time_s < broken_s)]
 
 
 def _is_refusal(error: LoggedError) -> bool:

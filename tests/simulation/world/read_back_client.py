@@ -60,6 +60,18 @@ class ReadBackClient:
         read = await self._done("POST", "/v2/deviceinfo", {**named, "params": [self._token]})
         self._expect("string tags", sorted(read["detailsinfo"][0]["infolist"]), sorted(self._tags))
 
+    async def read_through(self, interface: HttpInterface) -> None:
+        """Read the tags once through this interface. An error or a wrong answer is an error of the ledger."""
+        body = {"appkey": self._app.appkey, "action": "stag", "params": [self._token]}
+        try:
+            read = await interface.call("POST", "/v2/deviceinfo", body, self._app.secret_key, statuses=(200, 403, 503))
+        except httpx.TransportError as error:
+            self._ledger.errors.append(f"an edge did not answer though nothing was broken: {error!r}")
+            return
+        tags = sorted(read["detailsinfo"][0]["infolist"]) if read["result"] == 0 else read
+        self._expect("string tags in the end", tags, sorted(self._tags))
+        self._ledger.write("asked an edge", tags=tags)
+
     async def _time_push(self) -> None:
         """Time a push for tomorrow, and cancel it."""
         appkey = {"android": self._app.appkey}

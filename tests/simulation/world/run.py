@@ -33,7 +33,7 @@ from tests.simulation.model.rival_owners import RivalOwners
 from tests.simulation.model.smoothness import FinishedCall, noticed
 from tests.simulation.world.analytics.role import SimulatedAnalytics
 from tests.simulation.world.apple import IosApp, SimulatedApple, apns_settings
-from tests.simulation.world.clients import SimulatedGateways, SimulatedInterface
+from tests.simulation.world.clients import IMPATIENT_S, PATIENT_S, SimulatedGateways, SimulatedInterface
 from tests.simulation.world.errors import NotSettledError, in_time, unexpected
 from tests.simulation.world.faults import MustKnow, WorldFaults
 from tests.simulation.world.listeners import edge_listeners, gateway_listeners
@@ -128,7 +128,10 @@ class Simulation:
             await senders.send(pushes.ios_broadcast())
         history = TimedHistory(self._broker, self._log)
         observed = Observations(self._ledger, history, {**devices.clients(), **(ios.clients() if ios else {})})
-        found = [*await self._checked(observed, devices, senders, pushes), *violations(observed)]
+        found = await self._checked(observed, devices, senders, pushes)
+        for host in () if self._plan.is_slow else self._of("edge"):  # where it is slow a deadline may pass
+            await reader.read_through(self._interface("v2").only(host))
+        found += violations(observed)
         if ios:
             found += await ios.checked(observed, history.reasons, self._interface("v2"))
         found += [*received_violations(observed), *sent_while_paused(observed, operator.pauses)]
@@ -149,7 +152,7 @@ class Simulation:
             task.cancel()
         rivals = self._rivals.found(faults.injected, self._plan.log_slowness, faults.healed_s)
         found += [Violation("owners", each) for each in rivals]
-        errors = unexpected(self._world.errors, self._faults, self._plan.is_slow)
+        errors = unexpected(self._world.errors, self._faults, self._calm_ms[-1][0], self._plan.is_slow)
         return found + [Violation("error", f"{each.process}: {each.text} {each.details}") for each in errors]
 
     def _wanted_hosts(self) -> list[RoleHost]:
@@ -191,13 +194,13 @@ class Simulation:
     def _clients(
         self, app: AppCredentials, ios: IosApp | None
     ) -> tuple[AndroidDevices, Senders, PushGenerator, SimulatedGateways]:
-        world = self._world
-        pushes = PushGenerator(app, ios.app if ios else None, world.random("pushes"), self._plan.mixture)
-        interfaces = {name: self._interface(name) for name in ("v2", "android", "ios")}
-        senders = Senders(interfaces, pushes, self._ledger, world.random("senders"))
-        random, smooth = world.random("connections"), self._plan.is_smooth
+        pushes = PushGenerator(app, ios.app if ios else None, self._world.random("pushes"), self._plan.mixture)
+        waits_s = PATIENT_S if self._plan.is_smooth else IMPATIENT_S
+        interfaces = {name: self._interface(name, waits_s) for name in ("v2", "android", "ios")}
+        senders = Senders(interfaces, pushes, self._ledger, self._world.random("senders"))
+        random, smooth = self._world.random("connections"), self._plan.is_smooth
         gateways = SimulatedGateways(self._of("gateway"), self._gateways, self._internet_s, random, is_balanced=smooth)
-        devices = AndroidDevices(gateways, app.appkey, self._ledger, world.seed, self._plan.pace)
+        devices = AndroidDevices(gateways, app.appkey, self._ledger, self._world.seed, self._plan.pace)
         return devices, senders, pushes, gateways
 
     async def _reader(self, app: AppCredentials, gateways: SimulatedGateways) -> ReadBackClient:
@@ -208,9 +211,9 @@ class Simulation:
         random = self._world.random("reader")
         return ReadBackClient(self._interface("v2"), app, device.state.token, self._ledger, random, self._plan.pace)
 
-    def _interface(self, name: str) -> SimulatedInterface:
-        random = self._world.random(f"clients of {name}")
-        return SimulatedInterface(name, self._of("edge"), self._edges, self._internet_s, random, self._calls)
+    def _interface(self, name: str, waits_s: Sequence[float] = PATIENT_S) -> SimulatedInterface:
+        random, edges = self._world.random(f"clients of {name}"), self._of("edge")
+        return SimulatedInterface(name, edges, self._edges, self._internet_s, random, self._calls, waits_s)
 
     def _of(self, role: str) -> list[RoleHost]:
         return [host for host in self._hosts if host.role.name == role]
@@ -245,7 +248,9 @@ class Simulation:
         ios_tokens: Sequence[str],
     ) -> None:
         reading = asyncio.create_task(reader.run(end_of_load := asyncio.Event()))
-        using = asyncio.create_task(self._quota_user().run(end_of_load))
+        quota = self._world.random("quota")
+        user = QuotaUser(self._registry, self._interface("v2"), self._ledger, quota, self._plan.pace)
+        using = asyncio.create_task(user.run(end_of_load))
         sending = asyncio.create_task(senders.send_continuously(self._plan.rate, partial(devices.targets, ios_tokens)))
         anew = asyncio.create_task(devices.reinstall())
         begun_s, begun_ms = self._world.loop.time(), self._now_ms()
@@ -265,10 +270,6 @@ class Simulation:
                 await devices.leave()
                 await senders.finish()
                 await asyncio.gather(reading, using)
-
-    def _quota_user(self) -> QuotaUser:
-        random, pace = self._world.random("quota"), self._plan.pace
-        return QuotaUser(self._registry, self._interface("v2"), self._ledger, random, pace)
 
     async def _checked(
         self, observed: Observations, devices: AndroidDevices, senders: Senders, pushes: PushGenerator
