@@ -19,9 +19,10 @@ CREATE TABLE tasks (
   was_paused INTEGER NOT NULL,
   appkey TEXT NOT NULL,
   expires_ms INTEGER NOT NULL,
-  failure TEXT NOT NULL);
-CREATE INDEX tasks_next ON tasks (due_ms) WHERE status = 1;
-CREATE INDEX tasks_waiting ON tasks (appkey, due_ms, task_key) WHERE status = 1;
+  failure TEXT NOT NULL,
+  falls_due_ms INTEGER AS (CASE at_once WHEN 1 THEN 0 ELSE due_ms END)); -- at once, though another clock set due_ms
+CREATE INDEX tasks_next ON tasks (falls_due_ms, due_ms) WHERE status = 1;
+CREATE INDEX tasks_waiting ON tasks (appkey, falls_due_ms, due_ms, task_key) WHERE status = 1;
 CREATE INDEX tasks_at_once ON tasks (task_key) WHERE at_once = 1;
 CREATE INDEX tasks_expiring ON tasks (expires_ms) WHERE status = 5;
 CREATE INDEX tasks_paused ON tasks (appkey, due_ms, task_key) WHERE status = 5;
@@ -54,7 +55,7 @@ WITH RECURSIVE apps (appkey) AS (
   SELECT (SELECT min(appkey) FROM tasks WHERE status = {0:d} AND tasks.appkey > apps.appkey) FROM apps
   WHERE apps.appkey IS NOT NULL)
 SELECT appkey FROM apps WHERE appkey IS NOT NULL AND EXISTS (
-  SELECT 1 FROM tasks WHERE status = {0:d} AND tasks.appkey = apps.appkey AND due_ms <= ?)
+  SELECT 1 FROM tasks WHERE status = {0:d} AND tasks.appkey = apps.appkey AND falls_due_ms <= ?)
 """
 
 
@@ -183,23 +184,26 @@ class TaskTable:
         return {key for (key,) in self._rows.execute("SELECT task_key FROM tasks WHERE at_once = 1")}
 
     def next_due_ms(self) -> int | None:
-        """Return the time in ms since 1970 at which the next waiting task falls due."""
-        row = self._rows.execute("SELECT due_ms FROM tasks WHERE status = 1 ORDER BY due_ms LIMIT 1").fetchone()
+        """Return the time in ms since 1970 at which the next waiting task falls due; 0: one goes out at once."""
+        row = self._rows.execute(
+            "SELECT falls_due_ms FROM tasks WHERE status = 1 ORDER BY falls_due_ms LIMIT 1"
+        ).fetchone()
         return row[0] if row else None
 
     def due(self, now_ms: int, limit: int) -> list[DueTask]:
-        """Return the waiting tasks whose due time has come, earliest first."""
+        """Return the waiting tasks that go out at once, then those whose due time has come, each earliest first."""
         rows = self._rows.execute(
-            "SELECT appkey, task_key, partition FROM tasks WHERE status = 1 AND due_ms <= ? ORDER BY due_ms LIMIT ?",
+            "SELECT appkey, task_key, partition FROM tasks WHERE status = 1 AND falls_due_ms <= ?"
+            " ORDER BY falls_due_ms, due_ms LIMIT ?",
             (now_ms, limit),
         )
         return list(map(DueTask._make, rows))
 
     def due_of_app(self, appkey: str, now_ms: int, limit: int) -> list[DueTask]:
-        """Return the app's waiting tasks whose due time has come, earliest first."""
+        """Return the waiting tasks of `due` that are the app's."""
         rows = self._rows.execute(
-            "SELECT appkey, task_key, partition FROM tasks WHERE status = 1 AND appkey = ? AND due_ms <= ?"
-            " ORDER BY due_ms, task_key LIMIT ?",
+            "SELECT appkey, task_key, partition FROM tasks WHERE status = 1 AND appkey = ? AND falls_due_ms <= ?"
+            " ORDER BY falls_due_ms, due_ms, task_key LIMIT ?",
             (appkey, now_ms, limit),
         )
         return list(map(DueTask._make, rows))

@@ -234,6 +234,23 @@ MENDED: Mapping[str, MendedWorld] = {
         52134,
         [Fault(at_s, "lose_connections") for at_s in (1.080952675973298, 1.730949322110591, 3.033756770334816)],
     ),
+    "clock-behind": MendedWorld(
+        "a push with an idempotency key waited until the clock of scheduling reached the time of the edge's",
+        InstallationWorld(
+            Plan(
+                partitions=2,
+                processes=_TWO_GATEWAYS,
+                devices=3,
+                rate=10.0,
+                load_s=6.0,
+                snapshot_s=300,
+                has_ios=False,
+                pace=0.1,
+            )
+        ),
+        600098,
+        [Fault(1.0, "set_clock", "scheduling-0", -20.0)],
+    ),
 }
 
 

@@ -22,6 +22,7 @@ from protos.scheduling.v1.scheduling_pb2 import (
 from services.runtime.errors import DeadlineError, NotFoundError
 from services.runtime.log.topics import partition_of
 from services.runtime.projection.sqlite_store import SqliteStore
+from services.scheduling import due_tasks
 from services.scheduling.state import CLAIM_MS, Status
 from services.scheduling.store import DDL, TaskTable
 from tests.roles.scheduling.conftest import APP, PARTITIONS, START_MS, SchedulingHarness, push
@@ -49,8 +50,10 @@ async def claim(
     key: bytes = KEY,
     in_s: float | None = None,
     wait: bool = True,
+    ahead_s: float = 0,
 ) -> None:
-    due_ms = harness.clock.now_ms() + int((in_s or 0) * 1000)
+    """Claim the key, for a task in `in_s` seconds or at once. `ahead_s`: how far the edge's clock is ahead."""
+    due_ms = harness.clock.now_ms() + int(((in_s or 0) + ahead_s) * 1000)
     made = Claim(key=key, request_digest=b"digest", answer_json=b'{"id":%d}' % msgid)
     create = CreateTask(pushes=[push(msgid)], due_ms=due_ms, claim=made, at_once=in_s is None)
     await harness.command(TaskCommand(task_key=task_key, create=create), wait)
@@ -63,6 +66,20 @@ async def current_claim(harness: SchedulingHarness, key: bytes = KEY) -> GetClai
 
 async def sent(harness: SchedulingHarness) -> list[int]:
     return [command.send.msgid for command in await harness.sent_pushes()]
+
+
+async def test_claims_are_sent_at_once_in_the_order_of_the_edges_clock_though_it_is_ahead(
+    harness: SchedulingHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So are those of an app with more due tasks than are taken at a time."""
+    monkeypatch.setattr(due_tasks, "PAGE", 2)
+    await claim(harness, FIRST, 3, key=b"c", wait=False, ahead_s=3600.2)
+    await claim(harness, SECOND, 1, key=b"a", wait=False, ahead_s=3600)
+    await claim(harness, THIRD, 2, key=b"b", wait=False, ahead_s=3600.1)
+    async with harness.running():
+        await harness.until_sent(3)
+        assert await sent(harness) == [1, 2, 3]
+    await assert_replays(harness)
 
 
 async def test_the_first_claim_is_sent_at_once_and_not_listed_as_a_task(harness: SchedulingHarness) -> None:

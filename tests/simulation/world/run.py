@@ -131,10 +131,9 @@ class Simulation:
         found = await self._checked(observed, devices, senders, pushes)
         for host in () if self._plan.is_slow else self._of("edge"):  # where it is slow a deadline may pass
             await reader.read_through(self._interface("v2").only(host))
-        found += violations(observed)
         if ios:
             found += await ios.checked(observed, history.reasons, self._interface("v2"))
-        found += [*received_violations(observed), *sent_while_paused(observed, operator.pauses)]
+        found += [*violations(observed), *received_violations(observed), *sent_while_paused(observed, operator.pauses)]
         found += [*concluded_twice(observed), *expired_and_sent(observed, self._faults), *noticed(self._calls or [])]
         must_know = MustKnow(self._calm_ms, self._faults, self._delivery_owners.times_ms)
         found += acknowledged_and_sent(gateways.frames, must_know)
