@@ -42,7 +42,7 @@ def build(settings: AccountsSettings, context: RoleContext, hasher: argon2.Passw
     accounts = AccountsServicer(follower, committed, writer, context.apps)
     passwords = Passwords(hasher or argon2.PasswordHasher())
     log_ins = LogInServicer(follower, committed, writer, passwords, context.keys, context.clock)
-    drafts = DraftsServicer(follower, committed, writer, sender, context.clock)
+    drafts = DraftsServicer(follower, committed, writer, context.clock)
     positions = PositionsServicer(follower.applied, context.apps.applied)
     return BuiltRole(
         ROLE_NAME,

@@ -25,13 +25,11 @@ from services.runtime.projection.snapshot import SnapshotFile
 from services.runtime.projection.sqlite_store import SqliteStore
 from tests.simulation.backends import plan as roles
 from tests.simulation.backends.world import Backends
-from tests.simulation.kernel.clock import START_MS
 from tests.simulation.kernel.disk import Disk
 from tests.simulation.kernel.fault_lists import Setting, _point
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.running import Kind, run_world
-from tests.simulation.kernel.world import LoggedError, World
-from tests.simulation.world.errors import unexpected
+from tests.simulation.kernel.world import World
 from tests.simulation.world.run import InstallationWorld
 from tests.simulation.world.seeds import faults as installation_faults
 from tests.simulation.world.seeds.plans import plan_of as installation_plan_of
@@ -291,11 +289,3 @@ def test_a_service_that_does_not_tolerate_a_fault_is_found(
     assert not any(run_world(kind, seed, faults).findings for seed in range(4))
     monkeypatch.setattr(owner, name, bug(getattr(owner, name)))
     assert any(run_world(kind, seed, faults).findings for seed in range(20))
-
-
-def test_faults_explain_refused_requests_only_until_they_are_over() -> None:
-    refused = [LoggedError("edge-0", "a request failed", "{'path': '/v2/push'} None", time_s) for time_s in (5.0, 15.0)]
-    calm_ms, faults = START_MS + 10_000, [Fault(1, "kill", "edge-0")]
-    assert unexpected(refused, faults, calm_ms) == refused[1:]
-    assert unexpected(refused, faults, calm_ms, is_slow=True) == []
-    assert unexpected(refused, [], calm_ms) == refused

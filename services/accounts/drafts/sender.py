@@ -18,7 +18,7 @@ _RETRY_S = 1.0
 
 
 class DraftSender:
-    """Service that sends each approved draft, also after a restart in between.
+    """Service that sends each approved draft, whatever becomes of the call that approved it, and after a restart too.
 
     The task's key is the draft's, and scheduling creates a task once, so repeating the command sends nothing twice.
     """
@@ -32,20 +32,14 @@ class DraftSender:
         self._committed = committed
         self._writer = writer
         self._commands = commands
-        self._approved = asyncio.Event()
 
     async def run(self, ready: asyncio.Event) -> None:
-        self._approved.set()
         ready.set()
         while True:
-            await self._approved.wait()
-            self._approved.clear()
+            change = self._follower.applied.change
             while await self._send_some():
                 pass
-
-    def wake_up(self) -> None:
-        """Look for approved drafts."""
-        self._approved.set()
+            await change.wait()
 
     async def _send_some(self) -> bool:
         """Send some approved drafts; return whether there may be more."""

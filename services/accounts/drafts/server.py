@@ -13,7 +13,6 @@ from protos.accounts.v1.drafts_pb2 import (
 )
 from protos.accounts.v1.drafts_pb2_grpc import DraftsServiceServicer
 from services.accounts.drafts import decide
-from services.accounts.drafts.sender import DraftSender
 from services.accounts.fact_writer import FactWriter
 from services.accounts.store import AccountTable
 from services.accounts.summaries import stored_draft
@@ -30,13 +29,10 @@ MAX_PAGE = 1000
 class DraftsServicer(DraftsServiceServicer):
     """Answers calls about drafts. All queries run in the follower's thread, over the connection of `committed`."""
 
-    def __init__(
-        self, follower: Follower, committed: AccountTable, writer: FactWriter, sender: DraftSender, clock: Clock
-    ) -> None:
+    def __init__(self, follower: Follower, committed: AccountTable, writer: FactWriter, clock: Clock) -> None:
         self._follower = follower
         self._committed = committed
         self._writer = writer
-        self._sender = sender
         self._clock = clock
 
     async def SubmitDraft(self, request: SubmitDraftRequest, context: Context) -> SubmitDraftResponse:
@@ -54,7 +50,6 @@ class DraftsServicer(DraftsServiceServicer):
             request.origin,
             lambda accounts, actor, now_ms: decide.decide_draft(accounts, actor, request, now_ms),
         )
-        self._sender.wake_up()
         return DecideDraftResponse(draft=await self._stored(request.draft_id))
 
     async def GetDrafts(self, request: GetDraftsRequest, context: Context) -> GetDraftsResponse:

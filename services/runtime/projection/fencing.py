@@ -14,7 +14,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from protos.runtime.v1.log_pb2 import Meta
-from services.runtime.errors import CarillonError
+from services.runtime.errors import CarillonError, ConflictError, InputError, NotFoundError, PermissionDeniedError
 from services.runtime.log.decoding import decode
 from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.log.topics import Topics
@@ -166,9 +166,13 @@ class Fencing:
 
 
 def log_unless_superseded(writing: "asyncio.Task[None]") -> None:
-    """Log why a write failed for which its caller does not wait any more, unless a successor makes it again."""
+    """Log why a write failed for which its caller does not wait any more.
+
+    It is no failure where a successor makes it again, or where the rules refused it.
+    """
     error = None if writing.cancelled() else writing.exception()
-    if error is not None and not isinstance(error, SupersededError):
+    is_refused = isinstance(error, (InputError, NotFoundError, ConflictError, PermissionDeniedError))
+    if error is not None and not isinstance(error, SupersededError) and not is_refused:
         logger.error("facts could not be written", exc_info=error)
 
 

@@ -1,6 +1,5 @@
 """Drafts: approval by a second person, of exactly what is sent, once, also across crashes."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -21,8 +20,6 @@ from protos.push.v1.push_pb2 import SendPush
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask, TaskCommand
 from services.runtime.errors import CarillonError, ConflictError, PermissionDeniedError
-from services.runtime.log.port import Partition
-from testkit.faults.crashing_log import records_of
 from testkit.waiting import until
 from tests.roles.accounts.conftest import APP, OPERATOR, OTHER_APP, START_MS, AccountsHarness, origin_of, push_draft
 
@@ -234,44 +231,3 @@ async def test_an_app_that_left_the_team_is_not_sent_to(harness: AccountsHarness
         await harness.accounts.GiveApp(GiveAppRequest(appkey=APP, origin=OPERATOR))
         with pytest.raises(ConflictError, match="does not belong"):
             await harness.approve(team.approver, draft)
-
-
-@pytest.mark.parametrize(
-    ("topic", "kept", "sent_commands"),
-    [("drafts", 0, 0), ("drafts", 1, 1), ("task-commands", 0, 1), ("task-commands", 1, 2)],
-    ids=["before the approval", "after the approval", "before the command", "after the command"],
-)
-async def test_a_crash_loses_no_approved_draft_and_sends_none_under_two_keys(
-    harness: AccountsHarness, topic: str, kept: int, sent_commands: int
-) -> None:
-    """The process dies in the append of the approval or of the command, before or after the log has it."""
-    async with harness.running():
-        team = await new_team(harness)
-        draft = await harness.submit(team.author, team.team_id)
-        harness.log.kill_at = lambda new_record: new_record.topic == topic
-        harness.log.kept_records = kept
-        approving = asyncio.create_task(harness.approve(team.approver, draft))
-        await harness.log.died.wait()
-        await asyncio.gather(approving, return_exceptions=True)
-    harness.log.restart()
-    harness.clock.move(10)
-    async with harness.running():
-        if sent_commands:
-            await until_sent(harness, draft.draft.draft_id)
-        sent = [command.SerializeToString() for command in await commands(harness)]
-        assert len(sent) == sent_commands
-        assert len(set(sent)) <= 1
-        if not sent_commands:
-            assert await status(harness, draft.draft.draft_id) == WAITING
-    assert harness.digest() == await harness.rebuilt_digest()
-
-
-async def test_the_command_has_the_draft_id_as_its_key(harness: AccountsHarness) -> None:
-    """The key chooses the partition: a repeated command lies in the same one, where scheduling recognises it."""
-    async with harness.running():
-        team = await new_team(harness)
-        draft = await harness.submit(team.author, team.team_id)
-        await harness.approve(team.approver, draft)
-        await until_sent(harness, draft.draft.draft_id)
-    found = [r for n in range(4) for r in await records_of(harness.log, Partition("task-commands", n))]
-    assert [record.key for record in found] == [draft.draft.draft_id.encode()]

@@ -6,7 +6,7 @@ A finding begins with the name of the rule that is broken.
 import asyncio
 import struct
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from protos.push.v1.push_pb2 import SendPush
 from protos.runtime.v1.log_pb2 import AwaitRequest, Position
@@ -21,14 +21,18 @@ from tests.simulation.kernel.installation import Installation, process_name
 from tests.simulation.kernel.log.broker import Broker
 from tests.simulation.model.ends import CancelledPart, cancelled_parts
 
-ROLES = ("registry", "targeting", "scheduling", "delivery")
 _POLL_S = 0.5
 _MAX_POLL_S = 10.0
 _ENDS = frozenset({"sent", "cancelled", "expired", "failed"})
 
 
-async def until_settled(installation: Installation, hosts: Sequence[RoleHost], seconds: float) -> list[str]:
-    """Wait until all roles are ready and have carried out all commands; return what is missing after these seconds."""
+async def until_settled(
+    installation: Installation, hosts: Sequence[RoleHost], seconds: float, undone: Callable[[], list[str]]
+) -> list[str]:
+    """Wait until all roles are ready and have carried out all commands; return what is missing after these seconds.
+
+    `undone` returns what else has to be carried out.
+    """
     loop = installation.world.loop
     deadline_s = loop.time() + seconds
     missing: list[str] = ["nothing was checked"]
@@ -38,7 +42,7 @@ async def until_settled(installation: Installation, hosts: Sequence[RoleHost], s
         poll_s = min(2 * poll_s, _MAX_POLL_S)
         missing = [f"{host.name} is not ready" for host in hosts if not host.is_ready or host.process.is_paused]
         missing = missing or await _not_applied(installation)
-        missing = missing or _undone(installation.broker)
+        missing = missing or _undone(installation.broker) or undone()
     return [f"stuck: after {seconds:g} s without faults {each}" for each in missing]
 
 
@@ -77,7 +81,11 @@ async def _not_applied(installation: Installation) -> list[str]:
     ends = {partition: broker.end(partition) for partition in installation.partitions()}
     positions = [Position(topic=p.topic, partition=p.number, offset=end - 1) for p, end in ends.items() if end]
     request = AwaitRequest(positions=positions)
-    asked = [(process_name(role, shard), channel) for role in ROLES for shard, channel in enumerate(peers.all(role))]
+    asked = [
+        (process_name(role, shard), channel)
+        for role in installation.shards
+        for shard, channel in enumerate(peers.all(role))
+    ]
     answers = await asyncio.gather(
         *(PositionsServiceStub(channel).Await(request, timeout=WAIT_APPLIED_S) for _, channel in asked),
         return_exceptions=True,

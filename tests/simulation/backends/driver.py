@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import TypeVar
 
 from protos.push.v1.push_pb2 import (
     Audience,
@@ -26,14 +25,12 @@ from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_CANCELLED, CancelTas
 from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import Command, CommandWriter, device_command, push_command, task_command
 from services.domain.ids import new_token
-from services.runtime.errors import CarillonError
 from testkit.delivery.message_ids import SoleWriterIds
-from tests.simulation.backends.ledger import FailedCall, Ledger
+from tests.simulation.backends.ledger import Ledger, until_answered
 from tests.simulation.backends.read_back import ReadBack
 from tests.simulation.kernel.installation import Installation
 from tests.simulation.kernel.log.client import SimulatedLog
 
-Result = TypeVar("Result")
 STAGS = ["red", "green", "blue"]
 ALIASES = ["anna", "ben"]
 _CLIENTS = 3
@@ -72,7 +69,7 @@ class Driver:
         self._registry = RegistryServiceStub(peers.all("registry")[0])
         self._resolver = TokenAndAliasResolver(peers, partitions)
         self._ids = SoleWriterIds(self._clock)
-        self._apps: list[str] = []
+        self.apps: list[str] = []
         self._tokens: list[tuple[str, str]] = []
         self._registered: list[tuple[str, str]] = []
         self._tasks_due_ms: int | None = None
@@ -82,21 +79,14 @@ class Driver:
         """Create two apps."""
         for name in ("one", "two"):
             request = CreateAppRequest(platform=PLATFORM_ANDROID, name=name, package=f"org.example.{name}")
-            made = await self._until_answered(lambda request=request: self._registry.CreateApp(request))  # type: ignore[misc]
-            self._apps.append(made.app.appkey)
+            made = await until_answered(lambda request=request: self._registry.CreateApp(request))  # type: ignore[misc]
+            self.apps.append(made.app.appkey)
 
     async def run(self, until_s: float, tasks_due_s: float | None = None) -> None:
         """Let the clients write commands until the time has come; all tasks fall due after so many seconds, if set."""
         if tasks_due_s is not None:
             self._tasks_due_ms = self._clock.now_ms() + int(tasks_due_s * 1000)
         await asyncio.gather(*(self._client(until_s) for _ in range(_CLIENTS)))
-
-    async def _until_answered(self, call: Callable[[], Awaitable[Result]]) -> Result:
-        while True:
-            try:
-                return await call()
-            except CarillonError:
-                await asyncio.sleep(1)
 
     async def _client(self, until_s: float) -> None:
         devices: list[_Device] = []
@@ -108,22 +98,15 @@ class Driver:
         )
         while self._loop.time() < until_s:
             await asyncio.sleep(self._random.expovariate(self._rate))
-            await self._attempt(self._random.choice(actions))
-
-    async def _attempt(self, action: Callable[[], Awaitable[None]]) -> None:
-        """Carry out the action; note its error, after which it is not known whether its command was appended."""
-        begun_ms = self._clock.now_ms()
-        try:
-            await action()
-        except CarillonError as error:
+            action = self._random.choice(actions)
             name = getattr(action, "func", action).__name__.lstrip("_")
-            self.ledger.failed_calls.append(FailedCall(name, begun_ms, self._clock.now_ms(), repr(error)))
+            await self.ledger.attempt(name, action, self._clock)
 
     async def _register(self, devices: list[_Device]) -> None:
         if self._few_devices and devices:
             await self._change_device(devices)
             return
-        device = _Device(self._random.choice(self._apps), new_token(), None)
+        device = _Device(self._random.choice(self.apps), new_token(), None)
         register = RegisterDevice(platform=PLATFORM_ANDROID)
         self._tokens.append((device.appkey, device.token))
         devices.append(device)
@@ -154,7 +137,7 @@ class Driver:
                 await self._reader.device(device.appkey, device.token, after)
 
     async def _push(self) -> None:
-        push = self._new_push()
+        push = self.new_push(self._random.choice(self.apps))
         registered, tokens = set(self._registered), list(push.audience.tokens.tokens)
         resolved = await self._resolver.resolve(push.appkey, push.audience)
         for token in (tokens[place] for place in resolved.unknown):
@@ -173,7 +156,7 @@ class Driver:
     async def _time(self) -> None:
         if (due_ms := self._next_due_ms()) is None:
             return
-        push = self._new_push()
+        push = self.new_push(self._random.choice(self.apps))
         key = f"task-{push.msgid}"
         push.task_key = key
         create = CreateTask(pushes=[push], due_ms=due_ms)
@@ -202,8 +185,8 @@ class Driver:
             return None
         return self._tasks_due_ms + self._random.randrange(_DUE_WITHIN_MS)
 
-    def _new_push(self) -> SendPush:
-        appkey = self._random.choice(self._apps)
+    def new_push(self, appkey: str) -> SendPush:
+        """Return a push of the app to a random audience."""
         tokens = [token for app, token in self._tokens if app == appkey]
         audience = Audience(everyone=Everyone())
         match self._random.randrange(3):

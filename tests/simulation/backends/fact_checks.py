@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from services.domain.topics import DEVICES, PUSH_COMMANDS, PUSHES, TASK_COMMANDS, TASKS, decode
+from services.domain.topics import ACCOUNTS, DEVICES, DRAFTS, PUSH_COMMANDS, PUSHES, TASK_COMMANDS, TASKS, decode
 from services.runtime.log.port import NewRecord, Partition, Record
 from tests.simulation.backends.checks import cancelled_in, partitions_of
 from tests.simulation.backends.ledger import Ledger
@@ -33,7 +33,8 @@ _KEEP_THE_LOG = frozenset(
 
 
 class StoredFacts:
-    """Counts the facts of devices and tasks by event id as the log stores them: compaction removes some of them later.
+    """Counts the facts of devices, tasks, accounts and drafts by event id as the log stores them: compaction removes
+    some of them later.
 
     `note` takes the place of the function that a Broker is given, which it calls.
     """
@@ -44,7 +45,7 @@ class StoredFacts:
 
     def note(self, partition: Partition, offset: int, new_records: Sequence[NewRecord]) -> None:
         self._note(partition, offset, new_records)
-        if partition.topic in (DEVICES.name, TASKS.name):
+        if partition.topic in (DEVICES.name, TASKS.name, ACCOUNTS.name, DRAFTS.name):
             for place, new_record in enumerate(new_records, offset):
                 fact = decode(Record(*partition, place, new_record.key, new_record.value))
                 self.counts[partition.topic, fact.meta.event_id] += 1

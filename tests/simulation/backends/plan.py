@@ -44,6 +44,26 @@ _ARCHIVED = 0.25
 _EARLIER_LOG = 0.2
 """Share of the worlds without a situation, and with as many partitions, that begin with the log of a release."""
 
+_ACCOUNTS = 0.3
+"""Share of the worlds without a situation in which people change users, teams and drafts."""
+
+_OF_ACCOUNTS = 0.5
+"""Share of the faults in these worlds that happen to accounts, if they may happen to any role."""
+
+_OF_ANY_ROLE = frozenset(
+    {
+        "kill",
+        "kill_after_steps",
+        "kill_at_append",
+        "cut_power",
+        "lose_disk",
+        "pause",
+        "down",
+        "log_cut_off",
+        "set_clock",
+    }
+)
+
 _FEW_FAULTS = (0, 1, 1, 2, 3)
 _ROLES = ("registry", "targeting", "scheduling", "delivery")
 
@@ -68,6 +88,10 @@ class Plan:
     has_owners: bool = False
     standbys: Sequence[str] = ()
     begins_with: str = ""
+
+    @property
+    def has_accounts(self) -> bool:
+        return "accounts" in self.shards
 
     @property
     def has_ios(self) -> bool:
@@ -100,6 +124,8 @@ def plan_of(seed: int) -> Plan:
     if is_brief(seed):
         plan = _briefly(plan, Random(f"{seed}/brief plan"))
     if (situation := situation_of(seed)) is None:
+        if Random(f"{seed}/accounts").random() < _ACCOUNTS:
+            plan = replace(plan, shards={**plan.shards, "accounts": 1})
         plan = _with_earlier_log(plan, Random(f"{seed}/earlier log"))
         return _with_owners(plan, Random(f"{seed}/owners"), _STANDBY) if seed % _OWNERS_EVERY == _OWNERS_REST else plan
     plan = replace(
@@ -138,8 +164,15 @@ def faults_of(seed: int, mean: int) -> list[Fault]:
         return []
     plan = plan_of(seed)
     faults = [*_usual_faults(seed, plan, mean), *_archiving(seed, plan), *power_faults(seed, plan)]
+    if plan.has_accounts:
+        random = Random(f"{seed}/faults of accounts")
+        faults = [_of_accounts(fault) if random.random() < _OF_ACCOUNTS else fault for fault in faults]
     faults += loss_faults(Random(f"{seed}/losses"), plan, faults) if is_losing(seed) else []
     return sorted(faults, key=lambda fault: fault.at_s)
+
+
+def _of_accounts(fault: Fault) -> Fault:
+    return replace(fault, target=process_name("accounts", 0)) if fault.kind in _OF_ANY_ROLE else fault
 
 
 def _archiving(seed: int, plan: Plan) -> list[Fault]:

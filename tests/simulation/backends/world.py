@@ -1,15 +1,19 @@
-"""A world of registry, targeting, scheduling and delivery under a driver's load and faults."""
+"""A world of registry, targeting, scheduling, delivery and accounts under a driver's load and faults."""
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from services.accounts.main import ROLE as ACCOUNTS
 from services.delivery.main import ROLE as DELIVERY
 from services.domain.topics import TOPICS
 from services.registry.main import ROLE as REGISTRY
 from services.scheduling.main import ROLE as SCHEDULING
 from services.targeting.main import ROLE as TARGETING
 from tests.simulation.backends import earlier_logs
+from tests.simulation.backends.accounts.checks import AccountHistory, account_findings, final_accounts, undone_drafts
+from tests.simulation.backends.accounts.ledger import AccountsLedger
+from tests.simulation.backends.accounts.people import People
 from tests.simulation.backends.audience_checks import missing_devices
 from tests.simulation.backends.checks import answered_and_lost, replays_unequal, until_settled
 from tests.simulation.backends.driver import Driver
@@ -29,7 +33,7 @@ from tests.simulation.kernel.world import THREAD_S, LoggedError, World
 from tests.simulation.model.outages import Outages
 from tests.simulation.model.rival_owners import RivalOwners
 
-ROLES = (REGISTRY, TARGETING, SCHEDULING, DELIVERY)
+ROLES = (REGISTRY, TARGETING, SCHEDULING, DELIVERY, ACCOUNTS)
 SETTLE_S = 180.0
 """How long the roles may take, once all faults are over, until nothing is left to do."""
 
@@ -65,7 +69,8 @@ class Backends:
     async def run(self, world: World, faults: Sequence[Fault]) -> list[str]:
         plan = self._plan or plan_of(world.seed)
         behaviour = Behaviour(world.random("log"), plan.slowness * _LOG_S)
-        stored = StoredFacts(world.note_stored)
+        history = AccountHistory(world.note_stored)
+        stored = StoredFacts(history.note)
         rivals = RivalOwners(stored.note, world.loop.time, lambda: broker)
         broker = Broker(TOPICS, plan.partitions, behaviour, rivals.note)
         if plan.begins_with:
@@ -83,7 +88,7 @@ class Backends:
         hosts = [
             RoleHost(installation, role, shard, name, snapshot_s=plan.snapshot_s, **_NO_APNS.get(role.name, {}))
             for role in ROLES
-            for shard in range(installation.shards[role.name])
+            for shard in range(installation.shards.get(role.name, 0))
             for name in (process_name(role.name, shard), standby_name(role.name, shard))
             if name in plan.hosts
         ]
@@ -95,12 +100,18 @@ class Backends:
         begun_s = world.loop.time()
         dated = [replace(fault, at_s=begun_s + fault.at_s) for fault in faults]
         injected.inject(dated)
-        await driver.run(begun_s + plan.load_s, plan.tasks_due_s)
+        until_s, answered = begun_s + plan.load_s, AccountsLedger()
+        people = [
+            People(installation, appkey, driver.new_push, (driver.ledger, answered), world.random(f"people {number}"))
+            for number, appkey in enumerate(driver.apps if plan.has_accounts else ())
+        ]
+        await asyncio.gather(driver.run(until_s, plan.tasks_due_s), *(each.run(until_s, plan.rate) for each in people))
         injected.heal()
         restored_s = latest_end_s(fault for fault in dated if fault.kind in KINDS)
         await asyncio.sleep(max(0, restored_s - world.loop.time()))
-        findings = await until_settled(installation, hosts, SETTLE_S)
+        findings = await until_settled(installation, hosts, SETTLE_S, lambda: undone_drafts(history))
         findings += [] if findings else await final_states(installation)
+        findings += await final_accounts(installation, history) if plan.has_accounts and not findings else []
         findings += [] if findings else await not_taken_over(installation, hosts)
         if plan.has_owners and not findings:
             findings += await final_states(installation)  # of the processes that have taken over
@@ -108,7 +119,7 @@ class Backends:
         await asyncio.gather(*running)
         if following:
             following.cancel()
-        findings += answered_and_lost(installation, driver.ledger)
+        findings += [*answered_and_lost(installation, driver.ledger), *account_findings(history, answered)]
         outages = Outages(hosts, dated, _TAIL_S)
         findings += fact_findings(installation, driver.ledger, stored, faults, outages, plan.slowness * BOUND_MS)
         findings += failed_while_calm(driver.ledger, outages) if plan.slowness == 1 else []

@@ -101,7 +101,7 @@ def _affects(kind: str, target: str, plan: Setting) -> bool:
     role = target.partition("-")[0]
     match kind:
         case "block":
-            return role != "analytics"  # which calls no other role here, and is called by none
+            return role not in ("analytics", "accounts")  # which call no other role, and are called by none here
         case "kill_at_append":
             return role != "analytics" and (role != "targeting" or plan.has_owners)  # which append nothing
         case _:
@@ -205,6 +205,7 @@ _POINTS: Mapping[str, tuple[str, ...]] = {
     "gateway": ("sessions", "reports"),
     "edge": ("command",),
     "analytics": ("range",),
+    "accounts": ("follower",),
 }
 """The beginnings of the names of the crash points that a role can reach."""
 

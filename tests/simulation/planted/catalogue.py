@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tests.simulation.planted.accounts_bugs import ACCOUNTS_BUGS
 from tests.simulation.planted.analytics_bugs import ANALYTICS_BUGS
 from tests.simulation.planted.bug import PlantedBug, planted_bug
 from tests.simulation.planted.owner_bugs import OWNER_BUGS
@@ -268,5 +269,6 @@ BUGS: Sequence[PlantedBug] = (
     ),
     *OWNER_BUGS,
     *ANALYTICS_BUGS,
+    *ACCOUNTS_BUGS,
 )
 """All planted bugs; names are unique."""

@@ -32,6 +32,17 @@ SCHEDULING_BUGS: Sequence[PlantedBug] = (
         ),
     ),
     planted_bug(
+        "time-of-another-clock-awaited",
+        "a push that goes out at once waits until the clock of scheduling has reached the time that the edge gave it",
+        "installation",
+        ("services.scheduling.store:TaskTable.due", "falls_due_ms <= ?", "due_ms <= ?"),
+        (
+            "services.scheduling.store:TaskTable.next_due_ms",
+            "SELECT falls_due_ms FROM tasks WHERE status = 1 ORDER BY falls_due_ms LIMIT 1",
+            "SELECT due_ms FROM tasks WHERE status = 1 ORDER BY due_ms LIMIT 1",
+        ),
+    ),
+    planted_bug(
         "sent-without-append",
         "a task that could not be sent at first counts as sent once it is tried again, and its pushes are not appended",
         "backends",

@@ -4,18 +4,20 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from structlog.testing import capture_logs
 
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Position
 from services.domain.topics import DEVICES
-from services.runtime.errors import BusyError, UnavailableError
+from services.runtime.errors import BusyError, ConflictError, UnavailableError
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.projection.decider import Fact
 from services.runtime.projection.sqlite_store import SqliteStore
 from testkit.faults.crashing_log import KilledError
-from testkit.waiting import until_holds
+from testkit.waiting import run_ready_tasks, until_holds
 from tests.unit.projection.tally_role import (
     BOUND_S,
     COMMANDS,
@@ -167,6 +169,28 @@ async def test_no_write_begins_while_the_follower_stops(log: FaultyAppendsLog, t
     assert await appended(log) == 1
     late.cancel()
     role.store.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "logged"), [(ConflictError("it was decided"), []), (ValueError("a mistake"), ["error"])]
+)
+async def test_what_the_rules_refuse_is_no_error_where_the_caller_has_gone(
+    log: FaultyAppendsLog, tmp_path: Path, error: Exception, logged: list[str]
+) -> None:
+    role = Role(log, tmp_path)
+    await role.is_ready()
+    log.hold = asyncio.Event()
+    begun = asyncio.create_task(role.follower.write(lambda: [fact("begun")]))
+    await asyncio.wait_for(log.holding.wait(), BOUND_S)
+    refused = asyncio.create_task(role.follower.write(Mock(side_effect=error)))
+    await run_ready_tasks()
+    refused.cancel()
+    with capture_logs() as lines:
+        log.hold.set()
+        await begun
+        await role.follower.write(lambda: [fact("after it")])
+    assert [line["log_level"] for line in lines if line["event"] == "facts could not be written"] == logged
+    await role.stop()
 
 
 async def test_callers_can_wait_for_own_facts(log: FaultyAppendsLog, tmp_path: Path) -> None:

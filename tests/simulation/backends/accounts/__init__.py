@@ -1,0 +1,1 @@
+"""Users, teams and drafts in worlds of roles."""
