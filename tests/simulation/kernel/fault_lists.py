@@ -20,7 +20,7 @@ _LONGER = 20
 _LASTING = frozenset(
     {
         *("down", "pause", "block", "log_unavailable", "log_cut_off", "log_half_cut_off", "log_faults", "resets"),
-        *("fill_disk", "slow_reads", "pause_app", "store_away", "store_fails"),
+        *("fill_disk", "slow_reads", "pause_app", "store_away", "store_fails", "stop_reading"),
     }
 )
 """Kinds of faults whose amount is the seconds that they last."""

@@ -197,6 +197,18 @@ class SimulatedGateways(Gateway):
             end.cut()
             end.disconnect(graceful=False)
 
+    def stop_reading(self) -> Callable[[], None]:
+        """Let the devices read nothing over their present connections; return a function that lets them read again."""
+        ends = [end for end in self._ends if end.is_open]
+        for end in ends:
+            end.stop_reading()
+
+        def read_again() -> None:
+            for end in ends:
+                end.read_again()
+
+        return read_again
+
     async def open_connection(self) -> GatewayConnection:
         if not self._is_balanced:
             return await self._open_connection(self._random.choice(self._gateways))

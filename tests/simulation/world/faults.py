@@ -48,6 +48,10 @@ class WorldFaults(Faults):
         """Take all devices off the network for a moment; the gateways do not notice it."""
         self._gateways.lose()
 
+    def stop_reading(self, fault: Fault) -> None:
+        """Let the devices read nothing over their present connections for `amount` seconds."""
+        self._later(fault.amount, self._gateways.stop_reading())
+
     def reshard(self, fault: Fault) -> None:
         """Kill all processes, and start them with `amount` instances of the role `target`."""
         self._hosts |= {host.name: host for host in self._reshard(fault.target, int(fault.amount))}

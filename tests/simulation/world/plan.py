@@ -16,7 +16,7 @@ STATEFUL = ("registry", "targeting", "scheduling", "delivery")
 EVERY_ROLE = ("analytics", *STATEFUL, "gateway", "edge")
 """The roles of a world with analytics."""
 
-CLIENT_FAULTS = ("reset_connections", "lose_connections")
+CLIENT_FAULTS = ("reset_connections", "lose_connections", "stop_reading")
 """Faults of the devices' connections alone."""
 
 _INTERNET_S = 0.02

@@ -48,9 +48,11 @@ class GatewayRecorder:
     def closed(self) -> None:
         self.heard.append("disconnected")
 
-    def pause_writing(self) -> None: ...
+    def pause_writing(self) -> None:
+        self.heard.append("paused")
 
-    def resume_writing(self) -> None: ...
+    def resume_writing(self) -> None:
+        self.heard.append("resumed")
 
 
 class Pair:
@@ -102,6 +104,27 @@ def test_the_process_of_a_killed_end_hears_nothing_and_an_end_that_is_cut_off_te
         return [killed.heard, cut.heard]
 
     assert World(3, tmp_path).run(scenario) == [[["disconnected"], []], [[], ["disconnected"]]]
+
+
+def test_an_end_whose_other_end_reads_nothing_is_paused_until_it_reads_all(tmp_path: Path) -> None:
+    async def scenario(world: World) -> list[list[object]]:
+        pair = Pair(world)
+        pair.gateway.set_write_buffer_limits(40_000)
+        pair.device.stop_reading()
+        for number in range(3):
+            pair.gateway.send_text(b"%010d" % number)
+        pair.device.send(WSMsgType.TEXT, b"sent all the same")
+        await asyncio.sleep(10)
+        assert pair.gateway.get_write_buffer_size() == 60_000
+        assert pair.heard == [[], ["paused", b"sent all the same"]]
+        pair.device.read_again()
+        await asyncio.sleep(1)
+        assert pair.gateway.get_write_buffer_size() == 0
+        return pair.heard
+
+    at_device, at_gateway = World(3, tmp_path).run(scenario)
+    assert at_device == [b"%010d" % number for number in range(3)]
+    assert at_gateway == ["paused", b"sent all the same", "resumed"]
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 32 * 1024])

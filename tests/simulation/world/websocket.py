@@ -12,6 +12,8 @@ from services.gateway.websocket.protocol import Listener
 from tests.simulation.kernel.network.ends import ConnectionEnd, ContextOf
 
 _SIZE_FOLLOWS = 126
+_LARGER = 2000
+"""How many times larger a frame counts that waits to be read, since worlds have few of them."""
 
 
 class _WebSocketEnd(ConnectionEnd):
@@ -84,6 +86,8 @@ class GatewayEnd(_WebSocketEnd):
         self._peer = peer
         self._on_text = on_text
         self._listener: Listener | None = None
+        self._high = self._unread = 0
+        self._is_paused = False
 
     def open(self, listener: Listener) -> None:
         """Give the frames to this listener from now on."""
@@ -116,17 +120,36 @@ class GatewayEnd(_WebSocketEnd):
             self.send_text(payload)
 
     def set_write_buffer_limits(self, high: int) -> None:
-        """Do nothing: the network takes whatever is sent."""
+        self._high = high
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self._unread
 
     # ---
 
+    def release(self) -> None:
+        """Send what was held, and tell the listener that it may go on."""
+        super().release()
+        self._unread = 0
+        if self._is_paused:
+            self._is_paused = False
+            self._loop.call_soon(self._resume_writing, context=self._context())
+
+    def _resume_writing(self) -> None:
+        if self._listener is not None and not self._has_ended:
+            self._listener.resume_writing()
+
     def _transmit(self, frame: Frame) -> None:
-        if frame.opcode == TEXT and not self._is_close_sent and not self._has_ended:
+        if self._is_close_sent or self._has_ended:
+            return
+        if frame.opcode == TEXT:
             self._on_text(False, frame.payload)
         super()._transmit(frame)
+        if self._held is not None:
+            self._unread += len(frame.payload) * _LARGER
+            if self._unread > self._high and not self._is_paused and self._listener is not None:
+                self._is_paused = True
+                self._listener.pause_writing()
 
     def _take(self, frame: Frame) -> None:
         if self._listener is not None:
@@ -172,6 +195,13 @@ class DeviceEnd(_WebSocketEnd):
     @property
     def is_close_frame_sent(self) -> bool:
         return self._is_close_sent
+
+    def stop_reading(self) -> None:
+        """Read nothing from now on, also not that the connection has ended, until `read_again`."""
+        self._other.hold()
+
+    def read_again(self) -> None:
+        self._other.release()
 
     def open(self, listener: WSListener) -> None:
         """Give the frames to this listener from now on."""

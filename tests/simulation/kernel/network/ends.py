@@ -25,6 +25,7 @@ class ConnectionEnd:
         self._latest_s = 0.0
         self._arriving: deque[Callable[[], None]] = deque()
         self._is_cut = False
+        self._held: list[Callable[[], None]] | None = None
 
     def join(self, other: "ConnectionEnd") -> None:
         """Connect two ends with each other."""
@@ -34,9 +35,22 @@ class ConnectionEnd:
         """Lose all that this end sends from now on; the other end is not told."""
         self._is_cut = True
 
+    def hold(self) -> None:
+        """Keep what this end sends from now on, until `release`: the other end reads nothing."""
+        self._held = self._held or []
+
+    def release(self) -> None:
+        """Send what was held."""
+        held, self._held = self._held or (), None
+        for callback in held:
+            self.deliver(callback)
+
     def deliver(self, callback: Callable[[], None]) -> None:
         """Call the function at the other end, after what was sent before."""
         if self._is_cut:
+            return
+        if self._held is not None:
+            self._held.append(callback)
             return
         self._latest_s = max(self._latest_s, self._loop.time() + self._delay_s())
         self._arriving.append(callback)

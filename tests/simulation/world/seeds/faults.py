@@ -71,7 +71,7 @@ def faults_of(seed: int) -> list[Fault]:
         faults += owner_faults(changes, plan, changes.choice((0, 1, 2, 4)))
         faults += split_faults(changes, plan) if changes.random() < _SPLIT else []
     if count and random.random() < 0.5:
-        faults.append(Fault(random.uniform(0, plan.load_s), random.choice(CLIENT_FAULTS)))
+        faults.append(client_fault(random, plan))
     faults = [lengthened(fault, plan.pace) for fault in faults] if is_long(seed) else faults
     return sorted(faults, key=lambda fault: fault.at_s)
 
@@ -84,10 +84,16 @@ def _brief_faults(seed: int, plan: Plan) -> list[Fault]:
     if plan.has_owners:
         faults += map(fewer_steps, owner_faults(random, plan, random.choice((1, 2))))
     others = [*more_faults(seed, plan), *clock_faults(seed, plan), *analytics_faults(seed, plan)]
-    others += [Fault(random.uniform(0, plan.load_s), random.choice(CLIENT_FAULTS))]
+    others += [client_fault(random, plan)]
     faults += map(shortened, random.sample(others, min(len(others), random.choice((0, 0, 1, 2)))))
     faults += loss_faults(Random(f"{seed}/losses"), plan, faults) if is_losing(seed) else []
     return sorted(faults, key=lambda fault: fault.at_s)
+
+
+def client_fault(random: Random, plan: Plan) -> Fault:
+    """Return a fault of the devices' connections, over which they may read nothing for up to a minute."""
+    at_s, kind = random.uniform(0, plan.load_s), random.choice(CLIENT_FAULTS)
+    return Fault(at_s, kind, amount=random.choice((2, 10, 60)) * random.random() if kind == "stop_reading" else 0.0)
 
 
 def cut_off_and_killed(random: Random, plan: Plan) -> list[Fault]:
