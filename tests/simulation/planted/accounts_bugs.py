@@ -15,14 +15,10 @@ ACCOUNTS_BUGS: Sequence[PlantedBug] = (
         ("services.accounts.drafts.sender:DraftSender._send_some", "DRAFTS_SENT.inc(len(facts))", _APPEND),
     ),
     planted_bug(
-        "decided-by-committed-state",
-        "accounts decides without the facts that are being written",
+        "changed-while-approved",
+        "an approval is taken although the draft was changed meanwhile",
         "backends",
-        (
-            "services.accounts.main:build",
-            "FactWriter(follower, projection.accounts,",
-            "FactWriter(follower, committed,",
-        ),
+        ("services.accounts.drafts.decide:decide_draft", "if request.approved.digest != draft.digest:", "if False:"),
     ),
 )
 """Part of catalogue.BUGS."""

@@ -189,13 +189,16 @@ def _overwritten(history: AccountHistory) -> Iterator[str]:
 
 
 def _wrongly_decided(history: AccountHistory) -> Iterator[str]:
-    """Yield the drafts with two decisions, or with a content, decision or sending in the wrong order."""
+    """Yield the drafts with two decisions, with facts in the wrong order, or approved with another content."""
     for draft_id, facts in history.drafts().items():
         kinds = [fact.WhichOneof("fact") or "" for fact in facts]
         changes = [kind for kind in kinds if kind != "submitted"]
         is_right = changes in ([], ["approved"], ["approved", "sent"], ["rejected"], ["withdrawn"])
         if not is_right or kinds[len(kinds) - len(changes) :] != changes:
             yield f"decided wrongly: draft {draft_id} has the facts {kinds}"
+        approved = [fact.approved.digest for fact in facts if fact.HasField("approved")]
+        if approved and approved[-1] != _contents(facts)[-1].digest:
+            yield f"decided wrongly: the approval of draft {draft_id} is that of an earlier content"
 
 
 def _wrong_tasks(history: AccountHistory) -> Iterator[str]:

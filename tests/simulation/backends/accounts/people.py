@@ -1,7 +1,7 @@
 """The people of a team: they change users, members, rules, API tokens and drafts, as the console does for them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from random import Random
 from typing import TypeVar
 
@@ -51,7 +51,7 @@ Result = TypeVar("Result")
 _OPERATOR = Origin(interface="cli")
 _READ_BACK = 0.5
 _TWO_AT_ONCE = 0.3
-"""Share of the decisions during which another person withdraws the draft."""
+"""Share of the decisions during which somebody withdraws the draft, and of the changes during which somebody approves."""
 
 _DUE_MS = 3_000
 """How long after its submission a timed draft is due at most."""
@@ -200,15 +200,23 @@ class People:
         self._note_draft(request.new_draft_id, request.draft, answer.draft.draft)
 
     async def _change_draft(self) -> None:
-        """Replace the content of a draft that waits; if that is not answered, nobody decides on the draft any more."""
+        """Replace the content of a draft that waits, while somebody may approve it as it was.
+
+        If the change is not answered, nobody decides on the draft any more.
+        """
         if not self._waiting:
             return
         draft_id = self._waiting.pop(self._random.randrange(len(self._waiting)))
-        before, content = self._answers.drafts.pop(draft_id), self._content(draft_id)
-        request = SubmitDraftRequest(
-            draft=content, replaced_digest=before.digest, origin=self._origin(self._author), expires_in_s=0
-        )
-        if (answer := await self._unless_decided(self._drafts.SubmitDraft(request))) is not None:
+        before = self._answers.drafts.pop(draft_id)
+        changes = [self._replace(draft_id, before)]
+        if self._random.random() < _TWO_AT_ONCE:
+            changes.append(self._decide_as(draft_id, "approved", before.digest))
+        await _at_once(changes)
+
+    async def _replace(self, draft_id: str, before: Draft) -> None:
+        content, origin = self._content(draft_id), self._origin(self._author)
+        request = SubmitDraftRequest(draft=content, replaced_digest=before.digest, origin=origin)
+        if (answer := await _unless_conflicting(self._drafts.SubmitDraft(request))) is not None:
             self._note_draft(draft_id, content, answer.draft.draft)
 
     def _note_draft(self, draft_id: str, content: Draft, answered: Draft) -> None:
@@ -227,22 +235,21 @@ class People:
         draft_id = self._random.choice(self._waiting)
         decisions = [self._random.choice(("approved", "approved", "rejected", "withdrawn"))]
         decisions += ["withdrawn"] if self._random.random() < _TWO_AT_ONCE else []
-        deciding = (self._decide_as(draft_id, decision) for decision in decisions)
-        for failed in await asyncio.gather(*deciding, return_exceptions=True):
-            if failed is not None:
-                raise failed
+        digest = self._answers.drafts[draft_id].digest
+        await _at_once([self._decide_as(draft_id, decision, digest) for decision in decisions])
         self._waiting.remove(draft_id)
 
-    async def _decide_as(self, draft_id: str, decision: str) -> None:
+    async def _decide_as(self, draft_id: str, decision: str, digest: bytes) -> None:
+        """Decide on the draft with this content, unless it has expired, or a change or another decision came first."""
         request = DecideDraftRequest(draft_id=draft_id, origin=self._origin(self._approver))
         match decision:
             case "approved":
-                request.approved.CopyFrom(DraftApproved(digest=self._answers.drafts[draft_id].digest))
+                request.approved.CopyFrom(DraftApproved(digest=digest))
             case "rejected":
                 request.rejected.CopyFrom(DraftRejected(reason="not now"))
             case _:
                 request.withdrawn.CopyFrom(DraftWithdrawn())
-        if (answer := await self._unless_decided(self._drafts.DecideDraft(request))) is None:
+        if (answer := await _unless_conflicting(self._drafts.DecideDraft(request))) is None:
             return
         if (other := self._answers.decisions.get(draft_id)) is not None:
             self._answers.errors.append(f"draft {draft_id} was answered as {other} and as {decision}")
@@ -253,15 +260,6 @@ class People:
             statuses += [draft.status for draft in found.drafts] or [DraftStatus.DRAFT_STATUS_UNSPECIFIED]
         if not set(statuses) <= set(STATUSES[decision]):
             self._answers.errors.append(f"draft {draft_id} has the statuses {statuses} after it was {decision}")
-
-    async def _unless_decided(self, answering: Awaitable[Result]) -> Result | None:
-        """Return the answer; None if the draft has expired, or a decision that was not answered was carried out."""
-        try:
-            return await answering
-        except ConflictError as error:
-            if "does not wait any more" not in str(error):
-                raise
-            return None
 
     def _content(self, draft_id: str = "") -> Draft:
         """Return a draft of a push that is timed or not."""
@@ -278,3 +276,20 @@ class People:
 
     def _origin(self, user_id: str) -> Origin:
         return Origin(interface="console", actor=f"user/{user_id}")
+
+
+async def _at_once(changes: Iterable[Awaitable[None]]) -> None:
+    """Make these changes at the same time; raise the error of the first that failed once all have ended."""
+    for failed in await asyncio.gather(*changes, return_exceptions=True):
+        if failed is not None:
+            raise failed
+
+
+async def _unless_conflicting(answering: Awaitable[Result]) -> Result | None:
+    """Return the answer; None if the draft has expired, or another call has changed it or decided on it."""
+    try:
+        return await answering
+    except ConflictError as error:
+        if not any(text in str(error) for text in ("does not wait any more", "the draft was changed")):
+            raise
+        return None
