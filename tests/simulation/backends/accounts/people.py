@@ -51,7 +51,7 @@ Result = TypeVar("Result")
 _OPERATOR = Origin(interface="cli")
 _READ_BACK = 0.5
 _TWO_AT_ONCE = 0.3
-"""Share of the decisions during which somebody withdraws the draft, and of the changes during which somebody approves."""
+"""Share of the decisions during which somebody withdraws the draft, and of the changes during which one approves."""
 
 _DUE_MS = 3_000
 """How long after its submission a timed draft is due at most."""
