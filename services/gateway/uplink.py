@@ -179,6 +179,7 @@ class UnreportedQueue:
 
     def __init__(self) -> None:
         self._connected: dict[int, Session] = {}
+        self._open_before: set[int] = set()
         self._disconnected: list[int] = []
         self._filling: dict[str, ReportColumns] = {}
         self._full: deque[ReportColumns] = deque()
@@ -193,6 +194,7 @@ class UnreportedQueue:
         self.changed.set()
 
     def disconnected(self, session: Session) -> None:
+        self._open_before.discard(session.connection)
         if self._connected.pop(session.connection, None) is None:
             self._disconnected.append(session.connection)
             self.changed.set()
@@ -243,6 +245,7 @@ class UnreportedQueue:
     def restart(self, current: list[Session]) -> None:
         """Begin a new stream: send the unrecorded batches again, then announce these sessions."""
         self._connected = {session.connection: session for session in current}
+        self._open_before = set(self._connected)
         self._disconnected.clear()
         self._resend = deque(self._sent)
         self.changed.set()
@@ -262,7 +265,14 @@ class UnreportedQueue:
         self._disconnected = []
         for connection in list(islice(self._connected, _BATCH_CONNECTED)):
             s = self._connected.pop(connection)
-            request.connected.add(connection=connection, appkey=s.appkey, partition=s.partition, number=s.number)
+            request.connected.add(
+                connection=connection,
+                appkey=s.appkey,
+                partition=s.partition,
+                number=s.number,
+                open_before=connection in self._open_before,
+            )
+            self._open_before.discard(connection)
 
     def _next_batch(self) -> ReportBatch | None:
         if self._resend:

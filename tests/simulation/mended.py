@@ -251,6 +251,29 @@ MENDED: Mapping[str, MendedWorld] = {
         600098,
         [Fault(1.0, "set_clock", "scheduling-0", -20.0)],
     ),
+    "replaced-by-a-dead-one": MendedWorld(
+        "a device was told to stop for a dead connection to a gateway whose clock was ahead, after delivery's restart",
+        InstallationWorld(
+            Plan(
+                partitions=2,
+                processes=_TWO_GATEWAYS,
+                devices=1,
+                rate=1.0,
+                load_s=1.0,
+                snapshot_s=1,
+                has_ios=False,
+                pace=0.5,
+            )
+        ),
+        420968,
+        [
+            Fault(0.04623283345081919, "kill_at_append", "delivery-0"),
+            Fault(0.3423028159749646, "kill_at_append", "gateway-1"),
+            Fault(0.8459239428584545, "kill_at_append", "gateway-0"),
+            Fault(0.9198977007845739, "set_clock", "gateway-1", -5.0),
+            Fault(0.9852614874112013, "lose_connections"),
+        ],
+    ),
 }
 
 

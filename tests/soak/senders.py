@@ -14,6 +14,9 @@ IN_FLIGHT = 24
 """Requests at a time at most, those included that wait to be repeated or cancelled."""
 
 _RETRY_S = 0.3
+_REPEATED_MS = 540_000
+"""How long a request is repeated under its key at most: a key counts for ten minutes."""
+
 _WITH_KEY = 0.75
 _CANCELLED = 0.25
 _TWICE = 0.1
@@ -124,7 +127,7 @@ class Senders:
         self._ledger.pushes.append(push)
         self._ledger.write("sent", serial=push.serial, kind=push.kind, key=key, body=request.body)
         answer = await self._ask("POST", request, request.body, key)
-        while key is not None and _outcome(answer) is Outcome.UNKNOWN:
+        while key is not None and _outcome(answer) is Outcome.UNKNOWN and self._may_repeat(push):
             await asyncio.sleep(_RETRY_S)
             answer = await self._ask("POST", request, request.body, key)
         self._ledger.write("answered", serial=push.serial, answer=answer)
@@ -133,6 +136,9 @@ class Senders:
             push.ids = ids_in(answer, push)
             push.task_key = answer.get("task_key", "")
         return answer
+
+    def _may_repeat(self, push: Push) -> bool:
+        return self._ledger.now_ms() - push.begun_ms < _REPEATED_MS
 
     async def _cancel(self, request: Request) -> None:
         """Cancel a broadcast by its id, a timed push by its task; a repeated cancel gets the same answer."""

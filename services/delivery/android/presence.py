@@ -70,7 +70,8 @@ class Presence:
         if current is not None and (current.id, current.stream) == (new.id, stream):
             return None
         if current is not None:
-            self._replace(device, current, new, now_ms)
+            may_be_older = connected.open_before and current.stream is not stream
+            self._replace(device, current, new, now_ms, may_be_older=may_be_older)
         new.is_waiting = device in self._waiting
         self._connections.setdefault(device.app_partition, {})[device.number] = new
         self._devices[new.id] = device
@@ -160,11 +161,19 @@ class Presence:
         return self._ready.get(app_partition, {})
 
     def _replace(
-        self, device: DeviceAddress, current: AnnouncedConnection, new: AnnouncedConnection, now_ms: int
+        self,
+        device: DeviceAddress,
+        current: AnnouncedConnection,
+        new: AnnouncedConnection,
+        now_ms: int,
+        *,
+        may_be_older: bool,
     ) -> None:
+        """Close the current connection for the new one, which `may_be_older` where only their ids are swapped."""
         self._forget(device, current)
         if current.id < new.id:
-            current.stream.close(current.id, "replaced")
+            reason = _goodbye_reason(new.id - current.id) if may_be_older else "replaced"
+            current.stream.close(current.id, reason)
         if device not in self._waiting and current.id < new.id and current.stream is not new.stream:
             self._waiting.add(device)
             self._takeovers[current.id] = _Takeover(device, current.stream, now_ms + TAKEOVER_MS)

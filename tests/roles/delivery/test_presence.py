@@ -78,6 +78,23 @@ def test_each_later_connection_of_a_device_waits_for_the_first_one_on_another_ga
     connect(presence, newest, device, 5)
 
 
+@pytest.mark.parametrize(
+    ("ahead_ms", "open_before", "reason"),
+    [(60_000, True, "replaced"), (1, True, "draining"), (1, False, "replaced")],
+)
+async def test_a_connection_that_is_announced_again_may_be_older_than_one_with_a_smaller_id(
+    stream: GatewayStream, ahead_ms: int, open_before: bool, reason: str
+) -> None:
+    """The device whose connection is closed for it must come back then: the other one may be dead."""
+    presence, device, again = Presence(), DeviceAddress("app", 0, 1), GatewayStream(lambda appkey: False)
+    connect(presence, stream, device, 1)
+    connected = Connected(connection=1 + (ahead_ms << 20), appkey="app", partition=0, number=1, open_before=open_before)
+    presence.connect(again, connected, now_ms=0)
+    response = await stream.next_response()
+    assert response is not None
+    assert [(close.connection, close.reason) for close in response.closes] == [(1, reason)]
+
+
 def test_a_device_that_is_away_when_its_older_connection_ends_waits_for_nothing_later(stream: GatewayStream) -> None:
     presence, device, newer = Presence(), DeviceAddress("app", 0, 1), GatewayStream(lambda appkey: False)
     connect(presence, stream, device, 1)

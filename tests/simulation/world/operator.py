@@ -138,7 +138,8 @@ class Operator:
             self._ledger.write("rotated")
             await self._wait(_KEPT_S / 2)
             if self._failures == failures:
-                self._ledger.errors += kept_and_refused(self._ledger, self._app, begun_ms)
+                until_ms = rotated.app.old_secret_until_ms
+                self._ledger.errors += kept_and_refused(self._ledger, self._app, begun_ms, until_ms)
             self._former.append(self._app)
             self._app = AppCredentials(self._app.appkey, rotated.secret_key)
             for app_server in self._app_servers:
@@ -196,12 +197,15 @@ class Operator:
             pass
 
 
-def kept_and_refused(ledger: Ledger, app: AppCredentials, begun_ms: int) -> list[str]:
+def kept_and_refused(ledger: Ledger, app: AppCredentials, begun_ms: int, until_ms: int) -> list[str]:
     """Return an error where the app's secret key was refused, though it is kept beside a new one since `begun_ms`.
 
     A request that was signed before the rotation before that may come late: its key has ended, it is rightly refused.
+    `until_ms`: when it ends, by the registry's clock, which may be wrong.
     """
-    refused = [secrets for at_ms, secrets in ledger.wrong_signs if at_ms > begun_ms and app.secret_key in secrets]
+    refused = [
+        secrets for at_ms, secrets in ledger.wrong_signs if begun_ms < at_ms < until_ms and app.secret_key in secrets
+    ]
     return ["a secret key that is kept beside the new one was refused"] if refused else []
 
 

@@ -128,9 +128,8 @@ class Simulation:
             await senders.send(pushes.ios_broadcast())
         history = TimedHistory(self._broker, self._log)
         observed = Observations(self._ledger, history, {**devices.clients(), **(ios.clients() if ios else {})})
-        found = await self._checked(observed, devices, senders, pushes)
-        for host in () if self._plan.is_slow else self._of("edge"):  # where it is slow a deadline may pass
-            await reader.read_through(self._interface("v2").only(host))
+        checks = SettledChecks(observed, devices, senders, pushes, self._plan.settle_s)
+        found = await self._checked(checks, reader)
         if ios:
             found += await ios.checked(observed, history.reasons, self._interface("v2"))
         found += [*violations(observed), *received_violations(observed), *sent_while_paused(observed, operator.pauses)]
@@ -270,13 +269,12 @@ class Simulation:
                 await senders.finish()
                 await asyncio.gather(reading, using)
 
-    async def _checked(
-        self, observed: Observations, devices: AndroidDevices, senders: Senders, pushes: PushGenerator
-    ) -> list[Violation]:
-        checks = SettledChecks(observed, devices, senders, pushes, self._plan.settle_s)
+    async def _checked(self, checks: SettledChecks, reader: ReadBackClient) -> list[Violation]:
         with in_time("devices cannot connect"):
             found = await checks.settle()
         self._calm_ms.append((self._now_ms(), _NEVER_MS))
+        for host in () if self._plan.is_slow else self._of("edge"):  # where it is slow a deadline may pass
+            await reader.read_through(self._interface("v2").only(host))
         return found + await checks.reconnect() + await checks.compare()
 
     async def _stopped(self) -> list[Violation]:

@@ -36,6 +36,15 @@ def test_unrecorded_reports_are_sent_again_first() -> None:
     assert taken(queue) == []
 
 
+def test_connections_that_were_open_before_the_stream_say_so() -> None:
+    queue = UnreportedQueue()
+    queue.restart([session(1), session(2), session(3)])
+    queue.connected(session(4))
+    queue.disconnected(session(3))
+    (request,) = taken(queue)
+    assert [(each.connection, each.open_before) for each in request.connected] == [(1, True), (2, True), (4, False)]
+
+
 def test_reports_go_before_disconnects_and_connects() -> None:
     queue = UnreportedQueue()
     queue.disconnected(session(1))
