@@ -38,7 +38,7 @@ from protos.scheduling.v1.scheduling_pb2 import Claim, GetClaimRequest, GetClaim
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from services.runtime.errors import InputError, NotFoundError, UnavailableError
 from services.runtime.log.topics import partition_of
-from services.runtime.process.clock import Clock
+from services.runtime.process.clock import Clock, HangWatch
 from services.runtime.rpc.peers import WAIT_APPLIED_S, Peers
 
 HEADER = "Idempotency-Key"
@@ -64,8 +64,9 @@ class RequestedPushes(NamedTuple):
 class PushClaims:
     """Sends pushes once for each key of an app: of several requests under one key the first record in the log wins."""
 
-    def __init__(self, pushes: Pushes, peers: Peers, clock: Clock, partitions: int) -> None:
+    def __init__(self, pushes: Pushes, peers: Peers, clock: Clock, partitions: int, hangs: HangWatch) -> None:
         self._pushes = pushes
+        self._hangs = hangs
         self._instances = [SchedulingServiceStub(channel) for channel in peers.all("scheduling")]
         self._clock = clock
         self._partitions = partitions
@@ -73,8 +74,9 @@ class PushClaims:
     async def send(
         self, requested: RequestedPushes, origin: Origin, text: str
     ) -> tuple[Reply | Content, SendPush | None]:
-        """Send without a key; return the answer, and the last push if there is one."""
+        """Send without a key; return the answer, and the last push if there is one. Errors of HangWatch too."""
         prepared, reply = await self._prepare(requested, origin, text)
+        self._hangs.check()
         await self._pushes.commit(prepared)
         return reply, prepared.commands[-1] if prepared.commands else None
 
@@ -89,6 +91,7 @@ class PushClaims:
         """Claim the key; return the answer of the winning claim, and the last push if it is this one.
 
         A request without a device to send to takes no key: it is refused once no earlier claim in the log is undecided.
+        Where the process has hung the request is refused too: by now the key may count no more elsewhere.
         """
         task_key = self._task_key(claim)
         prepared, reply = await self._prepare(requested, origin, text, task_key)
@@ -96,6 +99,7 @@ class PushClaims:
             await self._pushes.wait_claims_decided(partition_of(claim.key, self._partitions))
             return await self.first_answer(claim) or reply, None
         claim.answer_json = msgspec.json.encode(reply)
+        self._hangs.check()
         await self._pushes.commit_claim(task_key, prepared, claim)
         holding = await self._find(claim.key)
         if holding is None:
@@ -129,7 +133,7 @@ class Idempotency:
     """Executes push requests, at most once for each idempotency key."""
 
     def __init__(self, pushes: Pushes, peers: Peers, clock: Clock, partitions: int, limiter: RequestLimiter) -> None:
-        self._claims = PushClaims(pushes, peers, clock, partitions)
+        self._claims = PushClaims(pushes, peers, clock, partitions, limiter.hangs)
         self._limiter = limiter
 
     async def execute(

@@ -32,7 +32,7 @@ from services.runtime.fairness.activity import Activity
 from services.runtime.fairness.semaphore import FairSemaphore, Slot
 from services.runtime.fairness.throttle import SharedThrottle, Throttle
 from services.runtime.process import background
-from services.runtime.process.clock import Clock
+from services.runtime.process.clock import Clock, HangWatch
 from services.runtime.process.logs import logger
 from services.runtime.rpc.peers import Peers
 
@@ -75,10 +75,14 @@ _REST = 3
 
 
 class RequestLimiter:
-    """Limits the process's concurrent requests. A request holds one slot, which `application` releases at its end."""
+    """Limits the process's concurrent requests. A request holds one slot, which `application` releases at its end.
+
+    `hangs` notices by the same clock whether the process runs all the time.
+    """
 
     def __init__(self, clock: Clock, peers: Peers) -> None:
         self._clock = clock
+        self.hangs = HangWatch(clock)
         self._activity = activity = Activity(clock.now_ms)
         self._deliveries = [DeliveryServiceStub(channel) for channel in peers.all("delivery")]
         self._bodies = FairSemaphore(

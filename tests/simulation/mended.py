@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -46,6 +46,12 @@ def _roles(
 
 _TWO_GATEWAYS = {"registry": 1, "targeting": 1, "scheduling": 1, "delivery": 1, "gateway": 2, "edge": 1}
 """The instances of each role in worlds of an installation with two gateways and one of each other role."""
+
+
+def _two_gateways(**fields: Any) -> InstallationWorld:
+    """Return the kind of world with two gateways, two partitions, and these fields of the plan."""
+    return InstallationWorld(Plan(partitions=2, processes=_TWO_GATEWAYS, has_ios=False, **fields))
+
 
 MENDED: Mapping[str, MendedWorld] = {
     "expired-at-its-start": MendedWorld(
@@ -157,17 +163,7 @@ MENDED: Mapping[str, MendedWorld] = {
     ),
     "held-up-request": MendedWorld(
         "a request that was held up in one gateway was carried out after later ones through another",
-        InstallationWorld(
-            Plan(
-                partitions=2,
-                processes=_TWO_GATEWAYS,
-                devices=8,
-                rate=5.0,
-                load_s=10.0,
-                snapshot_s=300,
-                has_ios=False,
-            )
-        ),
+        _two_gateways(devices=8, rate=5.0, load_s=10.0, snapshot_s=300),
         100104,
         [
             Fault(6.056, "pause", "gateway-0", 24.616),
@@ -176,38 +172,13 @@ MENDED: Mapping[str, MendedWorld] = {
     ),
     "connected-once-more": MendedWorld(
         "a device that connected twice to another gateway got messages again that it had acknowledged before",
-        InstallationWorld(
-            Plan(
-                partitions=2,
-                processes=_TWO_GATEWAYS,
-                devices=3,
-                rate=10.0,
-                load_s=10.0,
-                snapshot_s=1,
-                has_ios=False,
-                has_owners=False,
-                network_slowness=13,
-            )
-        ),
+        _two_gateways(devices=3, rate=10.0, load_s=10.0, snapshot_s=1, network_slowness=13),
         410604,
         [Fault(at_s, "lose_connections") for at_s in (0.75, 1.179, 3.978, 5.397, 6.379, 7.792)],
     ),
     "write-while-stopping": MendedWorld(
         "a process of scheduling that another one superseded began a write after its state was closed",
-        InstallationWorld(
-            Plan(
-                partitions=2,
-                processes=_TWO_GATEWAYS,
-                devices=3,
-                rate=10.0,
-                load_s=2.0,
-                snapshot_s=3,
-                has_ios=False,
-                has_owners=False,
-                pace=0.1,
-                log_slowness=10,
-            )
-        ),
+        _two_gateways(devices=3, rate=10.0, load_s=2.0, snapshot_s=3, pace=0.1, log_slowness=10),
         410671,
         [
             Fault(0.668, "log_half_cut_off", "targeting-0", 8.0, "230"),
@@ -219,52 +190,19 @@ MENDED: Mapping[str, MendedWorld] = {
     ),
     "closed-after-the-newer-one": MendedWorld(
         "a gateway ended when a draining connection closed after the newer one of its device",
-        InstallationWorld(
-            Plan(
-                partitions=2,
-                processes=_TWO_GATEWAYS,
-                devices=4,
-                rate=10.0,
-                load_s=10.0,
-                snapshot_s=300,
-                has_ios=False,
-                network_slowness=13,
-            )
-        ),
+        _two_gateways(devices=4, rate=10.0, load_s=10.0, snapshot_s=300, network_slowness=13),
         52134,
         [Fault(at_s, "lose_connections") for at_s in (1.080952675973298, 1.730949322110591, 3.033756770334816)],
     ),
     "clock-behind": MendedWorld(
         "a push with an idempotency key waited until the clock of scheduling reached the time of the edge's",
-        InstallationWorld(
-            Plan(
-                partitions=2,
-                processes=_TWO_GATEWAYS,
-                devices=3,
-                rate=10.0,
-                load_s=6.0,
-                snapshot_s=300,
-                has_ios=False,
-                pace=0.1,
-            )
-        ),
+        _two_gateways(devices=3, rate=10.0, load_s=6.0, snapshot_s=300, pace=0.1),
         600098,
         [Fault(1.0, "set_clock", "scheduling-0", -20.0)],
     ),
     "replaced-by-a-dead-one": MendedWorld(
         "a device was told to stop for a dead connection to a gateway whose clock was ahead, after delivery's restart",
-        InstallationWorld(
-            Plan(
-                partitions=2,
-                processes=_TWO_GATEWAYS,
-                devices=1,
-                rate=1.0,
-                load_s=1.0,
-                snapshot_s=1,
-                has_ios=False,
-                pace=0.5,
-            )
-        ),
+        _two_gateways(devices=1, rate=1.0, load_s=1.0, snapshot_s=1, pace=0.5),
         420968,
         [
             Fault(0.04623283345081919, "kill_at_append", "delivery-0"),
@@ -273,6 +211,23 @@ MENDED: Mapping[str, MendedWorld] = {
             Fault(0.9198977007845739, "set_clock", "gateway-1", -5.0),
             Fault(0.9852614874112013, "lose_connections"),
         ],
+    ),
+    "hung-edge": MendedWorld(
+        "an edge that hung for longer than a key counts sent a request that its client had repeated elsewhere",
+        InstallationWorld(
+            Plan(
+                partitions=2,
+                processes={**_TWO_GATEWAYS, "gateway": 1, "edge": 2},
+                devices=2,
+                rate=2.0,
+                load_s=8.0,
+                snapshot_s=300,
+                has_ios=False,
+                pace=0.5,
+            )
+        ),
+        422308,
+        [Fault(1.0, "pause", "edge-1", 700.0)],
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Clocks: the system's, and one that tests advance."""
+"""Clocks: the system's, and one that tests advance. And what notices that time passed without the process."""
 
 import asyncio
 import heapq
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from services.runtime.errors import UnavailableError
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import CLOCK_CORRECTION
 
@@ -38,6 +39,13 @@ async def wait_for_first(clock: Clock, moment_ms: int | None, *events: asyncio.E
             wait.cancel()
 
 
+HUNG_MS = 30_000
+"""Time without running after which a process has hung; clients wait about as long for an answer."""
+
+WARY_MS = 5_000
+"""How long a process that has hung takes requests for old ones: until its sockets are read."""
+
+_LOOK_MS = 5_000
 _NS_PER_MS = 1_000_000
 _ADJUST_NS = 100 * _NS_PER_MS
 _APART_NS = 1000 * _NS_PER_MS
@@ -117,6 +125,42 @@ class SteadyClock(SystemClock):
             )
         else:
             logger.info("the process has the time of the host's clock again")
+
+
+class HangWatch:
+    """Notices that the process did not run for HUNG_MS or longer, as when it or its machine was stopped and went on.
+
+    What waited in its sockets is as old then: its senders may have given it up, and repeated it elsewhere.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        """`clock`: one that advances with real time, such as a SteadyClock."""
+        self._clock = clock
+        self._due_ms: int | None = None
+        self._wary_until_ms = 0
+
+    def check(self) -> None:
+        """Check that the process runs all the time. UnavailableError: it has gone on less than WARY_MS ago."""
+        if self._due_ms is None:
+            self._wait()
+        else:
+            self._look()
+        if self._clock.now_ms() < self._wary_until_ms:
+            raise UnavailableError("the process did not run for a while, and nothing was done; repeat the request")
+
+    def _wait(self) -> None:
+        self._due_ms = self._clock.now_ms() + _LOOK_MS
+        self._clock.call_at(self._due_ms, self._look_and_wait)
+
+    def _look_and_wait(self) -> None:
+        self._look()
+        self._wait()
+
+    def _look(self) -> None:
+        now_ms = self._clock.now_ms()
+        if self._due_ms is not None and now_ms - self._due_ms >= HUNG_MS:
+            logger.warning("the process did not run for a while", seconds=(now_ms - self._due_ms) // 1000)
+            self._due_ms, self._wary_until_ms = now_ms, now_ms + WARY_MS
 
 
 class ManualClock:

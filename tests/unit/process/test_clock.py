@@ -1,11 +1,13 @@
-"""The manual clock and the system's clock."""
+"""The manual clock, the system's clock, and the watch for times without the process."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from structlog.testing import capture_logs
 
-from services.runtime.process.clock import ManualClock, SteadyClock, SystemClock
+from services.runtime.errors import UnavailableError
+from services.runtime.process.clock import HUNG_MS, WARY_MS, HangWatch, ManualClock, SteadyClock, SystemClock
 
 
 async def test_sleepers_wake_in_the_order_of_their_moments_and_not_before() -> None:
@@ -91,3 +93,51 @@ def test_a_clock_follows_others_at_once_at_first_and_slowly_later() -> None:
     clock.follow(0)
     host.pass_s(10)
     assert clock.now_ms() == int(host.wall_ms) - 7_200_000 + 1_000
+
+
+class StoppableClock:
+    """A clock that advances while the process does not run, and calls what falls due meanwhile when it goes on."""
+
+    def __init__(self) -> None:
+        self.time_ms = 0
+        self._calls: list[tuple[int, Callable[[], None]]] = []
+
+    def now_ms(self) -> int:
+        return self.time_ms
+
+    async def sleep_until(self, moment_ms: int) -> None:
+        raise AssertionError
+
+    def call_at(self, moment_ms: int, callback: Callable[[], None]) -> None:
+        self._calls.append((moment_ms, callback))
+
+    def go_on(self) -> None:
+        due = [callback for moment_ms, callback in self._calls if moment_ms <= self.time_ms]
+        self._calls = [(moment_ms, callback) for moment_ms, callback in self._calls if moment_ms > self.time_ms]
+        for callback in due:
+            callback()
+
+
+@pytest.mark.parametrize("is_asked_first", [True, False])
+def test_a_process_that_has_hung_is_wary_for_some_seconds(is_asked_first: bool) -> None:
+    """Whether a request is looked at before or after the timer."""
+    clock = StoppableClock()
+    watch = HangWatch(clock)
+    watch.check()
+    for _ in range(100):
+        clock.time_ms += 6_000
+        clock.go_on()
+        watch.check()
+    clock.time_ms += HUNG_MS + 6_000
+    if not is_asked_first:
+        clock.go_on()
+    with pytest.raises(UnavailableError, match="repeat the request"):
+        watch.check()
+    clock.go_on()
+    clock.time_ms += WARY_MS - 1
+    clock.go_on()
+    with pytest.raises(UnavailableError, match="repeat the request"):
+        watch.check()
+    clock.time_ms += 1
+    clock.go_on()
+    watch.check()

@@ -1,0 +1,45 @@
+"""An edge that was stopped and goes on: requests that waited in its sockets may have been repeated elsewhere."""
+
+import pytest
+
+from edge.core.idempotency import HEADER
+from services.domain.topics import PUSH_COMMANDS, TASK_COMMANDS
+from services.runtime.log.port import Partition
+from services.runtime.process.clock import HUNG_MS, WARY_MS, SteadyClock
+from testkit.edge.role import PARTITIONS, EdgeInstallation
+from testkit.edge.v2_bodies import broadcast
+from testkit.faults.crashing_log import records_of
+from testkit.signing import signed
+
+
+async def commands(installation: EdgeInstallation) -> int:
+    """Return how many commands to send pushes are in the log."""
+    topics = (PUSH_COMMANDS.name, TASK_COMMANDS.name)
+    partitions = [Partition(topic, number) for topic in topics for number in range(PARTITIONS)]
+    partitions = [
+        each for each in partitions if each.number < installation.context.log.topics[each.topic].partitions(PARTITIONS)
+    ]
+    return sum([len(await records_of(installation.context.log, partition)) for partition in partitions])
+
+
+@pytest.mark.parametrize("headers", [{HEADER: "key"}, {}], ids=["with a key", "without"])
+async def test_an_edge_that_has_hung_sends_nothing_for_some_seconds(
+    installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]
+) -> None:
+    now_ms, passed = SteadyClock.now_ms, [0]
+    monkeypatch.setattr(SteadyClock, "now_ms", lambda clock: now_ms(clock) + passed[0])
+    app = await installation.app()
+    content = signed(broadcast(app), installation.secrets[app.appkey])
+
+    async def result(given: dict[str, str]) -> int:
+        response = await installation.http.post("/v2/push", content=content, headers=given)
+        return int(response.json()["result"])
+
+    assert await result({HEADER: "before"}) == 0
+    before = await commands(installation)
+    passed[0] += 2 * HUNG_MS
+    assert await result(headers) == 500
+    assert await commands(installation) == before
+    passed[0] += WARY_MS
+    assert await result(headers) == 0
+    assert await commands(installation) > before
