@@ -10,7 +10,7 @@ from edge.ios.app import ios_app
 from edge.settings import ROLE_NAME, EdgeSettings
 from edge.v2.app import v2_app
 from services.domain.role import RoleContext
-from services.runtime.process.clock import Clock, SteadyClock
+from services.runtime.process.clock import Clock, HangWatch, SteadyClock
 
 
 class Interfaces:
@@ -19,7 +19,8 @@ class Interfaces:
     def __init__(self, settings: EdgeSettings, context: RoleContext, limiter_clock: Clock | None = None) -> None:
         """`limiter_clock` measures how long work takes: by default real time, whatever the clock of the context is."""
         self.message_ids = ids = MessageIds(ROLE_NAME, context.log, context.clock)
-        limiter = RequestLimiter(limiter_clock or SteadyClock(), context.peers)
+        hangs = HangWatch(limiter_clock.now_ms if limiter_clock else None)
+        limiter = RequestLimiter(limiter_clock or SteadyClock(), context.peers, hangs)
         budget = BodyBudget(settings.edge_unverified_mib * 1024 * 1024)
         android = android_app(settings, settings.timed_min_lead_s, context, ids, limiter, budget)
         self.android = _application(android, limiter)

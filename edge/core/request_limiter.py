@@ -77,12 +77,12 @@ _REST = 3
 class RequestLimiter:
     """Limits the process's concurrent requests. A request holds one slot, which `application` releases at its end.
 
-    `hangs` notices by the same clock whether the process runs all the time.
+    `hangs` tells whether the process runs all the time.
     """
 
-    def __init__(self, clock: Clock, peers: Peers) -> None:
+    def __init__(self, clock: Clock, peers: Peers, hangs: HangWatch) -> None:
         self._clock = clock
-        self.hangs = HangWatch(clock)
+        self.hangs = hangs
         self._activity = activity = Activity(clock.now_ms)
         self._deliveries = [DeliveryServiceStub(channel) for channel in peers.all("delivery")]
         self._bodies = FairSemaphore(

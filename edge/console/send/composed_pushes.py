@@ -37,7 +37,7 @@ from services.domain.command_writer import CommandWriter
 from services.domain.role import RoleContext
 from services.domain.text import refuse_nul
 from services.runtime.errors import ConflictError, InputError
-from services.runtime.process.clock import HangWatch, SteadyClock
+from services.runtime.process.clock import HangWatch
 
 KEY_MS = 9 * 60_000
 """How long a key sends a push at most once. Scheduling keeps a used key for ten minutes."""
@@ -83,7 +83,7 @@ class ComposedPushes:
         quotas = PushQuotas(context.apps, rate_quotas(settings, context), peers, clock)
         ids = MessageIds(ROLE_NAME, context.log, clock)
         self._pushes = Pushes(context.apps, quotas, writer, resolver, ids, clock)
-        self._claims = PushClaims(self._pushes, peers, clock, partitions, HangWatch(SteadyClock()))
+        self._claims = PushClaims(self._pushes, peers, clock, partitions, HangWatch())
         self._drafts = DraftsServiceStub(peers.all("accounts")[0])
         self._apps = context.apps
         self._clock = clock

@@ -55,6 +55,10 @@ _elapsed_ns = partial(time.clock_gettime_ns, getattr(time, "CLOCK_BOOTTIME", tim
 """Returns the real time since the machine's start; on Linux with the time in which it was suspended."""
 
 
+def _elapsed_ms() -> int:
+    return _elapsed_ns() // _NS_PER_MS
+
+
 class SystemClock:
     """The machine's clock. It sleeps a minute at most at a time, so that it notices when the clock was set."""
 
@@ -133,9 +137,9 @@ class HangWatch:
     What waited in its sockets is as old then: its senders may have given it up, and repeated it elsewhere.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        """`clock`: one that advances with real time, such as a SteadyClock."""
-        self._clock = clock
+    def __init__(self, now_ms: Callable[[], int] | None = None) -> None:
+        """`now_ms`: the time in ms since any moment; by default real time, whatever the clocks show."""
+        self._now_ms = now_ms or _elapsed_ms
         self._due_ms: int | None = None
         self._wary_until_ms = 0
 
@@ -145,19 +149,19 @@ class HangWatch:
             self._wait()
         else:
             self._look()
-        if self._clock.now_ms() < self._wary_until_ms:
+        if self._now_ms() < self._wary_until_ms:
             raise UnavailableError("the process did not run for a while, and nothing was done; repeat the request")
 
     def _wait(self) -> None:
-        self._due_ms = self._clock.now_ms() + _LOOK_MS
-        self._clock.call_at(self._due_ms, self._look_and_wait)
+        self._due_ms = self._now_ms() + _LOOK_MS
+        asyncio.get_running_loop().call_later(_LOOK_MS / 1000, self._look_and_wait)
 
     def _look_and_wait(self) -> None:
         self._look()
         self._wait()
 
     def _look(self) -> None:
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         if self._due_ms is not None and now_ms - self._due_ms >= HUNG_MS:
             logger.warning("the process did not run for a while", seconds=(now_ms - self._due_ms) // 1000)
             self._due_ms, self._wary_until_ms = now_ms, now_ms + WARY_MS

@@ -5,7 +5,8 @@ import pytest
 from edge.core.idempotency import HEADER
 from services.domain.topics import PUSH_COMMANDS, TASK_COMMANDS
 from services.runtime.log.port import Partition
-from services.runtime.process.clock import HUNG_MS, WARY_MS, SteadyClock
+from services.runtime.process import clock
+from services.runtime.process.clock import HUNG_MS, WARY_MS
 from testkit.edge.role import PARTITIONS, EdgeInstallation
 from testkit.edge.v2_bodies import broadcast
 from testkit.faults.crashing_log import records_of
@@ -26,8 +27,8 @@ async def commands(installation: EdgeInstallation) -> int:
 async def test_an_edge_that_has_hung_sends_nothing_for_some_seconds(
     installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str]
 ) -> None:
-    now_ms, passed = SteadyClock.now_ms, [0]
-    monkeypatch.setattr(SteadyClock, "now_ms", lambda clock: now_ms(clock) + passed[0])
+    elapsed_ns, passed = clock._elapsed_ns, [0]
+    monkeypatch.setattr(clock, "_elapsed_ns", lambda: elapsed_ns() + passed[0] * 1_000_000)
     app = await installation.app()
     content = signed(broadcast(app), installation.secrets[app.appkey])
 

@@ -17,7 +17,7 @@ from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer, add_De
 from protos.push.v1.push_pb2 import SendPush
 from services.domain.topics import TOPICS
 from services.runtime.errors import NotFoundError, TooManyRequestsError, TryLaterError
-from services.runtime.process.clock import ManualClock
+from services.runtime.process.clock import HangWatch, ManualClock
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Context, Server
@@ -54,7 +54,7 @@ class Edge:
         self.delivery = Delivery()
         server = LocalServer()
         add_DeliveryServiceServicer_to_server(self.delivery, cast(Server, server))
-        self.limiter = RequestLimiter(self.clock, Peers({"delivery": [server.channel()]}, TOPICS))
+        self.limiter = RequestLimiter(self.clock, Peers({"delivery": [server.channel()]}, TOPICS), HangWatch())
         self.active = active
         self.entered: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
