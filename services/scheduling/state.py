@@ -12,8 +12,8 @@ message ids. The order of TaskCancelled and TaskFellDue in `tasks` therefore dec
 A task is paused if its due time comes while one of its apps is paused. Its time to live then counts from the due time.
 
 A request with an idempotency key is a task too, due at once unless it is timed: the due time that the edge's clock gave
-it orders such tasks, and is not waited for. Its TaskScheduled carries a claim: one
-record holds the claimed key, the pushes to send and the answer.
+it orders such tasks, and is not waited for. Its TaskScheduled carries a claim: one record holds the claimed key, the
+pushes to send and the answer.
 
 A task belongs to the app of its first push: it is sent in that app's turn, and waits for no other app's tasks.
 """

@@ -43,7 +43,7 @@ HUNG_MS = 30_000
 """Time without running after which a process has hung; clients wait about as long for an answer."""
 
 WARY_MS = 5_000
-"""How long a process that has hung takes requests for old ones: until its sockets are read."""
+"""How long a process that has hung treats every request as an old one: until it has read its sockets."""
 
 _LOOK_MS = 5_000
 _NS_PER_MS = 1_000_000
@@ -134,7 +134,8 @@ class SteadyClock(SystemClock):
 class HangWatch:
     """Notices that the process did not run for HUNG_MS or longer, as when it or its machine was stopped and went on.
 
-    What waited in its sockets is as old then: its senders may have given it up, and repeated it elsewhere.
+    What waited in its sockets is as old then: its senders may have given it up, and repeated it elsewhere. The watch
+    begins with the first `check`, so a hang before that is not noticed.
     """
 
     def __init__(self, now_ms: Callable[[], int] | None = None) -> None:

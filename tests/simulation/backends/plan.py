@@ -63,6 +63,7 @@ _OF_ANY_ROLE = frozenset(
         "set_clock",
     }
 )
+"""Kinds of faults that any role may have."""
 
 _FEW_FAULTS = (0, 1, 1, 2, 3)
 _ROLES = ("registry", "targeting", "scheduling", "delivery")
