@@ -17,7 +17,7 @@ class Interfaces:
     """The applications of the three interfaces, which share a limiter, a byte budget and message ids."""
 
     def __init__(self, settings: EdgeSettings, context: RoleContext, limiter_clock: Clock | None = None) -> None:
-        """`limiter_clock` measures how long work and hangs take: by default real time, whatever the context's clock is."""
+        """`limiter_clock` measures how long work and hangs take; by default real time, not the context's clock."""
         self.message_ids = ids = MessageIds(ROLE_NAME, context.log, context.clock)
         hangs = HangWatch(limiter_clock.now_ms if limiter_clock else None)
         limiter = RequestLimiter(limiter_clock or SteadyClock(), context.peers, hangs)
