@@ -16,11 +16,16 @@ from services.runtime.process.clock import Clock, HangWatch, SteadyClock
 class Interfaces:
     """The applications of the three interfaces, which share a limiter, a byte budget and message ids."""
 
-    def __init__(self, settings: EdgeSettings, context: RoleContext, limiter_clock: Clock | None = None) -> None:
-        """`limiter_clock` measures how long work and hangs take; by default real time, not the context's clock."""
+    def __init__(
+        self,
+        settings: EdgeSettings,
+        context: RoleContext,
+        limiter_clock: Clock | None = None,
+        hangs: HangWatch | None = None,
+    ) -> None:
+        """`limiter_clock` measures how long work takes, and `hangs` notices hangs; both by default in real time."""
         self.message_ids = ids = MessageIds(ROLE_NAME, context.log, context.clock)
-        hangs = HangWatch(limiter_clock.now_ms if limiter_clock else None)
-        limiter = RequestLimiter(limiter_clock or SteadyClock(), context.peers, hangs)
+        limiter = RequestLimiter(limiter_clock or SteadyClock(), context.peers, hangs or HangWatch())
         budget = BodyBudget(settings.edge_unverified_mib * 1024 * 1024)
         android = android_app(settings, settings.timed_min_lead_s, context, ids, limiter, budget)
         self.android = _application(android, limiter)

@@ -14,6 +14,7 @@ from services.domain.role import BuiltRole, RoleContext, RoleDefinition
 from services.gateway.main import wire
 from services.gateway.rules import Capacity
 from services.gateway.settings import GatewaySettings
+from services.runtime.process.clock import HangWatch
 from services.runtime.process.runner import Service
 from testkit.edge.asgi import AsgiAnswer, AsgiRequest
 from tests.simulation.kernel.process import CURRENT, Process
@@ -31,7 +32,7 @@ class EdgeListener:
     name = "edge"
 
     def __init__(self, settings: EdgeSettings, context: RoleContext) -> None:
-        interfaces = Interfaces(settings, context, limiter_clock=context.clock)
+        interfaces = Interfaces(settings, context, context.clock, HangWatch(context.clock.now_ms))
         self._applications = {"v2": interfaces.v2, "android": interfaces.android, "ios": interfaces.ios}
         self._requests: dict[asyncio.Task[None], OnAnswer] = {}
         self._is_open = False

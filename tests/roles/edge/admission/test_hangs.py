@@ -1,8 +1,11 @@
 """An edge that was stopped and goes on: requests that waited in its sockets may have been repeated elsewhere."""
 
+import httpx
 import pytest
 
 from edge.core.idempotency import HEADER
+from edge.interfaces import Interfaces
+from edge.settings import EdgeSettings
 from services.domain.topics import PUSH_COMMANDS, TASK_COMMANDS
 from services.runtime.log.port import Partition
 from services.runtime.process import clock
@@ -44,3 +47,13 @@ async def test_an_edge_that_has_hung_sends_nothing_for_some_seconds(
     passed[0] += WARY_MS
     assert await result(headers) == 0
     assert await commands(installation) > before
+
+
+async def test_a_limiter_whose_clock_is_moved_has_not_hung(installation: EdgeInstallation) -> None:
+    interfaces = Interfaces(EdgeSettings(partitions=PARTITIONS), installation.context, installation.clock)
+    app = await installation.app()
+    content = signed(broadcast(app), installation.secrets[app.appkey])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(interfaces.v2), base_url="http://edge") as http:
+        for _ in range(2):
+            assert (await http.post("/v2/push", content=content)).json()["result"] == 0
+            installation.clock.move(2 * HUNG_MS / 1000)
