@@ -14,7 +14,7 @@ from services.runtime.process.clock import Clock, HangWatch, SteadyClock
 
 
 class Interfaces:
-    """The applications of the three interfaces, which share a limiter, a byte budget and message ids."""
+    """The applications of the three interfaces, which share limits, message ids and the watch for hangs."""
 
     def __init__(
         self,
@@ -25,7 +25,8 @@ class Interfaces:
     ) -> None:
         """`limiter_clock` measures how long work takes, and `hangs` notices hangs; both by default in real time."""
         self.message_ids = ids = MessageIds(ROLE_NAME, context.log, context.clock)
-        limiter = RequestLimiter(limiter_clock or SteadyClock(), context.peers, hangs or HangWatch())
+        self.hangs = hangs or HangWatch()
+        limiter = RequestLimiter(limiter_clock or SteadyClock(), context.peers, self.hangs)
         budget = BodyBudget(settings.edge_unverified_mib * 1024 * 1024)
         android = android_app(settings, settings.timed_min_lead_s, context, ids, limiter, budget)
         self.android = _application(android, limiter)

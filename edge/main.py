@@ -28,6 +28,7 @@ def build(settings: EdgeSettings, context: RoleContext) -> BuiltRole:
         ROLE_NAME,
         [
             _FirstClaim(interfaces.message_ids),
+            interfaces.hangs,
             HttpListener("legacy Android interface", interfaces.android, host, settings.android_port, connections),
             HttpListener("legacy iOS interface", interfaces.ios, host, settings.ios_port, connections),
             HttpListener("v2 interface", interfaces.v2, host, settings.v2_port, connections),

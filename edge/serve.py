@@ -197,6 +197,7 @@ class EdgeProcess:
                 await sync.check()
                 tasks.append(background.start_endless(sync.name, sync.run(asyncio.Event())))
                 interfaces = Interfaces(self.settings, context)
+                tasks.append(background.start_endless(interfaces.hangs.name, interfaces.hangs.run(asyncio.Event())))
                 async with self._announced(context.log):
                     await retry_until_available(LOG_UNAVAILABLE, interfaces.message_ids.claim, role=ROLE_NAME)
                     self._applications |= interfaces.by_port(self.settings)

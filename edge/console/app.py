@@ -40,10 +40,16 @@ from services.domain.accounts.directory import AccountDirectory
 from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.role import RoleContext
+from services.runtime.process.clock import HangWatch
 
 
 def console_app(
-    settings: ConsoleSettings, context: RoleContext, accounts: AccountDirectory, observer: Observer, feeds: Feeds
+    settings: ConsoleSettings,
+    context: RoleContext,
+    accounts: AccountDirectory,
+    observer: Observer,
+    feeds: Feeds,
+    hangs: HangWatch,
 ) -> Application:
     """Return the application with every route of `routes.py`."""
     files = StaticFiles()
@@ -62,7 +68,7 @@ def console_app(
         accounts=accounts,
         clock=context.clock,
         zone=settings.zone(),
-        composed_pushes=ComposedPushes(settings, context, resolver),
+        composed_pushes=ComposedPushes(settings, context, resolver, hangs),
         audiences=Audiences(context.peers, settings.partitions, resolver, random.SystemRandom()),
         tasks=Tasks(writer, context.peers, settings.partitions),
         broadcasts=BroadcastCancel(writer, context.peers),

@@ -77,13 +77,15 @@ class SentPush(msgspec.Struct, frozen=True):
 class ComposedPushes:
     """Checks composed pushes and sends them, each once for a key of its form."""
 
-    def __init__(self, settings: ConsoleSettings, context: RoleContext, resolver: TokenAndAliasResolver) -> None:
+    def __init__(
+        self, settings: ConsoleSettings, context: RoleContext, resolver: TokenAndAliasResolver, hangs: HangWatch
+    ) -> None:
         partitions, peers, clock = settings.partitions, context.peers, context.clock
         writer = CommandWriter(ROLE_NAME, context.log, peers, clock, partitions)
         quotas = PushQuotas(context.apps, rate_quotas(settings, context), peers, clock)
         ids = MessageIds(ROLE_NAME, context.log, clock)
         self._pushes = Pushes(context.apps, quotas, writer, resolver, ids, clock)
-        self._claims = PushClaims(self._pushes, peers, clock, partitions, HangWatch())
+        self._claims = PushClaims(self._pushes, peers, clock, partitions, hangs)
         self._drafts = DraftsServiceStub(peers.all("accounts")[0])
         self._apps = context.apps
         self._clock = clock

@@ -132,11 +132,12 @@ class SteadyClock(SystemClock):
 
 
 class HangWatch:
-    """Notices that the process did not run for HUNG_MS or longer, as when it or its machine was stopped and went on.
+    """Service: notices that the process did not run for HUNG_MS or longer, as when its machine was stopped and went on.
 
-    What waited in its sockets is as old then: its senders may have given it up, and repeated it elsewhere. The watch
-    begins with the first `check`, so a hang before that is not noticed.
+    What waited in its sockets is as old then: its senders may have given it up, and repeated it elsewhere.
     """
+
+    name = "hangs"
 
     def __init__(self, now_ms: Callable[[], int] | None = None) -> None:
         """`now_ms`: the time in ms since any moment; by default real time, whatever the clocks show."""
@@ -144,22 +145,19 @@ class HangWatch:
         self._due_ms: int | None = None
         self._wary_until_ms = 0
 
+    async def run(self, ready: asyncio.Event) -> None:
+        self._due_ms = self._now_ms() + _LOOK_MS
+        ready.set()
+        while True:
+            await asyncio.sleep(_LOOK_MS / 1000)
+            self._look()
+            self._due_ms = self._now_ms() + _LOOK_MS
+
     def check(self) -> None:
         """Check that the process runs all the time. UnavailableError: it has gone on less than WARY_MS ago."""
-        if self._due_ms is None:
-            self._wait()
-        else:
-            self._look()
+        self._look()
         if self._now_ms() < self._wary_until_ms:
             raise UnavailableError("the process did not run for a while, and nothing was done; repeat the request")
-
-    def _wait(self) -> None:
-        self._due_ms = self._now_ms() + _LOOK_MS
-        asyncio.get_running_loop().call_later(_LOOK_MS / 1000, self._look_and_wait)
-
-    def _look_and_wait(self) -> None:
-        self._look()
-        self._wait()
 
     def _look(self) -> None:
         now_ms = self._now_ms()

@@ -1,7 +1,7 @@
 """What devices and app servers reach of a process without sockets: the edge's applications, a gateway's connections."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 from typing import Any, Generic, TypeVar
@@ -32,10 +32,16 @@ class EdgeListener:
     name = "edge"
 
     def __init__(self, settings: EdgeSettings, context: RoleContext) -> None:
-        interfaces = Interfaces(settings, context, context.clock, HangWatch(context.clock.now_ms))
+        self._hangs = HangWatch(context.clock.now_ms)
+        interfaces = Interfaces(settings, context, context.clock, self._hangs)
         self._applications = {"v2": interfaces.v2, "android": interfaces.android, "ios": interfaces.ios}
         self._requests: dict[asyncio.Task[None], OnAnswer] = {}
         self._is_open = False
+
+    @property
+    def services(self) -> list[Service]:
+        """The services that run beside this one, and this one."""
+        return [self._hangs, self]
 
     async def run(self, ready: asyncio.Event) -> None:
         ready.set()
@@ -110,9 +116,8 @@ Listener = TypeVar("Listener", EdgeListener, GatewayListener)
 class Listeners(Generic[Listener]):
     """The listener of each process of one role, and the role's definition, whose `build` makes them."""
 
-    def __init__(self, make: Callable[[Any, RoleContext], tuple[Listener, Sequence[Service]]]) -> None:
-        """`make` returns a listener and the services of its process, the listener among them."""
-        self._make: Callable[[Any, RoleContext], tuple[Listener, Sequence[Service]]] = make
+    def __init__(self, make: Callable[[Any, RoleContext], Listener]) -> None:
+        self._make: Callable[[Any, RoleContext], Listener] = make
         self._of: dict[Process, Listener] = {}
 
     def definition(self, production: RoleDefinition[Any]) -> RoleDefinition[Any]:
@@ -126,21 +131,13 @@ class Listeners(Generic[Listener]):
     def _build(self, settings: Any, context: RoleContext) -> BuiltRole:
         process = CURRENT.get()
         assert process is not None
-        self._of[process], services = self._make(settings, context)
-        return BuiltRole(type(self._of[process]).name, services)
+        self._of[process] = listener = self._make(settings, context)
+        return BuiltRole(type(listener).name, listener.services)
 
 
 def edge_listeners() -> Listeners[EdgeListener]:
-    def make(settings: EdgeSettings, context: RoleContext) -> tuple[EdgeListener, Sequence[Service]]:
-        listener = EdgeListener(settings, context)
-        return listener, [listener]
-
-    return Listeners(make)
+    return Listeners(EdgeListener)
 
 
 def gateway_listeners(random: Random) -> Listeners[GatewayListener]:
-    def make(settings: GatewaySettings, context: RoleContext) -> tuple[GatewayListener, Sequence[Service]]:
-        listener = GatewayListener(settings, context, Random(random.getrandbits(64)))
-        return listener, listener.services
-
-    return Listeners(make)
+    return Listeners(lambda settings, context: GatewayListener(settings, context, Random(random.getrandbits(64))))

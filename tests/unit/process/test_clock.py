@@ -1,13 +1,15 @@
 """The manual clock, the system's clock, and the watch for times without the process."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 from structlog.testing import capture_logs
 
 from services.runtime.errors import UnavailableError
 from services.runtime.process.clock import HUNG_MS, WARY_MS, HangWatch, ManualClock, SteadyClock, SystemClock
+from testkit.services import running_services
+
+_SLEEP = asyncio.sleep
 
 
 async def test_sleepers_wake_in_the_order_of_their_moments_and_not_before() -> None:
@@ -95,49 +97,58 @@ def test_a_clock_follows_others_at_once_at_first_and_slowly_later() -> None:
     assert clock.now_ms() == int(host.wall_ms) - 7_200_000 + 1_000
 
 
-class StoppableLoop:
-    """An event loop whose time passes while it does not run, and that calls what fell due meanwhile when it goes on."""
+class StoppableProcess:
+    """A process whose time passes while it does not run; the sleepers whose time is over wake when it goes on."""
 
     def __init__(self) -> None:
         self.time_ms = 0
-        self._calls: list[tuple[int, Callable[[], None]]] = []
+        self._sleepers: list[tuple[int, asyncio.Event]] = []
 
     def now_ms(self) -> int:
         return self.time_ms
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        self._calls.append((self.time_ms + int(seconds * 1000), callback))
+    async def sleep(self, seconds: float) -> None:
+        woken = asyncio.Event()
+        self._sleepers.append((self.time_ms + int(seconds * 1000), woken))
+        await woken.wait()
 
-    def go_on(self) -> None:
-        due = [callback for moment_ms, callback in self._calls if moment_ms <= self.time_ms]
-        self._calls = [(moment_ms, callback) for moment_ms, callback in self._calls if moment_ms > self.time_ms]
-        for callback in due:
-            callback()
+    async def go_on(self) -> None:
+        for moment_ms, woken in self._sleepers:
+            if moment_ms <= self.time_ms:
+                woken.set()
+        for _ in range(3):
+            await _SLEEP(0)
 
 
 @pytest.mark.parametrize("is_asked_first", [True, False])
-def test_a_process_that_has_hung_is_wary_for_some_seconds(
+async def test_a_process_that_has_hung_is_wary_for_some_seconds(
     monkeypatch: pytest.MonkeyPatch, is_asked_first: bool
 ) -> None:
-    """Whether a request is looked at before or after the timer."""
-    clock = StoppableLoop()
-    monkeypatch.setattr(asyncio, "get_running_loop", lambda: clock)
-    watch = HangWatch(clock.now_ms)
-    watch.check()
-    for _ in range(100):
-        clock.time_ms += 6_000
-        clock.go_on()
+    """Whether a request is looked at before or after the watch; the first one may come after the hang."""
+    process = StoppableProcess()
+    monkeypatch.setattr(asyncio, "sleep", process.sleep)
+    watch = HangWatch(process.now_ms)
+    async with running_services([watch]):
+        for _ in range(100):
+            process.time_ms += 6_000
+            await process.go_on()
+        process.time_ms += HUNG_MS + 6_000
+        if not is_asked_first:
+            await process.go_on()
+        with pytest.raises(UnavailableError, match="repeat the request"):
+            watch.check()
+        await process.go_on()
+        process.time_ms += WARY_MS - 1
+        await process.go_on()
+        with pytest.raises(UnavailableError, match="repeat the request"):
+            watch.check()
+        process.time_ms += 1
+        await process.go_on()
         watch.check()
-    clock.time_ms += HUNG_MS + 6_000
-    if not is_asked_first:
-        clock.go_on()
-    with pytest.raises(UnavailableError, match="repeat the request"):
-        watch.check()
-    clock.go_on()
-    clock.time_ms += WARY_MS - 1
-    clock.go_on()
-    with pytest.raises(UnavailableError, match="repeat the request"):
-        watch.check()
-    clock.time_ms += 1
-    clock.go_on()
+
+
+async def test_a_watch_that_does_not_run_notices_no_hang() -> None:
+    process = StoppableProcess()
+    watch = HangWatch(process.now_ms)
+    process.time_ms += HUNG_MS * 10
     watch.check()

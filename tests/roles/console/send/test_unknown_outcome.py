@@ -8,6 +8,8 @@ import pytest
 from edge.console.pages.send import drafts as drafts_pages
 from edge.console.send.composed_pushes import ComposedPushes
 from services.runtime.errors import DeadlineError
+from services.runtime.process.clock import HUNG_MS, WARY_MS
+from testkit.faults.hung_process import RealTime
 from tests.roles.console.conftest import ConsoleInstallation, text_of
 from tests.roles.console.send.test_drafts import BROADCASTS, digest, draft_of, drafts, team_with
 from tests.roles.console.send.test_send import hidden_of, reviewed, send, sender_of, sent
@@ -48,6 +50,20 @@ async def test_a_push_is_sent_again_under_the_same_key(console: ConsoleInstallat
         page = await send(sender, appkey, again)
         assert (UNKNOWN in text_of(page), hidden_of(page)) == (True, again)
     assert (await send(sender, appkey, again)).status_code == 303
+    assert len(await sent(console)) == 1
+
+
+async def test_a_console_that_has_hung_sends_nothing_for_some_seconds(
+    console: ConsoleInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_time = RealTime(monkeypatch)
+    appkey, sender = await sender_of(console)
+    _, hidden = await reviewed(sender, appkey, audience="everyone", content="To all")
+    real_time.pass_ms(2 * HUNG_MS)
+    page = await send(sender, appkey, hidden, typed="3")
+    assert (page.status_code, UNKNOWN in text_of(page), await sent(console)) == (503, True, [])
+    real_time.pass_ms(WARY_MS)
+    assert (await send(sender, appkey, hidden_of(page))).status_code == 303
     assert len(await sent(console)) == 1
 
 

@@ -1,0 +1,17 @@
+"""A hang of this process, without the wait for it."""
+
+import pytest
+
+from services.runtime.process import clock
+
+
+class RealTime:
+    """Real time as `HangWatch` measures it. A test lets it pass at once, as where the process is stopped meanwhile."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        elapsed_ns = clock._elapsed_ns
+        self._passed_ms = 0
+        monkeypatch.setattr(clock, "_elapsed_ns", lambda: elapsed_ns() + self._passed_ms * 1_000_000)
+
+    def pass_ms(self, duration_ms: int) -> None:
+        self._passed_ms += duration_ms
