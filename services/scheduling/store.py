@@ -49,6 +49,14 @@ _FAILED_AT_ONCE = 2
 MAX_DELETED = 100
 """Upper bound of the ended tasks that one new task deletes, so that none is held up by many."""
 
+_DUE = """
+SELECT appkey, task_key, partition FROM (
+  SELECT * FROM (SELECT appkey, due_ms, task_key, partition FROM tasks
+    WHERE status = 1 AND falls_due_ms = 0 {0} ORDER BY due_ms LIMIT :limit)
+  UNION ALL SELECT * FROM (SELECT appkey, due_ms, task_key, partition FROM tasks
+    WHERE status = 1 AND falls_due_ms > 0 AND falls_due_ms <= :now_ms {0} ORDER BY falls_due_ms LIMIT :limit))
+ORDER BY due_ms, task_key LIMIT :limit
+"""
 _APPS = """
 WITH RECURSIVE apps (appkey) AS (
   SELECT min(appkey) FROM tasks WHERE status = {0:d} UNION ALL
@@ -191,21 +199,14 @@ class TaskTable:
         return row[0] if row else None
 
     def due(self, now_ms: int, limit: int) -> list[DueTask]:
-        """Return the waiting tasks that go out at once, then those whose due time has come, each earliest first."""
-        rows = self._rows.execute(
-            "SELECT appkey, task_key, partition FROM tasks WHERE status = 1 AND falls_due_ms <= ?"
-            " ORDER BY falls_due_ms, due_ms LIMIT ?",
-            (now_ms, limit),
-        )
+        """Return the waiting tasks that go out at once or whose due time has come, earliest due time first."""
+        rows = self._rows.execute(_DUE.format(""), {"now_ms": now_ms, "limit": limit})
         return list(map(DueTask._make, rows))
 
     def due_of_app(self, appkey: str, now_ms: int, limit: int) -> list[DueTask]:
         """Return the waiting tasks of `due` that are the app's."""
-        rows = self._rows.execute(
-            "SELECT appkey, task_key, partition FROM tasks WHERE status = 1 AND appkey = ? AND falls_due_ms <= ?"
-            " ORDER BY falls_due_ms, due_ms, task_key LIMIT ?",
-            (appkey, now_ms, limit),
-        )
+        parameters = {"appkey": appkey, "now_ms": now_ms, "limit": limit}
+        rows = self._rows.execute(_DUE.format("AND appkey = :appkey"), parameters)
         return list(map(DueTask._make, rows))
 
     def apps_with(self, status: Status, due_ms: int = AT_ANY_TIME) -> list[str]:

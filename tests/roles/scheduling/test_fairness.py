@@ -51,6 +51,25 @@ async def test_a_task_does_not_wait_for_another_apps_many_due_tasks(
     await assert_replays(harness)
 
 
+async def test_a_timed_task_does_not_wait_for_its_apps_many_tasks_that_go_out_at_once(
+    harness: SchedulingHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are sent by due time. Some were created with a clock that is ahead, and go out at once all the same."""
+    monkeypatch.setattr(due_tasks, "PAGE", 10)
+    monkeypatch.setattr(app_sender, "CONCURRENT_TASKS", 5)
+    due_ms = harness.clock.now_ms()
+    for number in range(150):
+        at_once = CreateTask(pushes=[push(1000 + number)], due_ms=due_ms + 1 + number * 100, at_once=True)
+        await harness.command(TaskCommand(task_key=f"at once {number}", create=at_once), wait=False)
+    await harness.create("timed", push(1), in_s=0, wait=False)
+    async with harness.running():
+        await harness.until_sent(151)
+        sent = [command.send.msgid for command in await harness.sent_pushes()]
+        assert sorted(sent) == [1, *range(1000, 1150)]
+        assert sent.index(1) < 30
+    await assert_replays(harness)
+
+
 async def test_a_task_that_is_refused_fails_at_once_with_the_reason(
     harness: SchedulingHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
