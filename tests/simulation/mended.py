@@ -17,6 +17,7 @@ from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.running import Kind, run_world, run_worlds
 from tests.simulation.world.plan import Plan
 from tests.simulation.world.run import InstallationWorld
+from tests.soak.pushes import Mixture
 
 
 class MendedWorld(NamedTuple):
@@ -193,6 +194,29 @@ MENDED: Mapping[str, MendedWorld] = {
         _two_gateways(devices=4, rate=10.0, load_s=10.0, snapshot_s=300, network_slowness=13),
         52134,
         [Fault(at_s, "lose_connections") for at_s in (1.080952675973298, 1.730949322110591, 3.033756770334816)],
+    ),
+    "second-process-at-the-end": MendedWorld(
+        "the simulation expected no failed request while two processes of one instance took over from each other",
+        InstallationWorld(
+            Plan(
+                partitions=2,
+                processes={"analytics": 1, **_TWO_GATEWAYS, "gateway": 1},
+                devices=1,
+                rate=1.0,
+                load_s=1.0,
+                snapshot_s=3,
+                has_ios=False,
+                pace=0.2,
+                mixture=Mixture(unicasts=1, speeds=(5, 50, 1000), short_s=(1, 3), delay_s=(1, 6)),
+            )
+        ),
+        426363,
+        [
+            Fault(0.5507530640353028, "log_faults", "edge-0", 0.6994772430901359),
+            Fault(0.610407990042169, "lose_connections"),
+            Fault(0.8092557879385497, "run_second", "scheduling-0", 8.0),
+            Fault(0.8913100401441706, "log_faults", "delivery-0", 7.444924310791661),
+        ],
     ),
     "clock-behind": MendedWorld(
         "a push with an idempotency key waited until the clock of scheduling reached the time of the edge's",

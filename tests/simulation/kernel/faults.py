@@ -13,7 +13,7 @@ from tests.simulation.kernel.log.losses import KINDS, Losses
 _MILLISECONDS = 1000
 _SLOW_READ_S, _SLOW_HALF_READ_S = 0.5, 1.5
 
-_NOT_HEALED = frozenset({"down", "pause", "block", "stop_reading", *KINDS})
+_NOT_HEALED = frozenset({"down", "pause", "block", "run_second", "stop_reading", *KINDS})
 """Kinds of faults that `heal` does not end, whose amount is the seconds that they last."""
 
 _OF_PROCESSES = frozenset({"kill", "cut_power", "lose_disk", "upgrade", "down", "restart", "pause"})

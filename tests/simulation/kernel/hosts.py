@@ -171,11 +171,15 @@ class RoleHost:
         self._may_run.set()
 
     def run_second(self, seconds: float) -> None:
-        """Run another process of this instance for so long, on files of its own; it takes over the calls meanwhile."""
+        """Run another process of this instance, on files of its own, for so long or until it ends by itself.
+
+        It takes over the calls meanwhile.
+        """
         self._second_processes += 1
         process = self._world.process(self.name)
         disk = Disk(self._world.directory / f"{self.name}-second-{self._second_processes}", self._random)
-        process.start(self._run_role(process, disk, asyncio.Event(), asyncio.Event()))
+        running = process.start(self._run_role(process, disk, asyncio.Event(), asyncio.Event()))
+        running.add_done_callback(lambda _: process.kill(), context=Context())
         self._world.loop.call_later(seconds, process.kill, context=Context())
 
     async def stop(self, seconds: float = 60) -> None:
