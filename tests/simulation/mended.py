@@ -48,6 +48,9 @@ def _roles(
 _TWO_GATEWAYS = {"registry": 1, "targeting": 1, "scheduling": 1, "delivery": 1, "gateway": 2, "edge": 1}
 """The instances of each role in worlds of an installation with two gateways and one of each other role."""
 
+_BRIEF = Mixture(unicasts=1, speeds=(5, 50, 1000), short_s=(1, 3), delay_s=(1, 6))
+"""The pushes of worlds of an installation that last a few seconds."""
+
 
 def _two_gateways(**fields: Any) -> InstallationWorld:
     """Return the kind of world with two gateways, two partitions, and these fields of the plan."""
@@ -207,7 +210,7 @@ MENDED: Mapping[str, MendedWorld] = {
                 snapshot_s=3,
                 has_ios=False,
                 pace=0.2,
-                mixture=Mixture(unicasts=1, speeds=(5, 50, 1000), short_s=(1, 3), delay_s=(1, 6)),
+                mixture=_BRIEF,
             )
         ),
         426363,
@@ -217,6 +220,25 @@ MENDED: Mapping[str, MendedWorld] = {
             Fault(0.8092557879385497, "run_second", "scheduling-0", 8.0),
             Fault(0.8913100401441706, "log_faults", "delivery-0", 7.444924310791661),
         ],
+    ),
+    "refused-while-under-way": MendedWorld(
+        "the checks took a push for refused whose first request was still under way when its repetition was refused",
+        InstallationWorld(
+            Plan(
+                partitions=2,
+                processes={**_TWO_GATEWAYS, "gateway": 1},
+                devices=3,
+                rate=10.0,
+                load_s=2.0,
+                snapshot_s=300,
+                has_ios=True,
+                pace=0.2,
+                log_slowness=10,
+                mixture=_BRIEF,
+            )
+        ),
+        427520,
+        [Fault(1.4335870821972956, "log_unavailable", "gateway-0", 0.5926974338115857)],
     ),
     "clock-behind": MendedWorld(
         "a push with an idempotency key waited until the clock of scheduling reached the time of the edge's",

@@ -93,13 +93,19 @@ def commands(observed: Observations) -> Iterator[Violation]:
             msgids = found.pop((appkey, push.content), [])
             if not msgids and observed.ledger.may_expire_unsent(push):
                 continue
-            if msgids not in _allowed(push, appkey, msgids):
+            if msgids not in _allowed(push, appkey, msgids) and not _is_under_way(observed, push, msgids):
                 text = f"{push.kind}, {push.outcome.value} with {push.ids.get(appkey)}, is in the log as {msgids}"
                 yield Violation("commands", text, (*msgids, *push.ids.values()))
     for (appkey, content), msgids in found.items():
         if appkey in observed.ledger.apart:
             continue
         yield Violation("commands", f"no client sent {content!r}", tuple(msgids))
+
+
+def _is_under_way(observed: Observations, push: Push, msgids: Sequence[int]) -> bool:
+    """Return whether the first request was not in the log yet when its repetition was refused."""
+    is_late = [observed.history.tasks_ms.get(msgid, 0) > push.answered_ms for msgid in msgids]
+    return push.outcome is Outcome.REFUSED and push.is_repeated and is_late == [True]
 
 
 def _allowed(push: Push, appkey: str, msgids: list[int]) -> list[list[int]]:

@@ -14,7 +14,7 @@ from protos.registry.v1.devices_pb2 import Device
 from protos.runtime.v1.log_pb2 import Meta
 from services.delivery.state.audience_parts import listed_targets
 from services.domain.role_context import open_log
-from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, decode
+from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, TASK_COMMANDS, decode
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Log, Partition, Record
 from services.runtime.log.topics import Topic
@@ -22,7 +22,7 @@ from services.runtime.process.settings import Settings, load
 from services.runtime.projection.epochs import Epochs
 from services.runtime.rpc.clock_sync import MAX_SKEW_MS
 
-READ = (PUSH_COMMANDS, DEVICES, PUSHES, DELIVERIES)
+READ = (TASK_COMMANDS, PUSH_COMMANDS, DEVICES, PUSHES, DELIVERIES)
 SETTLED = ("received", "failed", "expired", "cancelled", "dropped")
 _RETRIES = 5
 
@@ -54,12 +54,14 @@ class LoggedPush(NamedTuple):
 class History:
     """The folded log; `read` brings it up to the log's current end.
 
+    `tasks_ms`: by the message id of each push of a task, when the command that created the task was written.
     `concluded` counts the final outcomes of each message on each device. `clock_error_ms`: how far the times in the
     records may be wrong.
     """
 
     def __init__(self, log: Log, partitions: int, clock_error_ms: int = 0) -> None:
         self.sent: dict[int, LoggedPush] = {}
+        self.tasks_ms: dict[int, int] = {}
         self.repeated_commands = 0
         self.cancels: dict[int, int] = {}
         self.started: dict[int, dict[int, BitMap]] = defaultdict(dict)
@@ -160,6 +162,9 @@ class History:
         if not self._epochs.admits(Partition(record.topic, record.partition), message.meta.epoch):
             return
         match record.topic:
+            case TASK_COMMANDS.name:
+                for push in message.create.pushes:
+                    self.tasks_ms.setdefault(push.msgid, self.time_ms(record, message.meta))
             case PUSH_COMMANDS.name:
                 self._command(record, message)
             case DEVICES.name if message.HasField("device"):

@@ -64,7 +64,10 @@ class Reachability(NamedTuple):
 
 @dataclass
 class Push:
-    """A push request and its outcome. `ids`: the first message id by appkey. `delay_s`: of a timed push."""
+    """A push request and its outcome. `ids`: the first message id by appkey. `delay_s`: of a timed push.
+
+    `is_repeated`: the request had no answer at first, and was sent again under its idempotency key.
+    """
 
     serial: int
     kind: str
@@ -77,6 +80,7 @@ class Push:
     may_be_cancelled: bool = False
     begun_ms: int = 0
     answered_ms: int = 0
+    is_repeated: bool = False
     outcome: Outcome = Outcome.UNKNOWN
     ids: dict[str, int] = field(default_factory=dict)
     task_key: str = ""

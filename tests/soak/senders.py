@@ -128,6 +128,7 @@ class Senders:
         self._ledger.write("sent", serial=push.serial, kind=push.kind, key=key, body=request.body)
         answer = await self._ask("POST", request, request.body, key)
         while key is not None and _outcome(answer) is Outcome.UNKNOWN and self._may_repeat(push):
+            push.is_repeated = True
             await asyncio.sleep(_RETRY_S)
             answer = await self._ask("POST", request, request.body, key)
         self._ledger.write("answered", serial=push.serial, answer=answer)
