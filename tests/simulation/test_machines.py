@@ -1,7 +1,10 @@
 """The simulated machines: calls over the network, disks after crashes, and a log that fails."""
 
 import asyncio
+import shutil
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -231,6 +234,18 @@ def test_a_file_that_was_about_to_replace_another_is_torn(tmp_path: Path) -> Non
         sizes.add((disk.path / "snapshot.new").stat().st_size)
         assert (disk.path / "snapshot").read_bytes() == b"old"
     assert len(sizes) > 3
+
+
+def test_an_upgrade_makes_whole_files_alone_older(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "machine", Random(1))
+    store = SqliteStore(disk.path / "snapshot", "CREATE TABLE rows (number INTEGER);")
+    committed(store, 50)
+    store.close()
+    for _ in range(10):
+        shutil.copyfile(disk.path / "snapshot", disk.path / "snapshot.new")
+        disk.after_upgrade()
+        with closing(sqlite3.connect(disk.path / "snapshot")) as file:
+            assert file.execute("SELECT count(*) FROM rows").fetchone() == (0,)
 
 
 def test_a_log_that_fails_loses_nothing_that_it_has_answered(tmp_path: Path) -> None:

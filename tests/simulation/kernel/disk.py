@@ -19,6 +19,9 @@ from unittest.mock import patch
 FULL = "database or disk is full"
 """What SQLite says where there is no space."""
 
+_UNFINISHED = ".new"
+"""The suffix of a file that is being written, which replaces another one in the end; it is torn."""
+
 _SQLITE = b"SQLite format 3\0"
 _WAL_HEADER = 32
 _FRAME_HEADER = 24
@@ -61,7 +64,7 @@ class Disk:
         """
         self._copy(power_cut=False)
         for path in sorted(self.path.rglob("*")):
-            if path.is_file() and path.read_bytes()[: len(_SQLITE)] == _SQLITE:
+            if path.is_file() and path.suffix != _UNFINISHED and path.read_bytes()[: len(_SQLITE)] == _SQLITE:
                 _make_older(path)
 
     def lose(self) -> None:
@@ -76,7 +79,7 @@ class Disk:
             target = self.path / path.relative_to(source)
             if path.is_dir():
                 target.mkdir()
-            elif path.name.endswith(".new"):
+            elif path.suffix == _UNFINISHED:
                 self._tear(path, target)
             elif power_cut and path.name.endswith("-wal") and path.name.removesuffix("-wal") not in _SYNCED:
                 self._cut_wal(path, target)
