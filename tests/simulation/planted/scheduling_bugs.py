@@ -35,7 +35,7 @@ SCHEDULING_BUGS: Sequence[PlantedBug] = (
         "time-of-another-clock-awaited",
         "a push that goes out at once waits until the clock of scheduling has reached the time that the edge gave it",
         "installation",
-        ("services.scheduling.store:TaskTable.due", "falls_due_ms <= ?", "due_ms <= ?"),
+        ("services.scheduling.store:TaskTable.due", '_DUE.format("")', '_DUE.format("AND due_ms <= :now_ms")'),
         (
             "services.scheduling.store:TaskTable.next_due_ms",
             "SELECT falls_due_ms FROM tasks WHERE status = 1 ORDER BY falls_due_ms LIMIT 1",
