@@ -57,6 +57,8 @@ SELECT appkey, task_key, partition FROM (
     WHERE status = 1 AND falls_due_ms > 0 AND falls_due_ms <= :now_ms {0} ORDER BY falls_due_ms LIMIT :limit))
 ORDER BY due_ms, task_key LIMIT :limit
 """
+"""Selects the tasks of `TaskTable.due`. An index has each of the two kinds in order, and none has both together."""
+
 _APPS = """
 WITH RECURSIVE apps (appkey) AS (
   SELECT min(appkey) FROM tasks WHERE status = {0:d} UNION ALL

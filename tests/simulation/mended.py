@@ -48,13 +48,17 @@ def _roles(
 _TWO_GATEWAYS = {"registry": 1, "targeting": 1, "scheduling": 1, "delivery": 1, "gateway": 2, "edge": 1}
 """The instances of each role in worlds of an installation with two gateways and one of each other role."""
 
-_BRIEF = Mixture(unicasts=1, speeds=(5, 50, 1000), short_s=(1, 3), delay_s=(1, 6))
-"""The pushes of worlds of an installation that last a few seconds."""
-
 
 def _two_gateways(**fields: Any) -> InstallationWorld:
     """Return the kind of world with two gateways, two partitions, and these fields of the plan."""
     return InstallationWorld(Plan(partitions=2, processes=_TWO_GATEWAYS, has_ios=False, **fields))
+
+
+def _brief(others: Mapping[str, int], **fields: Any) -> InstallationWorld:
+    """Return the kind of world that lasts seconds, of one process of each role and `others`, with these fields."""
+    mixture = Mixture(unicasts=1, speeds=(5, 50, 1000), short_s=(1, 3), delay_s=(1, 6))
+    processes = {**others, **_TWO_GATEWAYS, "gateway": 1}
+    return InstallationWorld(Plan(partitions=2, processes=processes, pace=0.2, mixture=mixture, **fields))
 
 
 MENDED: Mapping[str, MendedWorld] = {
@@ -200,19 +204,7 @@ MENDED: Mapping[str, MendedWorld] = {
     ),
     "second-process-at-the-end": MendedWorld(
         "the simulation expected no failed request while two processes of one instance took over from each other",
-        InstallationWorld(
-            Plan(
-                partitions=2,
-                processes={"analytics": 1, **_TWO_GATEWAYS, "gateway": 1},
-                devices=1,
-                rate=1.0,
-                load_s=1.0,
-                snapshot_s=3,
-                has_ios=False,
-                pace=0.2,
-                mixture=_BRIEF,
-            )
-        ),
+        _brief({"analytics": 1}, devices=1, rate=1.0, load_s=1.0, snapshot_s=3, has_ios=False),
         426363,
         [
             Fault(0.5507530640353028, "log_faults", "edge-0", 0.6994772430901359),
@@ -223,20 +215,7 @@ MENDED: Mapping[str, MendedWorld] = {
     ),
     "refused-while-under-way": MendedWorld(
         "the checks took a push for refused whose first request was still under way when its repetition was refused",
-        InstallationWorld(
-            Plan(
-                partitions=2,
-                processes={**_TWO_GATEWAYS, "gateway": 1},
-                devices=3,
-                rate=10.0,
-                load_s=2.0,
-                snapshot_s=300,
-                has_ios=True,
-                pace=0.2,
-                log_slowness=10,
-                mixture=_BRIEF,
-            )
-        ),
+        _brief({}, devices=3, rate=10.0, load_s=2.0, snapshot_s=300, has_ios=True, log_slowness=10),
         427520,
         [Fault(1.4335870821972956, "log_unavailable", "gateway-0", 0.5926974338115857)],
     ),

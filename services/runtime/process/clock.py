@@ -154,7 +154,7 @@ class HangWatch:
             self._due_ms = self._now_ms() + _LOOK_MS
 
     def check(self) -> None:
-        """Check that the process runs all the time. UnavailableError: it has gone on less than WARY_MS ago."""
+        """Check that the process has run since `run` began. UnavailableError: it has gone on less than WARY_MS ago."""
         self._look()
         if self._now_ms() < self._wary_until_ms:
             raise UnavailableError("the process did not run for a while, and nothing was done; repeat the request")
