@@ -219,6 +219,27 @@ MENDED: Mapping[str, MendedWorld] = {
         427520,
         [Fault(1.4335870821972956, "log_unavailable", "gateway-0", 0.5926974338115857)],
     ),
+    "facts-after-removed-records": MendedWorld(
+        "accounts took facts back that were in the log, as it could not read the records before them any more",
+        Backends(
+            plan=RolesPlan(
+                {"registry": 1, "targeting": 2, "scheduling": 1, "delivery": 1, "accounts": 1},
+                partitions=2,
+                load_s=3.0,
+                rate=4.0,
+                snapshot_s=20,
+                slowness=1,
+                has_owners=True,
+                standbys=["delivery-0b", "registry-0b", "scheduling-0b", "targeting-0b", "targeting-1b"],
+            )
+        ),
+        544330,
+        [
+            Fault(0.6757003818449279, "log_faults", "scheduling-0b", 1.078462080044028),
+            Fault(1.625965801808063, "lose_disk", "scheduling-0"),
+            Fault(1.6870386595102678, "log_trimmed", "", 12),
+        ],
+    ),
     "clock-behind": MendedWorld(
         "a push with an idempotency key waited until the clock of scheduling reached the time of the edge's",
         _two_gateways(devices=3, rate=10.0, load_s=6.0, snapshot_s=300, pace=0.1),

@@ -1,10 +1,9 @@
 """The loop of every role with a state: read the log, apply facts, decide commands, append the new facts, commit.
 
-A role's state changes by `apply` (facts) and by nothing else. Facts that a role decides are applied at once, inside the
-same transaction, appended to the log, and only then committed together with the offsets. After a crash between append
-and commit, the next start first applies the facts that are in the log already. Each of them names the command that
-caused it, and the commands up to that one count as decided. This holds where the facts that follow from one partition
-of commands go to one own partition.
+A role's state changes by `apply` (facts) alone. Facts that a role decides are applied at once, appended to the log, and
+only then committed together with the offsets, in one transaction. After a crash between append and commit, the next
+start applies the facts in the log. Each of them names the command that caused it, and the commands up to that one count
+as decided. This holds where the facts that follow from one partition of commands go to one own partition.
 """
 
 import asyncio
@@ -272,12 +271,13 @@ class Follower:
                 await self._append_and_commit(new_records, {})
 
     async def _append_and_commit(self, new_records: list[NewRecord], offsets: Mapping[Partition, int]) -> None:
-        """End the transaction that was begun when the facts were applied: roll it back where the append fails."""
+        """End the transaction that was begun when the facts were applied: an error rolls it back."""
         reached(Point.FOLLOWER_APPLIED, self.role)
         try:
             appended_at = await append_until_accepted(self._log, new_records, self.role)
             if self._fencing:
-                await self._fencing.check_appended(self._log, new_records, appended_at)
+                with self._uncommitted.noted(unless=(SupersededError,)):
+                    await self._fencing.check_appended(self._log, new_records, appended_at)
         except BaseException:
             await self.query(self._transactions.roll_back)
             raise

@@ -49,15 +49,21 @@ class UncommittedFacts:
             raise UnavailableError(f"{self._error}; the next start applies what is in the log") from self._error
 
     @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Run a block that commits facts which are in the log, and note its error."""
+    def noted(self, unless: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+        """Run a block that checks or commits facts which are in the log, and note its error.
+
+        UnavailableError: the block raised one. Errors of the types in `unless` are raised as they are, and not noted:
+        the facts do not count.
+        """
         try:
             yield
+        except unless:
+            raise
         except Exception as error:
             self._error = error
             if self._running and self._running is not asyncio.current_task():
                 self._running.cancel()
-            raise
+            self.check()
 
     @contextmanager
     def ending(self) -> Iterator[None]:
