@@ -14,6 +14,8 @@ from protos.targeting.v1.targeting_pb2_grpc import (
 from services.runtime.errors import UnavailableError
 from services.runtime.rpc.channel import Channel
 from services.runtime.rpc.local import LocalServer
+from testkit.services import TIMEOUT_S
+from testkit.waiting import run_ready_tasks
 
 
 class FaultyTargeting(TargetingServiceServicer):
@@ -33,8 +35,26 @@ class FaultyTargeting(TargetingServiceServicer):
         self.given_up = 0
         self._real = TargetingServiceStub(real)
         self._starts = 1
+        self._in_flight = 0
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    async def answered(self) -> None:
+        """Wait until no request is in flight, and its caller has gone on."""
+        await asyncio.wait_for(self._is_idle.wait(), TIMEOUT_S)
+        await run_ready_tasks()
 
     async def Resolve(self, request: ResolveRequest, context: Any) -> ResolveResponse:
+        self._in_flight += 1
+        self._is_idle.clear()
+        try:
+            return await self._resolve(request)
+        finally:
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._is_idle.set()
+
+    async def _resolve(self, request: ResolveRequest) -> ResolveResponse:
         stags = [stag for group in request.audience.filter.stags for stag in group.stags]
         tag = stags[0] if stags else ""
         if not request.partitions:

@@ -196,3 +196,11 @@ class IosHarness:
         async with asyncio.timeout(TIMEOUT_S):
             while not self.in_progress:
                 await asyncio.sleep(0)
+
+    async def advance_until(self, holds: Callable[[], bool], seconds: int = 3000) -> None:
+        """Advance the clock second by second until the condition holds."""
+        for _ in range(seconds):
+            if holds():
+                return
+            await self.delivery.advance(1)
+        assert holds()

@@ -117,14 +117,6 @@ class DeliveryHarness:
             self.clock.move(seconds / steps)
             await run_ready_tasks()
 
-    async def advance_until(self, holds: Callable[[], bool], seconds: int = 3000) -> None:
-        """Advance the clock second by second until the condition holds; threads and connections take real time."""
-        for _ in range(seconds):
-            if holds():
-                return
-            await self.advance(1)
-        assert holds()
-
     # --- parts of the running role
 
     def store(self) -> DeliveryStore:

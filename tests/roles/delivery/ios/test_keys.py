@@ -28,11 +28,11 @@ async def test_a_refused_key_opens_the_circuit_and_single_pushes_probe_it(ios: I
         await run_ready_tasks()
         attempted_ms = []
         for attempt in range(1, 5):
-            await ios.delivery.advance_until(lambda attempt=attempt: simulator.request_count >= attempt)  # type: ignore[misc]
+            await ios.advance_until(lambda attempt=attempt: simulator.request_count >= attempt)  # type: ignore[misc]
             attempted_ms.append(ios.delivery.clock.now_ms())
             assert simulator.request_count == attempt
         assert [later - earlier for earlier, later in itertools.pairwise(attempted_ms)] == [5000, 10_000, 20_000]
-        await ios.delivery.advance_until(lambda: len(simulator.tokens) == len(VALID_TOKENS))
+        await ios.advance_until(lambda: len(simulator.tokens) == len(VALID_TOKENS))
         await ios.delivery.expect_outcomes(*(OutcomeRow(msgid, device, SENT) for device in devices))
         assert simulator.request_count == 4 + len(VALID_TOKENS)
 
@@ -44,7 +44,7 @@ async def test_pushes_wait_until_the_app_has_a_key(delivery: DeliveryHarness, tm
         await delivery.advance(3, steps=3)
         assert not simulator.received
         await ios.registry.UpdateApp(UpdateAppRequest(appkey=ios.appkey, apns=key))
-        await ios.delivery.advance_until(lambda: len(simulator.received) == 1)
+        await ios.advance_until(lambda: len(simulator.received) == 1)
         await delivery.expect_outcomes(OutcomeRow(msgid, device, SENT))
 
 
@@ -58,7 +58,7 @@ async def test_a_push_with_a_rate_limit_that_waits_for_a_key_has_one_limiter(
         limiters = [task for task in asyncio.all_tasks() if task.get_name() == "rate limit of an iOS push"]
         assert len(limiters) <= 1
         await ios.registry.UpdateApp(UpdateAppRequest(appkey=ios.appkey, apns=key))
-        await ios.delivery.advance_until(lambda: len(simulator.received) == len(devices))
+        await ios.advance_until(lambda: len(simulator.received) == len(devices))
 
 
 @asynccontextmanager
@@ -96,6 +96,6 @@ async def test_a_push_is_delayed_if_the_renewed_provider_token_is_expired_too(io
         simulator.refusals = [(403, "ExpiredProviderToken")] * 2
         began_ms = ios.delivery.clock.now_ms()
         msgid = await ios.send(device)
-        await ios.delivery.advance_until(lambda: simulator.request_count == 3)
+        await ios.advance_until(lambda: simulator.request_count == 3)
         assert ios.delivery.clock.now_ms() > began_ms
         await ios.delivery.expect_outcomes(OutcomeRow(msgid, device, SENT))

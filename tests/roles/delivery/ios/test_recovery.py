@@ -37,7 +37,7 @@ async def test_pushes_wait_while_the_registry_is_unavailable(ios: IosHarness) ->
         await ios.delivery.advance(3, steps=3)
         assert simulator.request_count == 0
         ios.show_registry()
-        await ios.delivery.advance_until(lambda: simulator.request_count == 1)
+        await ios.advance_until(lambda: simulator.request_count == 1)
         await ios.delivery.expect_outcomes(OutcomeRow(msgid, device, SENT))
 
 

@@ -30,7 +30,7 @@ async def test_temporary_refusals_are_retried_with_exponential_backoff(
         msgid = await ios.send(device)
         attempted_ms = []
         for attempt in range(1, 5):
-            await ios.delivery.advance_until(lambda attempt=attempt: simulator.request_count == attempt)  # type: ignore[misc]
+            await ios.advance_until(lambda attempt=attempt: simulator.request_count == attempt)  # type: ignore[misc]
             attempted_ms.append(ios.delivery.clock.now_ms())
             await run_ready_tasks()
         await ios.delivery.expect_outcomes(OutcomeRow(msgid, device, SENT))
@@ -57,11 +57,11 @@ async def test_retries_end_when_the_push_expires_or_is_cancelled(ios: IosHarness
         simulator.refusals = [(503, "Shutdown")] * 1000
         expiring = await ios.send(one, period_s=10)
         cancelled = await ios.send(other)
-        await ios.delivery.advance_until(lambda: simulator.request_count >= 4)
+        await ios.advance_until(lambda: simulator.request_count >= 4)
         await ios.delivery.cancel(cancelled, ios.appkey)
         await ios.delivery.advance(10, steps=10)
         await ios.delivery.wait_facts("finished", 1)
-        await ios.delivery.advance_until(lambda: not ios.in_progress)
+        await ios.advance_until(lambda: not ios.in_progress)
         requests = simulator.request_count
         simulator.refusals.clear()
         await ios.delivery.advance(1000, steps=100)
@@ -80,7 +80,7 @@ async def test_too_many_requests_to_one_device_delay_only_that_device(ios: IosHa
         await ios.delivery.expect_outcomes(OutcomeRow(third, other, SENT))
         await run_ready_tasks()
         assert simulator.request_count == 2
-        await ios.delivery.advance_until(lambda: simulator.request_count == 4)
+        await ios.advance_until(lambda: simulator.request_count == 4)
         await ios.delivery.expect_outcomes(
             OutcomeRow(first, one, SENT), OutcomeRow(second, one, SENT), OutcomeRow(third, other, SENT)
         )
@@ -91,7 +91,7 @@ async def test_an_unknown_outcome_is_recorded_as_failed_when_the_push_expires(io
         (device,) = await ios.register(prefix_of(0, fault=Fault.RESET) + VALID_TOKENS[0][4:])
         msgid = await ios.send(device, period_s=2000)
         await ios.wait_started()
-        await ios.delivery.advance_until(lambda: not ios.in_progress)
+        await ios.advance_until(lambda: not ios.in_progress)
         await ios.delivery.expect_outcomes(OutcomeRow(msgid, device, FAILED, "unknown: reset: INTERNAL_ERROR"))
 
 

@@ -81,7 +81,7 @@ async def test_a_rate_limited_push_is_sent_at_its_rate(ios: IosHarness) -> None:
         await ios.send(qps=2)
         await simulator.wait_accepted(1)
         for seconds in (1, 2):
-            await ios.delivery.advance_until(lambda seconds=seconds: len(simulator.tokens) >= 1 + 2 * seconds)  # type: ignore[misc]
+            await ios.advance_until(lambda seconds=seconds: len(simulator.tokens) >= 1 + 2 * seconds)  # type: ignore[misc]
             assert len(simulator.tokens) <= 2 + (ios.delivery.clock.now_ms() - START_MS) // 500
-        await ios.delivery.advance_until(lambda: len(simulator.tokens) == 6)
+        await ios.advance_until(lambda: len(simulator.tokens) == 6)
         assert ios.delivery.clock.now_ms() >= START_MS + 2500

@@ -10,7 +10,7 @@ from testkit.delivery.faulty_targeting import put_before
 from testkit.delivery.records import NumberedDevice
 from testkit.delivery.role import DeliveryHarness
 from testkit.waiting import run_ready_tasks, until_holds
-from tests.roles.delivery.starting.test_held_up import reasons, stag_push, without_targeting
+from tests.roles.delivery.starting.test_held_up import advance_with_attempts, reasons, stag_push, without_targeting
 
 A = NumberedDevice(0, 0)
 
@@ -42,7 +42,8 @@ async def test_a_push_that_fails_again_and_again_ends_as_failed_and_stops_no_oth
         await gateway.wait_until(lambda: {m.msgid for m in gateway.received} == {good.msgid, unicast.msgid})
         attempts = MAX_FAILURES + crashes  # the first attempt may have met a targeting that was down
         failing = asyncio.create_task(delivery.wait_facts("failed", 2))
-        await delivery.advance_until(failing.done)
+        while not failing.done():
+            await advance_with_attempts(delivery, targeting, 1)
         await failing
         error = "Socket closed" if crashes else "bug"
         assert targeting.requests["bad"] == attempts
@@ -64,8 +65,8 @@ async def test_overload_and_lost_connections_are_not_counted(delivery: DeliveryH
         targeting.faults["good"] = lambda: error
         await delivery.command(push := stag_push(delivery, "good"))
         await until_holds(lambda: targeting.requests["good"] > 0)
-        await delivery.advance(300, steps=300)
+        await advance_with_attempts(delivery, targeting, 300)
         assert MAX_FAILURES < targeting.requests["good"] < 50
         del targeting.faults["good"]
-        await delivery.advance_until(lambda: bool(gateway.received))  # an attempt may still be about to fail
+        await delivery.advance(10)
         await gateway.expect((1, push.msgid))
