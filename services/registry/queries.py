@@ -123,8 +123,9 @@ class RegistryQueries:
 
     def _tokens(self, appkey: str, partition: int, numbers: Sequence[int]) -> list[tuple[str, int]]:
         rows = self._devices.execute(
-            "SELECT number, token, active_ms FROM json_each(?) AS requested CROSS JOIN devices"
-            " ON appkey = ? AND partition = ? AND number = requested.value WHERE removed_ms = 0",
+            "SELECT number, token, ifnull(active_ms, 0) FROM json_each(?) AS requested CROSS JOIN devices"
+            " ON appkey = ? AND partition = ? AND number = requested.value"
+            " LEFT JOIN activity USING (appkey, partition, number) WHERE removed_ms = 0",
             (_json(numbers), appkey, partition),
         )
         found = {number: (token, active_ms) for number, token, active_ms in rows.fetchall()}

@@ -21,11 +21,10 @@ ACTIVITY_KINDS = frozenset({SESSION_EVENT_KIND_OPENED, SESSION_EVENT_KIND_APP_OP
 
 
 class DeviceState:
-    """The devices of the owned partitions: the last record of each, and its latest activity.
+    """The devices of the owned partitions: the last record of each, and the latest activity of each number.
 
-    The state does not depend on the order in which `devices` and `sessions` are read, as long as the first record of a
-    number comes before its sessions. That holds in a running role (a device opens sessions after it is registered) and
-    in a replay (own facts are folded first).
+    The state does not depend on the order in which `devices` and `sessions` are read: a standby may read a session
+    before its device.
     """
 
     def __init__(self, devices: DeviceTable, on_revocations: Callable[[], None]) -> None:

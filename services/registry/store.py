@@ -1,7 +1,7 @@
 """The tables of the registry's two SQLite files: the devices, and the alias index.
 
-Both are made for 10 million devices. A device takes about 300 bytes in the first file; in the second 40 once it has
-been active, and 60 more with an alias.
+Both are made for 10 million devices. A device takes about 300 bytes in the first file; in each of them 40 more once it
+has been active, and in the second 60 with an alias.
 """
 
 import sqlite3
@@ -22,9 +22,12 @@ DEVICES_FILE = "devices.sqlite"
 DEVICES_DDL = """
 CREATE TABLE devices (
   appkey TEXT NOT NULL, token TEXT NOT NULL, partition INTEGER NOT NULL, number INTEGER NOT NULL,
-  removed_ms INTEGER NOT NULL, invalid INTEGER NOT NULL, active_ms INTEGER NOT NULL, record BLOB NOT NULL,
+  removed_ms INTEGER NOT NULL, invalid INTEGER NOT NULL, record BLOB NOT NULL,
   UNIQUE (appkey, token), UNIQUE (appkey, partition, number));
 CREATE INDEX devices_invalid ON devices (appkey, removed_ms DESC, token) WHERE invalid = 1;
+CREATE TABLE activity (
+  appkey TEXT NOT NULL, partition INTEGER NOT NULL, number INTEGER NOT NULL, active_ms INTEGER NOT NULL,
+  PRIMARY KEY (appkey, partition, number)) WITHOUT ROWID;
 CREATE TABLE device_counts (appkey TEXT NOT NULL PRIMARY KEY, registered INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TRIGGER device_added AFTER INSERT ON devices WHEN new.removed_ms = 0 BEGIN
   INSERT INTO device_counts VALUES (new.appkey, 1) ON CONFLICT DO UPDATE SET registered = registered + 1;
@@ -75,8 +78,7 @@ class DeviceTable:
         """Insert or replace the device's record. CarillonError: its number belongs to another device."""
         try:
             self._rows.execute(
-                "INSERT INTO devices VALUES (?, ?, ?, ?, ?, ?, 0, ?) ON CONFLICT (appkey, token) DO UPDATE SET"
-                " active_ms = iif(number = excluded.number, active_ms, 0),"
+                "INSERT INTO devices VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (appkey, token) DO UPDATE SET"
                 " partition = excluded.partition, number = excluded.number, removed_ms = excluded.removed_ms,"
                 " invalid = excluded.invalid, record = excluded.record",
                 (
@@ -129,24 +131,19 @@ class DeviceTable:
         return [Device.FromString(record) for (record,) in rows]
 
     def note_activity(self, partition: int, events: Iterable[SessionEvent]) -> None:
-        """Store the time of each device's latest activity; times may come in any order.
+        """Store the time of each number's latest activity; times may come in any order, also before the device.
 
         A stored time more than a day after the event's was a wrong clock's, and is replaced.
         """
         self._rows.executemany(
-            "UPDATE devices SET active_ms = :time_ms WHERE appkey = :appkey AND partition = :partition"
-            " AND number = :number AND active_ms NOT BETWEEN :time_ms AND :time_ms + :day_ms",
-            [
-                {
-                    "time_ms": event.time_ms,
-                    "appkey": event.appkey,
-                    "partition": partition,
-                    "number": event.number,
-                    "day_ms": _DAY_MS,
-                }
-                for event in events
-            ],
+            "INSERT INTO activity VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET active_ms = excluded.active_ms"
+            " WHERE active_ms NOT BETWEEN excluded.active_ms AND excluded.active_ms + ?",
+            _activity_rows(partition, events),
         )
+
+
+def _activity_rows(partition: int, events: Iterable[SessionEvent]) -> list[tuple[str, int, int, int, int]]:
+    return [(event.appkey, partition, event.number, event.time_ms, _DAY_MS) for event in events]
 
 
 def _is_invalid(device: Device) -> bool:
@@ -211,7 +208,7 @@ class AliasTable:
         self._rows.executemany(
             "INSERT INTO members VALUES (?, ?, ?, ?, NULL, NULL, 0, NULL, NULL) ON CONFLICT DO UPDATE SET"
             " seen_ms = excluded.seen_ms WHERE seen_ms NOT BETWEEN excluded.seen_ms AND excluded.seen_ms + ?",
-            [(event.appkey, partition, event.number, event.time_ms, _DAY_MS) for event in events],
+            _activity_rows(partition, events),
         )
 
     def counts(self, appkey: str, alias: str) -> tuple[int, int]:

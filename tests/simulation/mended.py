@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from services.runtime.process.crashpoint import Point
 from tests.simulation.backends.plan import Plan as RolesPlan
 from tests.simulation.backends.world import Backends
 from tests.simulation.kernel.faults import Fault
@@ -34,14 +35,15 @@ def _roles(
     registry: int = 1,
     targeting: int = 1,
     scheduling: int = 1,
+    delivery: int = 1,
     partitions: int = 4,
     load_s: float = 12.0,
     rate: float = 2.0,
     snapshot_s: int,
     slowness: int = 1,
 ) -> RolesPlan:
-    """Return the plan of a world of roles with one instance of delivery."""
-    shards = {"registry": registry, "targeting": targeting, "scheduling": scheduling, "delivery": 1}
+    """Return the plan of a world of roles, with so many instances of each."""
+    shards = {"registry": registry, "targeting": targeting, "scheduling": scheduling, "delivery": delivery}
     return RolesPlan(shards, partitions, load_s, rate, snapshot_s, slowness)
 
 
@@ -49,16 +51,21 @@ _TWO_GATEWAYS = {"registry": 1, "targeting": 1, "scheduling": 1, "delivery": 1, 
 """The instances of each role in worlds of an installation with two gateways and one of each other role."""
 
 
+def _installation(processes: Mapping[str, int], **fields: Any) -> InstallationWorld:
+    """Return the kind of world with two partitions, and one process of each role and two gateways or `processes`."""
+    return InstallationWorld(Plan(partitions=2, processes={**_TWO_GATEWAYS, **processes}, **fields))
+
+
 def _two_gateways(**fields: Any) -> InstallationWorld:
     """Return the kind of world with two gateways, two partitions, and these fields of the plan."""
-    return InstallationWorld(Plan(partitions=2, processes=_TWO_GATEWAYS, has_ios=False, **fields))
+    return _installation({}, has_ios=False, **fields)
 
 
-def _brief(others: Mapping[str, int], **fields: Any) -> InstallationWorld:
+def _brief(others: Mapping[str, int], pace: float = 0.2, **fields: Any) -> InstallationWorld:
     """Return the kind of world that lasts seconds, of one process of each role and `others`, with these fields."""
     mixture = Mixture(unicasts=1, speeds=(5, 50, 1000), short_s=(1, 3), delay_s=(1, 6))
-    processes = {**others, **_TWO_GATEWAYS, "gateway": 1}
-    return InstallationWorld(Plan(partitions=2, processes=processes, pace=0.2, mixture=mixture, **fields))
+    processes = {**others, **_TWO_GATEWAYS, "gateway": 1, **others}
+    return InstallationWorld(Plan(partitions=2, processes=processes, pace=pace, mixture=mixture, **fields))
 
 
 MENDED: Mapping[str, MendedWorld] = {
@@ -120,51 +127,35 @@ MENDED: Mapping[str, MendedWorld] = {
     ),
     "replaced-while-read": MendedWorld(
         "targeting counted as caught up without a device whose record had been replaced while it read the topic",
-        Backends(
-            plan=RolesPlan(
-                {"registry": 2, "targeting": 1, "scheduling": 2, "delivery": 2},
-                partitions=2,
-                load_s=20.0,
-                rate=4.0,
-                snapshot_s=2,
-                slowness=1,
-            )
-        ),
+        Backends(plan=_roles(registry=2, scheduling=2, delivery=2, partitions=2, load_s=20.0, rate=4.0, snapshot_s=2)),
         511292,
         [Fault(4.993, "rebuild", "targeting-0", 15.0)],
     ),
     "late-hello": MendedWorld(
         "a late hello of a connection that the device had given up replaced the present one",
-        InstallationWorld(
-            Plan(
-                partitions=2,
-                processes={"registry": 2, "targeting": 1, "scheduling": 1, "delivery": 2, "gateway": 1, "edge": 2},
-                devices=4,
-                rate=2.0,
-                load_s=20.0,
-                snapshot_s=20,
-                has_ios=False,
-            )
+        _installation(
+            {"registry": 2, "delivery": 2, "gateway": 1, "edge": 2},
+            devices=4,
+            rate=2.0,
+            load_s=20.0,
+            snapshot_s=20,
+            has_ios=False,
         ),
         192,
         [Fault(7.817, "kill_after_steps", "delivery-1", 1391.0), Fault(9.118, "reset_connections")],
     ),
     "refused-before-its-claim": MendedWorld(
         "a request repeated under its idempotency key was refused, because its token had been removed, and was sent",
-        InstallationWorld(
-            Plan(
-                partitions=2,
-                processes={"registry": 1, "targeting": 1, "scheduling": 1, "delivery": 1, "gateway": 1, "edge": 2},
-                devices=3,
-                rate=10.0,
-                load_s=4.0,
-                snapshot_s=3,
-                has_ios=True,
-                has_owners=False,
-                pace=0.5,
-                log_slowness=30,
-                network_slowness=5,
-            )
+        _installation(
+            {"edge": 2, "gateway": 1},
+            devices=3,
+            rate=10.0,
+            load_s=4.0,
+            snapshot_s=3,
+            has_ios=True,
+            pace=0.5,
+            log_slowness=30,
+            network_slowness=5,
         ),
         1009,
         [Fault(0.035265745805418636, "log_faults", "gateway-0", 8.0)],
@@ -240,6 +231,18 @@ MENDED: Mapping[str, MendedWorld] = {
             Fault(1.6870386595102678, "log_trimmed", "", 12),
         ],
     ),
+    "session-before-its-device": MendedWorld(
+        "a registry that stood by lost the activity of a device whose session it had read before the device",
+        _brief({"registry": 2}, 0.5, devices=3, rate=1.0, load_s=2.0, snapshot_s=3, has_ios=False, has_owners=True),
+        438659,
+        [
+            Fault(0.2899851106714859, "restart", "registry-0", 1),
+            Fault(0.5754290589409112, "restart", "scheduling-0", 1),
+            Fault(0.7541218275565427, "upgrade", "registry-1"),
+            Fault(0.7986220108123017, "kill", "targeting-0b"),
+            Fault(0.8869216366589809, "archive", amount=0.2, other=Point.SEGMENT_WRITTEN),
+        ],
+    ),
     "clock-behind": MendedWorld(
         "a push with an idempotency key waited until the clock of scheduling reached the time of the edge's",
         _two_gateways(devices=3, rate=10.0, load_s=6.0, snapshot_s=300, pace=0.1),
@@ -260,17 +263,8 @@ MENDED: Mapping[str, MendedWorld] = {
     ),
     "hung-edge": MendedWorld(
         "an edge that hung for longer than a key counts sent a request that its client had repeated elsewhere",
-        InstallationWorld(
-            Plan(
-                partitions=2,
-                processes={**_TWO_GATEWAYS, "gateway": 1, "edge": 2},
-                devices=2,
-                rate=2.0,
-                load_s=8.0,
-                snapshot_s=300,
-                has_ios=False,
-                pace=0.5,
-            )
+        _installation(
+            {"edge": 2, "gateway": 1}, devices=2, rate=2.0, load_s=8.0, snapshot_s=300, has_ios=False, pace=0.5
         ),
         422308,
         [Fault(1.0, "pause", "edge-1", 700.0)],

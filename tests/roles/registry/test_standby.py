@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_OPENED
+from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_OPENED, SessionBatch, SessionEvent, SessionFact
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
-from protos.registry.v1.devices_pb2 import Device
+from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.registry.v1.registry_pb2 import (
     CreateAppRequest,
     FindDevicesRequest,
@@ -28,10 +28,11 @@ from services.domain.apps import AppDirectory, has_epoch
 from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
 from services.domain.role_addresses import HAZARDOUS
-from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, INSTANCES, TOPICS, decode
+from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, INSTANCES, SESSIONS, TOPICS, decode
 from services.registry.main import ROLE, build, open_state
 from services.registry.rules import DeviceRules
 from services.registry.settings import RegistrySettings
+from services.registry.state import DeviceState
 from services.registry.store import DEVICES_DDL, DEVICES_FILE, DeviceTable
 from services.runtime.errors import NotOwnerError, UnavailableError
 from services.runtime.log.delegating import DelegatingLog
@@ -269,3 +270,23 @@ def test_a_command_that_was_decided_but_not_written_is_decided_again(tmp_path: P
     assert rules.decide(record, command) == rules.decide(record, command) != ()
     assert rules.decide(record._replace(offset=8), command) == ()
     store.close()
+
+
+def test_a_session_may_be_read_before_its_device(tmp_path: Path) -> None:
+    """As by a standby, which reads both topics at once: the state is that of a process that reads the device first."""
+    device = (
+        Record(DEVICES.name, 0, 0, b"", b""),
+        DeviceFact(device=Device(appkey="1", token="t", partition=0, number=7)),
+    )
+    opened = SessionEvent(appkey="1", number=7, time_ms=NOON_MS, kind=SESSION_EVENT_KIND_OPENED)
+    session = (Record(SESSIONS.name, 0, 0, b"", b""), SessionFact(batch=SessionBatch(events=[opened])))
+    digests = set()
+    for name, facts in (("device first", (device, session)), ("session first", (session, device))):
+        store = SqliteStore(tmp_path / name, DEVICES_DDL)
+        state = DeviceState(DeviceTable(store), lambda: None)
+        for record, fact in facts:
+            state.apply(record, fact)
+        assert store.rows.execute("SELECT number, active_ms FROM activity").fetchall() == [(7, NOON_MS)]
+        digests.add(store.digest())
+        store.close()
+    assert len(digests) == 1
