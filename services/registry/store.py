@@ -1,7 +1,7 @@
 """The tables of the registry's two SQLite files: the devices, and the alias index.
 
-Both are made for 10 million devices. A device takes about 300 bytes in the first file; in each of them 40 more once it
-has been active, and in the second 60 with an alias.
+Both are made for 10 million devices. A device takes about 300 bytes in the first file, with its activity; in the
+second 40 once it has been active, and 60 more with an alias.
 """
 
 import sqlite3

@@ -64,7 +64,7 @@ def _two_gateways(**fields: Any) -> InstallationWorld:
 def _brief(others: Mapping[str, int], pace: float = 0.2, **fields: Any) -> InstallationWorld:
     """Return the kind of world that lasts seconds, of one process of each role and `others`, with these fields."""
     mixture = Mixture(unicasts=1, speeds=(5, 50, 1000), short_s=(1, 3), delay_s=(1, 6))
-    processes = {**others, **_TWO_GATEWAYS, "gateway": 1, **others}
+    processes = {**others, **_TWO_GATEWAYS, "gateway": 1, **others}  # the order is part of the plan: it changes a world
     return InstallationWorld(Plan(partitions=2, processes=processes, pace=pace, mixture=mixture, **fields))
 
 
