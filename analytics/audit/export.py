@@ -10,11 +10,9 @@ from analytics.audit.states.counts import UNKNOWN, state_counts, state_precedenc
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import ExportFormat
+from services.domain.text import FORMULA_STARTS
 
 FORMATS = {ExportFormat.EXPORT_FORMAT_CSV: "CSVWithNames", ExportFormat.EXPORT_FORMAT_PARQUET: "Parquet"}
-
-_FORMULA_STARTS = r"'=', '+', '-', '@', '\t', '\r'"
-"""Characters with which spreadsheets begin a formula, by OWASP's list (CSV injection)."""
 
 _TIMES = ("sent", "received", "shown", "clicked", "dismissed", "failed", "dropped", "cancelled", "expired")
 
@@ -73,4 +71,5 @@ def _export_query(platform: str, file_format: str) -> str:
 
 def _no_formula(text: str) -> str:
     """Return the SQL expression of a text that spreadsheets do not take for a formula: after an apostrophe."""
-    return f"concat(if(substring({text}, 1, 1) IN ({_FORMULA_STARTS}), '\\'', ''), {text})"
+    starts = ", ".join(f"char({', '.join(map(str, start.encode()))})" for start in FORMULA_STARTS)
+    return f"concat(if(substringUTF8({text}, 1, 1) IN ({starts}), '\\'', ''), {text})"

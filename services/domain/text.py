@@ -8,6 +8,8 @@ from google.protobuf.message import Message
 from services.runtime.errors import InputError
 
 _TEXT_LENGTH = 64
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Characters with which spreadsheets begin a formula, by OWASP's list (CSV injection), full-width signs among them."""
 
 
 def checked_text(field: str, text: str, *, required: bool = True, most: int = _TEXT_LENGTH) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from falcon.asgi import Response
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+from services.domain.text import FORMULA_STARTS
 
 
 def answer_csv(response: Response, name: str, head: Sequence[str], rows: Iterable[Sequence[str | int | float]]) -> None:
@@ -24,4 +24,4 @@ def answer_csv(response: Response, name: str, head: Sequence[str], rows: Iterabl
 
 
 def _cell(cell: str | int | float) -> str | int | float:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell

@@ -96,7 +96,20 @@ async def test_every_device_of_a_broadcast(log: SqliteLog, clickhouse: ClickHous
 
 async def test_texts_in_csv_are_no_formulas(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
     """Spreadsheets show a text after an apostrophe as text; numbers stay numbers, and Parquet has the texts."""
-    formulas = ['=HYPERLINK("http://x","y")', "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "a=1", "'=1", ""]
+    formulas = [
+        '=HYPERLINK("http://x","y")',
+        "+1",
+        "-1",
+        "@SUM(A1)",
+        "\t=1",
+        "\r=1",
+        "\n=1",
+        "＝1",
+        "＋1",
+        "－1",
+        "＠1",
+    ]
+    formulas += ["a=1", "'=1", "１", ""]
     tokens = [text or "plain" for text in formulas]
     numbers = range(1, len(formulas) + 1)
     dropped = [
@@ -110,8 +123,8 @@ async def test_texts_in_csv_are_no_formulas(log: SqliteLog, clickhouse: ClickHou
         _, parquet = await exported(analytics, 1000, PARQUET)
 
     found = table(pieces)
-    assert [row["token"] for row in found] == [f"'{text}" for text in tokens[:6]] + tokens[6:]
-    assert [row["reason"] for row in found] == [f"'{text}" for text in formulas[:6]] + formulas[6:]
+    assert [row["token"] for row in found] == [f"'{text}" for text in tokens[:11]] + tokens[11:]
+    assert [row["reason"] for row in found] == [f"'{text}" for text in formulas[:11]] + formulas[11:]
     assert [row["number"] for row in found] == [str(number) for number in numbers]
     columns = pq.read_table(io.BytesIO(b"".join(parquet))).to_pydict()
     assert {str(token) for token in columns["token"]} == set(tokens)
