@@ -6,6 +6,7 @@ from contextlib import nullcontext
 import click
 import uvloop
 
+from carillon.commands.output import say
 from carillon.environment import environment
 from carillon.startup import plain_errors, restrict_permissions
 from edge.settings import EdgeSettings
@@ -43,7 +44,7 @@ def archive(as_json: bool) -> None:
         with data_directory.lock_directory(path, "archiver.lock") if path else nullcontext():
             count = uvloop.run(_archive(settings))
     answer = {"directory" if path else "url": store.location, "records": count}
-    click.echo(json.dumps(answer) if as_json else f"{count} records were moved to {store.location}.")
+    say(json.dumps(answer) if as_json else f"{count} records were moved to {store.location}.")
 
 
 def retention_ms(settings: EdgeSettings) -> int:

@@ -1,6 +1,7 @@
 """The `carillon` command: a group that imports each subcommand only when it is used."""
 
 import importlib
+import io
 import json
 from pathlib import Path
 from typing import IO, Any
@@ -8,6 +9,7 @@ from typing import IO, Any
 import click
 
 from services.runtime.process.logs import configure
+from services.runtime.process.terminal import printable
 
 COMMANDS = {
     "apns-simulator": "carillon.commands.apns_simulator",
@@ -44,19 +46,29 @@ FROM_ELSEWHERE = ("app", "audit", "device", "draft", "push", "statistics", "stat
 _AS_JSON = "--json"
 
 
-class JsonError(click.ClickException):
-    """An error of a command with --json: one line of JSON on standard error, with the exit code of the error."""
+class ShownError(click.ClickException):
+    """An error of a command, without control characters: it may quote what a device wrote.
 
-    def __init__(self, error: click.ClickException) -> None:
+    With --json it is one line of JSON on standard error. The exit code is that of the error.
+    """
+
+    def __init__(self, error: click.ClickException, *, as_json: bool) -> None:
         super().__init__(error.format_message())
-        self._code = error.exit_code
+        self._error = error
+        self._as_json = as_json
 
     @property
     def exit_code(self) -> int:  # type: ignore[override]
-        return self._code
+        return self._error.exit_code
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(json.dumps({"error": self.message}, ensure_ascii=False), file=file, err=True)
+        if self._as_json:
+            lines = [json.dumps({"error": self.message}, ensure_ascii=False)]
+        else:
+            shown = io.StringIO()
+            self._error.show(shown)
+            lines = shown.getvalue().rstrip("\n").split("\n")
+        click.echo("\n".join(map(printable, lines)), file=file, err=True)
 
 
 class LazyGroup(click.Group):
@@ -70,9 +82,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except click.ClickException as error:
-            if ctx.meta[_AS_JSON]:
-                raise JsonError(error) from None
-            raise
+            raise ShownError(error, as_json=ctx.meta[_AS_JSON]) from None
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)

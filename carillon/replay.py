@@ -9,6 +9,7 @@ import click
 import uvloop
 
 from carillon import rebuild
+from carillon.commands.output import say
 from carillon.environment import environment
 from carillon.progress_bar import progress_bar
 from carillon.roles import REPLAYABLE, role_definition
@@ -50,7 +51,7 @@ def replay(role: str, verify: bool, until: str | None, into: Path | None, as_jso
         else:
             work = rebuild.rebuild(definition, settings, progress)
         answer = uvloop.run(work)
-    click.echo(json.dumps(answer) if as_json else _text(answer))
+    say(*([json.dumps(answer)] if as_json else _text(answer).split("\n")))
     sys.exit(0 if answer.get("equal", True) else 1)
 
 

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import click
-
+from carillon.commands.output import say
 from edge.core.parsing.canonical import canonical_text
 from edge.core.signature import sign_text
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
@@ -57,7 +56,7 @@ class WelcomePrinter:
         if (app := await self._demo_app()) is not None:
             secret = self._context.keys.open(app.sealed_secret, app.appkey)
             lines += ["", *first_push_lines(app, secret, self._endpoints, command_line(sys.argv[0], os.environ))]
-        click.echo("\n".join(lines))
+        say(*lines)
         ready.set()
         await asyncio.Event().wait()
 

@@ -8,6 +8,7 @@ import click
 import msgspec
 import uvloop
 
+from carillon.commands.output import say
 from services.apns_simulator.behaviour import Behaviour
 from services.apns_simulator.certificate import SelfSigned
 from services.apns_simulator.requests import Request
@@ -103,7 +104,7 @@ def apns_simulator(
 
 async def _serve(simulator: ApnsSimulator) -> None:
     try:
-        await run([simulator], on_ready=lambda: click.echo(f"ready at {simulator.url}", err=True))
+        await run([simulator], on_ready=lambda: say(f"ready at {simulator.url}", err=True))
     except OSError as error:
         raise click.ClickException(f"{simulator.url}: {error.strerror or error}") from None
 
@@ -111,7 +112,7 @@ async def _serve(simulator: ApnsSimulator) -> None:
 def _printer(clock: Clock, as_json: bool) -> Callable[[Request, str, str], None]:
     def show(request: Request, status: str, reason: str) -> None:
         line = _line(request, clock.now_ms(), status, reason)
-        click.echo(msgspec.json.encode(line).decode() if as_json else _text(line))
+        say(msgspec.json.encode(line).decode() if as_json else _text(line))
 
     return show
 

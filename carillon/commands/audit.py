@@ -12,7 +12,6 @@ from carillon.commands.audit_export import MSGID, allow_behind, export
 from carillon.commands.audit_text import (
     app_line,
     device_facts,
-    print_json,
     push_facts,
     show,
     show_on_device,
@@ -22,6 +21,7 @@ from carillon.commands.audit_text import (
 )
 from carillon.commands.console.audit_actions import actions
 from carillon.commands.installation.chosen import chosen_installation
+from carillon.commands.output import print_json, say
 from carillon.environment import environment
 from services.runtime.errors import CarillonError
 from services.runtime.process.settings import Settings, load
@@ -56,7 +56,7 @@ def push(msgid: int, token: str, allow_behind: bool, as_json: bool) -> None:
     answer = chosen_installation().audit_push(msgid, token, allow_behind=allow_behind)
     warn_if_behind(answer.records_behind, as_json=as_json)
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
     zone = _zone()
     show(push_facts(answer), timeline_table(answer.timeline, zone), states_table(answer.states))
@@ -74,7 +74,7 @@ def device(appkey: str, token: str, allow_behind: bool, as_json: bool) -> None:
     answer = chosen_installation().audit_device(appkey, token, allow_behind=allow_behind)
     warn_if_behind(answer.records_behind, as_json=as_json)
     if as_json:
-        print_json(msgspec.to_builtins(answer))
+        print_json(answer)
         return
     show(device_facts(answer), timeline_table(answer.timeline, _zone()))
 
@@ -102,9 +102,9 @@ def app(appkey: str, first: str | None, last: str | None, allow_behind: bool, as
         warn_if_behind(page.records_behind, as_json=as_json)
         for entry in page.timeline:
             if as_json:
-                print_json(msgspec.to_builtins(entry))
+                print_json(entry)
             else:
-                click.echo(app_line(entry, zone))
+                say(app_line(entry, zone))
         sys.stdout.flush()
 
 

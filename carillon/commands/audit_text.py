@@ -3,20 +3,13 @@
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 from zoneinfo import ZoneInfo
 
-import click
 from rich.table import Table
-from rich.text import Text
 
 from carillon.commands import output
-from carillon.commands.output import device_count
+from carillon.commands.output import Listing, device_count, say, say_named
 from edge.console.api.answers.audits import DeviceAudit, PushAudit, PushOnDevice, StateCount, TimelineEntry
-
-
-def print_json(answer: dict[str, Any]) -> None:
-    click.echo(json.dumps(answer, ensure_ascii=False))
 
 
 def warn_if_behind(records: int, *, as_json: bool = False) -> None:
@@ -24,7 +17,7 @@ def warn_if_behind(records: int, *, as_json: bool = False) -> None:
     if records:
         missing = "record of the event log is" if records == 1 else "records of the event log are"
         text = f"Incomplete: the newest {records} {missing} missing."
-        click.echo(json.dumps({"warning": text, "records_behind": records}) if as_json else text, err=True)
+        say(json.dumps({"warning": text, "records_behind": records}) if as_json else text, err=True)
 
 
 def push_facts(answer: PushAudit) -> list[tuple[str, str]]:
@@ -47,7 +40,7 @@ def device_facts(answer: DeviceAudit) -> list[tuple[str, str]]:
 
 def timeline_table(timeline: Sequence[TimelineEntry], zone: ZoneInfo) -> Table:
     """Return the timeline as a table in the zone; an entry that spans time shows its first and last time."""
-    table = output.table()
+    table = Listing()
     table.add_column("time", no_wrap=True)
     table.add_column("until", no_wrap=True)
     table.add_column("event", no_wrap=True)
@@ -55,29 +48,29 @@ def timeline_table(timeline: Sequence[TimelineEntry], zone: ZoneInfo) -> Table:
     table.add_column("detail", overflow="fold")
     for entry in timeline:
         last = _time(entry.last_ms, zone)[11:] if entry.last_ms != entry.first_ms else ""
-        table.add_row(_time(entry.first_ms, zone), last, entry.event, str(entry.count), Text(entry.detail))
+        table.add(_time(entry.first_ms, zone), last, entry.event, str(entry.count), entry.detail)
     return table
 
 
 def states_table(states: Sequence[StateCount]) -> Table:
     """Return the device counts by state as a table."""
-    table = output.table()
+    table = Listing()
     table.add_column("state", no_wrap=True)
     table.add_column("devices", justify="right")
     table.add_column("reason", overflow="fold")
     for count in states:
-        table.add_row(count.state, str(count.devices), Text(count.reason))
+        table.add(count.state, str(count.devices), count.reason)
     return table
 
 
 def show_on_device(answer: PushOnDevice, zone: ZoneInfo) -> None:
     """Print the verdict, the clauses and the timeline of a push on one device."""
-    clauses = output.table()
+    clauses = Listing()
     for name in ("clause", "holds", "the device had"):
         clauses.add_column(name, overflow="fold")
     for clause in answer.clauses:
-        clauses.add_row(Text(clause.text), "yes" if clause.holds else "no", Text(clause.found))
-    click.echo()
+        clauses.add(clause.text, "yes" if clause.holds else "no", clause.found)
+    say("")
     show([("device", answer.token), ("verdict", answer.verdict)], clauses, timeline_table(answer.timeline, zone))
 
 
@@ -87,23 +80,18 @@ def app_line(entry: TimelineEntry, zone: ZoneInfo) -> str:
         count = f" ({device_count(entry.count)})"
     else:
         count = f" ({entry.count} times)" if entry.count > 1 else ""
-    return f"{_time(entry.first_ms, zone)}  {entry.event}{count}  {_printable(entry.detail)}"
+    return f"{_time(entry.first_ms, zone)}  {entry.event}{count}  {entry.detail}"
 
 
 def show(facts: Sequence[tuple[str, str]], *with_rows: Table) -> None:
     """Print the lines, then the tables that have rows."""
     for name, value in facts:
         if value:
-            click.echo(f"{click.style(f'{name:<10}', bold=True)} {_printable(value)}")
+            say_named(name, value)
     for one in with_rows:
         if one.row_count:
-            click.echo()
+            say("")
             output.show(one)
-
-
-def _printable(text: str) -> str:
-    """Replace unprintable characters: the text comes from requests and must not control the terminal."""
-    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _time(time_ms: int, zone: ZoneInfo) -> str:

@@ -14,6 +14,7 @@ import click
 import uvloop
 
 from carillon.commands.origin import command_origin
+from carillon.commands.output import say
 from carillon.environment import environment
 from carillon.startup import plain_errors, restrict_permissions
 from protos.registry.v1.devices_pb2 import DeviceCommand, ReserveNumbers
@@ -61,7 +62,7 @@ def backup(directory: Path, as_json: bool) -> None:
         except OSError as error:
             raise InputError(f"{directory} cannot be written: {error.strerror}") from None
     answer = {"directory": str(directory), "bytes": size}
-    click.echo(json.dumps(answer) if as_json else f"The event log, {size} bytes, is in {directory}.")
+    say(json.dumps(answer) if as_json else f"The event log, {size} bytes, is in {directory}.")
 
 
 @click.command()
@@ -98,7 +99,7 @@ def restore(directory: Path | None, lost_devices: int, as_json: bool) -> None:
     newest = datetime.fromtimestamp(newest_ms / 1000, UTC).astimezone(settings.zone()).isoformat(timespec="seconds")
     answer = {"newest_record": newest, "apps": apps}
     text = f"The event log is in place. Its newest record is of {newest}. Start the service."
-    click.echo(json.dumps(answer) if as_json else text)
+    say(json.dumps(answer) if as_json else text)
 
 
 def _write_backup(source: Path, directory: Path) -> int:

@@ -20,7 +20,7 @@ from carillon.commands.app.revoke import revoke
 from carillon.commands.console.device_find import find
 from carillon.commands.installation.options import refuse_console_options
 from carillon.commands.ios_device import VirtualDeviceSettings, new_tokens, run_virtual_devices
-from carillon.commands.output import LineOutput
+from carillon.commands.output import LineOutput, say
 from carillon.environment import environment
 from carillon_device import (
     FINAL,
@@ -139,12 +139,12 @@ def run(
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from None
     for reason in sorted(set(reasons)):
-        click.echo(f"{reason}: {FINAL[reason]}", err=True)
+        say(f"{reason}: {FINAL[reason]}", err=True)
     if "unauthorized" in reasons and state is not None and any(one.token for one in devices):
         told = (
             f"If a key was revoked, delete the device's file {appkey}-NUMBER.json in {state}: it then registers anew."
         )
-        click.echo(told, err=True)
+        say(told, err=True)
     sys.exit(1 if set(reasons) - {"replaced"} else 0)
 
 

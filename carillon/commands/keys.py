@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from carillon.commands.output import say
 from carillon.startup import plain_errors, restrict_permissions
 from services.domain.master_key import KeyPurpose, create_master, derive, read_master, write_key
 from services.runtime.errors import CarillonError
@@ -48,8 +49,8 @@ def export(device_keys: Path | None, secrets_key: Path | None, create: bool) -> 
             )
         master = read_master(settings.key_file)
         if create:
-            click.echo(f"The master key is in {settings.key_file}. Keep it: no other key opens what it has sealed.")
+            say(f"The master key is in {settings.key_file}. Keep it: no other key opens what it has sealed.")
         for purpose, file in files.items():
             if file is not None:
                 write_key(file, derive(master, purpose), purpose)
-                click.echo(f"The key of {purpose.value} is in {file}.")
+                say(f"The key of {purpose.value} is in {file}.")

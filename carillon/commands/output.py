@@ -1,4 +1,8 @@
-"""Output of commands: JSON for programs; for people tables, as wide as a terminal, and unfolded and uncut elsewhere."""
+"""Output of commands: JSON for programs; for people tables, as wide as a terminal, and unfolded and uncut elsewhere.
+
+Everything that commands print goes through `say`, `show` or a `Listing`, which show control characters as escapes:
+devices and senders chose many of these texts. A rule of ruff (banned-api in pyproject.toml) finds other ways.
+"""
 
 import asyncio
 import io
@@ -19,6 +23,7 @@ from rich.text import Text
 from carillon.environment import environment
 from services.runtime.errors import CarillonError
 from services.runtime.process.settings import Settings, load
+from services.runtime.process.terminal import printable
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 as_json_lines = click.option("--json", "json_output", is_flag=True, help="Print JSON, one object a line.")
@@ -40,7 +45,7 @@ class LineOutput:
     def print(self, line: str) -> None:
         """Print a line, unless nobody reads standard output any more."""
         try:
-            click.echo(line)
+            say(line)
         except BrokenPipeError:
             self._close()
 
@@ -61,37 +66,57 @@ class LineOutput:
             os.close(nowhere)
 
 
-def table() -> Table:
-    """Return an empty table without lines around its cells."""
-    return Table(box=None, pad_edge=False, header_style="bold")
+def say(*lines: str, err: bool = False) -> None:
+    """Print lines, on standard error with `err`. A line end inside of one is shown as an escape: it may be forged."""
+    click.echo("\n".join(map(printable, lines)), err=err)
+
+
+def say_named(name: str, value: str) -> None:
+    """Print a line of a name, in bold on a terminal, and its value."""
+    click.echo(f"{click.style(f'{printable(name):<10}', bold=True)} {printable(value)}")
+
+
+class Listing(Table):
+    """A table without lines around its cells, whose cells are texts without markup."""
+
+    def __init__(self) -> None:
+        super().__init__(box=None, pad_edge=False, header_style="bold")
+
+    def add(self, *cells: str) -> None:
+        """Add a row."""
+        self.add_row(*(Text(printable(cell)) for cell in cells))
+
+    def add_named(self, name: str, value: str) -> None:
+        """Add a row of a name in bold and its value, which a terminal folds."""
+        self.add_row(Text(printable(name), style="bold"), Text(printable(value), overflow="fold"))
 
 
 def show(*lines: RenderableType) -> None:
-    """Print tables and texts; a terminal folds what is too wide for it, and nothing else does."""
+    """Print tables; a terminal folds what is too wide for it, and nothing else does."""
     if sys.stdout.isatty():
         Console(width=max(Console().width, _LEAST_WIDTH)).print(*lines, sep="\n")
         return
     unfolded = io.StringIO()
     Console(file=unfolded, width=_UNFOLDED_WIDTH, color_system=None).print(*lines, sep="\n")
-    for line in unfolded.getvalue().splitlines():
-        click.echo(line.rstrip())
+    say(*(line.rstrip() for line in unfolded.getvalue().rstrip("\n").split("\n")))
 
 
-def print_json(answer: msgspec.Struct | Mapping[str, Any]) -> None:
-    click.echo(json.dumps(msgspec.to_builtins(answer), ensure_ascii=False))
+def print_json(answer: msgspec.Struct | Mapping[str, Any], *, err: bool = False) -> None:
+    """Print an object as one line of JSON."""
+    say(json.dumps(msgspec.to_builtins(answer), ensure_ascii=False), err=err)
 
 
 def print_table(rows: Iterable[Mapping[str, object]], if_none: str, numbers: Sequence[str] = ()) -> None:
     """Print a row for each mapping, or the sentence if there is none; the columns of `numbers` stand at the right."""
     rows = list(rows)
     if not rows:
-        click.echo(if_none)
+        say(if_none)
         return
-    listed = table()
+    listed = Listing()
     for name in rows[0]:
         listed.add_column(name, overflow="fold", justify="right" if name in numbers else "left")
     for row in rows:
-        listed.add_row(*(Text("-" if value in ("", None) else str(value)) for value in row.values()))
+        listed.add(*("-" if value in ("", None) else str(value) for value in row.values()))
     show(listed)
 
 

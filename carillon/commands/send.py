@@ -9,6 +9,7 @@ from typing import IO, Any
 import click
 import httpx
 
+from carillon.commands.output import say
 from carillon.commands.sign import secret_options, secrets_in, text_in
 from edge.core.signature import sign_text
 
@@ -29,7 +30,7 @@ def send(
     The exit code is 0 when the answer's result is 0, else 1.
     """
     answer = _send(url, method, signed_body(text_in(file), secrets_in(secrets, secret_files)))
-    click.echo(json.dumps(answer, ensure_ascii=False, indent=None if as_json else 2))
+    say(*json.dumps(answer, ensure_ascii=False, indent=None if as_json else 2).split("\n"))
     sys.exit(0 if answer.get("result") == 0 else 1)
 
 

@@ -6,6 +6,7 @@ from typing import IO, Any, TypeVar
 
 import click
 
+from carillon.commands.output import say
 from carillon.startup import plain_errors
 from edge.core.parsing.canonical import canonical_text
 from edge.core.signature import sign_text
@@ -78,7 +79,7 @@ def _read(file: Path) -> str:
 @click.argument("file", type=click.File("rb"))
 def sign(secrets: Sequence[str], secret_files: Sequence[Path], file: IO[bytes]) -> None:
     """Print the sign of the request in FILE (- for standard input). An existing sign in it is ignored."""
-    click.echo(sign_text(text_in(file), secrets_in(secrets, secret_files)))
+    say(sign_text(text_in(file), secrets_in(secrets, secret_files)))
 
 
 def text_in(file: IO[bytes]) -> str:

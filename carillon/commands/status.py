@@ -11,7 +11,7 @@ import uvloop
 from google.protobuf.message import DecodeError
 
 from carillon.commands.installation.options import refuse_console
-from carillon.commands.output import show, table
+from carillon.commands.output import Listing, say, show
 from carillon.environment import environment
 from carillon.startup import plain_errors
 from protos.runtime.v1.instances_pb2 import InstanceFact
@@ -63,13 +63,13 @@ def status(as_json: bool) -> None:
             )
         found = instance_statuses(uvloop.run(recent_facts(settings)), SystemClock().now_ms())
     if as_json:
-        click.echo(json.dumps({"instances": [each._asdict() for each in found]}))
+        say(json.dumps({"instances": [each._asdict() for each in found]}))
         return
-    instances = table()
+    instances = Listing()
     for name in ("role", "shard", "state", "address", "epoch", "owner since", "heard s ago"):
         instances.add_column(name)
     for each in found:
-        instances.add_row(*("" if value is None else str(value) for value in each))
+        instances.add(*("" if value is None else str(value) for value in each))
     show(instances)
 
 

@@ -8,7 +8,7 @@ import click
 from carillon.commands.accounts.calls import ROLE_NAMES, ROLES, call_accounts, find_team, find_user, role_option
 from carillon.commands.installation.chosen import named_console
 from carillon.commands.origin import command_origin
-from carillon.commands.output import as_json_lines, print_json, print_table
+from carillon.commands.output import as_json_lines, print_json, print_table, say
 from edge.console.api.answers.people import TeamList, TeamWithMembers
 from protos.accounts.v1.accounts_pb2 import ApprovalRules
 from protos.accounts.v1.service_pb2 import (
@@ -185,7 +185,7 @@ def _change(
     if json_output:
         print_json(_record(changed, logins))
     else:
-        click.echo(done)
+        say(done)
 
 
 async def _logins(accounts: "AccountsServiceAsyncStub", teams: Iterable[TeamSummary]) -> Logins:

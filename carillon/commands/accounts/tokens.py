@@ -9,7 +9,7 @@ import msgspec
 from carillon.commands.accounts.calls import ROLE_NAMES, ROLES, call_accounts, find_team, role_option
 from carillon.commands.app.limits import Duration
 from carillon.commands.origin import command_origin
-from carillon.commands.output import as_json_lines, print_json, print_table, time_text
+from carillon.commands.output import as_json_lines, print_json, print_table, say, time_text
 from edge.console.api.answers.people import OwnToken
 from protos.accounts.v1.service_pb2 import (
     CreateTokenRequest,
@@ -58,8 +58,7 @@ def create(team_name: str, name: str, role: str, expires: int, json_output: bool
         print_json({**_record(answer.token, team_name), "token": answer.text})
     else:
         until = f"valid until {time_text(answer.token.expires_ms, 'minutes')}" if expires else "which does not expire"
-        click.echo(f"API token {name} of team {team_name}, {until}:")
-        click.echo(f"{answer.text}\nStore it: it is not shown again.")
+        say(f"API token {name} of team {team_name}, {until}:", answer.text, "Store it: it is not shown again.")
 
 
 @token.command(name="list")
@@ -93,7 +92,7 @@ def revoke(token_id: str, json_output: bool) -> None:
     if json_output:
         print_json({"token_id": token_id, "revoked": True})
     else:
-        click.echo("The API token is refused from now on.")
+        say("The API token is refused from now on.")
 
 
 @token.command()
@@ -109,7 +108,7 @@ def whoami(json_output: bool) -> None:
         print_json(msgspec.to_builtins(own))
     else:
         until = f"valid until {time_text(own.expires_ms)}" if own.expires_ms else "which does not expire"
-        click.echo(f"API token {own.name} ({own.token_id}), {until}: {own.role} of team {own.team}.")
+        say(f"API token {own.name} ({own.token_id}), {until}: {own.role} of team {own.team}.")
 
 
 def _record(known: TokenSummary, team: str) -> dict[str, Any]:

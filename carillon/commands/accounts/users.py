@@ -6,7 +6,7 @@ import click
 
 from carillon.commands.accounts.calls import call_accounts, find_user
 from carillon.commands.origin import command_origin
-from carillon.commands.output import as_json_lines, print_json, print_table, time_text
+from carillon.commands.output import as_json_lines, print_json, print_table, say, time_text
 from protos.accounts.v1.accounts_pb2 import Subject
 from protos.accounts.v1.service_pb2 import (
     CreateUserRequest,
@@ -64,7 +64,7 @@ def add(
     if json_output:
         print_json({**_record(answer.user), **_token_record(answer.link_token, answer.link_expires_ms)})
         return
-    click.echo(f"User {answer.user.login} is created.")
+    say(f"User {answer.user.login} is created.")
     if answer.link_token:
         _print_token(answer.link_token, answer.link_expires_ms)
 
@@ -129,11 +129,11 @@ def _update(login: str, request: UpdateUserRequest, done: str, json_output: bool
     if json_output:
         print_json(_record(answer.user))
     else:
-        click.echo(done)
+        say(done)
 
 
 def _print_token(token: str, expires_ms: int) -> None:
-    click.echo(f"One-time token, valid until {time_text(expires_ms, 'minutes')} and not shown again:\n{token}")
+    say(f"One-time token, valid until {time_text(expires_ms, 'minutes')} and not shown again:", token)
 
 
 def _token_record(token: str, expires_ms: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from carillon.commands.app.revoke import revoke_keys
 from carillon.commands.app.text import app_table, print_app, print_secret
 from carillon.commands.installation.chosen import chosen_installation
 from carillon.commands.origin import command_origin
-from carillon.commands.output import as_json_lines, print_json, show
+from carillon.commands.output import as_json_lines, print_json, say, show
 from carillon.commands.role_calls import call_registry
 from carillon.environment import environment
 from edge.console.api.answers.apps import App, NewSecret, secret_answer
@@ -63,7 +63,7 @@ def list_apps(json_output: bool) -> None:
     elif apps:
         show(app_table(apps))
     else:
-        click.echo("There is no app yet; see `carillon app create --help`.")
+        say("There is no app yet; see `carillon app create --help`.")
 
 
 @app.command(name="show")

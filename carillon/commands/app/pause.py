@@ -9,6 +9,7 @@ import msgspec
 
 from carillon.commands.app.text import pause_text
 from carillon.commands.installation.chosen import chosen_installation
+from carillon.commands.output import say
 from edge.console.api.answers.apps import Pause
 
 _appkey = click.argument("appkey", required=False)
@@ -36,9 +37,9 @@ def pause(appkey: str | None, all_apps: bool, reason: str, json_output: bool) ->
     if json_output:
         _print_json(target, paused.changed, paused.unconfirmed, paused=msgspec.to_builtins(paused.pause))
     elif paused.changed:
-        click.echo(f"{_paused(target)}. `carillon app resume {target or '--all'}` goes on.")
+        say(f"{_paused(target)}. `carillon app resume {target or '--all'}` goes on.")
     else:
-        click.echo(f"{_paused(target)} already: {pause_text(paused.pause)}. Nothing changed.")
+        say(f"{_paused(target)} already: {pause_text(paused.pause)}. Nothing changed.")
     _exit_if_unconfirmed(paused.unconfirmed, "pause")
 
 
@@ -63,7 +64,7 @@ def resume(appkey: str | None, all_apps: bool, reason: str, json_output: bool) -
     if json_output:
         _print_json(target, resumed.changed, resumed.unconfirmed, still_paused=still_paused)
     else:
-        click.echo(_resumed_text(target, resumed.pause))
+        say(_resumed_text(target, resumed.pause))
         _warn_of_pauses(target, still_paused)
     _exit_if_unconfirmed(resumed.unconfirmed, "resume")
 
@@ -89,14 +90,14 @@ def _resumed_text(target: str, ended: Pause | None) -> str:
 
 def _warn_of_pauses(target: str, still_paused: Sequence[str]) -> None:
     if still_paused and not target:
-        click.echo(f"Still paused one by one: {', '.join(still_paused)}. Each needs its own `carillon app resume`.")
+        say(f"Still paused one by one: {', '.join(still_paused)}. Each needs its own `carillon app resume`.")
     elif still_paused:
-        click.echo("All apps are paused, this one too, until `carillon app resume --all`.")
+        say("All apps are paused, this one too, until `carillon app resume --all`.")
 
 
 def _print_json(target: str, changed: bool, unconfirmed: Sequence[str], **state: Any) -> None:
     record = {"appkey": target or None, "all": not target, "changed": changed, **state}
-    click.echo(json.dumps({**record, "unconfirmed": list(unconfirmed)}, ensure_ascii=False))
+    say(json.dumps({**record, "unconfirmed": list(unconfirmed)}, ensure_ascii=False))
 
 
 def _exit_if_unconfirmed(unconfirmed: Sequence[str], command: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from carillon.commands.origin import command_origin
+from carillon.commands.output import say
 from carillon.commands.role_calls import call_role
 from protos.registry.v1.registry_pb2 import RevokeAppKeysRequest, RevokeDeviceKeyRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
@@ -31,9 +32,9 @@ def revoke(appkey: str, token: str, json_output: bool) -> None:
 
     call_role("registry", call)
     if json_output:
-        click.echo(json.dumps({"appkey": appkey, "token": token, "revoked": True}))
+        say(json.dumps({"appkey": appkey, "token": token, "revoked": True}))
     else:
-        click.echo("The device is removed and its key is revoked: it is refused from now on.")
+        say("The device is removed and its key is revoked: it is refused from now on.")
 
 
 @click.command()
@@ -48,6 +49,6 @@ def revoke_keys(appkey: str, json_output: bool) -> None:
 
     call_role("registry", call)
     if json_output:
-        click.echo(json.dumps({"appkey": appkey, "revoked": True}))
+        say(json.dumps({"appkey": appkey, "revoked": True}))
     else:
-        click.echo("All device keys issued so far are refused from now on; their devices are being removed.")
+        say("All device keys issued so far are refused from now on; their devices are being removed.")

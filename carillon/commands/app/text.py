@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
-import click
 import msgspec
 from rich.table import Table
-from rich.text import Text
 
-from carillon.commands.output import show, table
+from carillon.commands.output import Listing, say, show
 from edge.console.api.answers.apps import App, NewSecret, Pause
 
 _SHOWN_ONCE = "Store the secret key: it is not shown again. `carillon app rotate-secret` makes a new one."
@@ -29,17 +27,17 @@ def print_secret(made: NewSecret) -> None:
             "secret key": made.secret_key,
         }
     )
-    click.echo(_SHOWN_ONCE)
+    say(_SHOWN_ONCE)
 
 
 def app_table(apps: Sequence[App]) -> Table:
     """Return a row for each app. A narrow terminal folds its other columns, never the appkeys."""
     rows = [{**_fields(app), "paused": pauses_text(app)} for app in apps]
-    listed = table()
+    listed = Listing()
     for name in rows[0]:
         listed.add_column(name, no_wrap=name in ("appkey", "platform"), overflow="fold")
     for row in rows:
-        listed.add_row(*(Text(value) for value in row.values()))
+        listed.add(*row.values())
     return listed
 
 
@@ -97,8 +95,8 @@ def _limits(app: App, zone: ZoneInfo) -> dict[str, str]:
 
 
 def _print_rows(rows: dict[str, str]) -> None:
-    names = table()
+    names = Listing()
     names.show_header = False
     for name, value in rows.items():
-        names.add_row(Text(name, style="bold"), Text(value, overflow="fold"))
+        names.add_named(name, value)
     show(names)

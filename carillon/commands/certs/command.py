@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from carillon.commands.certs.files import CertificateOutcome, CertificateTerms, WantedCertificate, operator, update
+from carillon.commands.output import say
 from carillon.environment import environment
 from carillon.roles import ROLES
 from carillon.startup import plain_errors, restrict_permissions
@@ -59,7 +60,7 @@ def certs(
         wanted = [*_of_roles(hosts), *map(operator, operators)]
         outcomes = update(folder, wanted, datetime.datetime.now(datetime.UTC), CertificateTerms(days, renew_days))
     for outcome in outcomes:
-        click.echo(_json(outcome) if as_json else _text(outcome))
+        say(_json(outcome) if as_json else _text(outcome))
 
 
 def _of_roles(given: Sequence[str]) -> list[WantedCertificate]:

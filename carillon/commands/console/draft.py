@@ -3,7 +3,7 @@
 import click
 
 from carillon.commands.installation.console import console_client
-from carillon.commands.output import as_json, print_json, print_table, time_text
+from carillon.commands.output import as_json, print_json, print_table, say, time_text
 from edge.console.api.answers.pushes import Draft, DraftList, DraftSummary
 
 _team_id = click.argument("team_id", metavar="TEAM")
@@ -46,7 +46,7 @@ def show(team_id: str, draft_id: str, as_json: bool) -> None:
         print_json(answer)
         return
     print_table([_row(answer)], "", ["devices"])
-    click.echo(answer.request_json)
+    say(*answer.request_json.replace("\r", "").split("\n"))
 
 
 @draft.command()
@@ -59,7 +59,7 @@ def withdraw(team_id: str, draft_id: str, as_json: bool) -> None:
     if as_json:
         print_json(answer)
     else:
-        click.echo("The draft is withdrawn: it is not sent.")
+        say("The draft is withdrawn: it is not sent.")
 
 
 def _row(found: DraftSummary) -> dict[str, object]:

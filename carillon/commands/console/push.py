@@ -7,7 +7,7 @@ import click
 
 from carillon.commands.installation.console import console_client
 from carillon.commands.output import as_json as _as_json
-from carillon.commands.output import device_count, print_json, print_table, time_text
+from carillon.commands.output import device_count, print_json, print_table, say, time_text
 from edge.console.actions.statistics import CATEGORIES
 from edge.console.api.answers.devices import PushDevices, WhyAnswer
 from edge.console.api.answers.pushes import Estimate, Push, PushCancelled, PushList, PushSent, PushSpeed, PushStates
@@ -62,8 +62,8 @@ def show(msgid: int, as_json: bool) -> None:
         return
     for line in (answer.title, answer.text):
         if line:
-            click.echo(line)
-    click.echo(f"{answer.kind} of app {answer.appkey}: {answer.audience}")
+            say(line)
+    say(f"{answer.kind} of app {answer.appkey}: {answer.audience}")
     print_table([{step.name: step.devices for step in answer.funnel}], "")
     states = [{"state": each.state, "devices": each.devices, "reason": each.reason} for each in answer.states]
     print_table(states, "No device is in the audience.", ["devices"])
@@ -83,7 +83,7 @@ def speed(appkey: str, msgid: int, as_json: bool) -> None:
     rows = [{name: getattr(line, name) for name in names} for line in answer.lines]
     print_table(rows, "Nothing is sent yet.", names[1:])
     if answer.one_in > 1:
-        click.echo(f"Estimated from one device in {answer.one_in}.")
+        say(f"Estimated from one device in {answer.one_in}.")
 
 
 @push.command()
@@ -123,7 +123,7 @@ def devices(appkey: str, msgid: int, state: str, reason: str, limit: int, cursor
     rows = [{"msgid": device.msgid, "token": device.token} for device in answer.devices]
     print_table(rows, "No device is in this state for this reason.", ["msgid"])
     if answer.next:
-        click.echo(f"There are more: --cursor {answer.next}")
+        say(f"There are more: --cursor {answer.next}")
 
 
 @push.command()
@@ -136,12 +136,12 @@ def estimate(appkey: str, file: IO[bytes], as_json: bool) -> None:
     if as_json:
         print_json(answer)
         return
-    click.echo(f"{device_count(answer.devices)} would get it now.")
+    say(f"{device_count(answer.devices)} would get it now.")
     if answer.needs_approval:
-        click.echo("It needs the approval of a second person, and would become a draft.")
+        say("It needs the approval of a second person, and would become a draft.")
     for audience in answer.audiences:
         if audience.unknown:
-            click.echo(f"App {audience.appkey} has no device for: {', '.join(audience.unknown)}")
+            say(f"App {audience.appkey} has no device for: {', '.join(audience.unknown)}")
 
 
 @push.command()
@@ -160,14 +160,12 @@ def send(appkey: str, file: IO[bytes], at_most: int | None, key: str, as_json: b
         return
     match answer.outcome:
         case "draft":
-            click.echo(f"Draft {answer.draft_id}: it waits for the approval of a second person in the console.")
+            say(f"Draft {answer.draft_id}: it waits for the approval of a second person in the console.")
         case "scheduled":
-            click.echo(
-                f"Scheduled under the task key {answer.task_key}; now it would go to {device_count(answer.devices)}."
-            )
+            say(f"Scheduled under the task key {answer.task_key}; now it would go to {device_count(answer.devices)}.")
         case _:
             ids = ", ".join(f"app {app}: {msgid}" for app, msgid in answer.msgids.items())
-            click.echo(f"Accepted for {device_count(answer.devices)}; message id of {ids}.")
+            say(f"Accepted for {device_count(answer.devices)}; message id of {ids}.")
 
 
 @push.command()
@@ -180,7 +178,7 @@ def cancel(appkey: str, msgid: int, as_json: bool) -> None:
     if as_json:
         print_json(answer)
     else:
-        click.echo("The push is cancelled: devices that have not received it do not get it.")
+        say("The push is cancelled: devices that have not received it do not get it.")
 
 
 @push.command()
@@ -195,4 +193,4 @@ def why(appkey: str, name: str, msgid: int | None, as_json: bool) -> None:
         print_json(answer)
         return
     for device in answer.devices:
-        click.echo(f"{device.token}: {device.sentence}")
+        say(f"{device.token}: {device.sentence}")

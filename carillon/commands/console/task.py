@@ -3,7 +3,7 @@
 import click
 
 from carillon.commands.installation.console import console_client
-from carillon.commands.output import as_json, print_json, print_table, time_text
+from carillon.commands.output import as_json, print_json, print_table, say, time_text
 from edge.console.api.answers.pushes import Task, TaskCancelled, TaskList
 
 _appkey = click.argument("appkey")
@@ -55,7 +55,7 @@ def cancel(appkey: str, task_key: str, as_json: bool) -> None:
     if as_json:
         print_json(answer)
     else:
-        click.echo("The timed push is cancelled: it is not sent.")
+        say("The timed push is cancelled: it is not sent.")
 
 
 def _row(found: Task) -> dict[str, object]:

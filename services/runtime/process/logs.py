@@ -8,8 +8,11 @@ import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 import structlog
+
+from services.runtime.process.terminal import printable
 
 _WARNINGS_ONLY = ("httpx", "httpcore", "h2", "hpack", "urllib3", "aiokafka")
 """Libraries whose lower-level messages contain addresses and headers, and so tokens and keys."""
@@ -36,8 +39,10 @@ def configure(level: str, *, text_on_terminal: bool = True) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
     ]
-    renderer: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer() if is_text else structlog.processors.JSONRenderer(ensure_ascii=False)
+    renderers: list[structlog.typing.Processor] = (
+        [_show_controls, structlog.dev.ConsoleRenderer()]
+        if is_text
+        else [structlog.processors.JSONRenderer(ensure_ascii=False), _show_controls_of_line]
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -47,7 +52,8 @@ def configure(level: str, *, text_on_terminal: bool = True) -> None:
     )
     of_libraries = [*shared, structlog.stdlib.add_logger_name]
     handler = _Handler()
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=of_libraries, processor=renderer))
+    to_lines = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderers]
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=of_libraries, processors=to_lines))
     handler.addFilter(RepeatFilter(_RATE_LIMITED, time.monotonic))
     root = logging.getLogger()
     root.handlers = [handler]
@@ -55,6 +61,19 @@ def configure(level: str, *, text_on_terminal: bool = True) -> None:
     for name in _WARNINGS_ONLY:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
     _log_warnings_and_uncaught_errors()
+
+
+def _show_controls(_: object, __: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Escape the control characters of an event's texts; a traceback keeps its line ends."""
+    texts = {name: printable(value) for name, value in event.items() if isinstance(value, str)}
+    if "exception" in texts:
+        texts["exception"] = "\n".join(map(printable, event["exception"].split("\n")))
+    return {**event, **texts}
+
+
+def _show_controls_of_line(_: object, __: str, line: Any) -> str:
+    """Escape the control characters that JSON allows in its texts."""
+    return printable(line)
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]

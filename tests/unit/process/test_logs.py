@@ -31,6 +31,12 @@ except ValueError as error:
     logging.getLogger("somebody.else").exception("theirs failed")
 """
 
+OF_A_DEVICE = """
+from services.runtime.process.logs import configure, logger
+configure("INFO")
+logger.info("refused", token="t\\x1b[2J\\x9b\\u202e\\nforged")
+"""
+
 UNCAUGHT = """
 import threading, warnings
 from services.runtime.process.logs import configure
@@ -194,6 +200,14 @@ def test_warnings_and_errors_that_nobody_catches_are_json_too() -> None:
 
 def test_a_handshake_that_fails_adds_no_line_of_another_form(tmp_path: Path) -> None:
     assert written_to_file(FOREIGN_HANDSHAKE, str(tmp_path / "tls")) == ""
+
+
+def test_what_a_device_wrote_does_not_control_the_terminal() -> None:
+    line = written_to_file(OF_A_DEVICE)
+    assert json.loads(line)["token"] == "t\x1b[2J\x9b\u202e\nforged"
+    assert line.rstrip("\n").isprintable()
+    shown = written_to_terminal(OF_A_DEVICE)
+    assert "t\\u001b[2J\\u009b\\u202e\\nforged" in shown
 
 
 def test_on_a_terminal_lines_are_readable_text() -> None:

@@ -98,6 +98,26 @@ async def test_a_push_on_one_device(carillon: Carillon) -> None:
     ]
 
 
+async def test_what_a_device_wrote_does_not_control_the_terminal(carillon: Carillon, log: SqliteLog) -> None:
+    harmful = "\x1b]0;owned\x07\x9b31m\u202egpj\n2026-09-21 revoked"
+    await log.append([device_command(3, time_ms=T0 + 20, add_stags=AddStags(stags=[harmful]))])
+    for arguments in (
+        ("device", APP, "token-1-3"),
+        ("device", APP, "token-1-3", "--json"),
+        ("push", "1000", "--device", "token-1-3"),
+        ("app", APP, "--from", "2026-09-21", "--to", "2026-09-22T00:00:00+08:00"),
+        ("device", APP, harmful),
+    ):
+        answer = await carillon(*arguments)
+        lines = (answer.stdout + answer.stderr).split("\n")
+        assert all(line.isprintable() for line in lines), arguments
+        assert not any(line.startswith("2026-09-21 revoked") for line in lines), arguments
+    assert (
+        "\\u001b]0;owned\\u0007\\u009b31m\\u202egpj\\n2026-09-21 revoked"
+        in (await carillon("device", APP, "token-1-3")).stdout
+    )
+
+
 async def test_an_app(carillon: Carillon) -> None:
     day = ("--from", "2026-09-21", "--to", "2026-09-22T00:00:00+08:00")
     lines = (await carillon("app", APP, *day, "--json")).stdout.splitlines()
