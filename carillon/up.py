@@ -130,7 +130,7 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
             console,
             *(ChildReadiness(child, _CHILD_READY_S) for child in children),
             *_archiver(context, analytics_settings, role_settings["edge"], built_roles),
-            WelcomePrinter(context, _endpoints(settings, role_settings)),
+            WelcomePrinter(context, _endpoints(settings, role_settings), settings.data),
             health,
             IdleMemory(clock, OwnMemory()),
         ]

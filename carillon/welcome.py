@@ -1,7 +1,8 @@
 """The lines that `carillon up` prints once it is ready: its endpoints, and commands for a first push to the demo app.
 
-The first start, when there is no app yet, creates the demo app. Later starts print the commands, and the demo app's
-secret with them, as long as the oldest app still has the demo app's names. No other app's secret is ever printed.
+The first start, when there is no app yet, creates the demo app. Later starts print the commands as long as the oldest
+app still has the demo app's names. Its secret is in a file of the data directory meanwhile, which the commands name: what
+stands in a command line, other users of the machine see and the shell's history keeps.
 """
 
 import asyncio
@@ -22,8 +23,12 @@ from protos.registry.v1.registry_pb2 import CreateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.role import RoleContext
 from services.runtime.http.url_host import url_host
+from services.runtime.log.durable import written_beside
 
 DEMO = CreateAppRequest(platform=PLATFORM_ANDROID, name="Demo", package="org.example.demo", account="carillon-demo")
+SECRET_FILE = "demo-app.secret"
+"""The file of the data directory with the demo app's secret, readable by its owner alone."""
+
 _ALIAS = "alice"
 _STAG = "news"
 
@@ -47,15 +52,22 @@ class WelcomePrinter:
 
     name = "welcome"
 
-    def __init__(self, context: RoleContext, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, context: RoleContext, endpoints: Sequence[Endpoint], data: Path) -> None:
         self._context = context
         self._endpoints = endpoints
+        self._secret_file = data.absolute() / SECRET_FILE
 
     async def run(self, ready: asyncio.Event) -> None:
         lines = endpoint_lines(self._endpoints)
-        if (app := await self._demo_app()) is not None:
+        app = await self._demo_app()
+        if app is None:
+            self._secret_file.unlink(missing_ok=True)
+        else:
             secret = self._context.keys.open(app.sealed_secret, app.appkey)
-            lines += ["", *first_push_lines(app, secret, self._endpoints, command_line(sys.argv[0], os.environ))]
+            with written_beside(self._secret_file, f"{secret}\n".encode()) as fresh:
+                os.replace(fresh, self._secret_file)
+            carillon = command_line(sys.argv[0], os.environ)
+            lines += ["", *first_push_lines(app, secret, self._secret_file, self._endpoints, carillon)]
         say(*lines)
         ready.set()
         await asyncio.Event().wait()
@@ -90,7 +102,9 @@ def endpoint_lines(endpoints: Sequence[Endpoint]) -> list[str]:
     return ["Carillon is ready.", *(f"  {endpoint.title:<20} {endpoint.url}" for endpoint in endpoints)]
 
 
-def first_push_lines(app: App, secret: str, endpoints: Sequence[Endpoint], carillon: str) -> list[str]:
+def first_push_lines(
+    app: App, secret: str, secret_file: Path, endpoints: Sequence[Endpoint], carillon: str
+) -> list[str]:
     """Return commands to paste: connect a virtual device, send a push to it, show what happened to the push."""
     push_url = next(endpoint.url for endpoint in endpoints if endpoint.path == "/v2/push")
     gateway_url = next(endpoint.url for endpoint in endpoints if endpoint.path == "/device/v1")
@@ -100,7 +114,7 @@ def first_push_lines(app: App, secret: str, endpoints: Sequence[Endpoint], caril
         f"   {carillon} device run --appkey {app.appkey} --alias {_ALIAS} --stag {_STAG} --url {gateway_url}",
         "2. In a third terminal, send a push to this device with either of these commands:",
         f"   curl -s {push_url} -H 'Content-Type: application/json' -d {shlex.quote(signed)}",
-        f"   echo {shlex.quote(body)} | {carillon} send --secret {secret} --url {push_url} -",
+        f"   echo {shlex.quote(body)} | {carillon} send --secret-file {shlex.quote(str(secret_file))} --url {push_url} -",
         "3. Show what happened to the push; ID is the id in the answer:",
         f"   {carillon} audit push ID",
     ]

@@ -37,7 +37,8 @@ async def test_each_printed_command_works(installation: Installation, tmp_path: 
     lines = [line.strip() for line in installation.output().read_text().splitlines()]
     device_line = next(line for line in lines if " device run " in line)
     curl = next(line for line in lines if line.startswith("curl "))
-    send = next(line for line in lines if " send --secret " in line)
+    send = next(line for line in lines if " send --secret-file " in line)
+    assert (installation.data / "demo-app.secret").read_text().strip() not in installation.output().read_text()
     audit = next(line for line in lines if line.endswith(" audit push ID"))
     health = next(line.split()[-1] for line in lines if line.startswith("health and metrics"))
     assert (await asyncio.to_thread(httpx.get, health)).text == '{"status":"ready"}'
@@ -74,7 +75,7 @@ def test_the_files_of_the_service_are_accessible_to_their_owner_alone(installati
 
 @pytest.mark.long
 async def test_further_starts_create_no_demo_app_and_print_no_secret_but_its(installation: Installation) -> None:
-    assert " send --secret " in await asyncio.to_thread(_printed_by_the_next_start, installation)
+    assert " send --secret-file " in await asyncio.to_thread(_printed_by_the_next_start, installation)
     (demo,) = [json.loads(app) for app in installation.carillon("app", "list", "--json").splitlines()]
     assert demo["name"] == "Demo"
     device = VirtualDevice(installation.gateway_url, demo["appkey"])
@@ -89,6 +90,7 @@ async def test_further_starts_create_no_demo_app_and_print_no_secret_but_its(ins
     installation.carillon("app", "set", demo["appkey"], "--name", "Shop")
     printed = await asyncio.to_thread(_printed_by_the_next_start, installation)
     assert "--secret" not in printed
+    assert not (installation.data / "demo-app.secret").exists()
     assert f"{installation.v2_url}/v2/push" in printed
 
 
