@@ -72,6 +72,8 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
         built = definition.build(settings, context)
         health.watch(built.followers)
         operations = Operations(settings.host, settings.console_port, health.problems, pages=built.pages)
+        has_pages = built.pages is not None
+        metrics = [operations.metrics_listener(settings.host, settings.metrics_port)] if has_pages else []
         listeners = []
         if definition.name in DEFAULT_ADDRESSES:
             address = own_address(definition.name, settings, env)
@@ -87,7 +89,7 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
         process = process_id()
         announcer = Announcer(lambda: {process: own.read()}, to_log(context.log), clock, definition.name)
         await run(
-            [operations, sync, announcer, *built.services, *copying, health],
+            [operations, *metrics, sync, announcer, *built.services, *copying, health],
             on_ready=lambda: set_ready(operations),
             progress=health.records_read,
             listeners=listeners,

@@ -36,7 +36,7 @@ from services.runtime.child.parent_servicer import ParentServicer
 from services.runtime.child.slices import PROMPT_NS, choose_slice
 from services.runtime.errors import CarillonError
 from services.runtime.http.hand_over import HandOver
-from services.runtime.http.operations import Operations, is_operation
+from services.runtime.http.operations import METRICS_PORT, Operations, is_operation
 from services.runtime.log.archive.archiver import Archiver
 from services.runtime.log.port import Partition
 from services.runtime.process import data_directory
@@ -121,6 +121,7 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
         parent = ParentServicer(context.log, announcements, operations.answer)
         services: list[Service] = [
             operations,
+            operations.metrics_listener(settings.host, settings.metrics_port),
             Announcer(_statuses(own, children), announcements.publish, clock, "up"),
             analytics,
             *(service for built in built_roles for service in built.services),
@@ -213,5 +214,12 @@ def _endpoints(settings: Settings, role_settings: Mapping[str, Any]) -> list[End
         Endpoint("legacy iOS", "http", settings.host, edge.ios_port, "/push"),
         Endpoint("devices", gateway.scheme, settings.host, gateway.gateway_port, "/device/v1"),
         Endpoint("console", "http", settings.host, settings.console_port, "/"),
-        Endpoint("health and metrics", "http", settings.host, settings.console_port, "/healthz"),
+        Endpoint("health", "http", settings.host, settings.console_port, "/healthz"),
+        Endpoint(
+            "metrics",
+            "http",
+            settings.host,
+            METRICS_PORT if settings.metrics_port is None else settings.metrics_port,
+            "/metrics",
+        ),
     ]

@@ -1,8 +1,8 @@
 """The lines that `carillon up` prints once it is ready: its endpoints, and commands for a first push to the demo app.
 
 The first start, when there is no app yet, creates the demo app. Later starts print the commands as long as the oldest
-app still has the demo app's names. Its secret is in a file of the data directory meanwhile, which the commands name: what
-stands in a command line, other users of the machine see and the shell's history keeps.
+app still has the demo app's names. The commands name a file of the data directory with its secret: other users of the
+machine see what stands in a command line, and the shell's history keeps it.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from services.runtime.http.url_host import url_host
 from services.runtime.log.durable import written_beside
 
 DEMO = CreateAppRequest(platform=PLATFORM_ANDROID, name="Demo", package="org.example.demo", account="carillon-demo")
-SECRET_FILE = "demo-app.secret"
+SECRET_FILE = "demo-app.secret"  # noqa: S105
 """The file of the data directory with the demo app's secret, readable by its owner alone."""
 
 _ALIAS = "alice"
@@ -109,12 +109,13 @@ def first_push_lines(
     push_url = next(endpoint.url for endpoint in endpoints if endpoint.path == "/v2/push")
     gateway_url = next(endpoint.url for endpoint in endpoints if endpoint.path == "/device/v1")
     body, signed = first_push(app.appkey, secret)
+    by_file = f"{carillon} send --secret-file {shlex.quote(str(secret_file))}"
     return [
         f"1. In a second terminal, connect a virtual device of the app {app.name} ({app.appkey}):",
         f"   {carillon} device run --appkey {app.appkey} --alias {_ALIAS} --stag {_STAG} --url {gateway_url}",
         "2. In a third terminal, send a push to this device with either of these commands:",
         f"   curl -s {push_url} -H 'Content-Type: application/json' -d {shlex.quote(signed)}",
-        f"   echo {shlex.quote(body)} | {carillon} send --secret-file {shlex.quote(str(secret_file))} --url {push_url} -",
+        f"   echo {shlex.quote(body)} | {by_file} --url {push_url} -",
         "3. Show what happened to the push; ID is the id in the answer:",
         f"   {carillon} audit push ID",
     ]

@@ -27,7 +27,7 @@ from services.runtime.errors import CarillonError
 from services.runtime.http.connections import HttpConnections
 from services.runtime.http.limits import pages_limits
 from services.runtime.http.listener import Asgi, HandedListener
-from services.runtime.http.operations import PATHS, answer, readiness
+from services.runtime.http.operations import HEALTH_PATHS, answer, readiness
 from services.runtime.log.port import Log, Partition
 from services.runtime.process.clock import SteadyClock
 from services.runtime.process.runner import Service
@@ -98,7 +98,7 @@ class _Pages:
         self._parent = parent
 
     async def application(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http" and scope["path"] in PATHS:
+        if scope["type"] == "http" and scope["path"] in HEALTH_PATHS:
             await answer(scope, send, self._ask)
         elif scope["type"] == "http":
             await self._pages(scope, receive, send)

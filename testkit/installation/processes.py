@@ -63,8 +63,8 @@ class Installation:
         self.data = data
         self._certificates = Path(tempfile.mkdtemp(prefix="carillon-certificates-"))
         self.embedded = kafka_bootstrap is None
-        count = 4 + 2 * (shards * len(BACKENDS) + len(STANDBYS) + len(CONSOLE)) + len(FRONTENDS)
-        v2, android, ios, gateway, *rest = free_ports(count)
+        count = 5 + 2 * (shards * len(BACKENDS) + len(STANDBYS) + len(CONSOLE)) + len(FRONTENDS)
+        v2, android, ios, gateway, self.metrics_port, *rest = free_ports(count)
         ports = iter(rest)
         self.v2_url = f"http://127.0.0.1:{v2}"
         self.android_url = f"http://127.0.0.1:{android}"
@@ -78,6 +78,7 @@ class Installation:
             "CARILLON_ANDROID_PORT": str(android),
             "CARILLON_IOS_PORT": str(ios),
             "CARILLON_GATEWAY_PORT": str(gateway),
+            "CARILLON_METRICS_PORT": str(self.metrics_port),
             "CARILLON_PARTITIONS": "8",
             "CARILLON_TIMEZONE": "Asia/Shanghai",
             "CARILLON_LOG_LEVEL": "INFO",
@@ -189,8 +190,12 @@ class Installation:
         return next(each for each in children if f"up-{role}" in each.cmdline())
 
     def operations_url(self, name: str = "up") -> str:
-        """Return the address at which a process answers /healthz, /livez and /metrics."""
+        """Return the address at which a process answers /healthz and /livez, and /metrics unless it serves pages."""
         return f"http://127.0.0.1:{self._definitions[name].operations_port}"
+
+    def metrics_url(self) -> str:
+        """Return the address of the metrics of the process that serves the console."""
+        return f"http://127.0.0.1:{self.metrics_port}/metrics"
 
     def console_url(self) -> str:
         """Return the address of the console, which is that of its process's operations endpoint too."""

@@ -118,6 +118,9 @@ async def test_pushes_go_on_without_the_console_process(
     former = carillon.child_process("console")
     async with plain_http.async_client(timeout=60) as browser:
         assert (await browser.get(f"{url}/log-in")).status_code == 200
+        for path in ("/metrics", "/%6detrics"):
+            answer = await browser.get(f"{url}{path}", headers={"Connection": "close"})
+            assert (answer.status_code, "carillon_" in answer.text) == (404, False)
         former.kill()
         former.wait()
         assert (await browser.get(f"{url}/log-in")).status_code == 503
@@ -131,7 +134,7 @@ async def test_pushes_go_on_without_the_console_process(
 
         await until(is_back, ANALYTICS_S)
         assert carillon.child_process("console").pid != former.pid
-        metrics = (await browser.get(f"{url}/metrics")).text
+        metrics = (await browser.get(carillon.metrics_url())).text
     assert 'carillon_child_up{process="console"} 1.0' in metrics
     await device.close()
 
@@ -165,7 +168,7 @@ async def test_pushes_go_on_without_the_analytics_process(
     rows = await until(counts, ANALYTICS_S)
     assert [[row[name] for name in ("target", "sent", "received", "shown")] for row in rows] == [[1, 1, 1, 1]] * FEW
     assert carillon.child_process("analytics").pid != former.pid
-    metrics = (await asyncio.to_thread(httpx.get, f"{carillon.operations_url()}/metrics")).text
+    metrics = (await asyncio.to_thread(httpx.get, carillon.metrics_url())).text
     assert 'carillon_child_up{process="analytics"} 1.0' in metrics
     assert 'carillon_analytics_rows_inserted_total{table="deliveries"}' in metrics
     await device.close()

@@ -40,8 +40,10 @@ async def test_each_printed_command_works(installation: Installation, tmp_path: 
     send = next(line for line in lines if " send --secret-file " in line)
     assert (installation.data / "demo-app.secret").read_text().strip() not in installation.output().read_text()
     audit = next(line for line in lines if line.endswith(" audit push ID"))
-    health = next(line.split()[-1] for line in lines if line.startswith("health and metrics"))
+    health = next(line.split()[-1] for line in lines if line.startswith("health "))
+    metrics = next(line.split()[-1] for line in lines if line.startswith("metrics "))
     assert (await asyncio.to_thread(httpx.get, health)).text == '{"status":"ready"}'
+    assert "carillon_ready 1.0" in (await asyncio.to_thread(httpx.get, metrics)).text
     process = await asyncio.create_subprocess_shell(
         f"exec env {device_line} --json",
         stdout=subprocess.PIPE,

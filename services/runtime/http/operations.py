@@ -7,23 +7,33 @@ from typing import Any, Literal
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
+from services.runtime.errors import CarillonError
 from services.runtime.http.connections import HttpConnections
 from services.runtime.http.hand_over import HandOver
 from services.runtime.http.limits import OPERATIONS_LIMITS, pages_limits
 from services.runtime.http.listener import Asgi, HttpListener
 from services.runtime.process.clock import SteadyClock
+from services.runtime.process.logs import logger
 from services.runtime.process.metrics import READY
 from services.runtime.sockets.open_files import hard_file_limit
 
 _JSON = "application/json"
-PATHS = ("/healthz", "/livez", "/metrics")
+HEALTH_PATHS = ("/healthz", "/livez")
+PATHS = (*HEALTH_PATHS, "/metrics")
+METRICS_PORT = 8081
+"""Port of the metrics of a process that serves pages, unless CARILLON_METRICS_PORT names another one."""
+
 _NAME = "the operations endpoint (CARILLON_CONSOLE_PORT)"
+_METRICS_NAME = "the metrics (CARILLON_METRICS_PORT)"
 
 Stage = Literal["starting", "ready", "stopping"]
 
 
 class Operations:
     """Service that answers GET /healthz, /livez and /metrics while the process starts, runs and stops.
+
+    Where it answers for pages too, /metrics has a port of its own, which `metrics_listener` serves: people reach the
+    pages through proxies, whose rules for paths can be evaded, as by `/%6detrics`.
 
     `problems` returns what keeps the process from being ready, in words, by the name of the part. `metrics` returns the
     text of the metrics, unless they are those of this process alone. `pages` answers all other paths once the process
@@ -71,13 +81,14 @@ class Operations:
         await self._listener.run(ready)
 
     async def application(self, scope: Any, receive: Any, send: Any) -> None:
-        """The ASGI application of the endpoint: PATHS, and the pages."""
+        """The ASGI application of the endpoint: HEALTH_PATHS and the pages, or else PATHS."""
         if scope["type"] != "http":
             return
+        has_pages = self._pages is not None or self._hand_over is not None
         if self._hand_over is not None:
             # The next request of the connection may be the other process's.
             send = _closing(send)
-        if scope["path"] in PATHS or (self._pages is None and self._hand_over is None):
+        if not has_pages or scope["path"] in HEALTH_PATHS:
             await answer(scope, send, self.answer)
         elif self._pages is None:
             problems = {} if self._stage == "starting" else {"console": "its process is starting"}
@@ -86,6 +97,15 @@ class Operations:
             await self._pages(scope, receive, send)
         else:
             await _send(send, scope["method"], *readiness(self._stage, problems={}))
+
+    def metrics_listener(self, host: str, port: int | None) -> "MetricsListener":
+        """Return the service that answers all of PATHS at a port of its own; `port`: CARILLON_METRICS_PORT."""
+
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http":
+                await answer(scope, send, self.answer)
+
+        return MetricsListener(application, host, port)
 
     async def answer(self, path: str) -> tuple[int, str, bytes]:
         """Return the status, media type and body for one of PATHS."""
@@ -99,10 +119,38 @@ class Operations:
                 return readiness(self._stage, self._problems())
 
 
+class MetricsListener:
+    """Service that serves the metrics of a process with pages. Without a port it uses METRICS_PORT, if free."""
+
+    name = "metrics"
+
+    def __init__(self, application: Asgi, host: str, port: int | None) -> None:
+        self._is_default = port is None
+        connections = HttpConnections("operations", OPERATIONS_LIMITS, SteadyClock())
+        self._listener = HttpListener(
+            _METRICS_NAME, application, host, METRICS_PORT if port is None else port, connections
+        )
+
+    @property
+    def port(self) -> int:
+        return self._listener.port
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """CarillonError: the port of the setting is in use. One that nobody has chosen is done without."""
+        try:
+            await self._listener.run(ready)
+        except CarillonError as error:
+            if not self._is_default:
+                raise
+            logger.warning("the metrics are not served; set CARILLON_METRICS_PORT", error=str(error))
+            ready.set()
+            await asyncio.Event().wait()
+
+
 def is_operation(head: bytes) -> bool:
-    """Return whether a request that begins with these bytes asks for one of PATHS."""
+    """Return whether a request that begins with these bytes asks for one of HEALTH_PATHS."""
     method, _, rest = head.partition(b" ")
-    return method in (b"GET", b"HEAD") and rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1") in PATHS
+    return method in (b"GET", b"HEAD") and rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1") in HEALTH_PATHS
 
 
 def _closing(send: Any) -> Any:

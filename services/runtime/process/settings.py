@@ -71,6 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str | None = None
     log_level: str = "INFO"
     console_port: Port = 8080
+    metrics_port: Port | None = None
     drain_s: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 0
     gateway_registrations_per_s: Positive = 500
     http_max_connections: Positive | None = None

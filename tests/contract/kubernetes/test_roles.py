@@ -19,7 +19,7 @@ from carillon.serve import own_address
 from services.domain.master_key import KeyPurpose
 from services.domain.role_addresses import DEFAULT_ADDRESSES, ROLES_WITH_STANDBYS, role_addresses
 from services.gateway import settings as gateway_settings
-from services.runtime.http.operations import PATHS
+from services.runtime.http.operations import METRICS_PORT, PATHS
 from services.runtime.process import settings as common_settings
 from services.runtime.process.settings import PREFIX, load
 from testkit.certificates import Authority
@@ -216,7 +216,9 @@ def test_ports_are_those_of_the_settings(settings: Any) -> None:
     for role in ROLES:
         ports = {port["name"]: port["containerPort"] for port in container(role)["ports"]}
         assert ports["operations"] == settings(role).console_port
-        assert set(ports.values()) == expected[role] | {ports["operations"]}
+        metrics = {METRICS_PORT} if role == "console" else set()
+        assert set(ports.values()) == expected[role] | metrics | {ports["operations"]}
+        assert ("metrics" in ports) == (role == "console")
         service = OBJECTS["Service", role]["spec"]
         assert {one["port"]: ports[one["targetPort"]] for one in service["ports"]} == {
             port: port for port in expected[role]

@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import yaml
 
+from services.runtime.http.operations import METRICS_PORT
 from testkit.repository import ROOT
 from tests.contract.packaging.container_files import (
     OURS,
@@ -46,7 +47,8 @@ def test_dashboards_read_clickhouse_as_a_user_that_can_only_read() -> None:
 def test_prometheus_reads_the_metrics_of_every_role_and_grafana_reads_prometheus() -> None:
     config = yaml.safe_load(configs("prometheus")["/etc/prometheus/prometheus.yml"].read_text())
     targets = [target for job in config["scrape_configs"] for one in job["static_configs"] for target in one["targets"]]
-    assert sorted(targets) == sorted(f"{name}:{settings(name).console_port}" for name in OURS)
+    ports = {name: settings(name).console_port for name in OURS} | {"console": METRICS_PORT}
+    assert sorted(targets) == sorted(f"{name}:{port}" for name, port in ports.items())
     text = configs("grafana")["/etc/grafana/provisioning/datasources/carillon.yml"].read_text()
     sources = {source["uid"]: source for source in yaml.safe_load(text)["datasources"]}
     url = urlsplit(sources["carillon-prometheus"]["url"])

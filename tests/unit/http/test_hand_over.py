@@ -182,9 +182,10 @@ async def test_a_process_that_takes_nothing_for_long_gets_nothing_more(
     [
         (b"GET /healthz HTTP/1.1\r\n", True),
         (b"HEAD /livez HTTP/1.1\r\n", True),
-        (b"GET /metrics?name=x HTTP/1.1\r\n", True),
-        (b"GET /metrics", True),
-        (b"GET /metricsx HTTP/1.1\r\n", False),
+        (b"GET /livez?name=x HTTP/1.1\r\n", True),
+        (b"GET /livez", True),
+        (b"GET /livezx HTTP/1.1\r\n", False),
+        (b"GET /metrics HTTP/1.1\r\n", False),
         (b"POST /healthz HTTP/1.1\r\n", False),
         (b"GET / HTTP/1.1\r\n", False),
         (b"GE", False),

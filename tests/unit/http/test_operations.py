@@ -11,7 +11,7 @@ import pytest
 
 from services.runtime.errors import CarillonError
 from services.runtime.http.listener import HttpListener
-from services.runtime.http.operations import Operations
+from services.runtime.http.operations import METRICS_PORT, MetricsListener, Operations
 from services.runtime.process.metrics import RPC_SECONDS
 from testkit import plain_http
 
@@ -21,7 +21,7 @@ BOUND_S = 60.0
 class RunningListener:
     """Runs a listener while the block runs, at `url`."""
 
-    def __init__(self, listener: HttpListener | Operations) -> None:
+    def __init__(self, listener: HttpListener | Operations | MetricsListener) -> None:
         self._listener = listener
 
     async def __aenter__(self) -> httpx.AsyncClient:
@@ -114,8 +114,13 @@ async def test_connections_to_pages_are_counted_apart_from_those_of_operations_a
     async def pages(*_: Any) -> None:
         raise AssertionError("no page is asked for")
 
-    async with RunningListener(Operations("127.0.0.1", 0, pages=pages if has_pages else None)) as client:
-        metrics = (await client.get("/metrics")).text
+    operations = Operations("127.0.0.1", 0, pages=pages if has_pages else None)
+    async with (
+        RunningListener(operations) as client,
+        RunningListener(operations.metrics_listener("127.0.0.1", 0)) as own,
+    ):
+        assert (await client.get("/livez")).status_code == 200
+        metrics = (await own.get("/metrics")).text
     assert f'\ncarillon_http_connections{{listener="{listener}"}} 1.0\n' in metrics
 
 
@@ -191,4 +196,23 @@ async def test_pages_are_served_beside_the_operations_once_the_process_is_ready(
         operations.set_ready()
         assert (await client.get("/apps")).content == b"page"
         assert (await client.get("/healthz")).content == b'{"status":"ready"}'
-        assert (await client.post("/metrics")).status_code == 405
+        for path in ("/metrics", "/%6detrics", "//metrics", "/healthz/../metrics"):
+            assert (await client.get(path)).content == b"page", path
+        async with RunningListener(operations.metrics_listener("127.0.0.1", 0)) as own:
+            assert "carillon_ready 1.0" in (await own.get("/metrics")).text
+            assert (await own.post("/metrics")).status_code == 405
+
+
+async def test_a_default_port_of_metrics_that_is_in_use_is_done_without() -> None:
+    operations = Operations("127.0.0.1", 0)
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):  # another program may have it already
+            taken.bind(("127.0.0.1", METRICS_PORT))
+            taken.listen()
+        ready = asyncio.Event()
+        running = asyncio.create_task(operations.metrics_listener("127.0.0.1", None).run(ready))
+        await asyncio.wait_for(ready.wait(), BOUND_S)
+        running.cancel()
+        with pytest.raises(CarillonError, match=r"^the metrics \(CARILLON_METRICS_PORT\) cannot listen"):
+            await operations.metrics_listener("127.0.0.1", METRICS_PORT).run(asyncio.Event())
