@@ -53,7 +53,7 @@ def retention_ms(settings: EdgeSettings) -> int:
 
 
 async def _archive(settings: EdgeSettings) -> int:
-    log = await open_log(settings)
+    log = await open_log(settings, read_only=True)
     try:
         assert isinstance(log, ArchivedLog)
         partitions = archived_partitions(settings.partitions)

@@ -12,6 +12,7 @@ from services.runtime.process.logs import configure
 from services.runtime.process.terminal import printable
 
 COMMANDS = {
+    "acls": "carillon.commands.acls",
     "apns-simulator": "carillon.commands.apns_simulator",
     "app": "carillon.commands.app.group",
     "archive": "carillon.archive",

@@ -65,7 +65,7 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
     clock = SteadyClock()
     health = Health(clock)
     peers = connected_peers(env, settings.tls())
-    async with role_context(settings, peers, definition.keys, health, clock) as context:
+    async with role_context(settings, peers, definition.keys, health, clock, role=definition.name) as context:
         if definition.name in ROLES_WITH_STANDBYS:
             context = replace(context, membership=_membership(definition.name, settings, env, context))
         copying = await _state_copies(definition, settings, context)

@@ -192,7 +192,7 @@ class EdgeProcess:
         ]
         try:
             peers = connected_peers(self._env, self.settings.tls())
-            async with role_context(self.settings, peers, KEYS, self._health, self._clock) as context:
+            async with role_context(self.settings, peers, KEYS, self._health, self._clock, role=ROLE_NAME) as context:
                 sync = ClockSync(self._clock, peers.channels)
                 await sync.check()
                 tasks.append(background.start_endless(sync.name, sync.run(asyncio.Event())))

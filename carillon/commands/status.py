@@ -98,7 +98,7 @@ def _statuses(facts: Sequence[InstanceFact], now_ms: int) -> Iterator[InstanceSt
 
 async def recent_facts(settings: Settings) -> list[InstanceFact]:
     """Return the latest records of topic `instances`, which tell of all processes that are present."""
-    log = await open_log(settings)
+    log = await open_log(settings, read_only=True)
     try:
         return [fact async for fact in _facts(log)]
     finally:

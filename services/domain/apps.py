@@ -6,7 +6,7 @@ from typing import assert_never
 
 from google.protobuf.message import DecodeError
 
-from protos.registry.v1.apps_pb2 import App, AppFact, BroadcastCount, Pause
+from protos.registry.v1.apps_pb2 import App, AppFact, BroadcastCount, KeyFingerprint, Pause
 from services.domain.revocations import NONE_REVOKED, RevokedKeys
 from services.domain.topics import APPS, decode
 from services.runtime.log.partition_reader import PartitionReader
@@ -23,6 +23,11 @@ APPS_PARTITION = Partition(APPS.name, 0)
 
 OUTDATED = "the app directory may not be up to date, because the log does not answer; try again"
 """The error where a directory does not know an app after a refresh has failed: the log may hold the app."""
+
+
+def fingerprint_key(noted: KeyFingerprint) -> bytes:
+    """Return the key of the record that notes the fingerprint of a key of the installation."""
+    return f"installation/key/{noted.purpose}/{noted.fingerprint.hex()}".encode()
 
 
 class AppDirectory:

@@ -30,6 +30,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "ListInvalidTokens": ("edge",),
         "TakeBroadcasts": ("edge", "console"),
         "ReserveDevice": ("edge", "gateway"),
+        "NoteKeyFingerprint": ("edge", "gateway", "delivery", "accounts", "console"),
     },
     "protos.targeting.v1.TargetingService": {"Resolve": ("delivery", "console")},
     "protos.scheduling.v1.SchedulingService": {

@@ -6,12 +6,14 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 from protos.registry.v1.apps_pb2 import AppFact, KeyFingerprint
-from services.domain.apps import APPS_PARTITION, AppDirectory
+from protos.registry.v1.registry_pb2 import NoteKeyFingerprintRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.apps import APPS_PARTITION, AppDirectory, fingerprint_key
 from services.domain.master_key import KeyPurpose, Keys, create_master, load_keys
 from services.domain.meta import RecordStamp
 from services.domain.role import RoleContext
 from services.domain.role_addresses import DEFAULT_ADDRESSES, HAZARDOUS, ROLES_WITH_STANDBYS, role_addresses
-from services.domain.topics import TOPICS
+from services.domain.topics import APPS, TOPICS
 from services.runtime.errors import CarillonError
 from services.runtime.log.archive.directory import ArchiveDirectory
 from services.runtime.log.archive.log import ArchivedLog, TrimmableLog
@@ -33,6 +35,8 @@ from services.runtime.rpc.owner_channel import OwnerChannel
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.tls import Tls
 from services.runtime.traces import push_traces
+
+_NOTE_S = 10.0
 
 
 def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
@@ -56,7 +60,7 @@ def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
 
 
 async def open_log(settings: Settings, *, read_only: bool = False, poll_s: float = POLL_S) -> Log:
-    """Open the Kafka log if the settings name one, else the embedded log; with its archive. See SqliteLog."""
+    """Open the Kafka log if the settings name one, else the embedded log; with its archive. See SqliteLog, KafkaLog."""
     log = await _open_live_log(settings, read_only, poll_s)
     archive = open_archive(settings)
     return ArchivedLog(log, archive) if archive else log
@@ -83,6 +87,7 @@ async def _open_live_log(settings: Settings, read_only: bool, poll_s: float) -> 
             partitions=settings.partitions,
             replication=settings.kafka_replication,
             security=settings.kafka_security(),
+            read_only=read_only,
         )
     file = settings.log_file
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -106,12 +111,13 @@ async def role_context(
     *,
     creates_master: bool = False,
     log: Log | None = None,
+    role: str | None = None,
 ) -> AsyncIterator[RoleContext]:
     """Yield the context that roles are built with, once the app directory has caught up; close it on exit.
 
     `health` checks the log and the app directory from then on. `creates_master`: the first process of an installation
-    makes the master key. `log` is closed too; None opens that of the settings. CarillonError: a key is missing, or is
-    not the one that the installation began with.
+    makes the master key. `log` is closed too; None opens that of the settings. `role`: the only role of the process;
+    None: all roles run in it. CarillonError: a key is missing, or is not the one that the installation began with.
     """
     keys = None if creates_master else load_keys(settings, key_purposes)
     export_disk_space(settings.data)
@@ -130,7 +136,7 @@ async def role_context(
             push_traces.exporting(push_traces.otlp_exporter(settings.traces_url), settings.traces_ratio),
             context_on(log, clock or SteadyClock(), peers, keys, health) as context,
         ):
-            await check_keys(context)
+            await check_keys(context, role if settings.kafka_bootstrap else None)
             yield context
 
 
@@ -149,30 +155,52 @@ async def _create_first_master(settings: Settings, log: Log) -> None:
     create_master(path)
 
 
-async def check_keys(context: RoleContext) -> None:
+async def check_keys(context: RoleContext, role: str | None = None) -> None:
     """Check that the keys are those with which the installation began, and note them in the log if they are the first.
 
-    CarillonError: one is not. With it, secrets could not be opened, or all known devices would be refused.
+    A role that may not write `apps` has the registry note them, and waits until it answers. CarillonError: a key is
+    another one. With it, secrets could not be opened, or all known devices would be refused.
     """
     apps, keys = context.apps, context.keys
     for purpose in keys.purposes:
         own = keys.fingerprint(purpose)
-        if apps.key_fingerprint(purpose.name) is None:
+        first = apps.key_fingerprint(purpose.name)
+        if first is None:
             sealed = next((app for app in apps.all() if app.sealed_secret), None)
             if purpose is KeyPurpose.SECRETS and sealed is not None:
                 keys.open(sealed.sealed_secret, sealed.appkey)
-            fact = AppFact(key_fingerprint=KeyFingerprint(purpose=purpose.name, fingerprint=own))
-            RecordStamp("keys").complete(fact.meta, context.clock.now_ms())
-            key = f"installation/key/{purpose.name}/{own.hex()}".encode()
-            record = NewRecord(*APPS_PARTITION, key, fact.SerializeToString())
-            (offset,) = await retry_until_available(LOG_UNAVAILABLE, lambda record=record: context.log.append([record]))  # type: ignore[misc]
-            await apps.applied.wait([(APPS_PARTITION, offset)])
-        if apps.key_fingerprint(purpose.name) != own:
+            noted = KeyFingerprint(purpose=purpose.name, fingerprint=own)
+            if role is None or role in APPS.written_by:
+                first = await _noted_here(context, noted)
+            else:
+                first = await _noted_by_registry(context, noted, role)
+        if first != own:
             raise CarillonError(
                 f"the key of {purpose.value} is not the one with which this installation began: its devices or secrets"
                 " would be refused. Give this process the file that `carillon keys export` writes on the machine that"
                 " has the installation's master key, or that master key"
             )
+
+
+async def _noted_here(context: RoleContext, noted: KeyFingerprint) -> bytes | None:
+    """Append the fingerprint; return the first one in the log."""
+    fact = AppFact(key_fingerprint=noted)
+    RecordStamp("keys").complete(fact.meta, context.clock.now_ms())
+    record = NewRecord(*APPS_PARTITION, fingerprint_key(noted), fact.SerializeToString())
+    (offset,) = await retry_until_available(LOG_UNAVAILABLE, lambda: context.log.append([record]))
+    await context.apps.applied.wait([(APPS_PARTITION, offset)])
+    return context.apps.key_fingerprint(noted.purpose)
+
+
+async def _noted_by_registry(context: RoleContext, noted: KeyFingerprint, role: str) -> bytes:
+    """Have the registry append the fingerprint; return the first one in the log."""
+    registry = RegistryServiceStub(context.peers.owner("registry", 0))
+    request = NoteKeyFingerprintRequest(fingerprint=noted)
+    message = "the registry cannot note the fingerprint of a key yet"
+    answer = await retry_until_available(
+        message, lambda: registry.NoteKeyFingerprint(request, timeout=_NOTE_S), role=role
+    )
+    return answer.fingerprint
 
 
 @asynccontextmanager

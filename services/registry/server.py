@@ -3,7 +3,14 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, AppChanged, AppFact
+from protos.registry.v1.apps_pb2 import (
+    PLATFORM_ANDROID,
+    PLATFORM_IOS,
+    App,
+    AppChanged,
+    AppFact,
+    KeyFingerprint,
+)
 from protos.registry.v1.devices_pb2 import DeviceCommand, RevokeAllKeys, RevokeKey
 from protos.registry.v1.registry_pb2 import (
     CreateAppRequest,
@@ -22,6 +29,8 @@ from protos.registry.v1.registry_pb2 import (
     ListAppsResponse,
     ListInvalidTokensRequest,
     ListInvalidTokensResponse,
+    NoteKeyFingerprintRequest,
+    NoteKeyFingerprintResponse,
     PauseAppsRequest,
     PauseAppsResponse,
     ReserveDeviceRequest,
@@ -42,8 +51,10 @@ from protos.registry.v1.registry_pb2 import (
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain import ids
+from services.domain.apps import APPS_PARTITION, fingerprint_key
 from services.domain.command_writer import Command, CommandWriter, device_command
 from services.domain.ios_tokens import spellings
+from services.domain.master_key import KeyPurpose
 from services.domain.role import RoleContext
 from services.domain.text import check_texts, checked_text
 from services.domain.topics import APPS, DEVICE_COMMANDS, device_key
@@ -206,6 +217,22 @@ class RegistryServicer(RegistryServiceServicer):
         ]
         await self._writer.append_and_wait(commands, request.origin)
         return RevokeAppKeysResponse()
+
+    async def NoteKeyFingerprint(
+        self, request: NoteKeyFingerprintRequest, context: Context
+    ) -> NoteKeyFingerprintResponse:
+        self._check_owner()
+        if request.fingerprint.purpose not in KeyPurpose.__members__ or len(request.fingerprint.fingerprint) != 16:
+            raise InputError("the fingerprint must be 16 bytes of the key for DEVICES or SECRETS")
+        return await self._changes.make(partial(self._note_fingerprint, request.fingerprint))
+
+    async def _note_fingerprint(self, noted: KeyFingerprint) -> NoteKeyFingerprintResponse:
+        apps = self._context.apps
+        if apps.key_fingerprint(noted.purpose) is None:
+            command = Command(APPS, fingerprint_key(noted), AppFact(key_fingerprint=noted))
+            (position,) = await self._writer.append([command])
+            await apps.applied.wait([(APPS_PARTITION, position.offset)])
+        return NoteKeyFingerprintResponse(fingerprint=apps.key_fingerprint(noted.purpose) or b"")
 
     async def _registered(self, appkey: str, given: str) -> str:
         """Return a token as it is or was registered. NotFoundError: the app never had such a device."""

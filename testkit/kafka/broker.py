@@ -30,7 +30,8 @@ node.id={node}
 listeners={listeners},CONTROLLER://127.0.0.1:{controller_port}
 advertised.listeners={advertised}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL{plaintext}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_SSL:SASL_SSL,\
+SASL_PLAINTEXT:SASL_PLAINTEXT{plaintext}
 inter.broker.listener.name=PLAINTEXT
 controller.quorum.voters={voters}
 log.dirs={directory}/data
@@ -75,6 +76,20 @@ class Member:
     node: int
     controllers: Sequence[int]
     proxied: Mapping[str, int] = field(default_factory=dict)
+
+
+AUTHORIZED = Security(
+    ("SASL_PLAINTEXT",),
+    """
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=false
+super.users=User:ANONYMOUS
+sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config=\\
+  org.apache.kafka.common.security.scram.ScramLoginModule required;
+""",
+)
+"""An authorizer and users with passwords, as in docker-compose.yml: the plaintext listener is the administrator's."""
 
 
 def new_cluster_id() -> str:

@@ -1,4 +1,4 @@
-"""The jars of the Kafka broker, copied once into `.cache/kafka` (git-ignored) by Maven.
+"""The jars of the Kafka broker and of its tools, copied once into `.cache` (git-ignored) by Maven.
 
 Where they come from is Maven's own configuration.
 """
@@ -11,8 +11,9 @@ from pathlib import Path
 
 from testkit.repository import ROOT
 
-_JARS = ROOT / ".cache" / "kafka"
-_POM = Path(__file__).with_name("pom.xml")
+_CACHE = ROOT / ".cache"
+_BROKER = ("kafka", "pom.xml", "kafka_2.13-*.jar")
+_TOOLS = ("kafka-tools", "tools-pom.xml", "kafka-tools-*.jar")
 
 
 class KafkaMissingError(RuntimeError):
@@ -21,20 +22,30 @@ class KafkaMissingError(RuntimeError):
 
 def kafka_jars() -> Path:
     """Return the folder with the broker's jars, filled by Maven the first time."""
+    return _folder(*_BROKER)
+
+
+def kafka_tools_jars() -> Path:
+    """Return the folder with the jar of the command-line tools that are not in the broker's; it needs those, too."""
+    return _folder(*_TOOLS)
+
+
+def _folder(name: str, pom: str, sought: str) -> Path:
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             raise KafkaMissingError(f"`{program}` is not installed: a real Kafka broker needs Java 17 and Maven")
-    _JARS.parent.mkdir(exist_ok=True)
-    with _JARS.with_name("kafka.lock").open("w") as lock:
+    jars = _CACHE / name
+    jars.parent.mkdir(exist_ok=True)
+    with jars.with_name(f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not any(_JARS.glob("kafka_2.13-*.jar")):
-            _get_jars()
-    return _JARS
+        if not any(jars.glob(sought)):
+            _get_jars(jars, Path(__file__).with_name(pom))
+    return jars
 
 
-def _get_jars() -> None:
-    partial = _JARS.with_name(f"kafka.{os.getpid()}")
-    command = ["mvn", "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
+def _get_jars(jars: Path, pom: Path) -> None:
+    partial = jars.with_name(f"{jars.name}.{os.getpid()}")
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     result = subprocess.run(
         [*command, "-DincludeScope=runtime", f"-DoutputDirectory={partial}"],
         capture_output=True,
@@ -44,4 +55,4 @@ def _get_jars() -> None:
     )
     if result.returncode:
         raise KafkaMissingError(f"Maven did not get the Kafka broker:\n{result.stdout[-2000:]}{result.stderr[-2000:]}")
-    partial.rename(_JARS)
+    partial.rename(jars)

@@ -4,9 +4,11 @@ import os
 import subprocess
 from pathlib import Path
 
-from testkit.kafka.jars import kafka_jars
+from testkit.kafka.jars import kafka_jars, kafka_tools_jars
 
 _CLASSES = {
+    "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
     "kafka-configs.sh": "kafka.admin.ConfigCommand",
     "kafka-reassign-partitions.sh": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
 }
@@ -15,9 +17,10 @@ _CLASSES = {
 def run_with_kafka_tools(command: str, directory: Path) -> str:
     """Run a shell command that calls Kafka's tools; return what it prints. `directory` gets the tools' scripts."""
     directory.mkdir(exist_ok=True)
+    jars = f"{kafka_jars()}/*:{kafka_tools_jars()}/*"
     for name, of_tool in _CLASSES.items():
         script = directory / name
-        java = f'exec java -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "{kafka_jars()}/*" {of_tool} "$@"'
+        java = f'exec java -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "{jars}" {of_tool} "$@"'
         script.write_text(f"#!/bin/sh\n{java}\n")
         script.chmod(0o755)
     env = {**os.environ, "PATH": f"{directory}{os.pathsep}{os.environ['PATH']}"}

@@ -14,6 +14,7 @@ class Topic:
 
     A `single` topic has one partition and so one order; every other topic has the installation's number of partitions.
     Every start folds a `kept` topic from its first record on, so its records stay in the log at every age.
+    `written_by` and `read_by` name the roles that append records to the topic, and those that read them: no other may.
     `answered_by` names the roles that must have applied a record before its writer's caller is answered. Instance n of
     N of such a role reads the partitions p with p mod N = n, as `owned` says. But a `single` topic is read by every
     instance, and all partitions are read by every instance of the roles in `whole_read_by`.
@@ -24,8 +25,15 @@ class Topic:
     single: bool = False
     compacted: bool = False
     kept: bool = False
+    written_by: tuple[str, ...] = ()
+    read_by: tuple[str, ...] = ()
     answered_by: tuple[str, ...] = ()
     whole_read_by: tuple[str, ...] = ()
+
+    @property
+    def archived(self) -> bool:
+        """Whether old records of the topic leave the log for its archive."""
+        return not self.compacted and not self.kept
 
     def partitions(self, installation: int) -> int:
         return 1 if self.single else installation

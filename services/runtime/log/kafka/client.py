@@ -14,7 +14,7 @@ from aiokafka.errors import (
     UnsupportedVersionError,
 )
 
-from services.runtime.errors import UnavailableError
+from services.runtime.errors import PermissionDeniedError, UnavailableError
 from services.runtime.log.kafka.security import KafkaSecurity
 from services.runtime.log.port import Partition, Record
 
@@ -34,6 +34,9 @@ REFUSALS = (
     UnsupportedVersionError,
 )
 """Errors that stay however often the call is repeated."""
+
+NOT_AUTHORIZED = (ClusterAuthorizationFailedError, TopicAuthorizationFailedError)
+"""Errors of a user who lacks a right."""
 
 ClientSettings = Mapping[str, Any]
 
@@ -94,3 +97,11 @@ def unavailable(error: BaseException, settings: ClientSettings) -> UnavailableEr
     """Return the error of a call that Kafka has not answered. It names the addresses and the setting that has them."""
     addresses, reason = ",".join(settings["bootstrap_servers"]), str(error) or type(error).__name__
     return UnavailableError(f"Kafka cannot be reached at CARILLON_KAFKA_BOOTSTRAP={addresses}: {reason}")
+
+
+def not_allowed(action: str, topic: str, settings: ClientSettings) -> PermissionDeniedError:
+    """Return the error of a call that the brokers refuse this user. `action`: "append to" or "read"."""
+    user = settings["sasl_plain_username"] or "of this process"
+    return PermissionDeniedError(
+        f"Kafka does not let the user {user} {action} the topic {topic}. `carillon acls` prints the rights of each role"
+    )

@@ -4,12 +4,19 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from services.runtime.errors import ConflictError, InputError, UnavailableError
 from services.runtime.log.batcher import Batcher, ByteBudget
 from services.runtime.log.kafka.bounds import Bounds
-from services.runtime.log.kafka.client import REFUSALS, RETRY_S, client_settings, unavailable
+from services.runtime.log.kafka.client import (
+    NOT_AUTHORIZED,
+    REFUSALS,
+    RETRY_S,
+    client_settings,
+    not_allowed,
+    unavailable,
+)
 from services.runtime.log.kafka.lookup import find_batch, last_record
 from services.runtime.log.kafka.producer import ReplaceableProducer
 from services.runtime.log.kafka.reader import KafkaReader
@@ -65,16 +72,18 @@ class KafkaLog:
         security: KafkaSecurity = PLAINTEXT,
         timeout_s: float = 30,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
+        read_only: bool = False,
     ) -> "KafkaLog":
         """Connect to `host:port[,host:port...]` and create the topics that are missing, in `replication` copies.
 
+        `read_only`: nothing will be appended, so that the user needs no right to write any topic.
         `timeout_s` bounds this call, and later each batch and look-up: UnavailableError when the cluster cannot be
         reached within it. ConflictError: a topic exists with another number of partitions or with settings that
         would lose records, or the cluster refuses a call or a client with this `security`.
         """
         log = cls(bootstrap, topics, partitions, security, timeout_s, max_waiting_bytes)
         try:
-            await log._bounded(log._start(replication))
+            await log._bounded(log._start(replication, read_only))
         except BaseException:
             await log.close()
             raise
@@ -151,12 +160,13 @@ class KafkaLog:
         if self._closed:
             raise UnavailableError("the event log is closed")
 
-    async def _start(self, replication: int) -> None:
+    async def _start(self, replication: int, read_only: bool) -> None:
         while (identity := await prepare_topics(self._settings, self.topics, self._partitions, replication)) is None:
             await asyncio.sleep(RETRY_S)
         self.identity = identity
         await self._partition_bounds.start()
-        await self._producer.current()
+        if not read_only:
+            await self._producer.current()
 
     async def _bounded(self, call: Coroutine[Any, Any, Result]) -> Result:
         """Await the call within the time-out; translate Kafka's errors."""
@@ -186,6 +196,8 @@ class KafkaLog:
             try:
                 async with asyncio.timeout(self._timeout_s):
                     base, count = await self._ship_batch(partition, new_records, len(offsets))
+            except NOT_AUTHORIZED as error:
+                raise not_allowed("append to", partition.topic, self._settings) from error
             except (TimeoutError, KafkaError) as error:
                 raise unavailable(error, self._settings) from error
             offsets += range(base, base + count)
@@ -193,9 +205,15 @@ class KafkaLog:
 
     async def _ship_batch(self, partition: Partition, new_records: Sequence[NewRecord], start: int) -> tuple[int, int]:
         """Return the offset of the batch's first record and the number of records that it holds."""
-        base, count = await self._producer.send(partition, new_records, start)
-        if base < 0:
+        while True:
+            base, count = await self._producer.send(partition, new_records, start)
+            if base >= 0:
+                return base, count
             first, ends = await self._bounds([partition])
             batch = new_records[start : start + count]
-            base = await find_batch(self._settings, partition, batch, first[partition], ends[partition])
-        return base, count
+            try:
+                return await find_batch(self._settings, partition, batch, first[partition], ends[partition]), count
+            except TopicAuthorizationFailedError:
+                # A user that may only write the topic cannot look for the batch. It is appended once more, as after a
+                # change of the producer: readers drop repeated event ids.
+                continue

@@ -21,7 +21,7 @@ from aiokafka.errors import (
 )
 
 from services.runtime.errors import InputError
-from services.runtime.log.kafka.client import RETRY_S, STOP_S, ClientSettings, stop
+from services.runtime.log.kafka.client import NOT_AUTHORIZED, RETRY_S, STOP_S, ClientSettings, stop
 from services.runtime.log.kafka.replaceable import Replaceable
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.process.logs import logger
@@ -43,12 +43,15 @@ class ReplaceableProducer:
         """Append as many records from `start` on as one batch holds; return the first offset and their number.
 
         The offset is -1 when a retried batch had been written already and the broker no longer knows where.
-        Repeats, with one producer after the other, until it succeeds or is cancelled.
+        Repeats, with one producer after the other, until it succeeds or is cancelled. One of NOT_AUTHORIZED: the user
+        may not append, and repeating would not help.
         """
         while True:
             try:
                 producer = await self.current()
                 return await self._send_by(producer, partition, new_records, start)
+            except NOT_AUTHORIZED:
+                raise
             except KafkaError as error:
                 logger.info(
                     "a batch could not be appended to Kafka; trying again",

@@ -7,7 +7,16 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import ConsumerStoppedError, KafkaError, OffsetOutOfRangeError
 
 from services.runtime.errors import UnavailableError
-from services.runtime.log.kafka.client import ClientSettings, assign, new_consumer, stop, to_record, unavailable
+from services.runtime.log.kafka.client import (
+    NOT_AUTHORIZED,
+    ClientSettings,
+    assign,
+    new_consumer,
+    not_allowed,
+    stop,
+    to_record,
+    unavailable,
+)
 from services.runtime.log.port import Partition, Record, TrimmedError
 
 
@@ -41,6 +50,9 @@ class KafkaReader:
                 ) from error
             except ConsumerStoppedError:
                 break
+            except NOT_AUTHORIZED as error:
+                await self._drop_consumer()
+                raise not_allowed("read", ",".join(error.args), self._settings) from error
             except KafkaError as error:
                 await self._drop_consumer()
                 raise unavailable(error, self._settings) from error

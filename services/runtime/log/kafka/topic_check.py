@@ -66,8 +66,8 @@ async def check_topics(admin: AIOKafkaAdminClient, topics: Topics, replication: 
         for name, of_topic in changes.items()
         for key, value in of_topic.items()
     ]
-    tool = _Tool(client)
-    commands = [tool.alter(name, of_topic) for name, of_topic in changes.items() if of_topic]
+    tools = Tools(client)
+    commands = [tools.alter(name, of_topic) for name, of_topic in changes.items() if of_topic]
     if few:
         brokers = [broker["node_id"] for broker in (await admin.describe_cluster())["brokers"]]
         if len(brokers) < replication:
@@ -75,7 +75,7 @@ async def check_topics(admin: AIOKafkaAdminClient, topics: Topics, replication: 
                 f"CARILLON_KAFKA_REPLICATION is {replication}, but the Kafka cluster has {len(brokers)} brokers:"
                 " start more brokers, or lower the setting"
             )
-        commands.insert(0, tool.reassign(_plan(replicas, few, brokers, replication)))
+        commands.insert(0, tools.reassign(_plan(replicas, few, brokers, replication)))
     raise ConflictError(
         f"Kafka could lose answered records, because {'; '.join(problems)}. Fix it with: {' && '.join(commands)}"
     )
@@ -95,23 +95,30 @@ async def topic_configs(admin: AIOKafkaAdminClient, keys: Mapping[str, Iterable[
     return found
 
 
-class _Tool:
+class Tools:
     """Command lines of Kafka's own tools for one cluster."""
 
     def __init__(self, client: ClientSettings) -> None:
-        self._cluster = f"--bootstrap-server {','.join(client['bootstrap_servers'])}"
+        self.cluster = f"--bootstrap-server {','.join(client['bootstrap_servers'])}"
         if client["security_protocol"] != "PLAINTEXT":
-            self._cluster += " --command-config client.properties"
+            self.cluster += " --command-config client.properties"
 
     def alter(self, topic: str, values: Values) -> str:
         pairs = ",".join(f"{key}={value}" for key, value in values.items())
         return (
-            f"kafka-configs.sh {self._cluster} --alter --entity-type topics --entity-name {topic} --add-config {pairs}"
+            f"kafka-configs.sh {self.cluster} --alter --entity-type topics --entity-name {topic} --add-config {pairs}"
+        )
+
+    def create(self, topic: Topic, partitions: int, replication: int) -> str:
+        pairs = " ".join(f"--config {key}={value}" for key, value in wanted(topic, replication).items())
+        return (
+            f"kafka-topics.sh {self.cluster} --create --if-not-exists --topic {topic.name}"
+            f" --partitions {topic.partitions(partitions)} --replication-factor {replication} {pairs}"
         )
 
     def reassign(self, plan: str) -> str:
         return (
-            f"echo '{plan}' > {_PLAN} && kafka-reassign-partitions.sh {self._cluster}"
+            f"echo '{plan}' > {_PLAN} && kafka-reassign-partitions.sh {self.cluster}"
             f" --reassignment-json-file {_PLAN} --execute"
         )
 

@@ -14,6 +14,7 @@ from aiokafka.errors import (
     NoError,
     NotEnoughReplicasError,
     TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
     for_code,
 )
 
@@ -131,6 +132,11 @@ async def _create(admin: AIOKafkaAdminClient, topics: Iterable[Topic], partition
         if error not in (NoError, TopicAlreadyExistsError):
             if error.retriable:
                 raise error(message)
+            if error is TopicAuthorizationFailedError:
+                raise ConflictError(
+                    f"the Kafka topic {name} does not exist, or this user may not see it. `carillon acls --apply`, with"
+                    " an administrator's settings, makes the topics, the users and their rights"
+                )
             if _ALL_FENCED in (message or ""):
                 raise LeaderNotAvailableError(message)
             raise ConflictError(f"the Kafka topic {name} cannot be created: {message or error.message}")

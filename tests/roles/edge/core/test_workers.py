@@ -13,9 +13,12 @@ import pytest
 
 from edge.workers import merged, merged_readiness
 from services.domain.master_key import create_master
+from services.domain.role_context import role_context
 from services.domain.topics import TOPICS
 from services.runtime.http.operations import Stage, readiness
 from services.runtime.log.kafka.log import KafkaLog
+from services.runtime.process.settings import Settings, load
+from services.runtime.rpc.peers import Peers
 from testkit import plain_http
 from testkit.kafka.broker import KafkaBroker
 from testkit.ports import free_ports
@@ -67,6 +70,9 @@ async def test_metrics_and_readiness_are_those_of_both_workers(tmp_path: Path, e
     env |= {"CARILLON_DATA_DIR": str(tmp_path), "CARILLON_PARTITIONS": "1", "CARILLON_EDGE_WORKERS": "2"}
     env |= {"CARILLON_KAFKA_BOOTSTRAP": empty_broker.bootstrap}
     operations = f"http://127.0.0.1:{ports['CONSOLE']}"
+
+    async with role_context(load(Settings, env), Peers({}, TOPICS)):
+        pass  # without a registry, the edge's keys must be in the log
 
     async with serving(env) as process:
 
