@@ -45,6 +45,8 @@ class Service:
         self._env = {
             **os.environ,
             "CARILLON_GATEWAY_REGISTRATIONS_PER_S": "1000000",
+            "CARILLON_REGISTRATIONS_PER_MINUTE": "0",
+            "CARILLON_REGISTRATIONS_PER_MINUTE_PER_ADDRESS": "0",
             "CARILLON_GATEWAY_CONNECTIONS_PER_ADDRESS": str(hard_file_limit()),
             # Leaps of the clock are no silence of devices.
             "CARILLON_GATEWAY_HEARTBEAT_S": str(_LONGEST_LEAP_S),

@@ -1,5 +1,7 @@
 """The ASGI applications of the three HTTP interfaces."""
 
+from random import SystemRandom
+
 from edge.android.app import android_app
 from edge.core.answers import JsonApi
 from edge.core.body_budget import BodyBudget
@@ -9,6 +11,7 @@ from edge.core.request_limiter import RequestLimiter
 from edge.ios.app import ios_app
 from edge.settings import ROLE_NAME, EdgeSettings
 from edge.v2.app import v2_app
+from services.domain.limits.registrations import RegistrationRates
 from services.domain.role import RoleContext
 from services.runtime.process.clock import Clock, HangWatch, SteadyClock
 
@@ -30,8 +33,9 @@ class Interfaces:
         budget = BodyBudget(settings.edge_unverified_mib * 1024 * 1024)
         android = android_app(settings, settings.timed_min_lead_s, context, ids, limiter, budget)
         self.android = _application(android, limiter)
-        self.ios = _application(ios_app(settings, context, ids, limiter, budget), limiter)
-        v2 = v2_app(settings, settings.v2_max_period_s, context, ids, limiter, budget)
+        rates = RegistrationRates(settings, context.clock, settings.shards * settings.edge_workers, SystemRandom())
+        self.ios = _application(ios_app(settings, context, ids, limiter, budget, rates), limiter)
+        v2 = v2_app(settings, settings.v2_max_period_s, context, ids, limiter, budget, rates)
         self.v2 = _application(v2, limiter)
 
     def by_port(self, settings: EdgeSettings) -> dict[int, Application]:

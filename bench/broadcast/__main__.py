@@ -44,7 +44,7 @@ from services.runtime.log.port import Log, Partition
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.rpc.channel import connect
 from testkit.installation.app_server import AppCredentials, AppServer
-from testkit.installation.processes import Installation
+from testkit.installation.processes import UNLIMITED_REGISTRATIONS, Installation
 from testkit.kafka.broker import KafkaBroker
 
 STAGES = ("answered", "started", "first frame", "last frame", "acknowledged", "outcomes in log", "rows")
@@ -153,7 +153,7 @@ def running(directory: Path, roles: bool) -> Iterator[Installation]:
     installation.env |= {
         "CARILLON_PARTITIONS": str(PARTITIONS),
         "CARILLON_LOG_LEVEL": "WARNING",
-        "CARILLON_GATEWAY_REGISTRATIONS_PER_S": "100000",
+        **UNLIMITED_REGISTRATIONS,
     }
     try:
         installation.start()

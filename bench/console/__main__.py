@@ -39,7 +39,7 @@ from bench.growth.fill import Rows
 from bench.programs import Program, note
 from services.runtime.child.slices import PROMPT_NS, choose_slice
 from testkit.edge.page_weight import page_weight
-from testkit.installation.processes import Installation
+from testkit.installation.processes import UNLIMITED_REGISTRATIONS, Installation
 
 FLOOR = "/log-in, the floor"
 _LOGIN = "operator"
@@ -58,7 +58,11 @@ class Measurement:
     def __init__(self, data: Path, options: argparse.Namespace) -> None:
         self._options = options
         self.installation = Installation(data, None)
-        self.installation.env |= {"CARILLON_PARTITIONS": str(_PARTITIONS), "CARILLON_LOG_LEVEL": "WARNING"}
+        self.installation.env |= {
+            "CARILLON_PARTITIONS": str(_PARTITIONS),
+            "CARILLON_LOG_LEVEL": "WARNING",
+            **UNLIMITED_REGISTRATIONS,
+        }
         self._names: dict[str, str] = {}
         self._cookie = ""
         self.cpu_s: dict[str, float] = {}

@@ -35,7 +35,7 @@ from bench.end_to_end.measured import Measured, Push, cpu_times_s
 from bench.end_to_end.requests import Requests
 from bench.end_to_end.stages import stage_rows
 from bench.programs import connected
-from testkit.installation.processes import Installation
+from testkit.installation.processes import UNLIMITED_REGISTRATIONS, Installation
 from testkit.ports import free_ports
 from testkit.signing import signed
 
@@ -118,7 +118,11 @@ def carillon(
     """Measure `carillon up` with these settings; return the result and a row for each stage."""
     stages = data / "stages"
     with contextlib.closing(Installation(data / "carillon", None)) as installation:
-        installation.env |= {"CARILLON_PARTITIONS": str(PARTITIONS), "CARILLON_LOG_LEVEL": "WARNING"}
+        installation.env |= {
+            "CARILLON_PARTITIONS": str(PARTITIONS),
+            "CARILLON_LOG_LEVEL": "WARNING",
+            **UNLIMITED_REGISTRATIONS,
+        }
         installation.env |= settings or {}
         if not options.no_stages:
             installation.env["CARILLON_STAGES_DIR"] = str(stages)

@@ -34,7 +34,7 @@ from bench.end_to_end.requests import Requests
 from bench.fairness.noise import KINDS
 from bench.programs import Program, note
 from testkit.installation.app_server import AppCredentials
-from testkit.installation.processes import Installation
+from testkit.installation.processes import UNLIMITED_REGISTRATIONS, Installation
 from testkit.signing import signed
 
 _IDLE = 0.1
@@ -139,7 +139,7 @@ def run(options: argparse.Namespace, data: Path) -> tuple[list[Round], dict[str,
         installation.env |= {
             "CARILLON_PARTITIONS": str(PARTITIONS),
             "CARILLON_LOG_LEVEL": "WARNING",
-            "CARILLON_GATEWAY_REGISTRATIONS_PER_S": "100000",
+            **UNLIMITED_REGISTRATIONS,
         }
         installation.start()
         quiet, noisy = installation.create_app(), installation.create_app()

@@ -41,7 +41,7 @@ from bench.growth.fill import Rows, fill
 from bench.programs import Built, Program, check_open_files, note
 from services.domain.master_key import MasterKey
 from testkit.installation.app_server import AppCredentials, AppServer
-from testkit.installation.processes import Installation
+from testkit.installation.processes import UNLIMITED_REGISTRATIONS, Installation
 
 _MARKER = b'"type":"welcome"'
 _SETTLE_MS = 2000
@@ -79,7 +79,11 @@ class GrowingInstallation:
         self._built = built
         self._options = options
         self._installation = Installation(data, None)
-        self._installation.env |= {"CARILLON_PARTITIONS": str(_PARTITIONS), "CARILLON_LOG_LEVEL": "WARNING"}
+        self._installation.env |= {
+            "CARILLON_PARTITIONS": str(_PARTITIONS),
+            "CARILLON_LOG_LEVEL": "WARNING",
+            **UNLIMITED_REGISTRATIONS,
+        }
         self._app: AppCredentials | None = None
         self._devices = 0
 

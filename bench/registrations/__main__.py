@@ -36,7 +36,7 @@ from bench.registrations.floors import PARTITIONS, SERVERS, Cost, log_floor, web
 from services.domain.master_key import MasterKey
 from services.registry.store import DEVICES_DDL, DEVICES_FILE
 from services.runtime.projection.sqlite_store import SqliteStore
-from testkit.installation.processes import Installation
+from testkit.installation.processes import UNLIMITED_REGISTRATIONS, Installation
 
 _MARKER = b'"type":"welcome"'
 _SETTLE_MS = 7000
@@ -75,7 +75,7 @@ class Bench:
         installation.env |= {
             "CARILLON_PARTITIONS": str(PARTITIONS),
             "CARILLON_LOG_LEVEL": "WARNING",
-            "CARILLON_GATEWAY_REGISTRATIONS_PER_S": "1000000",
+            **UNLIMITED_REGISTRATIONS,
         }
         try:
             installation.start()

@@ -20,12 +20,18 @@ from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.limits.device_quota import DeviceQuota
+from services.domain.limits.registrations import RegistrationRates
 from services.domain.role import RoleContext
 from services.runtime.process.settings import Settings
 
 
 def ios_app(
-    settings: Settings, context: RoleContext, ids: MessageIds, limiter: RequestLimiter, budget: BodyBudget
+    settings: Settings,
+    context: RoleContext,
+    ids: MessageIds,
+    limiter: RequestLimiter,
+    budget: BodyBudget,
+    rates_of_devices: RegistrationRates,
 ) -> JsonApi:
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     resolver = TokenAndAliasResolver(context.peers, settings.partitions)
@@ -41,7 +47,8 @@ def ios_app(
     app = json_api("ios")
     idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, limiter)
     app.add_route("/push", PushEndpoint(authenticator, idempotency))
-    registrations = Registrations(writer, resolver, DeviceQuota(context.apps, context.peers, settings.partitions))
+    devices = DeviceQuota(context.apps, context.peers, settings.partitions)
+    registrations = Registrations(context.apps, writer, resolver, rates_of_devices, devices)
     app.add_route("/register", RegisterEndpoint(authenticator, registrations))
     app.add_route(OPENAPI_PATH, DocumentEndpoint("ios"))
     return app

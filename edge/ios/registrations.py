@@ -3,26 +3,40 @@
 from edge.core.signature import AppRef
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, RemoveDevice
 from protos.runtime.v1.log_pb2 import Origin
+from services.domain.apps import AppDirectory
 from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter, device_command
 from services.domain.limits.device_quota import DeviceQuota
+from services.domain.limits.registrations import RegistrationRates
 from services.domain.recorded_reasons import FixedReason
 
 
 class Registrations:
     """Registers and removes device tokens. A call returns once later calls see the change; repeating it is harmless."""
 
-    def __init__(self, writer: CommandWriter, resolver: TokenAndAliasResolver, quota: DeviceQuota) -> None:
+    def __init__(
+        self,
+        apps: AppDirectory,
+        writer: CommandWriter,
+        resolver: TokenAndAliasResolver,
+        rates: RegistrationRates,
+        quota: DeviceQuota,
+    ) -> None:
+        self._apps = apps
         self._writer = writer
         self._resolver = resolver
+        self._rates = rates
         self._quota = quota
 
     async def register(self, app: AppRef, given: str, origin: Origin) -> None:
         """Register the token; of a registered one only the time is noted.
 
-        TooManyRequestsError: the app has too many devices.
+        TooManyRequestsError: the app has too many devices, or registers too many at once.
         """
         token = await self._resolver.registered_token(app.appkey, given)
+        (is_known,) = await self._resolver.numbers(app.appkey, [token])
+        if not is_known and (known_app := self._apps.get(app.appkey)) is not None:
+            self._rates.take(known_app)
         await self._quota.reserve(app.appkey, token)
         command = DeviceCommand(appkey=app.appkey, token=token, register=RegisterDevice(platform=app.platform))
         await self._writer.append_and_wait([device_command(command)], origin)

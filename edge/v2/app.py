@@ -25,7 +25,7 @@ from edge.v2.tags.string_tags import StringTags
 from edge.v2.tasks.handlers import CancelEndpoint, TaskEndpoint, TaskListEndpoint
 from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter
-from services.domain.limits.registrations import RegistrationLimiter
+from services.domain.limits.registrations import RegistrationLimiter, RegistrationRates
 from services.domain.role import RoleContext
 from services.runtime.process.settings import Settings
 
@@ -37,6 +37,7 @@ def v2_app(
     ids: MessageIds,
     limiter: RequestLimiter,
     budget: BodyBudget,
+    rates_of_devices: RegistrationRates,
 ) -> JsonApi:
     """Return the ASGI application. `max_period_s`: longest time to live of a message, seconds."""
 
@@ -58,7 +59,7 @@ def v2_app(
         budget,
     )
     registrations = RegistrationLimiter(settings.gateway_registrations_per_s)
-    frames = FrameHandler(context, writer, resolver, partitions, registrations)
+    frames = FrameHandler(context, writer, resolver, partitions, registrations, rates_of_devices)
     app = json_api("v2")
     app.add_route("/v2/push", PushEndpoint(authenticator, context.apps, idempotency, clock, zone, max_period_s))
     app.add_route("/v2/timedtasklist", TaskListEndpoint(authenticator, tasks, zone))

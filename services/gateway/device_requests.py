@@ -17,6 +17,7 @@ from services.domain.device_protocol.answers import Answer, Ok, device_answer, e
 from services.domain.device_protocol.commands import command, registration
 from services.domain.device_protocol.frames import AddStagsRequest, Change, GetDeviceRequest, Hello
 from services.domain.limits.device_quota import DeviceQuota
+from services.domain.limits.registrations import RegistrationRates
 from services.domain.limits.string_tags import check_room
 from services.domain.role import RoleContext
 from services.domain.topics import device_key
@@ -64,8 +65,9 @@ class DeviceRequests:
     they are applied, and one look-up of their numbers. Each registry instance has a queue of its own.
     """
 
-    def __init__(self, context: RoleContext, partitions: int) -> None:
+    def __init__(self, context: RoleContext, partitions: int, rates: RegistrationRates) -> None:
         self._context = context
+        self._rates = rates
         self._partitions = partitions
         self._writer = CommandWriter("gateway", context.log, context.peers, context.clock, partitions)
         self._quota = DeviceQuota(context.apps, context.peers, partitions)
@@ -84,8 +86,11 @@ class DeviceRequests:
     async def register(self, hello: Hello, address: str) -> tuple[str, int]:
         """Register a new device; return its token and number.
 
-        TooManyRequestsError: the app has too many devices. Other errors: it may be registered all the same.
+        TooManyRequestsError: the app has too many devices, or too many register at once. Other errors: it may be
+        registered all the same.
         """
+        if (app := self._context.apps.get(hello.app)) is not None:
+            self._rates.take(app, address)
         token = ids.new_token()
         await self._quota.reserve(hello.app, token)
         command = registration(hello.app, token, Platform.PLATFORM_ANDROID, hello)

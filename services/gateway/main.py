@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from services.domain.limits.registrations import RegistrationLimiter
+from services.domain.limits.registrations import RegistrationLimiter, RegistrationRates
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
 from services.gateway.acceptor import Acceptor, Certificate
@@ -99,7 +99,8 @@ def wire(
     now_ms = context.clock.now_ms
     connection_ids = ConnectionIds(random.getrandbits(16))
     open_connections: OpenConnections[DeviceConnection] = OpenConnections(connection_ids, now_ms)
-    requests = DeviceRequests(context, settings.partitions)
+    rates = RegistrationRates(settings, context.clock, settings.shards, random)
+    requests = DeviceRequests(context, settings.partitions, rates)
     drain = Drain(open_connections, context.clock, random, limits.drain_per_s)
     handshake = Handshake(
         context,

@@ -35,6 +35,13 @@ from testkit.ports import free_ports
 from testkit.waiting import blocking_until
 
 CARILLON = str(Path(sys.executable).parent / "carillon")
+UNLIMITED_REGISTRATIONS = {
+    "CARILLON_GATEWAY_REGISTRATIONS_PER_S": "1000000",
+    "CARILLON_REGISTRATIONS_PER_MINUTE": "0",
+    "CARILLON_REGISTRATIONS_PER_MINUTE_PER_ADDRESS": "0",
+}
+"""Settings with which thousands of devices of one host may register at once."""
+
 _START_S = 240
 
 

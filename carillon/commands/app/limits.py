@@ -10,6 +10,8 @@ from protos.registry.v1.apps_pb2 import Quotas
 from protos.registry.v1.registry_pb2 import AllowFromChange, QuotasChange
 
 OFF = "off"
+_DEFAULT = "default"
+_REGISTRATIONS = "registrations_per_minute"
 QUOTAS = tuple(Quotas.DESCRIPTOR.fields_by_name)
 _HELP = {
     "requests_per_s": "Quota: signed requests a second.",
@@ -17,6 +19,7 @@ _HELP = {
     "broadcasts_per_day": "Quota: broadcasts and pushes by filter a day.",
     "devices": "Quota: registered devices.",
     "stored_task_bytes": "Quota: bytes of timed messages that wait.",
+    _REGISTRATIONS: "Quota: new devices a minute; `default`: as in the settings.",
 }
 _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"(\d{1,9})([smhd]?)")
@@ -38,6 +41,15 @@ class _Quota(click.ParamType[int]):
         if not (text.isascii() and text.isdigit() and len(text) <= 18):
             self.fail(f"{text!r} is no whole number; 0 or off removes the quota", param, ctx)
         return int(text)
+
+
+class _QuotaOrDefault(_Quota):
+    """A whole number, 0 or `off`, or `default` for the installation's quota, which is -1."""
+
+    name = "N|off|default"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return -1 if str(value) == _DEFAULT else super().convert(value, param, ctx)
 
 
 class Duration(click.ParamType[int]):
@@ -64,9 +76,8 @@ def limit_options(command: Command) -> Command:
     )
     command = allow_from(command)
     for name in reversed(QUOTAS):
-        option = click.option(
-            f"--{name.replace('_', '-')}", type=_Quota(), help=f"{_HELP[name]} 0 or `off` removes it."
-        )
+        kind = _QuotaOrDefault() if name == _REGISTRATIONS else _Quota()
+        option = click.option(f"--{name.replace('_', '-')}", type=kind, help=f"{_HELP[name]} 0 or `off` removes it.")
         command = option(command)
     return command
 
@@ -74,10 +85,13 @@ def limit_options(command: Command) -> Command:
 def quotas_change(options: dict[str, Any]) -> QuotasChange | None:
     """Take the quotas out of a command's options; return the change, None if none was given. UsageError: too large."""
     given = {name: options.pop(name) for name in QUOTAS}
+    is_default = given[_REGISTRATIONS] == -1
     try:
-        change = QuotasChange(**given)
+        change = QuotasChange(**(given | {_REGISTRATIONS: None} if is_default else given))
     except ValueError as error:  # a number that does not fit into its field
         raise click.UsageError(f"a quota is too large: {error}") from None
+    if is_default:
+        change.default_registrations = True
     return change if change.ListFields() else None
 
 

@@ -84,7 +84,7 @@ def _apns(app: App) -> str:
 
 
 def _limits(app: App, zone: ZoneInfo) -> dict[str, str]:
-    quotas = [f"{name} {value}" for name, value in msgspec.structs.asdict(app.quotas).items() if value]
+    quotas = [f"{name} {value}" for name, value in msgspec.structs.asdict(app.quotas).items() if value is not None]
     old_secret_ms = app.old_secret_until_ms
     until = datetime.fromtimestamp((old_secret_ms or 0) / 1000, zone).strftime("%Y-%m-%d %H:%M:%S %Z")
     return {

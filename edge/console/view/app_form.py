@@ -5,7 +5,7 @@ Values are checked by the registry, as those of `carillon app set` are; here onl
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Literal
+from typing import Final, Literal
 
 from protos.registry.v1.apps_pb2 import (
     APNS_ENVIRONMENT_BOTH,
@@ -16,7 +16,7 @@ from protos.registry.v1.apps_pb2 import (
     App,
     Quotas,
 )
-from protos.registry.v1.registry_pb2 import AllowFromChange, ApnsKeyChange, QuotasChange, UpdateAppRequest
+from protos.registry.v1.registry_pb2 import AllowFromChange, ApnsKeyChange, UpdateAppRequest
 from services.runtime.errors import InputError
 
 Form = Mapping[str, str]
@@ -35,6 +35,8 @@ ENVIRONMENTS: Mapping[str, "ApnsEnvironment.ValueType"] = MappingProxyType(
 _UNITS_S = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
 _MAX_DIGITS = 15
 _REMOVE = "remove"
+_REGISTRATIONS: Final = "registrations_per_minute"
+"""The quota of which an empty field means the installation's, and 0 none."""
 
 
 def form_of(app: App) -> dict[str, str]:
@@ -48,6 +50,8 @@ def form_of(app: App) -> dict[str, str]:
         "allow_from": "\n".join(app.allow_from),
     }
     fields |= {name: str(getattr(app.quotas, name) or "") for name in QUOTAS}
+    if app.quotas.HasField(_REGISTRATIONS):
+        fields[_REGISTRATIONS] = str(app.quotas.registrations_per_minute)
     if app.platform == PLATFORM_IOS:
         fields |= {"key_id": app.apns.key_id, "apple_team": app.apns.team_id, "topic": app.apns.topic or app.package}
         fields["environment"] = ENVIRONMENT_NAMES.get(app.apns.environment, "production")
@@ -75,7 +79,7 @@ def _drop_same(change: UpdateAppRequest, same: UpdateAppRequest, name: Literal["
     """Drop the fields of a part that have the same value in another change; the part too if it has no others."""
     part, other = getattr(change, name), getattr(same, name)
     for field, value in other.ListFields():
-        if part.HasField(field.name) and getattr(part, field.name) == value:
+        if (not field.has_presence or part.HasField(field.name)) and getattr(part, field.name) == value:
             part.ClearField(field.name)
     if not part.ListFields():
         change.ClearField(name)
@@ -95,7 +99,11 @@ def _change_of(app: App, form: Form, *, with_quotas: bool) -> UpdateAppRequest:
     else:
         change.ack_info_enabled = form.get("acks") == "on"
     if with_quotas:
-        change.quotas.CopyFrom(QuotasChange(**{name: _number(name, form.get(name, "")) for name in QUOTAS}))
+        for name in QUOTAS:
+            setattr(change.quotas, name, _number(name, form.get(name, "")))
+        if not form.get(_REGISTRATIONS, "").strip():
+            change.quotas.ClearField(_REGISTRATIONS)
+            change.quotas.default_registrations = True
     return change
 
 

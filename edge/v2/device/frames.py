@@ -15,7 +15,7 @@ from services.domain.device_protocol import answers, commands, frames
 from services.domain.ids import new_token
 from services.domain.ios_tokens import ios_token, spellings
 from services.domain.limits.device_quota import DeviceQuota
-from services.domain.limits.registrations import RegistrationLimiter
+from services.domain.limits.registrations import RegistrationLimiter, RegistrationRates
 from services.domain.limits.string_tags import check_room
 from services.domain.role import RoleContext
 from services.domain.topics import SESSIONS, device_key
@@ -45,9 +45,11 @@ class FrameHandler:
         resolver: TokenAndAliasResolver,
         partitions: int,
         registrations: RegistrationLimiter,
+        rates: RegistrationRates,
     ) -> None:
         self._context = context
         self._registrations = registrations
+        self._rates = rates
         self._writer = writer
         self._resolver = resolver
         self._partitions = partitions
@@ -58,8 +60,8 @@ class FrameHandler:
 
         InputError: no frame, or one that needs a connection. SignError: unknown app, or wrong key. NotFoundError: the
         device was removed. UnavailableError: the app is unknown here, and the log, which may know it, does not answer.
-        TooManyRequestsError: too many hellos without a key from this address, whether the app exists or not, or the app
-        has too many devices.
+        TooManyRequestsError: too many hellos without a key from this address, whether the app exists or not, or too
+        many new devices of the app, or the app has too many devices.
         """
         credentials = frames.credentials(payload)
         frame = frames.decode(payload)
@@ -125,6 +127,7 @@ class FrameHandler:
         number = await self._number(app.appkey, token) if hello.token else None
         is_new = number is None
         if is_new:
+            self._rates.take(app, origin.address)
             await self._quota.reserve(app.appkey, token)
         command = (
             commands.registration(app.appkey, token, app.platform, hello)

@@ -37,6 +37,7 @@ def _settings(app: App) -> dict[str, str]:
         "allow_from": ",".join(app.allow_from) or "everywhere",
         "old_secret": _old_secret(app),
         **{name: str(getattr(app.quotas, name) or "off") for name in Quotas.DESCRIPTOR.fields_by_name},
+        **({} if app.quotas.HasField("registrations_per_minute") else {"registrations_per_minute": "default"}),
     }
 
 

@@ -74,7 +74,11 @@ def _checked_period(period_s: int) -> int:
 
 
 def _change_quotas(app: App, change: QuotasChange) -> None:
+    if change.default_registrations:
+        app.quotas.ClearField("registrations_per_minute")
     for field, value in change.ListFields():
+        if field.name == "default_registrations":
+            continue
         most = _MAX_QUOTA_BYTES if field.name == "stored_task_bytes" else _MAX_QUOTA
         if value > most:
             raise InputError(f"{field.name} must be at most {most}; 0 removes the quota")

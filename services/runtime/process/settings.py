@@ -49,6 +49,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `drain_s`: how long a process that was asked to stop goes on accepting while /healthz answers 503, in seconds.
 
     `gateway_registrations_per_s` is for each address, at the gateway and the edge; ten times as many may come at once.
+
+    `registrations_per_minute` bounds the new devices of each app, `registrations_per_minute_per_address` those of each
+    app from one address; 0: no bound. Five times as many may come at once. The processes of a role share both.
     """
 
     data_dir: str = "./data"
@@ -74,6 +77,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     metrics_port: Port | None = None
     drain_s: Annotated[int, msgspec.Meta(ge=0, le=3600)] = 0
     gateway_registrations_per_s: Positive = 500
+    registrations_per_minute: Annotated[int, msgspec.Meta(ge=0)] = 20_000
+    registrations_per_minute_per_address: Annotated[int, msgspec.Meta(ge=0)] = 120
     http_max_connections: Positive | None = None
     http_connections_per_address: Positive | None = None
     snapshot_s: Positive = 300

@@ -27,12 +27,12 @@ def shared_addresses(addresses: ClientAddresses) -> IsShared:
 
 
 @lru_cache(_ADDRESSES_KEPT)
-def network(address: str) -> str:
+def network(address: str, ipv6_bits: int = 64) -> str:
     """Return an IPv4 address itself, and of an IPv6 address the /64: one host may use all addresses in it."""
     found = read_address(address)
     if found is None or isinstance(found, IPv4Address):
         return str(found or address)
-    return found.packed[:8].hex()
+    return found.packed[: ipv6_bits // 8].hex()
 
 
 class PeerCounts:

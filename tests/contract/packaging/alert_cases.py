@@ -173,6 +173,17 @@ CASES = {
         {"instance": "g", "why": "crowded"},
         "g refuses 2 devices a second: crowded",
     ),
+    "CarillonRegistrationsRefused": Case(
+        {
+            'carillon_quota_refusals_total{instance="g",appkey="1",quota="registrations_per_address"}': "0+120x30",
+            'carillon_quota_refusals_total{instance="h",appkey="1",quota="registrations_per_address"}': "0+120x30",
+            'carillon_quota_refusals_total{instance="g",appkey="2",quota="devices"}': "0+120x30",
+        },
+        5,
+        12,
+        {"appkey": "1", "quota": "registrations_per_address"},
+        "4 new devices a second of app 1 are refused: registrations_per_address",
+    ),
     "CarillonOpenFiles": Case(
         {f"process_open_fds{{{EDGE}}}": "95+0x30", f"process_max_fds{{{EDGE}}}": "100+0x30"},
         4,

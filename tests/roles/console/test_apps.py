@@ -93,6 +93,10 @@ async def test_settings_are_changed_by_the_teams_administrator_and_quotas_by_the
     assert 'name="devices"' in (await root.get(path)).text
     await root.post(path, **form, devices="1,000")
     assert "Registered devices at most 1,000" in text_of(await root.get(f"/apps/{appkey}"))
+    for given, words in (("0", "New devices a minute no limit"), ("70", "New devices a minute at most 70"), ("", "")):
+        await root.post(path, **form, registrations_per_minute=given)
+        text = text_of(await root.get(f"/apps/{appkey}"))
+        assert words in text if words else "New devices a minute" not in text
     assert "Allowed addresses all" in text_of(await root.get(f"/apps/{appkey}"))
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from random import Random
 
 import pytest
 from picows import WSHandshakeError
@@ -10,13 +11,16 @@ from picows import WSHandshakeError
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
 from protos.registry.v1.apps_pb2 import Platform
 from protos.registry.v1.devices_pb2 import DeviceCommand
+from protos.registry.v1.registry_pb2 import QuotasChange, UpdateAppRequest
 from services.domain.device_protocol.frames import SUBPROTOCOL, Hello
+from services.domain.limits.registrations import RegistrationRates
 from services.domain.topics import DEVICE_COMMANDS
 from services.gateway.device_requests import DeviceRequests
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord, Partition
 from testkit.gateway.role import ANDROID, IOS, PARTITIONS, RunningGateway
 from testkit.gateway.websocket import CLOSE, UPGRADE, DeviceClient, Frame, RawClient, frame
+from tests.roles.gateway.conftest import StartGateway
 
 OTHER = "1000000003"
 POLICY_VIOLATION = 1008
@@ -39,7 +43,9 @@ async def test_devices_that_come_together_are_registered_by_one_append_each_with
 ) -> None:
     await gateway.create_app(OTHER, Platform.PLATFORM_ANDROID)
     await gateway.apps.refresh()
-    requests, append, appends = DeviceRequests(gateway.context, PARTITIONS), gateway.log.append, Counter[str]()
+    rates = RegistrationRates(gateway.settings, gateway.clock, 1, Random(1))
+    requests, append = DeviceRequests(gateway.context, PARTITIONS, rates), gateway.log.append
+    appends = Counter[str]()
 
     async def counted(new_records: Sequence[NewRecord]) -> list[int]:
         appends.update({record.topic for record in new_records})
@@ -249,3 +255,42 @@ async def test_a_device_over_the_apps_quota_is_told_why_and_to_come_back_much_la
     again = await DeviceClient.connect(gateway.port)
     assert (await again.hello(ANDROID, token=known[0]["token"], key=known[0]["key"]))["type"] == "welcome"
     assert await gateway.log.ends(commands) == commands, "nothing was appended for the refused device"
+
+
+async def test_too_many_new_devices_from_one_address_are_told_to_come_back(
+    start_gateway: StartGateway,
+) -> None:
+    gateway = await start_gateway(registrations_per_minute_per_address=1)
+    known = [await (await DeviceClient.connect(gateway.port)).hello(ANDROID) for _ in range(5)]
+    assert [welcome["type"] for welcome in known] == ["welcome"] * 5
+    commands = await gateway.log.ends([Partition(DEVICE_COMMANDS.name, number) for number in range(PARTITIONS)])
+    refused = await DeviceClient.connect(gateway.port)
+    error = await refused.hello(ANDROID)
+    assert (error["type"], error["code"]) == ("error", 429)
+    assert error["desc"].startswith(f"app {ANDROID} may register 1 new devices a minute from one address; try again in")
+    goodbye = await refused.next()
+    assert (goodbye["type"], goodbye["reason"]) == ("goodbye", "draining")
+    assert 60_000 <= goodbye["retry_after_ms"] < 360_000
+    again = await DeviceClient.connect(gateway.port)
+    assert (await again.hello(ANDROID, token=known[0]["token"], key=known[0]["key"]))["type"] == "welcome"
+    assert await gateway.log.ends(commands) == commands, "nothing was appended for the refused device"
+    gateway.clock.move(60)
+    assert (await (await DeviceClient.connect(gateway.port)).hello(ANDROID))["type"] == "welcome"
+
+
+async def test_an_apps_own_rate_of_registrations_replaces_the_installations(start_gateway: StartGateway) -> None:
+    gateway = await start_gateway(registrations_per_minute=1)
+
+    async def set_rate(change: QuotasChange) -> None:
+        await gateway.registry.UpdateApp(UpdateAppRequest(appkey=ANDROID, quotas=change))
+        await gateway.apps.refresh()
+
+    async def answers(count: int) -> list[str]:
+        clients = [await DeviceClient.connect(gateway.port) for _ in range(count)]
+        return [(await client.hello(ANDROID))["type"] for client in clients]
+
+    assert await answers(6) == ["welcome"] * 5 + ["error"]
+    await set_rate(QuotasChange(registrations_per_minute=0))
+    assert await answers(6) == ["welcome"] * 6
+    await set_rate(QuotasChange(default_registrations=True))
+    assert await answers(1) == ["error"]

@@ -47,6 +47,9 @@ class Quotas(msgspec.Struct, frozen=True):
     broadcasts_per_day: _Quota
     devices: _Quota
     stored_task_bytes: _Quota
+    registrations_per_minute: Annotated[
+        int | None, described("New devices a minute. 0: no quota; null: as in the settings of the installation.")
+    ]
 
 
 class ApnsKey(msgspec.Struct, frozen=True):
@@ -106,6 +109,8 @@ def app_answer(app: StoredApp, installation_pause: StoredPause | None, now_ms: i
     """Return an app as answers and commands show it."""
     has_old_secret = bool(app.old_sealed_secret) and app.old_secret_until_ms > now_ms
     quotas = {name: getattr(app.quotas, name) or None for name in Quotas.__struct_fields__}
+    if app.quotas.HasField("registrations_per_minute"):
+        quotas["registrations_per_minute"] = app.quotas.registrations_per_minute
     return App(
         appkey=app.appkey,
         platform=PLATFORMS[app.platform],

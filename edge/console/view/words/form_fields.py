@@ -148,6 +148,7 @@ def _of_other_forms(gettext: Callable[[str], str]) -> Mapping[str, list[FormFiel
         "broadcasts_per_day": [FormField("broadcasts_per_day", _("Broadcasts and multicasts per day"))],
         "devices": [FormField("devices", _("Registered devices"))],
         "stored_task_bytes": [FormField("stored_task_bytes", _("Bytes of waiting timed messages"))],
+        "registrations_per_minute": [FormField("registrations_per_minute", _("New devices a minute"))],
         "login": [FormField("login", _("Log-in name"))],
         "display_name": [FormField("display_name", _("Display name"))],
         "zone": [FormField("zone", _("Time zone"))],

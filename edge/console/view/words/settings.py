@@ -89,6 +89,7 @@ def quota_names(gettext: Gettext) -> Mapping[str, str]:
         "broadcasts_per_day": _("Broadcasts and multicasts per day"),
         "devices": _("Registered devices"),
         "stored_task_bytes": _("Bytes of waiting timed messages"),
+        "registrations_per_minute": _("New devices a minute"),
     }
 
 
@@ -121,6 +122,7 @@ def _values(gettext: Gettext) -> Mapping[str, str]:
         "none": _("none"),
         "never": _("none"),
         "everywhere": _("all"),
+        "default": _("as in the installation's settings"),
         "broadcasts": _("broadcasts"),
         "production": _("production"),
         "sandbox": _("sandbox"),

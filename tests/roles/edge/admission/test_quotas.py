@@ -12,9 +12,11 @@ from edge.settings import EdgeSettings
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import QuotasChange, UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.topics import DEVICE_COMMANDS
 from services.runtime.http.listener import HttpListener
+from services.runtime.log.port import Partition
 from testkit import plain_http
-from testkit.edge.role import PARTITIONS, ZONE, EdgeInstallation
+from testkit.edge.role import BACKENDS, PARTITIONS, ZONE, EdgeInstallation, edge_installation
 from testkit.edge.v2_bodies import broadcast, push_to
 from testkit.services import running_services
 from testkit.signing import signed
@@ -22,7 +24,7 @@ from testkit.signing import signed
 IN_AN_HOUR = {"timed": 2, "send_time_interval": 3600}
 
 
-async def limited(installation: EdgeInstallation, app: App, **quotas: int) -> App:
+async def limited(installation: EdgeInstallation, app: App, **quotas: Any) -> App:
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
     change = UpdateAppRequest(appkey=app.appkey, quotas=QuotasChange(**quotas))
     return (await registry.UpdateApp(change)).app
@@ -204,3 +206,41 @@ async def test_edges_count_broadcasts_and_stored_bytes_together(installation: Ed
             sent = [(await each.post("/v2/push", content=now)).json()["result"] for each in edges]
     assert stored == [0, 0, *[429] * 6]
     assert sent == [0, 0, 0, 0, 0, 429, 429, 429]
+
+
+@pytest.mark.parametrize("path", ["/register", "/device/v1"])
+async def test_new_ios_devices_have_a_rate_that_known_ones_do_not_take(tmp_path: Path, path: str) -> None:
+    async with edge_installation(tmp_path, BACKENDS, registrations_per_minute=1) as installation:
+        app = await installation.app(PLATFORM_IOS)
+
+        async def register(number: int) -> httpx.Response:
+            token = f"{number:064x}"
+            if path == "/device/v1":
+                return await installation.http.post(path, json={"type": "hello", "appkey": app.appkey, "token": token})
+            fields = {"appkey": app.appkey, "token": token}
+            content = signed(fields, installation.secrets[app.appkey])
+            return await installation.ios.post(path, content=content)
+
+        codes = [(await register(number)).status_code for number in (1, 2, 3, 4, 5, 5, 1)]
+        assert codes == [200] * 7
+        commands = await installation.log.ends([Partition(DEVICE_COMMANDS.name, each) for each in range(PARTITIONS)])
+        refused = await register(6)
+        assert (refused.status_code, refused.json().get("result", refused.json().get("code"))) == (429, 429)
+        assert 60 <= int(refused.headers["retry-after"]) < 180
+        assert await installation.log.ends(commands) == commands
+        installation.clock.move(60)
+        assert (await register(6)).status_code == 200
+
+
+async def test_devices_over_http_have_a_rate_for_each_address(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"registrations_per_minute_per_address": 1, "trusted_proxies": "127.0.0.1"}
+    async with edge_installation(tmp_path, BACKENDS, **settings) as installation:
+        app = await installation.app(PLATFORM_IOS)
+
+        async def hello(number: int, address: str) -> int:
+            body = {"type": "hello", "appkey": app.appkey, "token": f"{number:064x}"}
+            headers = {"X-Forwarded-For": address}
+            return (await installation.http.post("/device/v1", json=body, headers=headers)).status_code
+
+        assert [await hello(number, f"2001:db8:1:{number}::1") for number in range(6)] == [200] * 5 + [429]
+        assert await hello(7, "2001:db8:2::1") == 200

@@ -12,7 +12,14 @@ from protos.runtime.v1.log_pb2 import Origin
 from tests.roles.registry.apps.command import Carillon, run
 from tests.roles.registry.conftest import RunningRegistry, device_facts, register
 
-QUOTAS = ("requests_per_s", "targets_per_s", "broadcasts_per_day", "devices", "stored_task_bytes")
+QUOTAS = (
+    "requests_per_s",
+    "targets_per_s",
+    "broadcasts_per_day",
+    "devices",
+    "stored_task_bytes",
+    "registrations_per_minute",
+)
 
 
 CREATE = ("create", "--platform", "android", "--name", "天气", "--package", "com.example.weather")
@@ -70,6 +77,20 @@ async def test_quotas_networks_and_the_old_secret_are_set_and_shown(
     assert known is not None
     assert known.old_secret_until_ms == until_ms
     assert (await carillon("drop-old-secret", app.appkey, "--json")).lines[0]["old_secret_until_ms"] is None
+
+
+async def test_the_rate_of_registrations_is_lifted_or_the_installations_again(
+    registry: RunningRegistry, carillon: Carillon
+) -> None:
+    app = await registry.app()
+
+    async def rate(value: str) -> tuple[int | None, bool]:
+        (shown,) = (await carillon("set", app.appkey, "--registrations-per-minute", value, "--json")).lines
+        text = (await carillon("show", app.appkey)).out
+        return shown["quotas"]["registrations_per_minute"], "registrations_per_minute" in text
+
+    assert [await rate(value) for value in ("500", "off", "default")] == [(500, True), (0, True), (None, False)]
+    assert app == registry.apps.get(app.appkey)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Quotas that the registry decides, and the rotation of secrets."""
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -30,7 +31,7 @@ def settings(settings: RegistrySettings) -> RegistrySettings:
     return msgspec.structs.replace(settings, timezone="Asia/Shanghai")
 
 
-async def limited_app(registry: RunningRegistry, **quotas: int) -> App:
+async def limited_app(registry: RunningRegistry, **quotas: Any) -> App:
     app = await registry.app()
     change = UpdateAppRequest(appkey=app.appkey, quotas=QuotasChange(**quotas))
     return (await registry.stub.UpdateApp(change)).app
