@@ -1,5 +1,6 @@
 """The endpoints of the legacy Android interface."""
 
+from functools import partial
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -29,16 +30,17 @@ class PushEndpoint:
     async def on_post(self, request: Request, response: Response) -> None:
         signed = await self._authenticator.authenticate(request)
 
-        def read() -> RequestedPushes:
-            order = push_order(signed.raw, signed.app)
+        def requested(raw: bytes) -> RequestedPushes:
+            order = push_order(raw, signed.app)
             return RequestedPushes(order.pushes, lambda results, _: push_reply(order, results))
 
+        read = partial(signed.read, requested)
         reply = await self._idempotency.execute(request, signed.app.appkey, signed.origin, signed.text, read)
         answer(response, reply)
 
     async def on_delete(self, request: Request, response: Response) -> None:
         signed = await self._authenticator.authenticate(request)
-        await self._broadcasts.cancel(signed.app.appkey, cancelled_push(signed.raw), signed.origin)
+        await self._broadcasts.cancel(signed.app.appkey, await signed.read(cancelled_push), signed.origin)
         answer(response, _CANCELLED)
 
 
@@ -64,17 +66,18 @@ class TimedEndpoint:
     async def on_post(self, request: Request, response: Response) -> None:
         signed = await self._authenticator.authenticate(request)
 
-        def read() -> RequestedPushes:
+        def requested(raw: bytes) -> RequestedPushes:
             clock, zone, lead_s = self._times
-            order, due_ms = timed_order(signed.raw, signed.app, clock.now_ms(), zone, lead_s)
+            order, due_ms = timed_order(raw, signed.app, clock.now_ms(), zone, lead_s)
             return RequestedPushes(order.pushes, lambda _, key: Timed(result=0, desc="ok", task_key=key), due_ms)
 
+        read = partial(signed.read, requested)
         reply = await self._idempotency.execute(request, signed.app.appkey, signed.origin, signed.text, read)
         answer(response, reply)
 
     async def on_delete(self, request: Request, response: Response) -> None:
         signed = await self._authenticator.authenticate(request)
-        await self._tasks.cancel(cancelled_task(signed.raw), [signed.app.appkey], signed.origin)
+        await self._tasks.cancel(await signed.read(cancelled_task), [signed.app.appkey], signed.origin)
         answer(response, _CANCELLED)
 
 
@@ -88,4 +91,5 @@ class AckEndpoint:
     async def on_post(self, request: Request, response: Response) -> None:
         signed = await self._authenticator.authenticate(request)
         await self._acks.check_enabled(signed.app)
-        answer(response, acks_reply(await self._acks.read(request, signed.app, *acks_query(signed.raw))))
+        query = await signed.read(acks_query)
+        answer(response, acks_reply(await self._acks.read(request, signed.app, *query)))

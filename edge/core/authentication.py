@@ -1,7 +1,7 @@
 """Authentication of requests: read the body, find the apps that it names, verify its sign."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from falcon.asgi import Request
 
@@ -10,7 +10,7 @@ from edge.core.body_budget import BodyBudget
 from edge.core.origins import Origins
 from edge.core.parsing import canonical
 from edge.core.parsing.body import read_body
-from edge.core.parsing.canonical import SignedRequest
+from edge.core.parsing.canonical import Steps
 from edge.core.request_limiter import RequestLimiter
 from edge.core.signature import AppRef, SignatureVerifier, Signers
 from protos.registry.v1.apps_pb2 import App, Platform
@@ -31,6 +31,33 @@ class SigningApps(Protocol):
 
 
 Signing = TypeVar("Signing", bound=SigningApps)
+Parsed = TypeVar("Parsed")
+
+
+class VerifiedRequest(Generic[Signing]):
+    """A request whose sign is right. `text`: its canonical text; `apps`: the apps that signed it.
+
+    Its body is read by `read` alone, because all work in proportion to a body belongs into the turn of its app.
+    """
+
+    __slots__ = ("_limiter", "_raw", "apps", "origin", "text")
+
+    def __init__(self, raw: bytes, text: str, apps: Signing, origin: Origin, limiter: RequestLimiter) -> None:
+        self._raw = raw
+        self._limiter = limiter
+        self.text = text
+        self.apps = apps
+        self.origin = origin
+
+    async def read(self, parse: Callable[[bytes], Parsed]) -> Parsed:
+        """Return what `parse` makes of the body, in the turn of its app. Errors of `parse`; TooManyRequestsError."""
+        key = f"app {self.apps.appkeys[0]}"
+        return await self._limiter.in_turns(key, len(self._raw), _one_step(parse, self._raw))
+
+
+def _one_step(parse: Callable[[bytes], Parsed], raw: bytes) -> Steps[Parsed]:
+    return parse(raw)
+    yield
 
 
 class Authenticator:
@@ -52,24 +79,26 @@ class Authenticator:
 
     async def authenticate(
         self, request: Request, apps_of: Callable[[Mapping[str, Any]], Signing]
-    ) -> tuple[SignedRequest[Signing], Signing, Origin]:
+    ) -> VerifiedRequest[Signing]:
         """Read and verify a request, and wait for a slot of the limiter; `apps_of` finds the apps in its fields.
 
         InputError: the body or the apps are wrong, or a text has NUL. SignError: the sign is wrong. Other errors as for
-        read_body and Admission.admit.
+        read_body, Admission.admit and RequestLimiter.in_turns.
         """
         origin = self._origins.of(request)
         with self._budget.body(origin.address) as unverified:
             raw = await read_body(request, counted=unverified)
             stages.note("read", origin.request_id)
-            signed = await self._limiter.parse(origin.address, raw, apps_of)
-            signed_by_old = await self._signatures.verify(signed.text, signed.sign, signed.apps.accepted)
+            signed = await self._limiter.in_turns(origin.address, len(raw), canonical.reading(raw, apps_of))
+            signed_by_old = await self._signatures.verify(signed.hashed_text, signed.sign, signed.apps.accepted)
         stages.note("signed", origin.request_id)
-        canonical.check_texts(signed)
+        verified = VerifiedRequest(raw, signed.text, signed.apps, origin, self._limiter)
+        if canonical.may_have_nul(signed.text):
+            await verified.read(canonical.check_nul)
         appkeys = signed.apps.appkeys
         self._admission.admit(appkeys, origin, signed_by_old)
         await self._limiter.enter(request, appkeys[0], len(raw))
-        return signed, signed.apps, origin
+        return verified
 
 
 class OneApp(NamedTuple):
@@ -87,16 +116,27 @@ class OneApp(NamedTuple):
 
 
 class AuthenticatedRequest(NamedTuple):
-    """A request signed by its app. `raw` is the body, `text` its canonical text."""
+    """A request signed by its app."""
 
-    raw: bytes
-    text: str
+    verified: VerifiedRequest[OneApp]
     app: App
-    origin: Origin
+
+    @property
+    def text(self) -> str:
+        """The canonical text."""
+        return self.verified.text
+
+    @property
+    def origin(self) -> Origin:
+        return self.verified.origin
 
     @property
     def ref(self) -> AppRef:
         return AppRef(self.app.appkey, self.app.platform)
+
+    async def read(self, parse: Callable[[bytes], Parsed]) -> Parsed:
+        """Return what `parse` makes of the body, as `VerifiedRequest.read`."""
+        return await self.verified.read(parse)
 
 
 class AppAuthenticator:
@@ -109,11 +149,11 @@ class AppAuthenticator:
 
     async def authenticate(self, request: Request) -> AuthenticatedRequest:
         """Read and verify a request, and wait for a slot of the limiter. Errors as for Authenticator.authenticate."""
-        signed, named, origin = await self._authenticator.authenticate(request, self._app_of)
-        app = self._apps.get(named.ref.appkey)
+        verified = await self._authenticator.authenticate(request, self._app_of)
+        app = self._apps.get(verified.apps.ref.appkey)
         if app is None:
             raise SignError("sign not correct")
-        return AuthenticatedRequest(signed.raw, signed.text, app, origin)
+        return AuthenticatedRequest(verified, app)
 
     def _app_of(self, fields: Mapping[str, Any]) -> OneApp:
         given = fields.get("appkey")

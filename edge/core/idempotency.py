@@ -22,7 +22,7 @@ The answer to an immediate push waits until the push is in `push-commands`, so t
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -137,7 +137,7 @@ class Idempotency:
         self._limiter = limiter
 
     async def execute(
-        self, request: Request, appkey: str, origin: Origin, text: str, read: Callable[[], RequestedPushes]
+        self, request: Request, appkey: str, origin: Origin, text: str, read: Callable[[], Awaitable[RequestedPushes]]
     ) -> Reply | Content:
         """Execute a request whose canonical text is `text`, unless its key was used, and return the answer.
 
@@ -159,9 +159,11 @@ class Idempotency:
             self._note_started(request, appkey, requested, own)
         return answer
 
-    async def _entered(self, request: Request, appkey: str, read: Callable[[], RequestedPushes]) -> RequestedPushes:
+    async def _entered(
+        self, request: Request, appkey: str, read: Callable[[], Awaitable[RequestedPushes]]
+    ) -> RequestedPushes:
         """Return the parsed request once the limiter admits it, if it is a broadcast or multicast."""
-        requested = read()
+        requested = await read()
         if requested.sends_broadcast_or_multicast:
             await self._limiter.enter_broadcast_or_multicast(request, appkey)
         return requested

@@ -1,10 +1,12 @@
 """Limits concurrent requests fairly: one app's many or expensive requests delay those of other apps only a little.
 
-Four semaphores (`services.runtime.fairness.semaphore`) hold back work that is cheap to ask for. Which app sent a large
-body is known only once it is parsed, so the first of them counts addresses, and limits once any app has been active in
-the last 10 s. An app that is alone passes the others without waiting; beside other apps of the last 10 s they limit:
+Four semaphores (`services.runtime.fairness.semaphore`) hold back work that is cheap to ask for. The first is for all
+work in proportion to a large body: parsing it, its sign, and its checks, whether it is refused or not. It takes turns
+of addresses until the sign is verified, because only then it is known which app has sent the body, and of apps
+afterwards, and limits once any app has been active in the last 10 s. An app that is alone passes the others without
+waiting; beside other apps of the last 10 s they limit:
 
-- a large body is parsed when its address has its turn, one at a time, at most half of the time for all together;
+- of large bodies one step is done at a time, at most a quarter of the time for all together;
 - of an app's authenticated requests a bounded number is worked on at once;
 - of an app's broadcasts and multicasts one is accepted at a time: the next when delivery has started it, and after a
   rest of three times as long. Delivery, targeting, the gateway and the log then serve others most of the time;
@@ -14,7 +16,8 @@ What waits is bounded, and refused with HTTP 429 beyond. Each edge process has s
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import gc
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,7 +26,7 @@ from falcon.asgi import Request
 from edge.core.answers import refusal
 from edge.core.parsing import canonical
 from edge.core.parsing.body import Application, close_with
-from edge.core.parsing.canonical import Named, SignedRequest
+from edge.core.parsing.canonical import Result, Steps
 from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from protos.push.v1.push_pb2 import SendPush
@@ -36,8 +39,8 @@ from services.runtime.process.clock import Clock, HangWatch
 from services.runtime.process.logs import logger
 from services.runtime.rpc.peers import Peers
 
-LARGE_BODY_BYTES = 64 * 1024
-"""Size from which a body is large: it is parsed only when its address has its turn."""
+LARGE_BODY_BYTES = 16 * 1024
+"""Size from which a body is large: work in proportion to it waits for the turn of its address or app."""
 
 REQUESTS_BESIDE_OTHERS = 16
 """Slots of one app for authenticated requests while other apps are active."""
@@ -70,6 +73,9 @@ _SLOT = "carillon.slot"
 RECEIVE = "carillon.receive"
 """Key of the ASGI `receive` function in the scope of a request."""
 
+_BODY_REST = 3
+"""Rest of all after a step of work on a large body, as a multiple of its time."""
+
 _REST = 3
 """Rest after a broadcast or multicast beside other apps, as a multiple of the time until delivery had started it."""
 
@@ -86,7 +92,10 @@ class RequestLimiter:
         self._activity = activity = Activity(clock.now_ms)
         self._deliveries = [DeliveryServiceStub(channel) for channel in peers.all("delivery")]
         self._bodies = FairSemaphore(
-            "large requests", 1, max_waiting=_MAX_WAITING_BODIES, throttle=SharedThrottle(clock, activity, 1, rest=1)
+            "large requests",
+            1,
+            max_waiting=_MAX_WAITING_BODIES,
+            throttle=SharedThrottle(clock, activity, 1, rest=_BODY_REST),
         )
         self._requests = FairSemaphore(
             "requests",
@@ -130,18 +139,24 @@ class RequestLimiter:
 
         return limited
 
-    async def parse(
-        self, address: str, raw: bytes, apps_of: Callable[[Mapping[str, Any]], Named]
-    ) -> SignedRequest[Named]:
-        """Parse a signed body from this address. Errors as canonical.read; TooManyRequestsError."""
-        if len(raw) < LARGE_BODY_BYTES:
-            return canonical.read(raw, apps_of)
-        with busy_as_too_many():
-            slot = await self._bodies.acquire(address, len(raw) // LARGE_BODY_BYTES)
-        try:
-            return canonical.read(raw, apps_of)
-        finally:
-            slot.release()
+    async def in_turns(self, key: str, size: int, steps: Steps[Result]) -> Result:
+        """Do work on a body of `size` bytes, each step in a turn of the key; return the result.
+
+        `key`: the address of the body until its sign is verified, then the app. TooManyRequestsError: too much waits.
+        """
+        if size < LARGE_BODY_BYTES:
+            return canonical.finished(steps)
+        while True:
+            with busy_as_too_many():
+                slot = await self._bodies.acquire(key, size // LARGE_BODY_BYTES)
+            try:
+                with _no_collection():
+                    next(steps)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            finally:
+                slot.release()
 
     async def enter(self, request: Request, appkey: str, size: int) -> None:
         """Wait for a slot for an authenticated request of `size` bytes. TooManyRequestsError: too many wait."""
@@ -211,6 +226,18 @@ def busy_as_too_many() -> Iterator[None]:
         if not _is_stop(error):
             raise
         raise TryLaterError("the service is stopping; repeat the request", _RETRY_AFTER_S) from None
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Hold back the garbage collector, which would look again and again for garbage among the parts of a large body."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _is_stop(error: asyncio.CancelledError) -> bool:

@@ -58,22 +58,23 @@ class SignatureVerifier:
         self._opened_secrets: dict[bytes, str] = {}
         self._no_secret = new_secret()
 
-    async def verify(self, text: str, sign: str, accepted: Sequence[Signers]) -> Sequence[str]:
+    async def verify(self, hashed_text: "hashlib._Hash", sign: str, accepted: Sequence[Signers]) -> Sequence[str]:
         """Return the appkeys that signed with their old secret, when the text was signed by one of `accepted`.
+
+        `hashed_text`: MD5 of the canonical text.
 
         Before a SignError the app directory is refreshed once: an app or a secret may be newer than its copy here.
         UnavailableError: the refresh failed, so the sign is not refused.
         """
-        signed_by_old = self._verify(text, sign, accepted)
+        signed_by_old = self._verify(hashed_text, sign, accepted)
         if signed_by_old is None:
             is_current = await self._apps.refresh()
-            signed_by_old = self._verify(text, sign, accepted)
+            signed_by_old = self._verify(hashed_text, sign, accepted)
             if signed_by_old is None:
                 raise SignError("sign not correct") if is_current else UnavailableError(OUTDATED)
         return signed_by_old
 
-    def _verify(self, text: str, sign: str, accepted: Sequence[Signers]) -> Sequence[str] | None:
-        hashed_text = hashlib.md5(text.encode(), usedforsecurity=False)
+    def _verify(self, hashed_text: "hashlib._Hash", sign: str, accepted: Sequence[Signers]) -> Sequence[str] | None:
         given = sign.encode()
         matches: list[Sequence[str]] = []
         for signers in accepted:

@@ -1,5 +1,7 @@
 """The endpoints of the legacy iOS interface."""
 
+from functools import partial
+
 from falcon.asgi import Request, Response
 
 from edge.core.answers import Done, answer
@@ -20,10 +22,11 @@ class PushEndpoint:
     async def on_post(self, request: Request, response: Response) -> None:
         signed = await self._authenticator.authenticate(request)
 
-        def read() -> RequestedPushes:
-            pushes = push_order(signed.raw, signed.app)
+        def requested(raw: bytes) -> RequestedPushes:
+            pushes = push_order(raw, signed.app)
             return RequestedPushes(pushes, lambda results, _: push_reply(results[0]))
 
+        read = partial(signed.read, requested)
         reply = await self._idempotency.execute(request, signed.app.appkey, signed.origin, signed.text, read)
         answer(response, reply)
 
@@ -37,10 +40,10 @@ class RegisterEndpoint:
 
     async def on_post(self, request: Request, response: Response) -> None:
         signed = await self._authenticator.authenticate(request)
-        await self._registrations.register(signed.ref, named_token(signed.raw), signed.origin)
+        await self._registrations.register(signed.ref, await signed.read(named_token), signed.origin)
         answer(response, Done(result=0, desc="add token done"))
 
     async def on_delete(self, request: Request, response: Response) -> None:
         signed = await self._authenticator.authenticate(request)
-        await self._registrations.remove(signed.ref, named_token(signed.raw), signed.origin)
+        await self._registrations.remove(signed.ref, await signed.read(named_token), signed.origin)
         answer(response, Done(result=0, desc="delete token done"))

@@ -142,8 +142,8 @@ def _object(fields: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any
 
 def _apps(value: object, path: str, platform: "Platform.ValueType", ignored: bool = False) -> tuple[AppRef, ...]:
     """Return the apps in one field; a list is accepted except for Android. InputError: it is wrong, and not ignored."""
-    listed = isinstance(value, list) and platform != PLATFORM_ANDROID
-    keys = [number_or_text(key) for key in (value if listed else [value])]  # type: ignore[attr-defined]
+    given = value if isinstance(value, list) and platform != PLATFORM_ANDROID else [value]
+    keys = [number_or_text(key) for key in given[: MAX_APPS + 1]]
     wrong = ""
     if not keys or not all(keys):
         wrong = f"must be a string{' or a list of strings' * (platform != PLATFORM_ANDROID)}"

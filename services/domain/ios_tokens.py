@@ -12,6 +12,7 @@ PATTERN = r"^[<> ]*([0-9A-Fa-f][<> ]*){64,200}$"
 """The form in which a token may be given: also as Apple's old libraries print it, `<740f4707 bebcf74f …>`."""
 
 _PRINTED = str.maketrans("", "", "<> ")
+_TOKENS = re.compile(r"[0-9a-f]{64,200}(?:\n[0-9a-f]{64,200})*")
 _TOKEN = re.compile(r"[0-9A-Fa-f]{64,200}")
 
 
@@ -24,7 +25,11 @@ def ios_token(given: str, at: str) -> str:
 
 
 def ios_tokens(given: list[str], at: str) -> list[str]:
-    """Return each entry of a list as `ios_token` does."""
+    """Return each entry of a list as `ios_token` does; one by one only if an entry is wrong."""
+    joined = "\n".join(given).translate(_PRINTED).lower()
+    tokens = joined.split("\n")
+    if len(tokens) == len(given) and _TOKENS.fullmatch(joined):
+        return tokens
     return [ios_token(token, f"{at}[{index}]") for index, token in enumerate(given)]
 
 

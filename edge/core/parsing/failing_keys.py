@@ -8,11 +8,16 @@ import msgspec
 
 ANY_KEY = "[...]"
 _ERROR = re.compile(r"(.*?)(?: - at (`key` in )?`\$(.*)`)?", re.DOTALL)
+_NO_INTEGER = re.compile(r"Expected `[^`]*\bint\b[^`]*`, got `(?:str|float)`")
 _EMPTY = '""'
 _entries = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items = msgspec.json.Decoder(list[msgspec.Raw])
 
 Decode = Callable[[bytes], object]
+
+
+MAX_KEYS = 1000
+"""Entries of an object in which the failing one is searched. No object may have more where each entry is checked."""
 
 
 class Failure(NamedTuple):
@@ -31,16 +36,31 @@ class Failure(NamedTuple):
         assert found is not None
         return cls(found[1], found[3] or "", bool(found[2]))
 
+    @property
+    def is_of_integer(self) -> bool:
+        """Whether a text or a fraction stands where an integer is expected."""
+        return bool(_NO_INTEGER.fullmatch(self.text))
+
+
+class TooManyKeysError(Exception):
+    """An object has more than MAX_KEYS entries; the text is its path, with keys by their names."""
+
 
 def named_path(decode: Decode, raw: bytes, path: str) -> str:
-    """Return the path with the keys by their names; `decode` fails with `raw` at the path."""
+    """Return the path with the keys by their names; `decode` fails with `raw` at the path.
+
+    TooManyKeysError: an object in the path has more than MAX_KEYS entries.
+    """
     named, rest = "", path
     steps: list[str | int] = []
     while ANY_KEY in rest:
         before, _, rest = rest.partition(ANY_KEY)
         steps += _steps(before)
         written = path[: len(path) - len(rest)]
-        raw, key = _reduced(decode, raw, steps, written)
+        try:
+            raw, key = _reduced(decode, raw, steps, written)
+        except TooManyKeysError:
+            raise TooManyKeysError(named + before) from None
         steps.append(key)
         named += f"{before}.{key or _EMPTY}"
     return named + rest
@@ -52,6 +72,8 @@ def _reduced(decode: Decode, raw: bytes, steps: Sequence[str | int], written: st
     `written` is how errors write the path of that entry. The entry is found by bisection, in a few more decodings.
     """
     entries = list(_entries.decode(_at(raw, steps)).items())
+    if len(entries) > MAX_KEYS:
+        raise TooManyKeysError
     while len(entries) > 1:
         half = entries[: len(entries) // 2]
         entries = half if _fails(decode, _replaced(raw, steps, dict(half)), written) else entries[len(half) :]

@@ -1,6 +1,7 @@
 """The device-attribute filter, `optfilter`: its options are ANDed, the values inside one are ORed."""
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
@@ -18,14 +19,14 @@ from protos.push.v1.push_pb2 import (
     Filter,
     ModelClause,
 )
-from services.domain.limits.filters import MAX_VALUES
+from services.domain.limits.filters import MAX_ENTRIES, MAX_VALUES
 from services.runtime.errors import InputError
 
 _SOME = msgspec.Meta(min_length=1, max_length=MAX_VALUES)
 OpenCount = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Texts = Annotated[list[Text], _SOME]
-Opens = Annotated[dict[str, OpenCount], msgspec.Meta(min_length=1)]
+Opens = Annotated[dict[str, OpenCount], msgspec.Meta(min_length=1, max_length=MAX_VALUES)]
 Pairs = Annotated[dict[Text, Text | Texts], _SOME]
 PairLists = Annotated[list[Pairs], _SOME]
 
@@ -103,7 +104,7 @@ def read(raw: msgspec.Raw, at: str) -> Filter:
     if all(getattr(options, name) is None for name in options.__struct_fields__):
         raise InputError(f"{at} must name at least one option")
     _check_regions(options, at)
-    brands, models = zip(*(_brands_and_models(options, negated) for negated in (False, True)), strict=True)
+    brands, models = zip(*(_brands_and_models(options, negated, at) for negated in (False, True)), strict=True)
     return Filter(
         attributes=[
             AttributeClause(attribute=attribute, values=values, negated=negated)
@@ -120,7 +121,7 @@ def _value(options: DeviceFilter, name: str, negated: bool) -> Any:
     return getattr(options, f"{name}_not" if negated else name)
 
 
-def _brands_and_models(options: DeviceFilter, negated: bool) -> tuple[Sequence[str], ModelClause | None]:
+def _brands_and_models(options: DeviceFilter, negated: bool, at: str) -> tuple[Sequence[str], ModelClause | None]:
     """Return the brands to compare alone, and the clause of models.
 
     A brand that both options name stands for the models named beside it. The other brands stand for all their models:
@@ -128,13 +129,13 @@ def _brands_and_models(options: DeviceFilter, negated: bool) -> tuple[Sequence[s
     """
     brands: Sequence[str] = _value(options, "phone", negated) or ()
     given = _value(options, "model", negated)
-    pairs = _pairs(given) if given else []
-    named = {pair.brand for pair in pairs}
+    pairs = _pairs(given, f"{at}.model{'_not' * negated}") if given else []
+    named, compared = {pair.brand for pair in pairs}, frozenset(brands)
     others = [brand for brand in brands if brand not in named]
     if negated:
         return others, ModelClause(pairs=pairs, negated=True) if pairs else None
     if brands:
-        pairs = [pair for pair in pairs if pair.brand in brands]
+        pairs = [pair for pair in pairs if pair.brand in compared]
     return (brands, None) if not pairs else ((), ModelClause(pairs=pairs, brands=others))
 
 
@@ -145,14 +146,19 @@ def _check_regions(options: DeviceFilter, at: str) -> None:
                 raise InputError(f"{at}.{name}[{index}] is not a known region: {region}")
 
 
-def _pairs(given: PairLists | Pairs) -> list[BrandModel]:
+def _pairs(given: PairLists | Pairs, at: str) -> list[BrandModel]:
+    """Return the pairs. InputError: they are more than a filter may have in all."""
     objects = given if isinstance(given, list) else [given]
-    return [
+    pairs = (
         BrandModel(brand=brand, model=model)
         for pairs in objects
         for brand, models in pairs.items()
         for model in ([models] if isinstance(models, str) else models)
-    ]
+    )
+    found = list(islice(pairs, MAX_ENTRIES + 1))
+    if len(found) > MAX_ENTRIES:
+        raise InputError(f"{at}: the filter has more than {MAX_ENTRIES} tags and values in all")
+    return found
 
 
 def _activity(options: DeviceFilter, days: int, at: str) -> list[ActivityClause]:

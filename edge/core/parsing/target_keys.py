@@ -7,17 +7,23 @@ import msgspec
 from edge.core.parsing.typed import ABSENT, decode
 from services.runtime.errors import InputError
 
+MAX_UNKNOWN = 1000
+"""Upper bound of the unknown keys beside the targets: each is compared with the targets."""
+
 
 def check_misspelt(given: Iterable[str], known: Collection[str], targets: Sequence[str], at: str = "") -> None:
     """Check that no unknown key is a misspelt target.
 
-    InputError: one is among `targets` but for its case, a plural s, or one letter.
+    InputError: one is among `targets` but for its case, a plural s, or one letter; or too many are unknown.
 
     `known`: all keys of the object that holds the targets; `at`: the path of that object, with a dot.
     """
     longest = max(map(len, targets)) + len("es")
-    for key in given:
-        if key not in known and len(key) <= longest and (meant := _meant(key.lower(), targets)):
+    unknown = [key for key in given if key not in known]
+    if len(unknown) > MAX_UNKNOWN:
+        raise InputError(f"{at.rstrip('.') or 'the body'} has more than {MAX_UNKNOWN} fields that are not known")
+    for key in unknown:
+        if len(key) <= longest and (meant := _meant(key.lower(), targets)):
             raise InputError(f"{at}{key} is not known; the field is {at}{meant}")
 
 

@@ -8,7 +8,7 @@ import msgspec
 import msgspec.inspect
 
 from edge.core.parsing import integers
-from edge.core.parsing.failing_keys import Failure, named_path
+from edge.core.parsing.failing_keys import MAX_KEYS, Failure, TooManyKeysError, named_path
 from services.runtime.errors import InputError
 
 ABSENT = msgspec.Raw(b"null")
@@ -41,12 +41,15 @@ _EXPECTED = re.compile(r"Expected `([^`]+)`")
 def decode(kind: Any, raw: bytes | msgspec.Raw, at: str = "") -> Any:
     """Decode JSON; `at` is its path in the request. Where the type has integers, strings of digits are integers too.
 
-    InputError names the first field that does not fit the type.
+    InputError names the first field that does not fit the type. What comes before that field fits, so nothing is
+    rewritten unless the field is an integer that may be written in another way.
     """
     try:
         return _decoder(kind).decode(raw)
-    except msgspec.ValidationError:
-        return _decode_plain(kind, integers.rewritten(bytes(raw), kind), at)
+    except msgspec.ValidationError as error:
+        if not Failure.of(error).is_of_integer:
+            raise InputError(_problem(error, kind, at, bytes(raw))) from None
+        return _decode_plain(kind, integers.rewritten(bytes(raw), kind, at), at)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise InputError(f"{at or 'the body'} is not JSON that can be read") from None
 
@@ -69,7 +72,10 @@ def convert(kind: Any, value: object, at: str) -> Any:
 def _problem(error: msgspec.ValidationError, kind: Any, at: str, raw: bytes) -> str:
     """Return the error in `raw` as one sentence that begins with the field's path."""
     text, path, is_of_key = Failure.of(error)
-    place = (at + named_path(_decoder(kind).decode, raw, path)).lstrip(".")
+    try:
+        place = (at + named_path(_decoder(kind).decode, raw, path)).lstrip(".")
+    except TooManyKeysError as of_object:
+        return f"{f'{at}{of_object}'.lstrip('.') or 'the body'} must have at most {MAX_KEYS} entries"
     if is_of_key:
         place += ": a key"
     if _OUT_OF_RANGE.match(text) and (bounds := _bounds(kind, path)):

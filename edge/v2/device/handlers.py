@@ -43,7 +43,8 @@ class InvalidTokensEndpoint:
         self._invalid_tokens = invalid_tokens
 
     async def on_post(self, request: Request, response: Response) -> None:
-        _, apps, _ = await self._authenticator.authenticate(request, listed_ios_apps)
-        found = await asyncio.gather(*map(self._invalid_tokens.of, apps.appkeys))
-        data = dict(zip(apps.appkeys, found, strict=True))
+        signed = await self._authenticator.authenticate(request, listed_ios_apps)
+        appkeys = signed.apps.appkeys
+        found = await asyncio.gather(*map(self._invalid_tokens.of, appkeys))
+        data = dict(zip(appkeys, found, strict=True))
         answer(response, InvalidTokensReply(result=0, desc="ok", data=data))

@@ -38,14 +38,15 @@ class PushEndpoint:
         self._max_period_s = max_period_s
 
     async def on_post(self, request: Request, response: Response) -> None:
-        signed, apps, origin = await self._authenticator.authenticate(request, push_apps)
+        signed = await self._authenticator.authenticate(request, push_apps)
+        apps = signed.apps
 
-        def read() -> RequestedPushes:
-            now_ms = self._clock.now_ms()
-            order = push_order(signed.raw, apps, self._app, now_ms, self._zone, self._max_period_s)
+        def requested(raw: bytes) -> RequestedPushes:
+            order = push_order(raw, apps, self._app, self._clock.now_ms(), self._zone, self._max_period_s)
             return RequestedPushes(order.pushes, partial(push_reply, order), order.due_ms)
 
-        reply = await self._idempotency.execute(request, apps.first.appkey, origin, signed.text, read)
+        read = partial(signed.read, requested)
+        reply = await self._idempotency.execute(request, apps.first.appkey, signed.origin, signed.text, read)
         answer(response, reply)
 
     def _app(self, ref: AppRef) -> App:

@@ -108,7 +108,7 @@ class SendTo(msgspec.Struct, frozen=True):
     optfilter: Annotated[msgspec.Raw, Shown(OptFilters | None), described("Device attributes, for Android.")] = ABSENT
 
 
-_EMPTY: tuple[Any, ...] = ("", [], {})
+_EMPTY, _EMPTY_IN_SPACES = (b'""',), (b"[]", b"{}")
 _SomeNames = NotEmpty | Names
 _NamesOrNone = NotEmpty | Names | None
 _TagListsOrNone = TagLists | None
@@ -182,7 +182,11 @@ def _audience(send_to: SendTo) -> Audience:
 def _given(send_to: SendTo) -> list[str]:
     """Return the names of the targets that are not empty."""
     fields = [(name, raw) for name in ALL_TARGETS if (raw := getattr(send_to, name)) != ABSENT]
-    return [name for name, raw in fields if decode(Any, raw, f"sendTo.{name}") not in _EMPTY]
+    return [name for name, raw in fields if bytes(raw) not in _EMPTY and _without_spaces(raw) not in _EMPTY_IN_SPACES]
+
+
+def _without_spaces(raw: msgspec.Raw) -> bytes:
+    return bytes(raw).translate(None, b" \t\r\n")
 
 
 def _aliases(raw: msgspec.Raw) -> list[str]:
@@ -222,6 +226,8 @@ def _groups(lists: Sequence[Any], path: str) -> list[list[Any]]:
     """Return the OR of AND groups; a flat list is one group."""
     nested = [isinstance(entry, list) for entry in lists]
     if all(nested):
+        if (total := sum(map(len, lists))) > MAX_ENTRIES:
+            raise InputError(f"{path}: the filter has {total} tags and values in all, but at most {MAX_ENTRIES}")
         return list(lists)
     if any(nested):
         raise InputError(f"{path} must be a list of lists")

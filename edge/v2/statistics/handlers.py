@@ -29,8 +29,9 @@ class StatisticsEndpoint:
         self._limiter = limiter
 
     async def on_post(self, request: Request, response: Response) -> None:
-        signed, apps, _ = await self._authenticator.authenticate(request, one_app)
-        query = statistics_request(signed.raw, apps.appkeys[0])
-        await self._limiter.enter_query(request, apps.appkeys[0])
+        signed = await self._authenticator.authenticate(request, one_app)
+        (appkey,) = signed.apps.appkeys
+        query = await signed.read(lambda raw: statistics_request(raw, appkey))
+        await self._limiter.enter_query(request, appkey)
         found = await call_analytics(request, self._analytics.Statistics(query, timeout=_ANALYTICS_S))
         answer(response, statistics_reply(found, self._zone))

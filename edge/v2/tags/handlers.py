@@ -3,11 +3,12 @@
 from falcon.asgi import Request, Response
 
 from edge.core.answers import answer
-from edge.core.authentication import Authenticator
-from edge.v2.apps import listed_apps, with_platforms
+from edge.core.authentication import Authenticator, VerifiedRequest
+from edge.core.signature import AppRef
+from edge.v2.apps import NamedApps, listed_apps, with_platforms
 from edge.v2.tags.replies import change_reply, query_reply
 from edge.v2.tags.requests import tag_change, tag_query
-from edge.v2.tags.string_tags import StringTags
+from edge.v2.tags.string_tags import StagsByToken, StringTags
 from services.domain.apps import AppDirectory
 
 
@@ -20,14 +21,19 @@ class TagEndpoint:
         self._directory = directory
 
     async def on_post(self, request: Request, response: Response) -> None:
-        signed, apps, origin = await self._authenticator.authenticate(request, listed_apps)
-        changes = tag_change(signed.raw, with_platforms(apps, self._directory))
-        answer(response, change_reply(apps, changes, await self._tags.add(changes, origin), "add token done"))
+        signed, changes = await self._change(request)
+        outcomes = await self._tags.add(changes, signed.origin)
+        answer(response, change_reply(signed.apps, changes, outcomes, "add token done"))
 
     async def on_delete(self, request: Request, response: Response) -> None:
-        signed, apps, origin = await self._authenticator.authenticate(request, listed_apps)
-        changes = tag_change(signed.raw, with_platforms(apps, self._directory))
-        answer(response, change_reply(apps, changes, await self._tags.remove(changes, origin), "delete token done"))
+        signed, changes = await self._change(request)
+        outcomes = await self._tags.remove(changes, signed.origin)
+        answer(response, change_reply(signed.apps, changes, outcomes, "delete token done"))
+
+    async def _change(self, request: Request) -> tuple[VerifiedRequest[NamedApps], list[tuple[AppRef, StagsByToken]]]:
+        signed = await self._authenticator.authenticate(request, listed_apps)
+        apps = with_platforms(signed.apps, self._directory)
+        return signed, await signed.read(lambda raw: tag_change(raw, apps))
 
 
 class TagInfoEndpoint:
@@ -39,6 +45,7 @@ class TagInfoEndpoint:
         self._directory = directory
 
     async def on_post(self, request: Request, response: Response) -> None:
-        signed, apps, _ = await self._authenticator.authenticate(request, listed_apps)
-        queries = tag_query(signed.raw, with_platforms(apps, self._directory))
-        answer(response, query_reply(apps, queries, await self._tags.of(queries)))
+        signed = await self._authenticator.authenticate(request, listed_apps)
+        apps = with_platforms(signed.apps, self._directory)
+        queries = await signed.read(lambda raw: tag_query(raw, apps))
+        answer(response, query_reply(signed.apps, queries, await self._tags.of(queries)))

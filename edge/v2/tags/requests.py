@@ -84,9 +84,9 @@ def tag_change(raw: bytes, apps: NamedApps) -> list[tuple[AppRef, string_tags.St
         at = f"params.{app.appkey}" if apps.listed else "params"
         _check_tokens(app, by_token, at)
         for token, stags in by_token.items():
-            for index, stag in enumerate(stags):
-                if len(stag.encode()) > NAME_BYTES:
-                    raise InputError(f"{at}.{token}[{index}] must have 1 to {NAME_BYTES} bytes")
+            if max(map(len, map(str.encode, stags))) > NAME_BYTES:
+                index = next(index for index, stag in enumerate(stags) if len(stag.encode()) > NAME_BYTES)
+                raise InputError(f"{at}.{token}[{index}] must have 1 to {NAME_BYTES} bytes")
     return changes
 
 

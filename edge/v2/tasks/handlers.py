@@ -21,8 +21,8 @@ class TaskListEndpoint:
         self._zone = zone
 
     async def on_post(self, request: Request, response: Response) -> None:
-        signed, apps, _ = await self._authenticator.authenticate(request, task_apps)
-        query = task_list(signed.raw)
+        signed = await self._authenticator.authenticate(request, task_apps)
+        apps, query = signed.apps, await signed.read(task_list)
         page = await self._tasks.list(
             apps.appkeys, descending=query.order == 1, page_num=query.page_num, page_size=query.page_size
         )
@@ -39,9 +39,10 @@ class TaskEndpoint:
         self._zone = zone
 
     async def on_post(self, request: Request, response: Response) -> None:
-        signed, apps, _ = await self._authenticator.authenticate(request, task_apps)
-        task = await self._tasks.get(task_key(signed.raw), apps.appkeys)
-        answer(response, TaskDetailReply(result=0, data=[task_record(task, apps.appkeys, self._zone)]))
+        signed = await self._authenticator.authenticate(request, task_apps)
+        appkeys = signed.apps.appkeys
+        task = await self._tasks.get(await signed.read(task_key), appkeys)
+        answer(response, TaskDetailReply(result=0, data=[task_record(task, appkeys, self._zone)]))
 
 
 class CancelEndpoint:
@@ -52,6 +53,6 @@ class CancelEndpoint:
         self._tasks = tasks
 
     async def on_delete(self, request: Request, response: Response) -> None:
-        signed, apps, origin = await self._authenticator.authenticate(request, task_apps)
-        await self._tasks.cancel(task_key(signed.raw), apps.appkeys, origin)
+        signed = await self._authenticator.authenticate(request, task_apps)
+        await self._tasks.cancel(await signed.read(task_key), signed.apps.appkeys, signed.origin)
         answer(response, Done(result=0, desc="cancel succ"))

@@ -1,5 +1,6 @@
 """Signs while apps change their secrets: the old and the new one, in every mixture of several apps."""
 
+import hashlib
 import hmac
 from collections.abc import Sequence
 from itertools import product
@@ -56,7 +57,7 @@ def refs(*apps: App) -> tuple[AppRef, ...]:
 
 async def accepts(verifying: SignatureVerifier, apps: Sequence[App], secrets: Sequence[str]) -> Sequence[str] | None:
     try:
-        return await verifying.verify("text", sign_text("text", secrets), [refs(*apps)])
+        return await verifying.verify(hashlib.md5(b"text"), sign_text("text", secrets), [refs(*apps)])
     except SignError:
         return None
 
