@@ -152,6 +152,9 @@ def run(options: argparse.Namespace, data: Path) -> tuple[list[Round], dict[str,
             "broadcasters": options.broadcasters,
             "filter_senders": options.filters,
             "readers": options.readers,
+            "token_lists": options.token_lists,
+            "wrong_bodies": options.wrong_bodies,
+            "string_tags": options.string_tags,
             "groups": options.groups,
             "tags": options.tags,
         }
@@ -212,6 +215,11 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=1000, help="groups of tags in each of a filter's two lists")
     parser.add_argument("--tags", type=int, default=5, help="tags of a group")
     parser.add_argument("--readers", type=int, default=4, help="senders of requests for statistics")
+    parser.add_argument("--token-lists", type=int, default=0, help="senders of lists of 1,000 tokens")
+    parser.add_argument(
+        "--wrong-bodies", type=int, default=0, help="senders of 800 KB that are refused: 200,000 tag groups"
+    )
+    parser.add_argument("--string-tags", type=int, default=0, help="senders of filters of 1,000 x 100 string tags")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="carillon-bench-") as directory:

@@ -23,7 +23,16 @@ _NICENESS = 10
 _BUSY_PAUSE_S = 0.05
 """Pause after a refusal: a client that is told to come back later does not spin."""
 
-KINDS = ("broadcasts", "filters", "statistics", "refused")
+KINDS = ("broadcasts", "filters", "statistics", "token lists", "wrong bodies", "too many string tags", "refused")
+_REFUSED_AS = {"wrong bodies": 400, "too many string tags": 400}
+"""The results of the kinds that are meant to be refused."""
+
+_LATER = (429, 503)
+"""Results that tell the client to come back later."""
+
+_TOKENS = 1000
+_WRONG_TAGS = 200_000
+_STAG_GROUPS, _GROUP_STAGS = 1000, 100
 Body = tuple[str, bytes]
 
 
@@ -33,7 +42,7 @@ class _Device(WSListener):
     frames = 0
 
     def __init__(self, appkey: str) -> None:
-        self.welcomed = asyncio.get_running_loop().create_future()
+        self.welcomed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._appkey = appkey
 
     def on_ws_connected(self, transport: WSTransport) -> None:
@@ -45,7 +54,7 @@ class _Device(WSListener):
             return
         event = json.loads(frame.get_payload_as_bytes())
         if event["type"] == "welcome":
-            self.welcomed.set_result(None)
+            self.welcomed.set_result(event["token"])
         elif event["type"] == "push":
             _Device.frames += 1
             transport.send(WSMsgType.TEXT, json.dumps({"type": "ack", "msgids": [event["msgid"]]}).encode())
@@ -76,12 +85,12 @@ class Noise:
         while True:
             path, body = bodies[number % len(bodies)]
             answer = await asyncio.shield(self._requests.post(path, body))
-            if answer["result"]:
-                self.sent["refused"] += 1
-                await asyncio.sleep(_BUSY_PAUSE_S)
-            else:
+            if answer["result"] == _REFUSED_AS.get(kind, 0):
                 self.sent[kind] += 1
                 number += 1
+            else:
+                self.sent["refused"] += 1
+                await asyncio.sleep(_BUSY_PAUSE_S if answer["result"] in _LATER else 0)
 
 
 def push_body(appkey: str, send_to: dict[str, Any], content: str) -> dict[str, Any]:
@@ -92,9 +101,19 @@ def push_body(appkey: str, send_to: dict[str, Any], content: str) -> dict[str, A
     }
 
 
-def senders(options: dict[str, Any]) -> list[tuple[str, list[Body]]]:
-    """Return the kind and the signed requests of each sender."""
+def senders(options: dict[str, Any], tokens: Sequence[str]) -> list[tuple[str, list[Body]]]:
+    """Return the kind and the signed requests of each sender. `tokens`: those of the noisy app's devices."""
     appkey, secret = options["appkey"], options["secret"]
+
+    def push(send_to: dict[str, Any], content: str) -> list[Body]:
+        body = json.loads(signed(push_body(appkey, send_to, content), secret))
+        return [("/v2/push", json.dumps(body, separators=(",", ":")).encode())]
+
+    listed = {"android": [tokens[number % len(tokens)] for number in range(_TOKENS)]} if tokens else {}
+    stags = [
+        [f"t{(group * _GROUP_STAGS + place) % 10_000}" for place in range(_GROUP_STAGS)]
+        for group in range(_STAG_GROUPS)
+    ]
     broadcast = push_body(appkey, {"userScope": 1}, "a broadcast")
     groups, tags = options["groups"], options["tags"]
     filters = {
@@ -117,6 +136,9 @@ def senders(options: dict[str, Any]) -> list[tuple[str, list[Body]]]:
         *[("broadcasts", [("/v2/push", signed(broadcast, secret))])] * options["broadcasters"],
         *[("filters", [("/v2/push", signed(to_tags, secret))])] * options["filter_senders"],
         *[("statistics", statistics)] * options["readers"],
+        *[("token lists", push({"userScope": 5, "token": listed}, "a list"))] * options["token_lists"],
+        *[("wrong bodies", push({"userScope": 6, "tag": [[1]] * _WRONG_TAGS}, "wrong"))] * options["wrong_bodies"],
+        *[("too many string tags", push({"userScope": 6, "stag": stags}, "tags"))] * options["string_tags"],
     ]
 
 
@@ -124,8 +146,7 @@ async def main(options: dict[str, Any]) -> None:
     devices = [_Device(options["appkey"]) for _ in range(options["devices"])]
     for device in devices:
         await ws_connect(lambda device=device: device, options["gateway_url"], use_aiofastnet=False)
-        await device.welcomed
-    mine = senders(options)
+    mine = senders(options, [await device.welcomed for device in devices])
     requests = Requests(options["port"], len(mine))
     await requests.open()
     noise = Noise(requests, mine)

@@ -21,6 +21,7 @@ from edge.core.push import AppPush
 from edge.core.signature import AppRef
 from protos.push.v1.push_pb2 import KIND_BROADCAST
 from protos.registry.v1.apps_pb2 import App
+from services.domain.limits.filters import check_written
 from services.runtime.errors import InputError
 
 TARGETS = ("filter", "filter_v2", "optfilter", "token", "alias")
@@ -40,7 +41,7 @@ class PushOrder(NamedTuple):
 
 def push_order(raw: bytes, app: App) -> PushOrder:
     """Parse POST /push."""
-    check_top(raw, _KEYS, TARGETS)
+    _check_targets(raw)
     return _order(raw, decode(PushBody, raw), app)
 
 
@@ -49,7 +50,7 @@ def timed_order(raw: bytes, app: App, now_ms: int, zone: ZoneInfo, min_lead_s: i
 
     The lead is counted in whole seconds from the present one.
     """
-    check_top(raw, _KEYS, TARGETS)
+    _check_targets(raw)
     body: TimedPushBody = decode(TimedPushBody, raw)
     order = _order(raw, body, app)
     due_ms = minute_ms(body.send_time, zone, "send_time")
@@ -76,6 +77,14 @@ def acks_query(raw: bytes) -> tuple[str, int]:
     """Parse POST /getAckInfo into the position to continue at and the maximum number of records."""
     body: AcksBody = decode(AcksBody, raw)
     return str(body.pos), body.reqno or MAX_ACKS
+
+
+def _check_targets(raw: bytes) -> None:
+    """Check the names of the targets, and the numbers of tags before they are parsed."""
+    given = check_top(raw, _KEYS, TARGETS)
+    for name in ("filter", "filter_v2"):
+        if name in given:
+            check_written(bytes(given[name]), name)
 
 
 def _order(raw: bytes, body: PushBody, app: App) -> PushOrder:

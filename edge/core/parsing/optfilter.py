@@ -1,7 +1,6 @@
 """The device-attribute filter, `optfilter`: its options are ANDed, the values inside one are ORed."""
 
 from collections.abc import Sequence
-from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
@@ -19,7 +18,7 @@ from protos.push.v1.push_pb2 import (
     Filter,
     ModelClause,
 )
-from services.domain.limits.filters import MAX_ENTRIES, MAX_VALUES
+from services.domain.limits.filters import MAX_VALUES, check_count
 from services.runtime.errors import InputError
 
 _SOME = msgspec.Meta(min_length=1, max_length=MAX_VALUES)
@@ -129,7 +128,7 @@ def _brands_and_models(options: DeviceFilter, negated: bool, at: str) -> tuple[S
     """
     brands: Sequence[str] = _value(options, "phone", negated) or ()
     given = _value(options, "model", negated)
-    pairs = _pairs(given, f"{at}.model{'_not' * negated}") if given else []
+    pairs = _pairs(given, at) if given else []
     named, compared = {pair.brand for pair in pairs}, frozenset(brands)
     others = [brand for brand in brands if brand not in named]
     if negated:
@@ -149,16 +148,14 @@ def _check_regions(options: DeviceFilter, at: str) -> None:
 def _pairs(given: PairLists | Pairs, at: str) -> list[BrandModel]:
     """Return the pairs. InputError: they are more than a filter may have in all."""
     objects = given if isinstance(given, list) else [given]
-    pairs = (
+    count = sum(1 if isinstance(models, str) else len(models) for pairs in objects for models in pairs.values())
+    check_count(count, at)
+    return [
         BrandModel(brand=brand, model=model)
         for pairs in objects
         for brand, models in pairs.items()
         for model in ([models] if isinstance(models, str) else models)
-    )
-    found = list(islice(pairs, MAX_ENTRIES + 1))
-    if len(found) > MAX_ENTRIES:
-        raise InputError(f"{at}: the filter has more than {MAX_ENTRIES} tags and values in all")
-    return found
+    ]
 
 
 def _activity(options: DeviceFilter, days: int, at: str) -> list[ActivityClause]:

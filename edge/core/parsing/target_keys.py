@@ -1,6 +1,6 @@
 """The keys by which a push names its targets: a null one, or a misspelt one, must not reach every device."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -27,13 +27,14 @@ def check_misspelt(given: Iterable[str], known: Collection[str], targets: Sequen
             raise InputError(f"{at}{key} is not known; the field is {at}{meant}")
 
 
-def check_top(raw: bytes, known: Collection[str], targets: Sequence[str]) -> None:
-    """Check the keys at the top of a body. InputError: as `check_misspelt`, or a target is null."""
+def check_top(raw: bytes, known: Collection[str], targets: Sequence[str]) -> Mapping[str, msgspec.Raw]:
+    """Return the fields at the top of a body. InputError: their keys, as `check_misspelt`, or a target is null."""
     given: dict[str, msgspec.Raw] = decode(dict[str, msgspec.Raw], raw)
     check_misspelt(given, known, targets)
     for target in targets:
         if target in given and given[target] == ABSENT:
             raise InputError(f"{target} must not be null: name whom the push is for, or leave the field out")
+    return given
 
 
 def _meant(key: str, targets: Sequence[str]) -> str | None:

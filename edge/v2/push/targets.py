@@ -27,7 +27,14 @@ from edge.v2.apps import Appkeys, PushApps
 from protos.push.v1 import push_pb2
 from protos.push.v1.push_pb2 import Audience, Everyone, Filter, StagGroup, TagGroup, Tokens
 from services.domain.ios_tokens import ios_token, ios_tokens
-from services.domain.limits.filters import MAX_ENTRIES, MAX_GROUP_TAGS, MAX_GROUPS, check_size
+from services.domain.limits.filters import (
+    MAX_ENTRIES,
+    MAX_GROUP_TAGS,
+    MAX_GROUPS,
+    check_count,
+    check_size,
+    check_written,
+)
 from services.runtime.errors import InputError
 
 TAG_LIMIT = 32727
@@ -215,19 +222,20 @@ def _tag_filter(send_to: SendTo) -> Filter:
 
 
 def _tag_groups(raw: msgspec.Raw, path: str) -> list[TagGroup]:
-    return [TagGroup(tags=group) for group in _groups(decode(_TagListsOrNone, raw, path) or [], path)]
+    return [TagGroup(tags=group) for group in _groups(_TagListsOrNone, raw, path)]
 
 
 def _stag_groups(raw: msgspec.Raw, path: str) -> list[StagGroup]:
-    return [StagGroup(stags=group) for group in _groups(decode(_StagListsOrNone, raw, path) or [], path)]
+    return [StagGroup(stags=group) for group in _groups(_StagListsOrNone, raw, path)]
 
 
-def _groups(lists: Sequence[Any], path: str) -> list[list[Any]]:
+def _groups(kind: Any, raw: msgspec.Raw, path: str) -> list[list[Any]]:
     """Return the OR of AND groups; a flat list is one group."""
+    check_written(bytes(raw), path)
+    lists: Sequence[Any] = decode(kind, raw, path) or []
     nested = [isinstance(entry, list) for entry in lists]
     if all(nested):
-        if (total := sum(map(len, lists))) > MAX_ENTRIES:
-            raise InputError(f"{path}: the filter has {total} tags and values in all, but at most {MAX_ENTRIES}")
+        check_count(sum(map(len, lists)), path)
         return list(lists)
     if any(nested):
         raise InputError(f"{path} must be a list of lists")

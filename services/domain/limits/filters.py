@@ -27,13 +27,29 @@ def check_size(wanted: Filter, names: Mapping[str, str]) -> None:
     `names`: the request's names of the fields of Filter.
     """
     counts = _entry_counts(wanted)
-    if (total := sum(counts.values())) > MAX_ENTRIES:
-        largest = max(counts, key=lambda field: counts[field])
-        raise InputError(f"{names[largest]}: the filter has {total} tags and values in all, but at most {MAX_ENTRIES}")
+    check_count(sum(counts.values()), names[max(counts, key=lambda field: counts[field])])
     if (size := wanted.ByteSize()) > MAX_BYTES:
         sizes = {field: sum(part.ByteSize() for part in getattr(wanted, field)) for field in counts}
         largest = max(sizes, key=lambda field: sizes[field])
         raise InputError(f"{names[largest]}: the filter has {size} bytes in all, but at most {MAX_BYTES}")
+
+
+def check_count(entries: int, at: str) -> None:
+    """Check the number of tags and values of a filter, or of a part of it, at the path `at`. InputError: too many."""
+    if entries > MAX_ENTRIES:
+        raise InputError(f"{at}: the filter has {entries} tags and values in all, but at most {MAX_ENTRIES}")
+
+
+def check_written(raw: bytes, at: str) -> None:
+    """Check the number of tags in a list, or in lists, as JSON before it is parsed. Errors as for `check_count`.
+
+    A list of texts with escapes is left to later checks: a quote in it may belong to a text.
+    """
+    texts = raw.count(b'"') // 2
+    if not texts:
+        check_count(raw.count(b",") + 1, at)
+    elif b"\\" not in raw:
+        check_count(texts, at)
 
 
 def _entry_counts(wanted: Filter) -> dict[str, int]:
