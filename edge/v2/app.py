@@ -49,7 +49,7 @@ def v2_app(
     pushes = Pushes(context.apps, quotas, writer, resolver, ids, clock)
     idempotency = Idempotency(pushes, peers, clock, partitions, limiter)
     tasks = Tasks(writer, peers, partitions)
-    tags = StringTags(writer, peers, partitions)
+    tags = StringTags(writer, peers, context.apps, partitions)
     origins = Origins("v2", settings.client_addresses())
     authenticator = Authenticator(
         SignatureVerifier(context.apps, context.keys, clock),

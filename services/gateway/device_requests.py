@@ -16,6 +16,7 @@ from services.domain.command_writer import CommandWriter, device_command
 from services.domain.device_protocol.answers import Answer, Ok, device_answer, error_answer
 from services.domain.device_protocol.commands import command, registration
 from services.domain.device_protocol.frames import AddStagsRequest, Change, GetDeviceRequest, Hello
+from services.domain.identity import IdentityChecks
 from services.domain.limits.device_quota import DeviceQuota
 from services.domain.limits.registrations import RegistrationRates
 from services.domain.limits.string_tags import check_room
@@ -71,6 +72,7 @@ class DeviceRequests:
         self._partitions = partitions
         self._writer = CommandWriter("gateway", context.log, context.peers, context.clock, partitions)
         self._quota = DeviceQuota(context.apps, context.peers, partitions)
+        self._identity = IdentityChecks(context.clock.now_ms)
         self._unapplied: dict[int, Position] = {}
         self._orders: dict[int, int] = {}
         self._pings: dict[int, _Ping] = {}
@@ -128,6 +130,8 @@ class DeviceRequests:
                 return await self._get_device(request.id, session)
             change = command(request, session.appkey, session.token)
             assert change is not None
+            if (app := self._context.apps.get(session.appkey)) is not None:
+                self._identity.check(app, session.token, request, change)
             if isinstance(request, AddStagsRequest) and (device := await self._find(session)) is not None:
                 check_room(device.stags, request.stags)
             change.session = await self._order(connection, session)

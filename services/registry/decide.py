@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from typing import NamedTuple, assert_never
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
-from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceCommand, RemoveDevice
+from protos.registry.v1.devices_pb2 import (
+    AliasLost,
+    Attributes,
+    ClearAlias,
+    Device,
+    DeviceCommand,
+    RemoveDevice,
+    SetAlias,
+)
 from services.domain.recorded_reasons import FixedReason
 from services.registry.carriers import carrier_code
 
@@ -90,20 +98,21 @@ def _note_repeated_registration(device: Device, time_ms: int) -> None:
 def _change(device: Device, command: DeviceCommand) -> None:
     match command.WhichOneof("command"):
         case "set_alias":
-            _set_alias(device, command.set_alias.alias, command.meta.time_ms)
+            _set_alias(device, command.set_alias, command.meta.time_ms)
         case "clear_alias":
-            clear = command.clear_alias
-            if not clear.HasField("only_alias") or clear.only_alias == device.alias:
-                device.ClearField("alias")
-                device.ClearField("alias_set_ms")
+            _clear_alias(device, command.clear_alias, command.meta.time_ms)
         case "add_tags":
             device.tags[:] = sorted({*device.tags, *command.add_tags.tags})
+            device.proven_tags[:] = sorted({*device.proven_tags, *command.add_tags.proven})
         case "remove_tags":
             device.tags[:] = sorted({*device.tags}.difference(command.remove_tags.tags))
+            device.proven_tags[:] = sorted({*device.proven_tags}.difference(command.remove_tags.tags))
         case "add_stags":
             device.stags[:] = sorted({*device.stags, *command.add_stags.stags})
+            device.proven_stags[:] = sorted({*device.proven_stags, *command.add_stags.proven})
         case "remove_stags":
             device.stags[:] = sorted({*device.stags}.difference(command.remove_stags.stags))
+            device.proven_stags[:] = sorted({*device.proven_stags}.difference(command.remove_stags.stags))
         case "set_attributes":
             _merge_attributes(device, command.set_attributes.attributes)
         case "remove":
@@ -114,10 +123,34 @@ def _change(device: Device, command: DeviceCommand) -> None:
             assert_never(unexpected)
 
 
-def _set_alias(device: Device, alias: str, time_ms: int) -> None:
-    if alias and alias != device.alias:
-        device.alias = alias
+def _set_alias(device: Device, change: SetAlias, time_ms: int) -> None:
+    """Set the alias. A proof of the present alias is noted; a repetition without one leaves it proven."""
+    if not change.alias:
+        return
+    if change.alias != device.alias:
+        device.alias = change.alias
         device.alias_set_ms = time_ms
+        device.alias_proven = False
+        device.ClearField("alias_lost")
+    device.alias_proven = device.alias_proven or change.proven
+
+
+def _clear_alias(device: Device, clear: ClearAlias, time_ms: int) -> None:
+    is_meant = not clear.HasField("only_alias") or clear.only_alias == device.alias
+    if not device.HasField("alias") or not is_meant or (clear.only_unproven and device.alias_proven):
+        return
+    if clear.HasField("taken"):
+        device.alias_lost.CopyFrom(
+            AliasLost(
+                alias=device.alias,
+                lost_ms=time_ms,
+                to_token=clear.taken.token,
+                to_proven=clear.taken.proven,
+                was_proven=device.alias_proven,
+            )
+        )
+    for field in ("alias", "alias_set_ms", "alias_proven"):
+        device.ClearField(field)
 
 
 def _remove(device: Device, remove: RemoveDevice, time_ms: int) -> None:

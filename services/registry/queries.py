@@ -1,6 +1,7 @@
 """Queries of the registry beside its followers: look-ups of a few numbers in the event loop, all others in a thread."""
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import partial
 from typing import TypeVar
 
@@ -24,6 +25,14 @@ WHERE invalid = 1 AND appkey = :appkey AND removed_ms <= :removed_ms AND (remove
 ORDER BY removed_ms DESC, token LIMIT :limit
 """
 Answer = TypeVar("Answer")
+
+
+class AliasRanking(Enum):
+    """Which devices of an alias a query returns, and in which order."""
+
+    BY_ACTIVITY = "by activity"
+    PROVEN_FIRST = "proven first"
+    PROVEN_ONLY = "proven only"
 
 
 class RegistryQueries:
@@ -56,13 +65,17 @@ class RegistryQueries:
         """Return (token, last activity in ms) for each number of the partition, in order; ("", 0) if there is none."""
         return await self._run(self._tokens, appkey, partition, numbers)
 
-    async def aliases(self, appkey: str, aliases: Sequence[str]) -> list[AliasDevices]:
+    async def aliases(
+        self, appkey: str, aliases: Sequence[str], ranking: AliasRanking = AliasRanking.BY_ACTIVITY
+    ) -> list[AliasDevices]:
         """Return the devices of each alias, in the order of the aliases, most recently active first.
+
+        By the ranking, those that have proven the alias come first, or no others are returned.
 
         Devices that were active in the same millisecond come in the order of partition and number, because the log has
         no order between partitions: so the answer is always the same, also after a rebuild.
         """
-        return await self._run(self._aliased_devices, appkey, aliases)
+        return await self._run(self._aliased_devices, appkey, aliases, ranking)
 
     async def registered(self, appkey: str, tokens: Sequence[str]) -> tuple[int, list[str]]:
         """Return the number of the app's registered devices here, and which of the tokens are among them."""
@@ -136,17 +149,27 @@ class RegistryQueries:
         rows = self._devices.execute(INVALID_TOKENS, page)
         return [InvalidToken(token=token, removed_ms=removed_ms) for token, removed_ms in rows]
 
-    def _aliased_devices(self, appkey: str, aliases: Sequence[str]) -> list[AliasDevices]:
+    def _aliased_devices(
+        self, appkey: str, aliases: Sequence[str], ranking: AliasRanking = AliasRanking.BY_ACTIVITY
+    ) -> list[AliasDevices]:
         rows = self._aliases.execute(
-            "SELECT requested.key, token, partition, number, max(seen_ms, since_ms) AS active_ms"
+            "SELECT requested.key, token, partition, number, max(seen_ms, since_ms) AS active_ms, proven"
             " FROM json_each(?) AS requested"
             " CROSS JOIN members INDEXED BY members_by_alias ON appkey = ? AND alias = requested.value"
-            " WHERE dropped_by IS NULL ORDER BY requested.key, active_ms DESC, partition, number",
-            (_json(aliases), appkey),
+            " WHERE dropped_by IS NULL AND proven >= ?"
+            " ORDER BY requested.key, max(proven, ?) DESC, active_ms DESC, partition, number",
+            (
+                _json(aliases),
+                appkey,
+                int(ranking is AliasRanking.PROVEN_ONLY),
+                int(ranking is AliasRanking.BY_ACTIVITY),
+            ),
         )
         found = [AliasDevices() for _ in aliases]
-        for index, token, partition, number, active_ms in rows:
-            device = AliasDevice(token=token, partition=partition, number=number, last_active_ms=active_ms)
+        for index, token, partition, number, active_ms, proven in rows:
+            device = AliasDevice(
+                token=token, partition=partition, number=number, last_active_ms=active_ms, proven=bool(proven)
+            )
             found[index].devices.append(device)
         return found
 

@@ -3,17 +3,18 @@
 from collections.abc import Callable, Sequence
 
 from protos.registry.v1.apps_pb2 import App, AppFact, Revocations
-from protos.registry.v1.devices_pb2 import ClearAlias, Device, DeviceCommand, DeviceFact
+from protos.registry.v1.devices_pb2 import AliasTaken, ClearAlias, Device, DeviceCommand, DeviceFact
 from services.domain.meta import RecordStamp
 from services.domain.revocations import RevokedKeys, revocations_key
 from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, device_key
 from services.registry.decide import FreeNumber, decide
 from services.registry.decide_revocations import removed, reserve, revoke_all, revoke_one
 from services.registry.state import AliasState, DeviceState, record_id
-from services.registry.store import AliasTable, DeviceTable
+from services.registry.store import AliasTable, DeviceTable, DroppedDevice
 from services.runtime.log.port import Partition, Record
 from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import Clock
+from services.runtime.process.metrics import ALIASES_LOST
 from services.runtime.projection.decider import Fact
 
 _DEDUPE_WINDOW = 50_000
@@ -88,6 +89,8 @@ class DeviceRules:
         is_new = known is None or is_revoked
         free = self._free_number(command.appkey, partition, revoked) if is_new else FreeNumber(partition, 0)
         device = decide(command, known, self._find_app(command.appkey), free, is_revoked=is_revoked)
+        if device is not None and device.HasField("alias_lost") and not (known and known.HasField("alias_lost")):
+            ALIASES_LOST.labels("proven" if device.alias_lost.was_proven else "unproven").inc()
         return () if device is None else (device_fact(device),)
 
     def _free_number(self, appkey: str, partition: int, revoked: RevokedKeys) -> FreeNumber:
@@ -167,13 +170,14 @@ class AliasRules:
             self._skip(appkey, alias, record_id(record), now_ms)
             return ()
         overdue = [key for key, time_ms in self._skipped.items() if time_ms <= now_ms - _OVERDUE_MS]
-        found = [each for key in overdue if self._skipped.pop(key) for each in self._surplus(*key, "", now_ms)]
-        return found + self._surplus(appkey, alias, record_id(record), now_ms)
+        found = [each for key in overdue if self._skipped.pop(key) for each in self._surplus(*key, None, "", now_ms)]
+        return found + self._surplus(appkey, alias, fact.device, record_id(record), now_ms)
 
-    def _surplus(self, appkey: str, alias: str, by: str, now_ms: int) -> list[Fact]:
+    def _surplus(self, appkey: str, alias: str, by: Device | None, record: str, now_ms: int) -> list[Fact]:
+        """Return the commands that clear the alias of its dropped devices; `record` is that of the device `by`."""
         return [
-            _clear_alias(Device(appkey=appkey, token=dropped.token, partition=dropped.partition), alias)
-            for dropped in self._aliases.dropped(appkey, alias, by, now_ms - _OVERDUE_MS)
+            _clear_alias(appkey, alias, dropped, by if dropped.dropped_by == record else None)
+            for dropped in self._aliases.dropped(appkey, alias, record, now_ms - _OVERDUE_MS)
         ]
 
     def _skip(self, appkey: str, alias: str, by: str, now_ms: int) -> None:
@@ -183,6 +187,11 @@ class AliasRules:
                 del self._skipped[key]
 
 
-def _clear_alias(device: Device, alias: str) -> Fact:
-    command = DeviceCommand(appkey=device.appkey, token=device.token, clear_alias=ClearAlias(only_alias=alias))
-    return Fact(DEVICE_COMMANDS, device.partition, device_key(device.appkey, device.token), command)
+def _clear_alias(appkey: str, alias: str, dropped: DroppedDevice, by: Device | None) -> Fact:
+    """Return the command that takes the alias from a device; one that proves it meanwhile keeps it."""
+    taken = AliasTaken()
+    if by is not None and by.token != dropped.token:
+        taken = AliasTaken(token=by.token, proven=by.alias_proven)
+    clear = ClearAlias(only_alias=alias, only_unproven=not dropped.is_proven, taken=taken)
+    command = DeviceCommand(appkey=appkey, token=dropped.token, clear_alias=clear)
+    return Fact(DEVICE_COMMANDS, dropped.partition, device_key(appkey, dropped.token), command)

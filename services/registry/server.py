@@ -4,6 +4,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from protos.registry.v1.apps_pb2 import (
+    IDENTITY_MODE_ACCEPT,
+    IDENTITY_MODE_OFF,
+    IDENTITY_MODE_REQUIRE,
     PLATFORM_ANDROID,
     PLATFORM_IOS,
     App,
@@ -53,6 +56,7 @@ from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain import ids
 from services.domain.apps import APPS_PARTITION, fingerprint_key
 from services.domain.command_writer import Command, CommandWriter, device_command
+from services.domain.identity import identity_mode
 from services.domain.ios_tokens import spellings
 from services.domain.master_key import KeyPurpose
 from services.domain.role import RoleContext
@@ -70,7 +74,7 @@ from services.registry.apps.broadcast_quota import BroadcastQuota
 from services.registry.apps.change_queue import ChangeQueue
 from services.registry.apps.device_reservations import DeviceReservations
 from services.registry.pauses import Pauses
-from services.registry.queries import RegistryQueries
+from services.registry.queries import AliasRanking, RegistryQueries
 from services.registry.tenure import RegistryTenure
 from services.runtime.errors import ConflictError, InputError, NotFoundError
 from services.runtime.log.port import Partition
@@ -79,6 +83,7 @@ from services.runtime.process.settings import Settings
 from services.runtime.rpc.server import Context
 
 MAX_INVALID_PAGE = 5000
+_RANKINGS = {IDENTITY_MODE_ACCEPT: AliasRanking.PROVEN_FIRST, IDENTITY_MODE_REQUIRE: AliasRanking.PROVEN_ONLY}
 
 
 class RegistryServicer(RegistryServiceServicer):
@@ -182,7 +187,9 @@ class RegistryServicer(RegistryServiceServicer):
         return FindDevicesResponse(numbers_plus_one=[0 if number is None else number + 1 for number in numbers])
 
     async def FindAliases(self, request: FindAliasesRequest, context: Context) -> FindAliasesResponse:
-        return FindAliasesResponse(aliases=await self._queries.aliases(request.appkey, list(request.aliases)))
+        app = self._context.apps.get(request.appkey)
+        ranking = _RANKINGS.get(identity_mode(app) if app else IDENTITY_MODE_OFF, AliasRanking.BY_ACTIVITY)
+        return FindAliasesResponse(aliases=await self._queries.aliases(request.appkey, list(request.aliases), ranking))
 
     async def GetDevices(self, request: GetDevicesRequest, context: Context) -> GetDevicesResponse:
         return GetDevicesResponse(devices=await self._queries.devices(request.appkey, list(request.tokens)))

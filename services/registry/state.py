@@ -12,7 +12,7 @@ from protos.gateway.v1.sessions_pb2 import (
 )
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from services.domain.topics import device_key
-from services.registry.store import AliasTable, DeviceTable
+from services.registry.store import AliasTable, DeviceTable, HeldAlias
 from services.runtime.log.port import Record
 from services.runtime.log.topics import partition_of
 
@@ -55,9 +55,10 @@ class AliasState:
     order in which partitions and topics are read.
 
     Where an alias has more than DEVICES_PER_ALIAS devices, the surplus is marked as dropped, and queries leave dropped
-    devices out. A new device marks the least recently active of the others; a device that leaves the alias unmarks
-    one. Which device is marked may depend on the order of reading while there is a surplus. It ends with the dropped
-    device's ClearAlias, which is in the log.
+    devices out. A new device marks the least recently active of the others that have not proven the alias. Where all
+    others have, it marks itself if it has not, else the least recently active of them. A device that leaves the alias
+    unmarks one. Which device is marked may depend on the order of reading while there is a surplus. It ends with the
+    dropped device's ClearAlias, which is in the log.
     """
 
     def __init__(self, aliases: AliasTable, shard: int, shards: int) -> None:
@@ -94,16 +95,17 @@ class AliasState:
     def _update(self, device: Device, dropped_by: str, time_ms: int) -> None:
         before = self._aliases.alias_of(device.appkey, device.partition, device.number)
         alias = self.alias_of(device)
-        if alias is not None:
+        now = HeldAlias(alias, device.alias_proven) if alias is not None else None
+        if now is not None:
             self._aliases.set_alias(device)
         elif before is not None:
             self._aliases.clear_alias(device)
-        if before == alias:
+        if before == now:
             return
         if before is not None:
-            self._restore_dropped(device.appkey, before)
-        if alias is not None and (surplus := self._unmarked_surplus(device.appkey, alias)) > 0:
-            self._aliases.drop_least_active(device, surplus, dropped_by, time_ms)
+            self._restore_dropped(device.appkey, before.alias)
+        if now is not None and (surplus := self._unmarked_surplus(device.appkey, now.alias)) > 0:
+            self._aliases.drop_surplus(device, surplus, dropped_by, time_ms)
 
     def _restore_dropped(self, appkey: str, alias: str) -> None:
         if (surplus := self._unmarked_surplus(appkey, alias)) < 0:

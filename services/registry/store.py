@@ -48,6 +48,7 @@ ALIASES_DDL = """
 CREATE TABLE members (
   appkey TEXT NOT NULL, partition INTEGER NOT NULL, number INTEGER NOT NULL, seen_ms INTEGER NOT NULL,
   alias TEXT, token TEXT, since_ms INTEGER NOT NULL, dropped_by TEXT, dropped_ms INTEGER,
+  proven INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (appkey, partition, number)) WITHOUT ROWID;
 CREATE INDEX members_by_alias ON members (appkey, alias) WHERE alias IS NOT NULL;
 """
@@ -154,12 +155,21 @@ def _is_invalid(device: Device) -> bool:
     return reason is not FixedReason.UNREGISTERED and not isinstance(reason, KeyRevoked)
 
 
-class AliasedDevice(NamedTuple):
-    """A device of an alias."""
+class DroppedDevice(NamedTuple):
+    """A device that is marked as dropped from its alias, and the record that marked it."""
 
     partition: int
     number: int
     token: str
+    is_proven: bool
+    dropped_by: str
+
+
+class HeldAlias(NamedTuple):
+    """A device's alias, and whether the device has proven it."""
+
+    alias: str
+    is_proven: bool
 
 
 class AliasTable:
@@ -171,29 +181,38 @@ class AliasTable:
     def __init__(self, store: SqliteStore) -> None:
         self._rows = store.rows
 
-    def alias_of(self, appkey: str, partition: int, number: int) -> str | None:
+    def alias_of(self, appkey: str, partition: int, number: int) -> HeldAlias | None:
         row = self._rows.execute(
-            "SELECT alias FROM members WHERE appkey = ? AND partition = ? AND number = ?", (appkey, partition, number)
+            "SELECT alias, proven FROM members WHERE appkey = ? AND partition = ? AND number = ?",
+            (appkey, partition, number),
         ).fetchone()
-        return row[0] if row else None
+        return HeldAlias(row[0], bool(row[1])) if row and row[0] is not None else None
 
     def set_alias(self, device: Device) -> None:
-        """Store the device's alias. If it is unchanged, a mark as dropped stays."""
+        """Store the device's alias. If it is unchanged, a mark as dropped stays, unless the alias is now proven."""
         since_ms = max(device.registered_ms, device.alias_set_ms)
         self._rows.execute(
-            "INSERT INTO members VALUES (?, ?, ?, 0, ?, ?, ?, NULL, NULL) ON CONFLICT DO UPDATE SET"
-            " alias = excluded.alias, token = excluded.token, since_ms = excluded.since_ms,"
-            " dropped_by = iif(alias IS excluded.alias, dropped_by, NULL),"
-            " dropped_ms = iif(alias IS excluded.alias, dropped_ms, NULL)",
-            (device.appkey, device.partition, device.number, device.alias, device.token, since_ms),
+            "INSERT INTO members VALUES (?, ?, ?, 0, ?, ?, ?, NULL, NULL, ?) ON CONFLICT DO UPDATE SET"
+            " alias = excluded.alias, token = excluded.token, since_ms = excluded.since_ms, proven = excluded.proven,"
+            " dropped_by = iif(alias IS excluded.alias AND proven >= excluded.proven, dropped_by, NULL),"
+            " dropped_ms = iif(alias IS excluded.alias AND proven >= excluded.proven, dropped_ms, NULL)",
+            (
+                device.appkey,
+                device.partition,
+                device.number,
+                device.alias,
+                device.token,
+                since_ms,
+                int(device.alias_proven),
+            ),
         )
 
     def clear_alias(self, device: Device) -> None:
         """Remove the device's alias; its latest activity stays."""
         where = (device.appkey, device.partition, device.number)
         self._rows.execute(
-            "UPDATE members SET alias = NULL, token = NULL, since_ms = 0, dropped_by = NULL, dropped_ms = NULL"
-            " WHERE appkey = ? AND partition = ? AND number = ?",
+            "UPDATE members SET alias = NULL, token = NULL, since_ms = 0, dropped_by = NULL, dropped_ms = NULL,"
+            " proven = 0 WHERE appkey = ? AND partition = ? AND number = ?",
             where,
         )
         self._rows.execute(
@@ -206,7 +225,7 @@ class AliasTable:
         A stored time more than a day after the event's was a wrong clock's, and is replaced.
         """
         self._rows.executemany(
-            "INSERT INTO members VALUES (?, ?, ?, ?, NULL, NULL, 0, NULL, NULL) ON CONFLICT DO UPDATE SET"
+            "INSERT INTO members VALUES (?, ?, ?, ?, NULL, NULL, 0, NULL, NULL, 0) ON CONFLICT DO UPDATE SET"
             " seen_ms = excluded.seen_ms WHERE seen_ms NOT BETWEEN excluded.seen_ms AND excluded.seen_ms + ?",
             _activity_rows(partition, events),
         )
@@ -220,34 +239,41 @@ class AliasTable:
         ).fetchone()
         return int(count), int(dropped)
 
-    def drop_least_active(self, device: Device, count: int, by: str, time_ms: int) -> None:
-        """Mark the `count` least recently active other devices of this device's alias as dropped."""
+    def drop_surplus(self, device: Device, count: int, by: str, time_ms: int) -> None:
+        """Mark `count` devices of this device's alias as dropped.
+
+        Those that have not proven the alias are dropped first, and among equals this device last: so it takes no place
+        of a device that has proven the alias, unless it has done so itself. Then the least recently active ones are.
+        """
         rows = self._rows.execute(
             "SELECT partition, number FROM members INDEXED BY members_by_alias"
             " WHERE appkey = ? AND alias = ? AND dropped_by IS NULL"
-            " AND (partition, number) <> (?, ?) ORDER BY max(seen_ms, since_ms), partition, number LIMIT ?",
+            " ORDER BY proven, (partition, number) = (?, ?), max(seen_ms, since_ms), partition, number LIMIT ?",
             (device.appkey, device.alias, device.partition, device.number, count),
         ).fetchall()
         self._mark(device.appkey, rows, by, time_ms)
 
     def restore_most_active(self, appkey: str, alias: str, count: int) -> None:
-        """Unmark the `count` most recently active of the dropped devices."""
+        """Unmark `count` dropped devices: those that have proven the alias first, then the most recently active."""
         rows = self._rows.execute(
             "SELECT partition, number FROM members INDEXED BY members_by_alias"
             " WHERE appkey = ? AND alias = ? AND dropped_by IS NOT NULL"
-            " ORDER BY max(seen_ms, since_ms) DESC, partition, number LIMIT ?",
+            " ORDER BY proven DESC, max(seen_ms, since_ms) DESC, partition, number LIMIT ?",
             (appkey, alias, count),
         ).fetchall()
         self._mark(appkey, rows, None, None)
 
-    def dropped(self, appkey: str, alias: str, by: str, overdue_ms: int) -> list[AliasedDevice]:
+    def dropped(self, appkey: str, alias: str, by: str, overdue_ms: int) -> list[DroppedDevice]:
         """Return the devices that the record `by` marked as dropped, or that were marked at `overdue_ms` or before."""
         rows = self._rows.execute(
-            "SELECT partition, number, token FROM members INDEXED BY members_by_alias WHERE appkey = ? AND alias = ?"
-            " AND (dropped_by = ? OR dropped_ms <= ?) ORDER BY partition, number",
+            "SELECT partition, number, token, proven, dropped_by FROM members INDEXED BY members_by_alias"
+            " WHERE appkey = ? AND alias = ? AND (dropped_by = ? OR dropped_ms <= ?) ORDER BY partition, number",
             (appkey, alias, by, overdue_ms),
         )
-        return [AliasedDevice(*row) for row in rows]
+        return [
+            DroppedDevice(partition, number, token, bool(proven), dropped_by)
+            for partition, number, token, proven, dropped_by in rows
+        ]
 
     def _mark(self, appkey: str, devices: Iterable[tuple[int, int]], by: str | None, time_ms: int | None) -> None:
         self._rows.executemany(

@@ -1,7 +1,7 @@
 """A running edge with a real registry, targeting and scheduling behind it, called over HTTP."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +19,15 @@ import services.targeting.main
 import services.targeting.settings
 from edge.settings import KEYS
 from protos.push.v1.push_pb2 import PushCommand, SendPush
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, Platform
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, IdentityMode, Platform
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, SetAlias
-from protos.registry.v1.registry_pb2 import CreateAppRequest
+from protos.registry.v1.registry_pb2 import (
+    CreateAppRequest,
+    IdentityChange,
+    IdentityKeys,
+    IdentityTags,
+    UpdateAppRequest,
+)
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Position
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand
@@ -106,6 +112,14 @@ class EdgeInstallation:
         await self.command(app.appkey, token, register)
         if alias is not None:
             await self.command(app.appkey, token, DeviceCommand(set_alias=SetAlias(alias=alias)))
+
+    async def set_identity(
+        self, app: App, mode: "IdentityMode.ValueType", *pems: str, tags: Sequence[str] = ()
+    ) -> None:
+        """Change how the app's devices prove their aliases and identity tags."""
+        registry = RegistryServiceStub(self.context.peers.all("registry")[0])
+        change = IdentityChange(mode=mode, keys=IdentityKeys(pems=pems), tags=IdentityTags(tags=tags))
+        await registry.UpdateApp(UpdateAppRequest(appkey=app.appkey, identity=change))
 
     async def command(self, appkey: str, token: str, command: DeviceCommand) -> None:
         command.appkey, command.token = appkey, token

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, cast
 
 from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
 from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionEvent
-from protos.registry.v1.apps_pb2 import App, AppFact, Pause, Platform
+from protos.registry.v1.apps_pb2 import App, AppFact, IdentityMode, Pause, Platform
 from protos.registry.v1.devices_pb2 import Device
-from protos.registry.v1.registry_pb2 import GetDevicesRequest, QuotasChange, UpdateAppRequest
+from protos.registry.v1.registry_pb2 import (
+    GetDevicesRequest,
+    IdentityChange,
+    IdentityKeys,
+    IdentityTags,
+    QuotasChange,
+    UpdateAppRequest,
+)
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
@@ -119,6 +126,11 @@ class RunningGateway:
     async def limit_devices(self, appkey: str, quota: int) -> None:
         change = QuotasChange(devices=quota)
         await self.registry.UpdateApp(UpdateAppRequest(appkey=appkey, quotas=change))
+
+    async def set_identity(self, mode: "IdentityMode.ValueType", *pems: str, tags: Sequence[str] = ()) -> None:
+        """Change how the Android app's devices prove their aliases and identity tags."""
+        change = IdentityChange(mode=mode, keys=IdentityKeys(pems=pems), tags=IdentityTags(tags=tags))
+        await self.registry.UpdateApp(UpdateAppRequest(appkey=ANDROID, identity=change))
 
     async def stop(self) -> None:
         """Stop the gateway alone; the log, the registry and delivery go on."""

@@ -5,10 +5,11 @@ from typing import Any
 import click
 
 from carillon.commands.app.apns import apns_change, apns_options
+from carillon.commands.app.identity import identity_change, identity_options
 from carillon.commands.app.limits import Duration, allow_from_change, limit_options, quotas_change
 from carillon.commands.app.pause import pause, resume
 from carillon.commands.app.revoke import revoke_keys
-from carillon.commands.app.text import app_table, print_app, print_secret
+from carillon.commands.app.text import app_table, print_alias_warning, print_app, print_secret
 from carillon.commands.installation.chosen import chosen_installation
 from carillon.commands.origin import command_origin
 from carillon.commands.output import as_json_lines, print_json, say, show
@@ -50,6 +51,8 @@ def create(platform: str, name: str, package: str, account: str, json_output: bo
     )
     answer = call_registry(lambda registry: registry.CreateApp(request))
     _print_secret(secret_answer(answer.app, answer.secret_key), json_output)
+    if not json_output:
+        print_alias_warning()
 
 
 @app.command(name="list")
@@ -85,6 +88,7 @@ def show_app(appkey: str, json_output: bool) -> None:
 )
 @click.option("--name", help="A new name.")
 @limit_options
+@identity_options
 @apns_options
 @as_json_lines
 def set_app(
@@ -100,12 +104,12 @@ def set_app(
 
     An iOS app's first --apns-key needs --apns-key-id and --apns-team too; later each may be changed alone.
     """
-    quotas, networks = quotas_change(others), allow_from_change(allow_from)
+    quotas, networks, identity = quotas_change(others), allow_from_change(allow_from), identity_change(others)
     change = apns_change(**others)
-    if all(given is None for given in (ack_info, default_period, name, quotas, networks, change)):
+    if all(given is None for given in (ack_info, default_period, name, quotas, networks, identity, change)):
         raise click.UsageError(
-            "name a change: --ack-info, --default-period, --name, --allow-from, a quota such as --requests-per-s, or"
-            " --apns-..."
+            "name a change: --ack-info, --default-period, --name, --allow-from, a quota such as --requests-per-s,"
+            " --identity..., or --apns-..."
         )
     enabled = None if ack_info is None else ack_info == "on"
     request = UpdateAppRequest(
@@ -116,6 +120,7 @@ def set_app(
         apns=change,
         quotas=quotas,
         allow_from=networks,
+        identity=identity,
     )
     _print_app(chosen_installation().change_app(request), json_output)
 

@@ -12,6 +12,16 @@ from edge.console.api.answers.apps import App, NewSecret, Pause
 
 _SHOWN_ONCE = "Store the secret key: it is not shown again. `carillon app rotate-secret` makes a new one."
 
+_IDENTITY = {
+    "off": "whoever has the app can set any alias, and gets its pushes",
+    "accept": "devices that have proven their alias come before all others",
+    "require": "aliases and identity tags without a proof are refused",
+}
+_ANY_ALIAS = (
+    "Whoever has the app can set any alias, and gets its pushes, until your server proves aliases: see"
+    " `carillon app set --help`, --identity."
+)
+
 
 def print_app(app: App, zone: ZoneInfo) -> None:
     _print_rows({**_fields(app), **_limits(app, zone), "paused": pauses_text(app)})
@@ -28,6 +38,11 @@ def print_secret(made: NewSecret) -> None:
         }
     )
     say(_SHOWN_ONCE)
+
+
+def print_alias_warning() -> None:
+    """Print what the default of identity means to a new app."""
+    say(_ANY_ALIAS)
 
 
 def app_table(apps: Sequence[App]) -> Table:
@@ -60,6 +75,14 @@ def pause_text(pause: Pause) -> str:
     return f"since {since}{by}" + (f": {pause.reason}" if pause.reason else "")
 
 
+def identity_text(app: App) -> str:
+    """Return the app's setting of identity with what it means, its keys and its identity tags."""
+    identity = app.identity
+    keys = f"keys {', '.join(identity.keys)}" if identity.keys else "no key"
+    tags = [f"tags {', '.join(identity.tags)}"] if identity.tags else []
+    return f"{identity.mode}: {_IDENTITY[identity.mode]}; {'; '.join([keys, *tags])}"
+
+
 def _fields(app: App) -> dict[str, str]:
     return {
         "appkey": app.appkey,
@@ -90,6 +113,7 @@ def _limits(app: App, zone: ZoneInfo) -> dict[str, str]:
     return {
         "allow from": ", ".join(app.allow_from or []) or "everywhere",
         "quotas": ", ".join(quotas) or "-",
+        "identity": identity_text(app),
         "old secret": f"also signs until {until}" if old_secret_ms is not None else "-",
     }
 

@@ -8,9 +8,10 @@ import msgspec
 
 from edge.console.api.answers.apps import App, AppList, NewSecret, PauseChanged
 from edge.console.api.answers.audits import AppTimeline, DeviceAudit, PushAudit
-from edge.console.api.requests import ApnsKeyBody, ReasonBody, RotationBody, SettingsBody
+from edge.console.api.requests import ApnsKeyBody, IdentityBody, ReasonBody, RotationBody, SettingsBody
 from edge.console.view.app_form import ENVIRONMENT_NAMES
-from protos.registry.v1.registry_pb2 import ApnsKeyChange, UpdateAppRequest
+from protos.registry.v1.registry_pb2 import ApnsKeyChange, IdentityChange, UpdateAppRequest
+from services.domain.identity import MODE_NAMES
 
 if TYPE_CHECKING:
     from carillon.commands.installation.console import ConsoleClient
@@ -72,6 +73,7 @@ def settings_body(change: UpdateAppRequest) -> SettingsBody:
         default_period_s=change.default_period_s if change.HasField("default_period_s") else None,
         allow_from=list(change.allow_from.networks) if change.HasField("allow_from") else None,
         apns=_key_body(change.apns) if change.HasField("apns") else None,
+        identity=_identity_body(change.identity) if change.HasField("identity") else None,
         drop_old_secret=change.drop_old_secret,
     )
 
@@ -80,6 +82,14 @@ def _key_body(change: ApnsKeyChange) -> ApnsKeyBody:
     given = {name: getattr(change, name) for name in ("pem", "key_id", "team_id", "topic") if change.HasField(name)}
     environment = ENVIRONMENT_NAMES[change.environment] if change.HasField("environment") else None
     return ApnsKeyBody(**given, environment=environment, remove=change.remove)
+
+
+def _identity_body(change: IdentityChange) -> IdentityBody:
+    return IdentityBody(
+        mode=MODE_NAMES[change.mode] if change.HasField("mode") else None,
+        keys=list(change.keys.pems) if change.HasField("keys") else None,
+        tags=list(change.tags.tags) if change.HasField("tags") else None,
+    )
 
 
 def _one_app(appkey: str) -> str:

@@ -219,6 +219,22 @@ class ApnsKeyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     remove: Annotated[bool, described("Remove the key; excludes the other fields.")] = False
 
 
+class IdentityBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What changes about the proofs of aliases and identity tags; fields that are absent or null stay."""
+
+    mode: Annotated[Literal["off", "accept", "require"] | None, described("What a device without a proof may do.")] = (
+        None
+    )
+    keys: Annotated[
+        Annotated[list[Annotated[str, msgspec.Meta(max_length=4096)]], msgspec.Meta(max_length=2)] | None,
+        described("Public keys of the app's server in PEM form, which replace the present ones; none removes them."),
+    ] = None
+    tags: Annotated[
+        Annotated[list[Annotated[str, msgspec.Meta(max_length=64)]], msgspec.Meta(max_length=100)] | None,
+        described("Tags that address one person, such as user:* or 30000..32767; none removes them."),
+    ] = None
+
+
 class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of an app to change; those that are absent or null stay."""
 
@@ -233,6 +249,7 @@ class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         described("Networks from which requests of app servers are accepted; none: from everywhere."),
     ] = None
     apns: Annotated[ApnsKeyBody | None, described("iOS: the key for Apple.")] = None
+    identity: Annotated[IdentityBody | None, described("The proofs of aliases and identity tags.")] = None
     drop_old_secret: Annotated[bool, described("End the validity of the former secret key at once.")] = False
 
 

@@ -12,6 +12,7 @@ from services.domain.apps import OUTDATED
 from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import Command, CommandWriter, device_command
 from services.domain.device_protocol import answers, commands, frames
+from services.domain.identity import IdentityChecks
 from services.domain.ids import new_token
 from services.domain.ios_tokens import ios_token, spellings
 from services.domain.limits.device_quota import DeviceQuota
@@ -54,14 +55,16 @@ class FrameHandler:
         self._resolver = resolver
         self._partitions = partitions
         self._quota = DeviceQuota(context.apps, context.peers, partitions)
+        self._identity = IdentityChecks(context.clock.now_ms)
 
     async def answer(self, payload: bytes, origin: Origin) -> answers.Answer:
         """Execute a frame and return the answer.
 
-        InputError: no frame, or one that needs a connection. SignError: unknown app, or wrong key. NotFoundError: the
-        device was removed. UnavailableError: the app is unknown here, and the log, which may know it, does not answer.
-        TooManyRequestsError: too many hellos without a key from this address, whether the app exists or not, or too
-        many new devices of the app, or the app has too many devices.
+        InputError: no frame, or one that needs a connection. SignError: unknown app, wrong key, or wrong proof.
+        ForbiddenError: the app requires a proof. NotFoundError: the device was removed. UnavailableError: the app is
+        unknown here, and the log, which may know it, does not answer. TooManyRequestsError: too many hellos without a
+        key from this address, whether the app exists or not, or too many new devices of the app, or the app has too
+        many devices, or the device has handed in too many proofs.
         """
         credentials = frames.credentials(payload)
         frame = frames.decode(payload)
@@ -80,7 +83,7 @@ class FrameHandler:
         if isinstance(frame, frames.Activity):
             await self._append_activity(caller, frame.event)
         else:
-            await self._change(caller, frame)
+            await self._change(app, caller, frame)
         return answers.Ok(frame.id)
 
     def _limit_registrations(self, address: str) -> None:
@@ -143,9 +146,10 @@ class FrameHandler:
         key = self._context.keys.device_key(app.appkey, token, number)
         return answers.Welcome(token=token, key=key, heartbeat=frames.HEARTBEAT_S, new=is_new)
 
-    async def _change(self, caller: Caller, frame: frames.Change) -> None:
+    async def _change(self, app: App, caller: Caller, frame: frames.Change) -> None:
         command = commands.command(frame, caller.appkey, caller.token)
         assert command is not None
+        self._identity.check(app, caller.token, frame, command)
         if isinstance(frame, frames.AddStagsRequest):
             check_room((await self._find(caller)).stags, frame.stags)
         await self._writer.append_and_wait([device_command(command)], caller.origin)

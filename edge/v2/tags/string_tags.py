@@ -10,7 +10,9 @@ from protos.registry.v1.devices_pb2 import AddStags, Device, DeviceCommand, Remo
 from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Origin
+from services.domain.apps import AppDirectory
 from services.domain.command_writer import Command, CommandWriter, device_command
+from services.domain.identity import proven_by_server
 from services.domain.ios_tokens import spellings
 from services.domain.limits.string_tags import has_room
 from services.domain.topics import device_key
@@ -38,8 +40,9 @@ class AppTokens(NamedTuple):
 class StringTags:
     """Reads and changes the string tags of devices. A call looks up all its devices together and appends once."""
 
-    def __init__(self, writer: CommandWriter, peers: Peers, partitions: int) -> None:
+    def __init__(self, writer: CommandWriter, peers: Peers, apps: AppDirectory, partitions: int) -> None:
         self._writer = writer
+        self._apps = apps
         self._registries = [RegistryServiceStub(channel) for channel in peers.all("registry")]
         self._partitions = partitions
 
@@ -68,7 +71,7 @@ class StringTags:
                 outcome = _outcome(devices.get(token), stags, adding=adding)
                 outcomes[-1].append(outcome)
                 if outcome is TagOutcome.DONE:
-                    commands.append(_command(app.appkey, devices[token].token, stags, adding=adding))
+                    commands.append(self._command(app.appkey, devices[token].token, stags, adding=adding))
         await self._writer.append_and_wait(commands, origin)
         return outcomes
 
@@ -87,6 +90,14 @@ class StringTags:
         registered = {given: next((name for name in spellings(given) if name in found), None) for given in tokens}
         return {given: found[name] for given, name in registered.items() if name is not None}
 
+    def _command(self, appkey: str, token: str, stags: Sequence[str], *, adding: bool) -> Command:
+        command = DeviceCommand(appkey=appkey, token=token)
+        if adding:
+            command.add_stags.CopyFrom(AddStags(stags=stags, proven=proven_by_server(self._apps.get(appkey), stags)))
+        else:
+            command.remove_stags.CopyFrom(RemoveStags(stags=stags))
+        return device_command(command)
+
 
 def _outcome(device: Device | None, stags: Sequence[str], *, adding: bool) -> TagOutcome:
     if device is None:
@@ -94,13 +105,3 @@ def _outcome(device: Device | None, stags: Sequence[str], *, adding: bool) -> Ta
     if adding and not has_room(device.stags, stags):
         return TagOutcome.FULL
     return TagOutcome.DONE
-
-
-def _command(appkey: str, token: str, stags: Sequence[str], *, adding: bool) -> Command:
-    command = DeviceCommand(
-        appkey=appkey,
-        token=token,
-        add_stags=AddStags(stags=stags) if adding else None,
-        remove_stags=None if adding else RemoveStags(stags=stags),
-    )
-    return device_command(command)

@@ -41,8 +41,8 @@ class Error(msgspec.Struct, frozen=True, tag_field="type", tag="error", omit_def
     code: Annotated[
         int,
         described(
-            "400 wrong field, 401 wrong appkey, token or key, 429 too many devices or requests: repeat it later, 500 a"
-            " fault of the service: repeat the request."
+            "400 wrong field, 401 wrong appkey, token, key or proof, 403 a proof is missing, 429 too many devices or"
+            " requests: repeat it later, 500 a fault of the service: repeat the request."
         ),
     ]
     desc: Annotated[str, described("The error in words.")]

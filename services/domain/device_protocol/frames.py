@@ -15,6 +15,7 @@ from services.runtime.errors import InputError
 SUBPROTOCOL = "carillon.device.v1"
 HEARTBEAT_S = 240
 MAX_FRAME_BYTES = 8 * 1024
+MAX_PROOF_LENGTH = 4096
 MAX_NAME_BYTES = 40
 """Maximum length of an alias or a string tag in UTF-8."""
 
@@ -36,6 +37,10 @@ Name = Annotated[str, msgspec.Meta(extra_json_schema=_NAME)]
 """An alias or a string tag, whose length `_check_name` checks."""
 
 Stags = Annotated[list[Name], msgspec.Meta(min_length=1, max_length=100), described("String tags.")]
+Proof = Annotated[
+    Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PROOF_LENGTH)] | None,
+    described("A JWT of the app's server, which proves that the device may have this."),
+]
 AttributeText = Annotated[str, msgspec.Meta(max_length=100, extra_json_schema=_WITHOUT_NUL)]
 DeviceToken = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 """Long enough for an iOS token with the spaces and brackets of Apple's old printed form."""
@@ -128,6 +133,7 @@ class SetAliasRequest(Request, frozen=True, tag="set_alias"):
         Name,
         described("The new alias. The 11th device of an alias replaces the least recently active one."),
     ]
+    proof: Proof = None
 
     def __post_init__(self) -> None:
         _check_name("alias", self.alias)
@@ -139,6 +145,7 @@ class ClearAliasRequest(Request, frozen=True, tag="clear_alias"):
 
 class AddTagsRequest(Request, frozen=True, tag="add_tags"):
     tags: Tags
+    proof: Proof = None
 
 
 class RemoveTagsRequest(Request, frozen=True, tag="remove_tags"):
@@ -147,6 +154,7 @@ class RemoveTagsRequest(Request, frozen=True, tag="remove_tags"):
 
 class AddStagsRequest(Request, frozen=True, tag="add_stags"):
     stags: Stags
+    proof: Proof = None
 
     def __post_init__(self) -> None:
         _check_stags(self.stags)

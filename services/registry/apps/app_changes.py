@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from protos.registry.v1.apps_pb2 import ApnsEnvironment, App, Quotas
+from services.domain.identity import identity_mode_name, key_ids
 
 
 def settings_changed(before: App, after: App) -> list[str]:
@@ -35,6 +36,9 @@ def _settings(app: App) -> dict[str, str]:
         "apns_topic": apns.topic or "none",
         "apns_environment": environment if app.HasField("apns") else "none",
         "allow_from": ",".join(app.allow_from) or "everywhere",
+        "identity": identity_mode_name(app),
+        "identity_keys": ",".join(key_ids(app)) or "none",
+        "identity_tags": ",".join(app.identity.tags) or "none",
         "old_secret": _old_secret(app),
         **{name: str(getattr(app.quotas, name) or "off") for name in Quotas.DESCRIPTOR.fields_by_name},
         **({} if app.quotas.HasField("registrations_per_minute") else {"registrations_per_minute": "default"}),

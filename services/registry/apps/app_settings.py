@@ -2,8 +2,15 @@
 
 import re
 
-from protos.registry.v1.apps_pb2 import App
-from protos.registry.v1.registry_pb2 import QuotasChange, RotateSecretRequest, UpdateAppRequest
+from protos.registry.v1.apps_pb2 import (
+    IDENTITY_MODE_ACCEPT,
+    IDENTITY_MODE_OFF,
+    IDENTITY_MODE_REQUIRE,
+    App,
+    Identity,
+)
+from protos.registry.v1.registry_pb2 import IdentityChange, QuotasChange, RotateSecretRequest, UpdateAppRequest
+from services.domain.identity import checked_keys, checked_tags, identity_mode
 from services.domain.limits.time_to_live import MAX_PERIOD_S, MIN_PERIOD_S
 from services.domain.master_key import Keys, sealed_digest
 from services.domain.text import checked_text
@@ -33,6 +40,8 @@ def change_settings(app: App, request: UpdateAppRequest, keys: Keys) -> None:
         _change_quotas(app, request.quotas)
     if request.HasField("allow_from"):
         app.allow_from[:] = _checked_networks(list(request.allow_from.networks))
+    if request.HasField("identity"):
+        _change_identity(app, request.identity)
     if request.drop_old_secret:
         drop_old_secret(app)
 
@@ -85,6 +94,27 @@ def _change_quotas(app: App, change: QuotasChange) -> None:
         setattr(app.quotas, field.name, value)
     if not app.quotas.ListFields():
         app.ClearField("quotas")
+
+
+def _change_identity(app: App, change: IdentityChange) -> None:
+    identity = app.identity
+    if change.HasField("keys"):
+        identity.keys[:] = checked_keys(change.keys.pems)
+    if change.HasField("tags"):
+        identity.tags[:] = checked_tags(change.tags.tags)
+    if change.HasField("mode"):
+        if change.mode not in (IDENTITY_MODE_OFF, IDENTITY_MODE_ACCEPT, IDENTITY_MODE_REQUIRE):
+            raise InputError("identity must be off, accept or require")
+        identity.mode = change.mode
+    if not identity.keys and identity_mode(app) != IDENTITY_MODE_OFF:
+        raise InputError(
+            "identity accept and require need a public key of the app's server (identity_keys), by which proofs are"
+            " verified; to remove the keys set identity off too"
+        )
+    if identity_mode(app) == IDENTITY_MODE_OFF:
+        identity.ClearField("mode")
+    if identity == Identity():
+        app.ClearField("identity")
 
 
 def _checked_networks(networks: list[str]) -> list[str]:

@@ -84,6 +84,16 @@ OLD_SECRET_REQUESTS = Counter(
 REGISTRATIONS_REFUSED = Counter(
     "carillon_edge_registrations_refused_total", "Registrations over HTTP refused: too many from one address"
 )
+ALIASES_LOST = Counter(
+    "carillon_registry_aliases_lost_total",
+    "Devices that lost their alias because more devices had it than may, by whether the device had proven it",
+    ["device"],
+)
+IDENTITY_PROOFS = Counter(
+    "carillon_identity_proofs_total",
+    "Proofs of aliases and identity tags that devices handed in, by the result: proven, or why it was refused",
+    ["result"],
+)
 BODIES_REFUSED = Counter(
     "carillon_edge_bodies_refused_total",
     "Request bodies refused before the sign was verified: too many bytes at once",

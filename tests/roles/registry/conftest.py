@@ -193,8 +193,8 @@ def register(app: App | str, token: str, at_ms: int = NOON_MS, **attributes: str
     return command(app, token, at_ms=at_ms, register=what)
 
 
-def set_alias(app: App | str, token: str, alias: str, at_ms: int = NOON_MS) -> DeviceCommand:
-    return command(app, token, at_ms=at_ms, set_alias=SetAlias(alias=alias))
+def set_alias(app: App | str, token: str, alias: str, at_ms: int = NOON_MS, *, proven: bool = False) -> DeviceCommand:
+    return command(app, token, at_ms=at_ms, set_alias=SetAlias(alias=alias, proven=proven))
 
 
 def clear_alias(app: App | str, token: str, only: str | None = None) -> DeviceCommand:

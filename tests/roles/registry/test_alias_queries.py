@@ -52,7 +52,7 @@ async def test_the_queries_of_an_alias_use_its_index(tmp_path: Path) -> None:
     assert {each.partition(" FROM ")[0] for each in by_alias} >= {
         "SELECT count(*), count(dropped_by)",
         "SELECT partition, number",
-        "SELECT partition, number, token",
+        "SELECT partition, number, token, proven, dropped_by",
     }
     for statement in by_alias:
         plan = [row[3] for row in aliases.rows.execute(f"EXPLAIN QUERY PLAN {statement}")]

@@ -63,10 +63,19 @@ def empty_index() -> Iterator[Index]:
         index.store.close()
 
 
-def device(partition: int, offset: int, number: int, alias: str | None, at_ms: int, *, removed: bool = False) -> Step:
+def device(
+    partition: int,
+    offset: int,
+    number: int,
+    alias: str | None,
+    at_ms: int,
+    *,
+    removed: bool = False,
+    proven: bool = False,
+) -> Step:
     state = Device(appkey=APPKEY, token=f"{partition}.{number}", partition=partition, number=number, registered_ms=1)
     if alias:
-        state.alias, state.alias_set_ms = alias, at_ms
+        state.alias, state.alias_set_ms, state.alias_proven = alias, at_ms, proven
     if removed:
         state.removed_ms = at_ms
     fact = DeviceFact(meta=Meta(time_ms=at_ms), device=state)
@@ -90,6 +99,7 @@ class GeneratedRecord(NamedTuple):
     alias: str | None
     at_ms: int
     removed: bool
+    proven: bool
 
 
 DRAWN = st.lists(
@@ -101,6 +111,7 @@ DRAWN = st.lists(
         st.sampled_from([None, "alice", "alice", "bob"]),
         st.integers(2, 60),
         st.sampled_from([False, False, False, True]),
+        st.booleans(),
     ),
     max_size=60,
 )
@@ -112,7 +123,8 @@ def by_partition(drawn: Sequence[GeneratedRecord]) -> list[list[Step]]:
     for offset, one in enumerate(drawn):
         steps = partitions.setdefault((one.topic, one.partition), [])
         if one.topic == DEVICES.name:
-            steps.append(device(one.partition, offset, one.number, one.alias, one.at_ms, removed=one.removed))
+            flags = {"removed": one.removed, "proven": one.proven}
+            steps.append(device(one.partition, offset, one.number, one.alias, one.at_ms, **flags))
         else:
             steps.append(session(one.partition, offset, one.number, one.at_ms))
     return list(partitions.values())
@@ -135,7 +147,7 @@ def test_the_index_does_not_depend_on_the_order_of_reading(drawn: list[Generated
 
 
 def members(index: Index) -> list[tuple[object, ...]]:
-    query = "SELECT appkey, partition, number, seen_ms, alias, token, since_ms FROM members ORDER BY 1, 2, 3"
+    query = "SELECT appkey, partition, number, seen_ms, alias, token, since_ms, proven FROM members ORDER BY 1, 2, 3"
     return index.store.rows.execute(query).fetchall()
 
 
@@ -182,9 +194,9 @@ def test_a_device_that_leaves_restores_a_dropped_one() -> None:
 def test_activity_before_the_alias_was_set_is_kept() -> None:
     with empty_index() as index:
         index.fold([session(0, 0, 3, 900), device(0, 1, 3, "alice", 100)])
-        assert members(index) == [(APPKEY, 0, 3, 900, "alice", "0.3", 100)]
+        assert members(index) == [(APPKEY, 0, 3, 900, "alice", "0.3", 100, 0)]
         index.fold([device(0, 2, 3, None, 950)])
-        assert members(index) == [(APPKEY, 0, 3, 900, None, None, 0)]
+        assert members(index) == [(APPKEY, 0, 3, 900, None, None, 0, 0)]
 
 
 def test_a_time_far_ahead_is_replaced_at_the_next_activity_and_a_late_event_changes_nothing() -> None:

@@ -5,13 +5,21 @@ import itertools
 import msgspec
 
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED
-from protos.registry.v1.apps_pb2 import App
-from protos.registry.v1.devices_pb2 import RemoveDevice
-from protos.registry.v1.registry_pb2 import FindAliasesRequest
+from protos.registry.v1.apps_pb2 import (
+    IDENTITY_MODE_ACCEPT,
+    IDENTITY_MODE_OFF,
+    IDENTITY_MODE_REQUIRE,
+    App,
+    IdentityMode,
+)
+from protos.registry.v1.devices_pb2 import AliasLost, RemoveDevice
+from protos.registry.v1.registry_pb2 import FindAliasesRequest, IdentityChange, IdentityKeys, UpdateAppRequest
 from services.domain.topics import DEVICE_COMMANDS, decode, device_key
 from services.registry.settings import RegistrySettings
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.topics import partition_of
+from services.runtime.process.metrics import ALIASES_LOST
+from testkit.proofs import ProofKey
 from tests.roles.registry.conftest import (
     NOON_MS,
     RunningRegistry,
@@ -95,6 +103,104 @@ async def test_the_eleventh_device_replaces_the_least_recently_active_one(regist
     assert dropped is not None
     assert not dropped.HasField("alias")
     assert (await registry.verify()).equal
+
+
+async def prove(registry: RunningRegistry, app: App, alias: str, *tokens: str, start_ms: int = NOON_MS) -> None:
+    """Register the devices and set their alias with a proof, one millisecond after the other."""
+    await registry.apply(*(register(app, token, start_ms) for token in tokens))
+    for at_ms, token in enumerate(tokens, start_ms):
+        await registry.apply(set_alias(app, token, alias, at_ms, proven=True))
+
+
+async def test_devices_without_a_proof_neither_lead_nor_evict_those_with_one(registry: RunningRegistry) -> None:
+    app = await registry.app()
+    await set_mode(registry, app, IDENTITY_MODE_ACCEPT)
+    await prove(registry, app, "alice", "victim", "tablet")
+    attackers = [f"attacker{index}" for index in range(20)]
+    await join(registry, app, "alice", *attackers, start_ms=NOON_MS + 1000)
+    opened = await registry.device(app.appkey, "attacker19")
+    assert opened is not None
+    await registry.report(opened, SESSION_EVENT_KIND_APP_OPENED, NOON_MS + 5000)
+    for token in attackers[:12]:
+        await registry.peers.wait_applied([await alias_cleared(registry.log, token)])
+    found = await registry.alias(app.appkey, "alice")
+    assert [device.token for device in found] == ["tablet", "victim", "attacker19", *reversed(attackers[12:19])]
+    assert [device.proven for device in found] == [True, True] + [False] * 8
+    assert (await registry.verify()).equal
+
+
+async def test_beside_ten_proven_devices_one_without_a_proof_is_dropped_itself(registry: RunningRegistry) -> None:
+    app = await registry.app()
+    await set_mode(registry, app, IDENTITY_MODE_ACCEPT)
+    proven = [f"t{index}" for index in range(10)]
+    await prove(registry, app, "alice", *proven)
+    await join(registry, app, "alice", "thief", start_ms=NOON_MS + 1000)
+    assert await tokens_of(registry, app, "alice") == list(reversed(proven))
+    await registry.peers.wait_applied([await position_of_fact(registry.log, lambda d: d.HasField("alias_lost"))])
+    lost = await registry.device(app.appkey, "thief")
+    assert lost is not None
+    assert (lost.alias_lost.alias, lost.alias_lost.to_token, lost.alias_lost.was_proven) == ("alice", "", False)
+    await prove(registry, app, "alice", "newcomer", start_ms=NOON_MS + 2000)
+    assert await tokens_of(registry, app, "alice") == ["newcomer", *reversed(proven[1:])]
+    await registry.peers.wait_applied([await alias_cleared(registry.log, "t0")])
+    replaced = await registry.device(app.appkey, "t0")
+    assert replaced is not None
+    assert (replaced.alias_lost.to_token, replaced.alias_lost.to_proven, replaced.alias_lost.was_proven) == (
+        "newcomer",
+        True,
+        True,
+    )
+    assert (await registry.verify()).equal
+
+
+async def test_where_proofs_are_required_others_are_not_found(registry: RunningRegistry) -> None:
+    app = await registry.app()
+    await join(registry, app, "alice", "old", "upgraded")
+    await prove(registry, app, "alice", "proven", start_ms=NOON_MS + 10)
+    assert await tokens_of(registry, app, "alice") == ["proven", "upgraded", "old"]
+    await set_mode(registry, app, IDENTITY_MODE_REQUIRE)
+    assert await tokens_of(registry, app, "alice") == ["proven"]
+    await registry.apply(set_alias(app, "upgraded", "alice", NOON_MS + 20, proven=True))
+    assert await tokens_of(registry, app, "alice") == ["proven", "upgraded"]
+    await registry.apply(set_alias(app, "upgraded", "alice", NOON_MS + 30))
+    assert await tokens_of(registry, app, "alice") == ["proven", "upgraded"]
+    await set_mode(registry, app, IDENTITY_MODE_OFF)
+    assert await tokens_of(registry, app, "alice") == ["proven", "upgraded", "old"]
+    assert (await registry.verify()).equal
+
+
+async def test_a_device_that_proves_its_alias_before_it_is_cleared_keeps_it(registry: RunningRegistry) -> None:
+    app = await registry.app()
+    await set_mode(registry, app, IDENTITY_MODE_ACCEPT)
+    tokens = [f"t{index}" for index in range(11)]
+    await registry.apply(*(register(app, token) for token in tokens))
+    # the proof of t0 follows the eleventh device at once, so the command that clears t0 may be before or behind it
+    named = [set_alias(app, token, "alice", at_ms) for at_ms, token in enumerate(tokens, NOON_MS)]
+    await registry.apply(*named, set_alias(app, "t0", "alice", NOON_MS + 50, proven=True))
+    await registry.apply(set_alias(app, "t0", "alice", NOON_MS + 60, proven=True))
+    await registry.peers.wait_applied([await alias_cleared(registry.log, "t1")])
+    found = await tokens_of(registry, app, "alice")
+    assert found[0] == "t0"
+    assert len(found) in (9, 10)
+    assert (await registry.verify()).equal
+
+
+async def test_the_eleventh_device_and_loss_without_proofs_are_recorded(registry: RunningRegistry) -> None:
+    app = await registry.app()
+    lost_before = ALIASES_LOST.labels("unproven")._value.get()
+    await join(registry, app, "alice", *(f"t{index}" for index in range(11)))
+    await registry.peers.wait_applied([await alias_cleared(registry.log, "t0")])
+    lost = await registry.device(app.appkey, "t0")
+    assert lost is not None
+    assert lost.alias_lost == AliasLost(
+        alias="alice", lost_ms=lost.alias_lost.lost_ms, to_token="t10", to_proven=False, was_proven=False
+    )
+    assert ALIASES_LOST.labels("unproven")._value.get() == lost_before + 1
+
+
+async def set_mode(registry: RunningRegistry, app: App, mode: "IdentityMode.ValueType") -> None:
+    change = IdentityChange(mode=mode, keys=IdentityKeys(pems=[ProofKey().public_pem]))
+    await registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, identity=change))
 
 
 async def test_a_new_device_is_added_whatever_its_clock_says(registry: RunningRegistry) -> None:

@@ -8,13 +8,17 @@ from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
 from protos.registry.v1.devices_pb2 import (
     AddStags,
     AddTags,
+    AliasLost,
+    AliasTaken,
     Attributes,
+    ClearAlias,
     Device,
     DeviceCommand,
     RegisterDevice,
     RemoveDevice,
     RemoveStags,
     RemoveTags,
+    SetAlias,
     SetAttributes,
 )
 from services.registry.decide import MAX_DEVICE_BYTES, FreeNumber, decide
@@ -51,6 +55,41 @@ def then(device: Device, **fields: Any) -> Device:
         changed.ClearField(name)  # type: ignore[arg-type]
     changed.MergeFrom(Device(**fields))
     return changed
+
+
+def test_a_proof_is_noted_with_the_alias_and_stays_until_another_alias() -> None:
+    proven = then(given(), alias="alice", alias_set_ms=LATER_MS, alias_proven=True)
+    assert when(given(), requested(set_alias=SetAlias(alias="alice", proven=True))) == proven
+    unproven = then(given(), alias="alice", alias_set_ms=NOON_MS)
+    upgraded = then(unproven, alias_proven=True)
+    assert when(unproven, requested(set_alias=SetAlias(alias="alice", proven=True))) == upgraded
+    assert when(proven, requested(set_alias=SetAlias(alias="alice"))) is None
+    other = then(given(), alias="bob", alias_set_ms=LATER_MS)
+    assert when(proven, requested(set_alias=SetAlias(alias="bob"))) == other
+    assert when(proven, requested(clear_alias=ClearAlias())) == given()
+    assert when(proven, requested(clear_alias=ClearAlias(only_alias="alice", only_unproven=True))) is None
+    assert when(unproven, requested(clear_alias=ClearAlias(only_alias="alice", only_unproven=True))) == given()
+
+
+def test_an_alias_that_another_device_takes_is_recorded_as_lost() -> None:
+    device = then(given(), alias="alice", alias_set_ms=NOON_MS, alias_proven=True)
+    taken = ClearAlias(only_alias="alice", taken=AliasTaken(token="thief", proven=True))
+    loss = AliasLost(alias="alice", lost_ms=LATER_MS, to_token="thief", to_proven=True, was_proven=True)
+    lost = then(given(), alias_lost=loss)
+    assert when(device, requested(clear_alias=taken)) == lost
+    assert when(lost, requested(clear_alias=taken)) is None
+    again = then(given(), alias="alice", alias_set_ms=LATER_MS)
+    assert when(lost, requested(set_alias=SetAlias(alias="alice"))) == again
+
+
+def test_proven_identity_tags_are_noted_among_the_tags() -> None:
+    tagged = when(given(tags=[1]), requested(add_tags=AddTags(tags=[7, 2], proven=[7])))
+    assert tagged == then(given(), tags=[1, 2, 7], proven_tags=[7])
+    assert when(tagged, requested(add_tags=AddTags(tags=[7]))) is None
+    assert when(tagged, requested(remove_tags=RemoveTags(tags=[7, 1]))) == then(given(), tags=[2])
+    named = when(given(), requested(add_stags=AddStags(stags=["user:a", "x"], proven=["user:a"])))
+    assert named == then(given(), stags=["user:a", "x"], proven_stags=["user:a"])
+    assert when(named, requested(remove_stags=RemoveStags(stags=["user:a"]))) == then(given(), stags=["x"])
 
 
 def test_registering_creates_a_device_with_the_free_number() -> None:

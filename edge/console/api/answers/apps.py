@@ -1,6 +1,6 @@
 """Apps in answers and in the output of commands."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -15,6 +15,7 @@ from protos.registry.v1.apps_pb2 import (
 )
 from protos.registry.v1.apps_pb2 import App as StoredApp
 from protos.registry.v1.apps_pb2 import Pause as StoredPause
+from services.domain.identity import identity_mode_name, key_ids
 
 PLATFORMS = {PLATFORM_ANDROID: "android", PLATFORM_IOS: "ios"}
 _ENVIRONMENTS = {
@@ -61,6 +62,20 @@ class ApnsKey(msgspec.Struct, frozen=True):
     environment: Annotated[str, described("production, sandbox or both.")]
 
 
+class Identity(msgspec.Struct, frozen=True):
+    """How the app's server proves the aliases and identity tags of devices."""
+
+    mode: Annotated[
+        Literal["off", "accept", "require"],
+        described(
+            "off: whoever has the app can set any alias, and gets its pushes. accept: a device that has proven its"
+            " alias comes before all others. require: aliases and identity tags without a proof are refused."
+        ),
+    ]
+    keys: Annotated[list[str], described("Its public keys: algorithm and beginning of the SHA-256 of each.")]
+    tags: Annotated[list[str], described("Tags that address one person: names, beginnings with a *, and ranges.")]
+
+
 class App(msgspec.Struct, frozen=True, kw_only=True):
     """An app without its secret key."""
 
@@ -77,6 +92,7 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     allow_from: Annotated[list[str] | None, described("The networks of its app servers; null: everywhere.")]
     quotas: Annotated[Quotas, described("Its quotas.")]
     old_secret_until_ms: Annotated[int | None, described("Until when the former secret key signs too; null: no more.")]
+    identity: Annotated[Identity, described("The proof of aliases and identity tags.")]
     apns: Annotated[ApnsKey | UnsetType | None, described("iOS: the APNs key, null for none.")] = UNSET
 
 
@@ -125,6 +141,7 @@ def app_answer(app: StoredApp, installation_pause: StoredPause | None, now_ms: i
         allow_from=list(app.allow_from) or None,
         quotas=Quotas(**quotas),
         old_secret_until_ms=app.old_secret_until_ms if has_old_secret else None,
+        identity=Identity(identity_mode_name(app), key_ids(app), list(app.identity.tags)),
         apns=_apns(app) if app.platform == PLATFORM_IOS else UNSET,
     )
 

@@ -5,10 +5,18 @@ from edge.console.actions import apps
 from edge.console.actions.visible import app_of, visible_apps
 from edge.console.api.answers.apps import App, AppList, NewSecret, PauseChanged, app_answer, pause_answer, secret_answer
 from edge.console.api.calls import NoParams
-from edge.console.api.requests import ApnsKeyBody, AppParams, ReasonBody, RotationBody, SettingsBody
+from edge.console.api.requests import ApnsKeyBody, AppParams, IdentityBody, ReasonBody, RotationBody, SettingsBody
 from edge.console.backend import Backend
 from edge.console.view.app_form import ENVIRONMENTS
-from protos.registry.v1.registry_pb2 import AllowFromChange, ApnsKeyChange, UpdateAppRequest
+from protos.registry.v1.registry_pb2 import (
+    AllowFromChange,
+    ApnsKeyChange,
+    IdentityChange,
+    IdentityKeys,
+    IdentityTags,
+    UpdateAppRequest,
+)
+from services.domain.identity import MODES
 
 
 async def list_apps(backend: Backend, requester: Requester, params: NoParams) -> AppList:
@@ -41,7 +49,16 @@ def change_of(appkey: str, body: SettingsBody) -> UpdateAppRequest:
         default_period_s=body.default_period_s,
         allow_from=None if body.allow_from is None else AllowFromChange(networks=body.allow_from),
         apns=None if key is None else _apns_change(key),
+        identity=None if body.identity is None else _identity_change(body.identity),
         drop_old_secret=body.drop_old_secret,
+    )
+
+
+def _identity_change(identity: IdentityBody) -> IdentityChange:
+    return IdentityChange(
+        mode=None if identity.mode is None else MODES[identity.mode],
+        keys=None if identity.keys is None else IdentityKeys(pems=identity.keys),
+        tags=None if identity.tags is None else IdentityTags(tags=identity.tags),
     )
 
 

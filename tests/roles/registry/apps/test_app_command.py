@@ -1,6 +1,7 @@
 """`carillon app` and `carillon device revoke`, run as processes against the running registry's socket."""
 
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 from carillon.commands.app.group import app as app_commands
 from protos.registry.v1.registry_pb2 import PauseAppsRequest
 from protos.runtime.v1.log_pb2 import Origin
+from testkit.proofs import ProofKey
 from tests.roles.registry.apps.command import Carillon, run
 from tests.roles.registry.conftest import RunningRegistry, device_facts, register
 
@@ -50,6 +52,7 @@ async def test_an_app_is_created_listed_changed_and_shown(registry: RunningRegis
         "allow_from": None,
         "quotas": dict.fromkeys(QUOTAS),
         "old_secret_until_ms": None,
+        "identity": {"mode": "off", "keys": [], "tags": []},
     }
     assert (await carillon("list", "--json")).lines == [shown]
     (rotated,) = (await carillon("rotate-secret", known.appkey, "--json")).lines
@@ -91,6 +94,45 @@ async def test_the_rate_of_registrations_is_lifted_or_the_installations_again(
 
     assert [await rate(value) for value in ("500", "off", "default")] == [(500, True), (0, True), (None, False)]
     assert app == registry.apps.get(app.appkey)
+
+
+async def test_identity_is_set_with_public_keys_and_shown(
+    registry: RunningRegistry, carillon: Carillon, tmp_path: Path
+) -> None:
+    app = await registry.app()
+    first, second = ProofKey(), ProofKey(ed25519=True)
+    files = [tmp_path / name for name in ("first.pem", "second.pem", "private.pem", "other.pem")]
+    for file, text in zip(files, (first.public_pem, second.public_pem, first.private_pem, "hello"), strict=True):
+        file.write_text(text)
+    one, two, private, other = map(str, files)
+    both = ("--identity-key", one, "--identity-key", two, "--identity-tags", "user:*, 30000..32767")
+    (shown,) = (await carillon("set", app.appkey, "--identity", "accept", *both, "--json")).lines
+    assert shown["identity"]["mode"] == "accept"
+    assert [name.split()[0] for name in shown["identity"]["keys"]] == ["ES256", "EdDSA"]
+    assert shown["identity"]["tags"] == ["user:*", "30000..32767"]
+    (rotated,) = (await carillon("set", app.appkey, "--identity-key", two, "--json")).lines
+    assert rotated["identity"] == shown["identity"] | {"keys": shown["identity"]["keys"][1:]}
+    text = (await carillon("show", app.appkey)).out
+    assert "devices that have proven their alias come before all others" in " ".join(text.split())
+    for arguments, told in (
+        (("--identity-key", private), "this is a private key, which belongs on your server alone; give the public"),
+        (("--identity-key", other), "this is no public key in PEM form"),
+        (("--identity-key", "nowhere.pem"), "nowhere.pem: No such file or directory"),
+        (("--identity-key", one, "--identity-key", "none"), "`none` stands alone"),
+        (("--identity-key", "none"), "accept and require need a public key"),
+        (("--identity-key", one) * 3, "at most 2 keys"),
+        (("--identity-tags", "a*b*"), "names no tag"),
+    ):
+        refused = await carillon("set", app.appkey, *arguments)
+        assert refused.code != 0
+        assert told in " ".join(refused.err.split()), (arguments, refused)
+    assert (await carillon("list", "--json")).lines == [rotated]
+    removed = ("--identity", "off", "--identity-key", "", "--identity-tags", "none")
+    (gone,) = (await carillon("set", app.appkey, *removed, "--json")).lines
+    assert gone["identity"] == {"mode": "off", "keys": [], "tags": []}
+    stored = registry.apps.get(app.appkey)
+    assert stored is not None
+    assert not stored.HasField("identity")
 
 
 @pytest.mark.parametrize(

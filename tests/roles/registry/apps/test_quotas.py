@@ -6,10 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from protos.registry.v1.apps_pb2 import App
+from protos.registry.v1.apps_pb2 import IDENTITY_MODE_OFF, IDENTITY_MODE_REQUIRE, App
 from protos.registry.v1.devices_pb2 import RemoveDevice
 from protos.registry.v1.registry_pb2 import (
     AllowFromChange,
+    IdentityChange,
+    IdentityKeys,
+    IdentityTags,
     QuotasChange,
     ReserveDeviceRequest,
     RotateSecretRequest,
@@ -21,6 +24,7 @@ from services.domain.topics import APPS, decode
 from services.registry.apps.device_reservations import RESERVED_MS
 from services.registry.settings import RegistrySettings
 from services.runtime.errors import ConflictError, InputError
+from testkit.proofs import ProofKey
 from tests.roles.registry.conftest import RunningRegistry, Start, command, records, register
 
 DAY_MS = 86_400_000
@@ -180,6 +184,23 @@ async def test_changed_limits_are_in_the_audit(registry: RunningRegistry) -> Non
         ["allow_from 192.0.2.0/24"],
         ["allow_from everywhere", "requests_per_s off"],
     ]
+
+
+async def test_a_changed_identity_is_in_the_audit(registry: RunningRegistry) -> None:
+    app = await limited_app(registry, devices=7)
+    keys, tags = IdentityKeys(pems=[ProofKey().public_pem]), IdentityTags(tags=["user:*", "7"])
+    for change in (
+        IdentityChange(mode=IDENTITY_MODE_REQUIRE, keys=keys, tags=tags),
+        IdentityChange(mode=IDENTITY_MODE_OFF),
+        IdentityChange(keys=IdentityKeys(), tags=IdentityTags()),
+    ):
+        answer = await registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, identity=change))
+    assert not answer.app.HasField("identity")
+    facts = [decode(record) for record in await records(registry.log, APPS.name)]
+    first, *others = [list(fact.changed.settings) for fact in facts if fact.HasField("changed")][2:]
+    names = [line.partition(" ES256")[0] for line in first]
+    assert names == ["identity require", "identity_keys", "identity_tags user:*,7"]
+    assert others == [["identity off"], ["identity_keys none", "identity_tags none"]]
 
 
 async def test_limits_out_of_range_change_nothing(registry: RunningRegistry) -> None:
