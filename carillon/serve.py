@@ -79,7 +79,8 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
             address = own_address(definition.name, settings, env)
             shard = ShardOfRole(definition.name, settings.shard, settings.shards)
             streams = Streams()
-            server = serve_rpc([address], settings.tls(), permissions=PERMISSIONS, shard=shard, streams=streams)
+            listens = listening_address(address, settings)
+            server = serve_rpc([listens], settings.tls(), permissions=PERMISSIONS, shard=shard, streams=streams)
             for add_to in built.servicers:
                 add_to(server)
             add_ClockServiceServicer_to_server(ClockServicer(clock), server)
@@ -118,20 +119,27 @@ def _membership(role: str, settings: Settings, env: Mapping[str, str], context: 
 
 
 def own_address(role: str, settings: Settings, env: Mapping[str, str]) -> str:
-    """Return the address at which this instance of the role takes calls. CarillonError: it may not listen there."""
+    """Return the address at which this instance of the role is called. CarillonError: it may not listen there."""
     addresses = role_addresses(role, env)
     if len(addresses) != settings.shards:
         raise CarillonError(
             f"CARILLON_{role.upper()}_ADDR names {len(addresses)} instances, but CARILLON_SHARDS is {settings.shards}"
         )
     address = addresses[settings.shard]
-    if settings.tls_cert is None and not settings.plaintext_calls and not _is_local(address):
+    listens = listening_address(address, settings)
+    if settings.tls_cert is None and not settings.plaintext_calls and not _is_local(listens):
+        name = "CALLS_HOST" if settings.calls_host else f"{role.upper()}_ADDR"
         raise CarillonError(
-            f"CARILLON_{role.upper()}_ADDR is {address}: without TLS anyone who reaches it could call the role. Set"
+            f"CARILLON_{name} is {listens}: without TLS anyone who reaches it could call the role. Set"
             " CARILLON_TLS_CERT, CARILLON_TLS_KEY and CARILLON_TLS_AUTHORITY, or listen on 127.0.0.1, or set"
             " CARILLON_PLAINTEXT_CALLS=true where the network lets only the roles through"
         )
     return address
+
+
+def listening_address(address: str, settings: Settings) -> str:
+    """Return the address at which an instance listens that is called at `address`."""
+    return f"{settings.calls_host}:{address.rpartition(':')[2]}" if settings.calls_host else address
 
 
 def _is_local(address: str) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import uvloop
 
+from carillon.commands.output import say
 from carillon.environment import environment
 from carillon.startup import plain_errors, restrict_permissions
 from services.domain.topic_rights import ROLE_USERS, UP, rights
@@ -77,13 +78,13 @@ def acls(
         if applies:
             applied = uvloop.run(_apply(settings, client, files, wanted))
             answer = {"topics": len(TOPICS), "users": list(files), **applied._asdict()}
-            click.echo(json.dumps(answer) if as_json else _text(len(files), applied))
+            say(json.dumps(answer) if as_json else _text(len(files), applied))
             return
         commands = _commands(settings, client, files, wanted)
     if as_json:
-        click.echo(json.dumps({"users": names, "acls": [acl._asdict() for acl in wanted], "commands": commands}))
+        say(json.dumps({"users": names, "acls": [acl._asdict() for acl in wanted], "commands": commands}))
     else:
-        click.echo("\n".join(commands))
+        say("\n".join(commands))
 
 
 def _users(all_in_one: bool) -> Sequence[str]:

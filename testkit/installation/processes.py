@@ -15,6 +15,7 @@ from pathlib import Path
 import httpx
 import psutil
 
+from carillon.commands.acls import PASSWORD_FILE
 from carillon.commands.certs.files import CertificateTerms, WantedCertificate, operator, update
 from services.domain.master_key import create_master
 from services.runtime.rpc.caller import OPERATOR
@@ -31,6 +32,7 @@ from testkit.installation.definitions import (
     standby_process,
     tls_settings,
 )
+from testkit.kafka.broker import KafkaBroker
 from testkit.ports import free_ports
 from testkit.waiting import blocking_until
 
@@ -53,7 +55,8 @@ class Installation:
 
     With `shards` above 1 each role that keeps a state is that many processes: `registry-0`, `registry-1`... With
     `standbys` a process such as `scheduling-standby` has the first shard of its role too, and its own data directory.
-    With `console` the roles accounts and console run too; `carillon up` always has them.
+    With `console` the roles accounts and console run too; `carillon up` always has them. With `kafka_users`, a broker
+    that has an authorizer, `carillon acls` makes a user for each role, and each process logs in as that of its role.
 
     `supervised`: the test restarts processes that end by themselves. Otherwise waiting for such a process fails.
     """
@@ -66,8 +69,10 @@ class Installation:
         shards: int = 1,
         standbys: bool = False,
         console: bool = False,
+        kafka_users: KafkaBroker | None = None,
     ) -> None:
         self.data = data
+        self._kafka_users = kafka_users
         self._certificates = Path(tempfile.mkdtemp(prefix="carillon-certificates-"))
         self.embedded = kafka_bootstrap is None
         count = 5 + 2 * (shards * len(BACKENDS) + len(STANDBYS) + len(CONSOLE)) + len(FRONTENDS)
@@ -119,6 +124,8 @@ class Installation:
         self.data.mkdir(parents=True, exist_ok=True)
         if not self.embedded:
             create_master(self.data / "master.key")
+        if self._kafka_users is not None:
+            self._make_users(self._kafka_users)
         for name in names or self.names:
             self._processes[name] = self._launch(name)
         self.wait_ready(*names, seconds=seconds)
@@ -144,7 +151,35 @@ class Installation:
     def env_of(self, name: str) -> dict[str, str]:
         """Return the environment of a process."""
         definition = self._definitions[name]
-        return {**self.env, "CARILLON_CONSOLE_PORT": str(definition.operations_port), **definition.env}
+        env = {**self.env, "CARILLON_CONSOLE_PORT": str(definition.operations_port), **definition.env}
+        return {**env, **(self._log_in(definition.arguments[1]) if self._kafka_users is not None else {})}
+
+    def _log_in(self, user: str) -> dict[str, str]:
+        """Return the settings of a process that is a user of the Kafka cluster."""
+        assert self._kafka_users is not None
+        values = {
+            "BOOTSTRAP": self._kafka_users.at("SASL_PLAINTEXT"),
+            "SECURITY_PROTOCOL": "SASL_PLAINTEXT",
+            "SASL_MECHANISM": "SCRAM-SHA-512",
+            "SASL_USER": f"carillon-{user}",
+            "SASL_PASSWORD_FILE": str(self._certificates / user / PASSWORD_FILE),
+        }
+        return {f"CARILLON_KAFKA_{name}": value for name, value in values.items()}
+
+    def _make_users(self, broker: KafkaBroker) -> None:
+        """Make the users, as the administrator of the cluster; commands run as `operator` from then on."""
+        administrator = {**self.env, "CARILLON_KAFKA_BOOTSTRAP": broker.bootstrap}
+        for name in ("SECURITY_PROTOCOL", "SASL_MECHANISM", "SASL_USER", "SASL_PASSWORD_FILE"):
+            administrator.pop(f"CARILLON_KAFKA_{name}", None)
+        subprocess.run(
+            [CARILLON, "acls", "--apply", "--passwords", str(self._certificates)],
+            env=administrator,
+            check=True,
+            timeout=120,
+            cwd=self.data,
+            stdout=subprocess.DEVNULL,
+        )
+        self.env |= self._log_in(OPERATOR)
 
     def output(self, name: str = "up") -> Path:
         """Return the file with everything that a process has printed."""

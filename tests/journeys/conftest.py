@@ -12,10 +12,12 @@ from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.definitions import STANDBYS
 from testkit.installation.otlp_receiver import OtlpReceiver, otlp_receiver
 from testkit.installation.processes import Installation
-from testkit.kafka.broker import kafka
+from testkit.kafka.broker import AUTHORIZED, kafka
 
 KINDS = ["embedded", pytest.param("shards", marks=[pytest.mark.kafka, pytest.mark.long])]
-"""`carillon up` in one process, and two processes a role on a real Kafka, which `make test-long` starts alone."""
+"""`carillon up` in one process, and two processes a role, which `make test-long` starts alone: on a real Kafka with an
+authorizer, each as its role's user.
+"""
 
 WELCOME = re.compile(r"(Carillon is ready\.|No administrator can log in .*|\d\. .*| {2,3}\S.*)?")
 
@@ -40,9 +42,10 @@ def carillon(
         if request.param == "embedded":
             installation = stack.enter_context(contextlib.closing(Installation(data, None)))
         else:
-            bootstrap = stack.enter_context(kafka(tmp_path_factory.mktemp("broker"))).bootstrap
+            broker = stack.enter_context(kafka(tmp_path_factory.mktemp("broker"), AUTHORIZED))
+            address = broker.at("SASL_PLAINTEXT")
             installation = stack.enter_context(
-                contextlib.closing(Installation(data, bootstrap, shards=2, standbys=True))
+                contextlib.closing(Installation(data, address, shards=2, standbys=True, kafka_users=broker))
             )
             clickhouse = ClickHouseServer(data / "clickhouse")
             clickhouse.start()

@@ -48,6 +48,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     `drain_s`: how long a process that was asked to stop goes on accepting while /healthz answers 503, in seconds.
 
+    `calls_host`: the host at which a role listens for calls, where it is not that of the address at which it is called.
+
     `gateway_registrations_per_s` is for each address, at the gateway and the edge; ten times as many may come at once.
 
     `registrations_per_minute` bounds the new devices of each app, `registrations_per_minute_per_address` those of each
@@ -93,6 +95,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: str | None = None
     tls_authority: str | None = None
     plaintext_calls: bool = False
+    calls_host: str | None = None
     trusted_proxies: str = ""
 
     def check(self) -> None:

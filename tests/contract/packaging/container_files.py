@@ -1,19 +1,24 @@
 """docker-compose.yml and the Dockerfile, parsed for the tests."""
 
 import re
+import tempfile
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from carillon.commands.acls import PASSWORD_FILE
 from carillon.roles import role_definition
 from services.runtime.process.settings import PREFIX, load
+from testkit.certificates import Authority
 from testkit.repository import ROOT
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
-OURS = {name: service for name, service in SERVICES.items() if "build" in service and name != "keys"}
+OURS = {name: service for name, service in SERVICES.items() if service.get("command", [""])[0] == "serve"}
+ONCE = {name: service for name, service in SERVICES.items() if "build" in service and name not in OURS}
 THEIRS = {name: service for name, service in SERVICES.items() if "build" not in service}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -38,8 +43,21 @@ def environment(name: str) -> dict[str, str]:
     return {key: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value) for key, value in filled.items()}
 
 
+@cache
+def _identity() -> tempfile.TemporaryDirectory[str]:
+    """Make files as each role's volume at /identity holds them."""
+    directory = tempfile.TemporaryDirectory()
+    issued = Authority(Path(directory.name) / "authority").issue("any")
+    for name, file in (("tls.crt", issued.certificate), ("tls.key", issued.key), ("ca.crt", issued.authority)):
+        Path(directory.name, name).write_bytes(file.read_bytes())
+    Path(directory.name, PASSWORD_FILE).write_text("secret\n")
+    return directory
+
+
 def settings(name: str) -> Any:
-    return load(role_definition(name).settings, environment(name))
+    """Return the settings of a role, with files of a certificate and a password at its paths."""
+    given = {key: value.replace("/identity/", f"{_identity().name}/") for key, value in environment(name).items()}
+    return load(role_definition(name).settings, given)
 
 
 def addresses(name: str) -> dict[str, str]:

@@ -6,25 +6,37 @@ import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import urlsplit
+from xml.etree import ElementTree
 
 import click
 import msgspec
 import pytest
 from click.testing import CliRunner
+from cryptography.x509 import (
+    Certificate,
+    SubjectAlternativeName,
+    UniformResourceIdentifier,
+    load_pem_x509_certificate,
+)
 
+from carillon.commands.acls import PASSWORD_FILE
 from carillon.main import main
 from carillon.roles import ROLES, role_definition
 from services.domain.master_key import KeyPurpose, load_keys
 from services.domain.role_addresses import DEFAULT_ADDRESSES
 from services.runtime.http.operations import Operations
 from services.runtime.process.settings import PREFIX, load
+from services.runtime.rpc.authority import hosts_of
+from services.runtime.rpc.caller import ROLE_URI
 from testkit.repository import ROOT
 from tests.contract.packaging.container_files import (
     COMPOSE,
+    ONCE,
     OURS,
     SERVICES,
     THEIRS,
     addresses,
+    configs,
     dockerfile,
     environment,
     mounts,
@@ -33,6 +45,7 @@ from tests.contract.packaging.container_files import (
 
 
 def test_services_and_roles_are_the_same() -> None:
+    assert ONCE.keys() == {"keys", "certs", "kafka-users", "operator"}
     assert OURS.keys() == ROLES.keys()
     for name, service in OURS.items():
         assert service["command"] == ["serve", name]
@@ -66,9 +79,10 @@ def test_addresses_of_roles_are_where_they_listen(name: str) -> None:
     assert given.keys() == DEFAULT_ADDRESSES.keys()
     for role, address in given.items():
         host, _, port = address.rpartition(":")
-        assert host == ("0.0.0.0" if role == name else role)
+        assert host == role
         assert port == DEFAULT_ADDRESSES[role].rpartition(":")[2]
-        assert port == addresses(role)[role].rpartition(":")[2]
+        assert "back" in SERVICES[role]["networks"]
+    assert settings(name).calls_host == "0.0.0.0"
 
 
 def test_published_ports_are_those_of_the_interfaces() -> None:
@@ -125,7 +139,7 @@ async def exit_code(code: str) -> int:
 
 
 def test_every_service_has_a_health_check_a_restart_policy_a_grace_period_and_a_memory_limit() -> None:
-    for service in (service for name, service in SERVICES.items() if name != "keys"):
+    for service in (service for name, service in SERVICES.items() if name not in ONCE):
         assert re.fullmatch(r"[1-9]\d*g", service["mem_limit"])
         assert service["healthcheck"]["test"]
         assert service["restart"] == "unless-stopped"
@@ -147,9 +161,10 @@ def test_dependencies_exist_and_have_no_circles() -> None:
     for service in SERVICES.values():
         for other, wait in service.get("depends_on", {}).items():
             assert other in SERVICES
-            condition = "service_completed_successfully" if other == "keys" else "service_healthy"
+            condition = "service_completed_successfully" if other in ONCE else "service_healthy"
             assert wait == {"condition": condition}
-    assert all("kafka" in waits[name] for name in OURS)
+    assert waits["kafka-users"] == {"kafka"}
+    assert all({"kafka-users", "certs"} <= waits[name] for name in (*OURS, "operator"))
     assert waits["proxy"] == {"edge"}
     started: set[str] = set()
     while len(started) < len(SERVICES):
@@ -202,15 +217,31 @@ def test_the_keys_are_exported_before_the_roles_start(tmp_path: Path) -> None:
         assert ("keys" in SERVICES[name]["depends_on"]) == bool(needed)
 
 
+def listeners(name: str) -> dict[str, str]:
+    """Return a setting of Kafka that has a value for each listener, such as `NAME://host:port,...`."""
+    return dict(re.split(r":(?://)?", one, maxsplit=1) for one in SERVICES["kafka"]["environment"][name].split(","))
+
+
 def test_kafka_advertises_the_roles_address_and_keeps_its_data() -> None:
     given = SERVICES["kafka"]["environment"]
-    assert given["KAFKA_ADVERTISED_LISTENERS"] == f"PLAINTEXT://{settings('registry').kafka_bootstrap}"
-    assert len({settings(name).kafka_bootstrap for name in OURS}) == 1
-    listeners = dict(one.split("://:") for one in given["KAFKA_LISTENERS"].split(","))
-    assert settings("registry").kafka_bootstrap == f"kafka:{listeners['PLAINTEXT']}"
-    assert given["KAFKA_CONTROLLER_QUORUM_VOTERS"] == f"{given['KAFKA_NODE_ID']}@localhost:{listeners['CONTROLLER']}"
+    advertised, bound = listeners("KAFKA_ADVERTISED_LISTENERS"), listeners("KAFKA_LISTENERS")
+    assert {settings(name).kafka_bootstrap for name in OURS} == {advertised["CLIENTS"]} == {"kafka:9092"}
+    assert bound["CLIENTS"] == ":9092"
+    assert given["KAFKA_CONTROLLER_QUORUM_VOTERS"] == f"{given['KAFKA_NODE_ID']}@{bound['CONTROLLER']}"
     assert given["KAFKA_LOG_DIRS"] in mounts("kafka")
-    assert SERVICES["kafka"]["healthcheck"]["test"][-1].endswith(f":{listeners['PLAINTEXT']}")
+    assert SERVICES["kafka"]["healthcheck"]["test"][-1] == bound["LOCAL"]
+
+
+def test_kafka_is_reached_without_a_log_in_by_itself_and_by_the_step_that_makes_the_users() -> None:
+    protocols, bound = listeners("KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"), listeners("KAFKA_LISTENERS")
+    assert protocols.keys() == bound.keys()
+    open_listeners = {name for name, protocol in protocols.items() if not protocol.startswith("SASL")}
+    assert open_listeners == {"CONTROLLER", "LOCAL"}
+    assert all(bound[name].startswith("localhost:") for name in open_listeners)
+    step = SERVICES["kafka-users"]
+    assert step["network_mode"] == "service:kafka"
+    assert environment("kafka-users")["CARILLON_KAFKA_BOOTSTRAP"] == bound["LOCAL"]
+    assert [name for name, one in SERVICES.items() if one.get("network_mode") == "service:kafka"] == ["kafka-users"]
 
 
 def test_kafka_is_the_version_that_the_tests_run() -> None:
@@ -220,13 +251,92 @@ def test_kafka_is_the_version_that_the_tests_run() -> None:
     assert SERVICES["kafka"]["image"].partition("@")[0] == f"apache/kafka:{version[1]}"
 
 
+def role_uris(certificate: Certificate) -> list[str]:
+    names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+    return list(names.get_values_for_type(UniformResourceIdentifier))
+
+
+def networks(name: str) -> set[str]:
+    return set(SERVICES[name].get("networks", ()))
+
+
+def test_a_container_is_in_the_networks_that_it_needs() -> None:
+    """What faces outside reaches neither ClickHouse nor what else faces outside."""
+    assert not [name for name, one in SERVICES.items() if not one.get("networks") and "network_mode" not in one]
+    members = {network: {name for name in SERVICES if network in networks(name)} for network in COMPOSE["networks"]}
+    assert members == {
+        "front": {"proxy", "edge"},
+        "devices": {"gateway"},
+        "back": {*OURS, "kafka", "operator", "prometheus"},
+        "store": {"clickhouse", "analytics", "grafana"},
+        "apple": {"delivery"},
+        "pages": {"console"},
+        "dashboards": {"prometheus", "grafana"},
+    }
+    internal = {name for name, one in COMPOSE["networks"].items() if one and one.get("internal")}
+    assert internal == {"back", "store"}
+    for name, service in SERVICES.items():
+        if service.get("ports"):
+            assert networks(name) - internal, f"{name} publishes ports, which needs a network to the world"
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_calls_between_roles_and_to_kafka_are_authenticated(name: str) -> None:
+    given = environment(name)
+    assert "CARILLON_PLAINTEXT_CALLS" not in given
+    identity = {"TLS_CERT": "tls.crt", "TLS_KEY": "tls.key", "TLS_AUTHORITY": "ca.crt"}
+    identity["KAFKA_SASL_PASSWORD_FILE"] = PASSWORD_FILE
+    assert {setting: given[f"CARILLON_{setting}"] for setting in identity} == {
+        setting: f"/identity/{file}" for setting, file in identity.items()
+    }
+    assert (given["CARILLON_KAFKA_SASL_USER"], given["CARILLON_KAFKA_SASL_MECHANISM"]) == (
+        f"carillon-{name}",
+        "SCRAM-SHA-512",
+    )
+
+
+def test_each_container_has_the_identity_of_its_role_alone() -> None:
+    made_by = {"certs": "operator-compose", "kafka-users": "operator"}
+    for step, operator in made_by.items():
+        folders = {path.rpartition("/")[2]: volume for path, volume in mounts(step).items() if path != "/identities"}
+        names = {"operator" if name == operator else name for name in folders}
+        assert names - {"archive"} == {*OURS, "operator"}
+        assert all(volume == f"identity-{name.removesuffix('-compose')}" for name, volume in folders.items())
+    for name in (*OURS, "operator"):
+        mine = {path: volume for path, volume in mounts(name).items() if volume.startswith(("identity-", "authority"))}
+        assert mine == {"/identity": f"identity-{name}"}
+        assert f"identity-{name}:/identity:ro" in SERVICES[name]["volumes"]
+    assert [name for name in SERVICES if "authority" in mounts(name).values()] == ["certs"]
+
+
+def test_the_steps_before_the_first_start_make_what_the_roles_are_given(tmp_path: Path) -> None:
+    """Run the command of the service `certs` with its folder under another root: each role can load its certificate."""
+    command, *arguments = [
+        f"{tmp_path}{word}" if word.startswith("/") else word for word in SERVICES["certs"]["command"]
+    ]
+    result = CliRunner().invoke(main, [command, *arguments], env=SERVICES["certs"]["environment"])
+    assert result.exit_code == 0, result.output
+    for path, volume in mounts("certs").items():
+        folder = tmp_path / path.removeprefix("/")
+        if volume == "authority":
+            assert (folder / "ca.key").exists()
+            continue
+        certificate = load_pem_x509_certificate((folder / "tls.crt").read_bytes())
+        name = volume.removeprefix("identity-")
+        hosts = [addresses(name)[name].rpartition(":")[0]] if name in DEFAULT_ADDRESSES else []
+        assert hosts_of(certificate) == hosts
+        (role,) = role_uris(certificate)
+        assert role == f"{ROLE_URI}{name}"
+        assert {file.name for file in folder.iterdir()} == {"tls.crt", "tls.key", "ca.crt"}
+
+
 def test_no_password_has_a_default() -> None:
     text = (ROOT / "docker-compose.yml").read_text()
     given = dict(re.findall(r"\$\{(\w*PASSWORD\w*)(:?[-?]?)", text))
     assert given == dict.fromkeys(("CLICKHOUSE_PASSWORD", "CLICKHOUSE_DASHBOARDS_PASSWORD", "GRAFANA_PASSWORD"), ":?")
     for service in SERVICES.values():
         for key, value in service.get("environment", {}).items():
-            assert "PASSWORD" not in key or str(value).startswith("${"), key
+            assert "PASSWORD" not in key or key.endswith("_FILE") or str(value).startswith("${"), key
 
 
 def test_the_id_of_kafkas_cluster_has_no_default() -> None:
@@ -238,7 +348,16 @@ def test_analytics_reaches_clickhouse_as_its_user() -> None:
     url = urlsplit(settings("analytics").clickhouse_url)
     given = environment("clickhouse")
     assert (url.hostname, url.port) == ("clickhouse", 8123)
-    assert (url.username, url.password) == (given["CLICKHOUSE_USER"], given["CLICKHOUSE_PASSWORD"])
+    users = ElementTree.parse(configs("clickhouse")["/etc/clickhouse-server/users.d/carillon.xml"])
+    user = users.find(f"users/{url.username}")
+    assert user is not None
+    (password,) = user.iter("password")
+    assert url.password == given[password.attrib["from_env"]]
+    assert {"CLICKHOUSE_USER", "CLICKHOUSE_PASSWORD"}.isdisjoint(given), "the image's user would be open to the network"
+    grants = [grant.text for grant in user.iterfind("grants/query")]
+    database = given["CLICKHOUSE_DB"]
+    own = [f"GRANT ALL ON {name}.*" for name in (database, f"{database}_verify")]
+    assert grants == [*own, "GRANT SELECT ON system.*", "GRANT KILL QUERY ON *.*"]
     assert url.password == "of-CLICKHOUSE_PASSWORD"
     assert url.path == f"/{given['CLICKHOUSE_DB']}"
     assert f":{url.port}/ping" in SERVICES["clickhouse"]["healthcheck"]["test"][-1]

@@ -33,7 +33,7 @@ def test_dashboards_read_clickhouse_as_a_user_that_can_only_read() -> None:
     given = source["jsonData"]
     assert (given["host"], given["port"], given["protocol"]) == (url.hostname, url.port, url.scheme)
     assert given["defaultDatabase"] == clickhouse["CLICKHOUSE_DB"]
-    users = ElementTree.parse(configs("clickhouse")["/etc/clickhouse-server/users.d/dashboards.xml"])
+    users = ElementTree.parse(configs("clickhouse")["/etc/clickhouse-server/users.d/carillon.xml"])
     user = users.find(f"users/{given['username']}")
     assert user is not None
     assert user.findtext("grants/query") == f"GRANT SELECT ON {given['defaultDatabase']}.*"
@@ -41,7 +41,7 @@ def test_dashboards_read_clickhouse_as_a_user_that_can_only_read() -> None:
     (password,) = user.iter("password")
     name = password.attrib["from_env"]
     assert source["secureJsonData"]["password"] == f"${name}"
-    assert environment("grafana")[name] == clickhouse[name] != clickhouse["CLICKHOUSE_PASSWORD"]
+    assert environment("grafana")[name] == clickhouse[name] != clickhouse["CLICKHOUSE_ANALYTICS_PASSWORD"]
 
 
 def test_prometheus_reads_the_metrics_of_every_role_and_grafana_reads_prometheus() -> None:
@@ -57,5 +57,5 @@ def test_prometheus_reads_the_metrics_of_every_role_and_grafana_reads_prometheus
 
 def test_no_role_depends_on_the_dashboards() -> None:
     optional = {name for name, service in SERVICES.items() if "profiles" in service}
-    assert optional == {"grafana", "prometheus"}
+    assert optional == {"grafana", "prometheus", "operator"}
     assert all(not optional & service.get("depends_on", {}).keys() for service in OURS.values())

@@ -10,7 +10,7 @@ import pytest
 
 from carillon.main import COMMANDS
 from testkit.repository import ROOT
-from tests.contract.packaging.container_files import OURS, PROJECT, THEIRS, dockerfile, mounts
+from tests.contract.packaging.container_files import ONCE, OURS, PROJECT, THEIRS, dockerfile, mounts
 from tests.contract.packaging.test_locks import PYTHONS
 
 
@@ -84,7 +84,7 @@ def test_the_image_runs_the_command_as_a_user_that_owns_its_directories(target: 
     assert order.index("USER") > max(index for index, step in enumerate(order) if step == "RUN")
     owned = re.search(rf"install -d -o {user} -g {user} -m 0700 (.*)", made)
     assert owned
-    directories = {target for name in [*OURS, "keys"] for target in mounts(name)}
+    directories = {target for name in [*OURS, *ONCE] for target in mounts(name)}
     assert directories == set(owned[1].split())
 
     ((_, entry),) = [step for step in final if step[0] == "ENTRYPOINT"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from carillon.serve import own_address
+from carillon.serve import listening_address, own_address
 from services.runtime.errors import CarillonError
 from services.runtime.process.settings import Settings
 
@@ -19,3 +19,13 @@ def test_without_tls_a_role_that_others_could_reach_does_not_start_unless_it_is_
         own_address("registry", Settings(), env)
     assert own_address("registry", Settings(plaintext_calls=True), env) == address
     assert own_address("registry", Settings(tls_cert="c", tls_key="k", tls_authority="a"), env) == address
+
+
+def test_a_role_may_listen_at_another_host_than_the_one_at_which_it_is_called() -> None:
+    """In a container with several networks, its name may stand for one of its addresses alone."""
+    env = {"CARILLON_REGISTRY_ADDR": "registry:7401"}
+    everywhere = Settings(calls_host="0.0.0.0", tls_cert="c", tls_key="k", tls_authority="a")
+    assert own_address("registry", everywhere, env) == "registry:7401"
+    assert listening_address("registry:7401", everywhere) == "0.0.0.0:7401"
+    with pytest.raises(CarillonError, match=r"CARILLON_CALLS_HOST is 0\.0\.0\.0:7401.*CARILLON_PLAINTEXT_CALLS=true"):
+        own_address("registry", Settings(calls_host="0.0.0.0"), env)

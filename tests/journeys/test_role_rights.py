@@ -1,0 +1,99 @@
+"""Each role as its own user of Kafka and with its own certificate: all of them work, and a stolen one does no harm."""
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from services.domain.topics import ACCOUNTS, APPS, DEVICES, PUSHES, TOPICS
+from services.runtime.errors import PermissionDeniedError
+from services.runtime.log.kafka.log import KafkaLog
+from services.runtime.log.port import NewRecord, Partition
+from services.runtime.process.settings import Settings, load
+from testkit.device import VirtualDevice
+from testkit.installation.app_server import AppServer
+from testkit.installation.processes import CARILLON, Installation
+from testkit.kafka.broker import AUTHORIZED, kafka
+from tests.journeys.test_push import audited, message, shown
+
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """A process for each of the nine roles."""
+    with contextlib.ExitStack() as stack:
+        broker = stack.enter_context(kafka(tmp_path_factory.mktemp("broker"), AUTHORIZED))
+        made = Installation(
+            tmp_path_factory.mktemp("roles"), broker.at("SASL_PLAINTEXT"), console=True, kafka_users=broker
+        )
+        stack.enter_context(contextlib.closing(made))
+        made.start()
+        yield made
+        made.stop()
+
+
+def command(installation: Installation, of: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run an operator's command with the settings, the password and the certificate of a role's process."""
+    return subprocess.run(
+        [CARILLON, *arguments],
+        env=installation.env_of(of),
+        cwd=installation.data,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+async def test_a_push_reaches_a_device_and_its_audit_with_every_role_under_its_own_user(
+    installation: Installation,
+) -> None:
+    app = installation.create_app()
+    server = AppServer(installation.v2_url)
+    device = VirtualDevice(installation.gateway_url, app.appkey)
+    await device.connect()
+    assert (await device.request({"type": "set_alias", "alias": "a"}))["type"] == "ok"
+    assert (await device.request({"type": "add_tags", "tags": [1]}))["type"] == "ok"
+    for scope, target in ((5, {"token": {"android": device.token}}), (3, {"alias": ["a"]}), (6, {"tag": [[1]]})):
+        sent = await server.push(message(app, scope, f"scope {scope}", **target), app.secret_key)
+        assert sent["result"] == 0, sent
+        assert (await shown(device))["content"] == f"scope {scope}"
+    await audited(installation, int(sent["id"]), "sent", "received")
+    await device.close()
+    await server.close()
+    installation.carillon("user", "add", "alice", "--administrator")
+    status = json.loads(installation.carillon("status", "--json"))
+    assert {each["role"] for each in status["instances"]} == {"registry", "targeting", "scheduling", "delivery"}
+    for name in installation.names:
+        assert "Kafka does not let" not in installation.output(name).read_text(), name
+
+
+@pytest.mark.parametrize("role", ["gateway", "edge", "targeting", "analytics"])
+def test_the_settings_of_a_role_carry_out_no_operators_command(installation: Installation, role: str) -> None:
+    app = installation.create_app()
+    for arguments in (
+        ("app", "rotate-secret", app.appkey),
+        ("app", "list"),
+        ("user", "add", f"mallory-{role}", "--administrator"),
+        ("audit", "app", app.appkey),
+    ):
+        done = command(installation, role, *arguments)
+        assert done.returncode != 0, arguments
+        assert done.stdout == ""
+        assert done.stderr.startswith(f"Error: {role} (CN={role}) may not call /protos.")
+
+
+@pytest.mark.parametrize("role", ["gateway", "edge", "targeting", "analytics"])
+async def test_the_log_refuses_what_a_role_may_not_append(installation: Installation, role: str) -> None:
+    settings = load(Settings, {n: v for n, v in installation.env_of(role).items() if n.startswith("CARILLON_KAFKA_")})
+    assert settings.kafka_bootstrap is not None
+    log = await KafkaLog.connect(settings.kafka_bootstrap, TOPICS, 8, security=settings.kafka_security())
+    for topic in (ACCOUNTS, APPS, DEVICES, PUSHES):
+        before = await log.ends([Partition(topic.name, 0)])
+        with pytest.raises(PermissionDeniedError, match=f"does not let the user carillon-{role} append to the topic"):
+            await log.append([NewRecord(topic.name, 0, b"k", b"forged")])
+        assert await log.ends([Partition(topic.name, 0)]) == before
+    await log.close()
