@@ -7,6 +7,7 @@ from edge.core.answers import JsonApi
 from edge.core.body_budget import BodyBudget
 from edge.core.message_ids import MessageIds
 from edge.core.parsing.body import Application, BodyTimeout
+from edge.core.replay_protection import ReplayProtection
 from edge.core.request_limiter import RequestLimiter
 from edge.ios.app import ios_app
 from edge.settings import ROLE_NAME, EdgeSettings
@@ -31,11 +32,12 @@ class Interfaces:
         self.hangs = hangs or HangWatch()
         limiter = RequestLimiter(limiter_clock or SteadyClock(), context.peers, self.hangs)
         budget = BodyBudget(settings.edge_unverified_mib * 1024 * 1024)
-        android = android_app(settings, settings.timed_min_lead_s, context, ids, limiter, budget)
+        replays = ReplayProtection(ROLE_NAME, context.log, context.clock)
+        android = android_app(settings, settings.timed_min_lead_s, context, ids, limiter, budget, replays)
         self.android = _application(android, limiter)
         rates = RegistrationRates(settings, context.clock, settings.shards * settings.edge_workers, SystemRandom())
-        self.ios = _application(ios_app(settings, context, ids, limiter, budget, rates), limiter)
-        v2 = v2_app(settings, settings.v2_max_period_s, context, ids, limiter, budget, rates)
+        self.ios = _application(ios_app(settings, context, ids, limiter, budget, rates, replays), limiter)
+        v2 = v2_app(settings, settings.v2_max_period_s, context, ids, limiter, budget, rates, replays)
         self.v2 = _application(v2, limiter)
 
     def by_port(self, settings: EdgeSettings) -> dict[int, Application]:

@@ -78,13 +78,13 @@ def acls(
         if applies:
             applied = uvloop.run(_apply(settings, client, files, wanted))
             answer = {"topics": len(TOPICS), "users": list(files), **applied._asdict()}
-            say(json.dumps(answer) if as_json else _text(len(files), applied))
+            say(*([json.dumps(answer)] if as_json else _text(len(files), applied).split("\n")))
             return
         commands = _commands(settings, client, files, wanted)
     if as_json:
         say(json.dumps({"users": names, "acls": [acl._asdict() for acl in wanted], "commands": commands}))
     else:
-        say("\n".join(commands))
+        say(*commands)
 
 
 def _users(all_in_one: bool) -> Sequence[str]:

@@ -3,13 +3,17 @@ package main
 
 import (
 	"bytes"
+	"crypto/hmac"
 	"crypto/md5"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"strings"
+	"time"
 )
 
 // Maps are written with their keys in order; what else Go escapes must stand as it is.
@@ -30,12 +34,26 @@ func send(method, url string, body map[string]any, secrets ...string) ([]byte, e
 		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
+	makeReplaySafe(request, signed, strings.Join(secrets, ""))
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return nil, err
 	}
 	defer response.Body.Close()
 	return io.ReadAll(response.Body)
+}
+
+// makeReplaySafe adds the headers by which nobody can send the request again.
+func makeReplaySafe(request *http.Request, body, secret string) {
+	random := make([]byte, 16)
+	rand.Read(random)
+	now, nonce := fmt.Sprint(time.Now().Unix()), fmt.Sprintf("%x", random)
+	bodyHash := fmt.Sprintf("%x", sha256.Sum256([]byte(body)))
+	signature := hmac.New(sha256.New, []byte(secret))
+	fmt.Fprint(signature, strings.Join([]string{request.Method, request.URL.Path, now, nonce, bodyHash}, "\n"))
+	request.Header.Set("Carillon-Time", now)
+	request.Header.Set("Carillon-Nonce", nonce)
+	request.Header.Set("Carillon-Signature", fmt.Sprintf("%x", signature.Sum(nil)))
 }
 
 func main() {

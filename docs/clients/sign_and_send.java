@@ -8,9 +8,13 @@ import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.security.MessageDigest;
 import java.util.Arrays;
+import java.util.HexFormat;
 import java.util.List;
 import java.util.Map;
+import java.util.UUID;
 import java.util.stream.Collectors;
+import javax.crypto.Mac;
+import javax.crypto.spec.SecretKeySpec;
 
 class SignAndSend {
     /** Maps, lists, strings, numbers, booleans, null. A number is written as its toString says: take BigDecimal. */
@@ -44,9 +48,22 @@ class SignAndSend {
         String signed = String.format("{\"sign\":\"%032x\",", new BigInteger(1, md5)) + text.substring(1);
         var request = HttpRequest.newBuilder(URI.create(url))
             .header("Content-Type", "application/json")
+            .headers(replaySafe(method, url, signed, String.join("", secrets)))
             .method(method, HttpRequest.BodyPublishers.ofString(signed))
             .build();
         return HttpClient.newHttpClient().send(request, HttpResponse.BodyHandlers.ofString()).body();
+    }
+
+    /** The headers by which nobody can send the request again. */
+    static String[] replaySafe(String method, String url, String body, String secret) throws Exception {
+        String time = String.valueOf(System.currentTimeMillis() / 1000), nonce = UUID.randomUUID().toString();
+        byte[] hash = MessageDigest.getInstance("SHA-256").digest(body.getBytes(UTF_8));
+        var lines = List.of(method, URI.create(url).getPath(), time, nonce, HexFormat.of().formatHex(hash));
+        var mac = Mac.getInstance("HmacSHA256");
+        mac.init(new SecretKeySpec(secret.getBytes(UTF_8), "HmacSHA256"));
+        String signature = HexFormat.of().formatHex(mac.doFinal(String.join("\n", lines).getBytes(UTF_8)));
+        return new String[] {
+            "Carillon-Time", time, "Carillon-Nonce", nonce, "Carillon-Signature", signature};
     }
 
     public static void main(String[] args) throws Exception {

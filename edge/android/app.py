@@ -13,6 +13,7 @@ from edge.core.origins import Origins
 from edge.core.push import Pushes
 from edge.core.quotas.pushes import PushQuotas
 from edge.core.quotas.rates import rate_quotas
+from edge.core.replay_protection import ReplayProtection
 from edge.core.request_limiter import RequestLimiter
 from edge.core.signature import SignatureVerifier
 from edge.core.tasks import Tasks
@@ -32,6 +33,7 @@ def android_app(
     ids: MessageIds,
     limiter: RequestLimiter,
     budget: BodyBudget,
+    replays: ReplayProtection,
 ) -> JsonApi:
     """Return the ASGI application. `min_lead_s`: minimum lead of a timed message, seconds."""
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
@@ -46,7 +48,7 @@ def android_app(
     signatures = SignatureVerifier(context.apps, context.keys, context.clock)
     admission = Admission(context.apps, rates, context.clock)
     authenticator = AppAuthenticator(
-        PLATFORM_ANDROID, context.apps, Authenticator(signatures, admission, origins, limiter, budget)
+        PLATFORM_ANDROID, context.apps, Authenticator(signatures, admission, origins, limiter, budget, replays)
     )
     app = json_api("android")
     app.add_route("/push", PushEndpoint(authenticator, idempotency, broadcasts))

@@ -1,6 +1,6 @@
-"""Admission of a signed request: the networks that its apps allow, and their quota of requests.
+"""Admission of a signed request: the networks and the signatures that its apps allow, and their quota of requests.
 
-Both are checked after the sign. Before it, the answer 403 or 429 would tell everyone which appkeys exist, and anyone
+All are checked after the sign. Before it, the answer 403 or 429 would tell everyone which appkeys exist, and anyone
 could use up another's quota.
 """
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from edge.core.quotas.rates import RateQuotas
+from edge.core.replay_protection import SIGNATURE_HEADER
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import AppDirectory
 from services.runtime.errors import ForbiddenError
@@ -31,10 +32,13 @@ class Admission:
         self._clock = clock
         self._logged_ms: OrderedDict[tuple[str, str], int] = OrderedDict()
 
-    def admit(self, appkeys: Sequence[str], origin: Origin, signed_by_old: Sequence[str]) -> None:
+    def admit(
+        self, appkeys: Sequence[str], origin: Origin, signed_by_old: Sequence[str], *, is_replay_safe: bool
+    ) -> None:
         """Check that the request may be executed; `signed_by_old` are the appkeys that used their old secret.
 
-        ForbiddenError: an app does not allow the address. TooManyRequestsError: an app is over its quota of requests.
+        ForbiddenError: an app does not allow the address, or demands a replay-safe signature. TooManyRequestsError: an
+        app is over its quota of requests.
         """
         for appkey in signed_by_old:
             OLD_SECRET_REQUESTS.labels(appkey).inc()
@@ -43,6 +47,10 @@ class Admission:
             app = self._apps.get(appkey)
             if app is not None and app.allow_from and not _is_in(origin.address, tuple(app.allow_from)):
                 raise ForbiddenError(f"requests of app {appkey} are not accepted from {origin.address}")
+            if app is not None and app.replay_safe_required and not is_replay_safe:
+                raise ForbiddenError(
+                    f"requests of app {appkey} need a replay-safe signature, the header {SIGNATURE_HEADER}"
+                )
         self._rates.take_request(appkeys)
 
     def _log_old_secret(self, appkey: str, address: str) -> None:

@@ -11,6 +11,7 @@ from edge.core.origins import Origins
 from edge.core.parsing import canonical
 from edge.core.parsing.body import read_body
 from edge.core.parsing.canonical import Steps
+from edge.core.replay_protection import ReplayProtection, ReplaySafeSignature, body_hash
 from edge.core.request_limiter import RequestLimiter
 from edge.core.signature import AppRef, SignatureVerifier, Signers
 from protos.registry.v1.apps_pb2 import App, Platform
@@ -70,34 +71,43 @@ class Authenticator:
         origins: Origins,
         limiter: RequestLimiter,
         budget: BodyBudget,
+        replays: ReplayProtection,
     ) -> None:
         self._signatures = signatures
         self._admission = admission
         self._origins = origins
         self._limiter = limiter
         self._budget = budget
+        self._replays = replays
 
     async def authenticate(
         self, request: Request, apps_of: Callable[[Mapping[str, Any]], Signing]
     ) -> VerifiedRequest[Signing]:
         """Read and verify a request, and wait for a slot of the limiter; `apps_of` finds the apps in its fields.
 
-        InputError: the body or the apps are wrong, or a text has NUL. SignError: the sign is wrong. Other errors as for
-        read_body, Admission.admit and RequestLimiter.in_turns.
+        InputError: the body or the apps are wrong, or a text has NUL. SignError: the sign, or the replay-safe one, is
+        wrong. Other errors as for read_body, Admission.admit, RequestLimiter.in_turns, ReplaySafeSignature.of and
+        ReplayProtection.take.
         """
         origin = self._origins.of(request)
         with self._budget.body(origin.address) as unverified:
             raw = await read_body(request, counted=unverified)
             stages.note("read", origin.request_id)
             signed = await self._limiter.in_turns(origin.address, len(raw), canonical.reading(raw, apps_of))
-            signed_by_old = await self._signatures.verify(signed.hashed_text, signed.sign, signed.apps.accepted)
+            used = await self._signatures.verify(signed.hashed_text, signed.sign, signed.apps.accepted)
+            replay_safe = ReplaySafeSignature.of(request)
+            if replay_safe is not None:
+                hashed = await self._limiter.in_turns(origin.address, len(raw), _one_step(body_hash, raw))
+                replay_safe.verify(request, hashed, used.secrets)
         stages.note("signed", origin.request_id)
         verified = VerifiedRequest(raw, signed.text, signed.apps, origin, self._limiter)
         if canonical.may_have_nul(signed.text):
             await verified.read(canonical.check_nul)
         appkeys = signed.apps.appkeys
-        self._admission.admit(appkeys, origin, signed_by_old)
+        self._admission.admit(appkeys, origin, used.signed_by_old, is_replay_safe=replay_safe is not None)
         await self._limiter.enter(request, appkeys[0], len(raw))
+        if replay_safe is not None:
+            await self._replays.take(replay_safe, appkeys)
         return verified
 
 

@@ -42,6 +42,13 @@ class Secrets(NamedTuple):
     old: str | None
 
 
+class UsedSecrets(NamedTuple):
+    """What a right sign was made with: the secrets, in their order, and the appkeys whose old secret is among them."""
+
+    signed_by_old: Sequence[str]
+    secrets: Sequence[str]
+
+
 class SignatureVerifier:
     """Verifies signs in constant time. An unknown app costs as much as a wrong sign and is answered alike.
 
@@ -58,25 +65,25 @@ class SignatureVerifier:
         self._opened_secrets: dict[bytes, str] = {}
         self._no_secret = new_secret()
 
-    async def verify(self, hashed_text: "hashlib._Hash", sign: str, accepted: Sequence[Signers]) -> Sequence[str]:
-        """Return the appkeys that signed with their old secret, when the text was signed by one of `accepted`.
+    async def verify(self, hashed_text: "hashlib._Hash", sign: str, accepted: Sequence[Signers]) -> UsedSecrets:
+        """Return what signed the text, if that was one of `accepted`.
 
         `hashed_text`: MD5 of the canonical text.
 
         Before a SignError the app directory is refreshed once: an app or a secret may be newer than its copy here.
         UnavailableError: the refresh failed, so the sign is not refused.
         """
-        signed_by_old = self._verify(hashed_text, sign, accepted)
-        if signed_by_old is None:
+        used = self._verify(hashed_text, sign, accepted)
+        if used is None:
             is_current = await self._apps.refresh()
-            signed_by_old = self._verify(hashed_text, sign, accepted)
-            if signed_by_old is None:
+            used = self._verify(hashed_text, sign, accepted)
+            if used is None:
                 raise SignError("sign not correct") if is_current else UnavailableError(OUTDATED)
-        return signed_by_old
+        return used
 
-    def _verify(self, hashed_text: "hashlib._Hash", sign: str, accepted: Sequence[Signers]) -> Sequence[str] | None:
+    def _verify(self, hashed_text: "hashlib._Hash", sign: str, accepted: Sequence[Signers]) -> UsedSecrets | None:
         given = sign.encode()
-        matches: list[Sequence[str]] = []
+        matches: list[UsedSecrets] = []
         for signers in accepted:
             secrets = [self._secrets(signer) for signer in signers]
             for old in _choices(tuple([pair.old is not None for pair in secrets])):
@@ -84,7 +91,8 @@ class SignatureVerifier:
                 right = hashed_text.copy()
                 right.update("".join([secret or self._no_secret for secret in chosen]).encode())
                 if hmac.compare_digest(right.hexdigest().encode(), given) and None not in chosen:
-                    matches.append([signers[place].appkey for place in old])
+                    by_old = [signers[place].appkey for place in old]
+                    matches.append(UsedSecrets(by_old, [secret for secret in chosen if secret is not None]))
         return matches[0] if matches else None
 
     def _secrets(self, signer: AppRef) -> Secrets:

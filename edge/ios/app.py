@@ -10,6 +10,7 @@ from edge.core.origins import Origins
 from edge.core.push import Pushes
 from edge.core.quotas.pushes import PushQuotas
 from edge.core.quotas.rates import rate_quotas
+from edge.core.replay_protection import ReplayProtection
 from edge.core.request_limiter import RequestLimiter
 from edge.core.signature import SignatureVerifier
 from edge.ios.handlers import PushEndpoint, RegisterEndpoint
@@ -32,6 +33,7 @@ def ios_app(
     limiter: RequestLimiter,
     budget: BodyBudget,
     rates_of_devices: RegistrationRates,
+    replays: ReplayProtection,
 ) -> JsonApi:
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     resolver = TokenAndAliasResolver(context.peers, settings.partitions)
@@ -42,7 +44,7 @@ def ios_app(
     signatures = SignatureVerifier(context.apps, context.keys, context.clock)
     admission = Admission(context.apps, rates, context.clock)
     authenticator = AppAuthenticator(
-        PLATFORM_IOS, context.apps, Authenticator(signatures, admission, origins, limiter, budget)
+        PLATFORM_IOS, context.apps, Authenticator(signatures, admission, origins, limiter, budget, replays)
     )
     app = json_api("ios")
     idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, limiter)

@@ -8,6 +8,7 @@ import msgspec
 
 from edge.core.answers import Denial, TransportError
 from edge.core.idempotency import HEADER, MAX_KEY_LENGTH
+from edge.core.replay_protection import NONCE, NONCE_HEADER, SIGNATURE_HEADER, TIME_HEADER
 from edge.openapi.schema import Component, Components, Json, with_digit_strings
 
 MEDIA_TYPE = "application/json"
@@ -79,7 +80,11 @@ def openapi(interface: Interface) -> Json:
 def _operation(operation: Operation, request: Json, answer: Json, denial: Json) -> Json:
     examples = {name: {"value": value} for name, value in operation.examples.items()}
     words = operation.path.strip("/").replace("/", " ").split()
-    described = {"parameters": [IDEMPOTENCY_KEY]} if operation.repeatable else {}
+    headers = [
+        *([IDEMPOTENCY_KEY] if operation.repeatable else []),
+        *(REPLAY_SAFE if operation.is_of_app_servers else []),
+    ]
+    described = {"parameters": headers} if headers else {}
     forbidden = _response("The app is paused, or does not allow the client's address; nothing was done.", denial)
     busy = _response("Too many request bodies at once, or no answer to a query at present.", _TRANSPORT_ERROR) | {
         "headers": RETRY_AFTER
@@ -109,6 +114,14 @@ IDEMPOTENCY_KEY = {
     " again and gets the first answer; another request under the key is refused.",
     "schema": {"type": "string", "minLength": 1, "maxLength": MAX_KEY_LENGTH, "pattern": "^[ -~]+$"},
 }
+REPLAY_SAFE = [
+    {"name": name, "in": "header", "description": text, "schema": {"type": "string", "pattern": f"^{pattern}$"}}
+    for name, pattern, text in (
+        (TIME_HEADER, "[0-9]{1,12}", "Replay-safe signature: seconds since 1970 UTC. The three headers go together."),
+        (NONCE_HEADER, NONCE, "Replay-safe signature: a text that no other request has."),
+        (SIGNATURE_HEADER, "[0-9a-f]{64}", "Replay-safe signature: HMAC-SHA256, as docs/app-servers.md shows."),
+    )
+]
 RETRY_AFTER = {
     "Retry-After": {
         "description": "Seconds after which the request may be repeated.",

@@ -10,6 +10,7 @@ from edge.core.origins import Origins
 from edge.core.push import Pushes
 from edge.core.quotas.pushes import PushQuotas
 from edge.core.quotas.rates import rate_quotas
+from edge.core.replay_protection import ReplayProtection
 from edge.core.request_limiter import RequestLimiter
 from edge.core.signature import SignatureVerifier
 from edge.core.tasks import Tasks
@@ -38,6 +39,7 @@ def v2_app(
     limiter: RequestLimiter,
     budget: BodyBudget,
     rates_of_devices: RegistrationRates,
+    replays: ReplayProtection,
 ) -> JsonApi:
     """Return the ASGI application. `max_period_s`: longest time to live of a message, seconds."""
 
@@ -57,6 +59,7 @@ def v2_app(
         origins,
         limiter,
         budget,
+        replays,
     )
     registrations = RegistrationLimiter(settings.gateway_registrations_per_s)
     frames = FrameHandler(context, writer, resolver, partitions, registrations, rates_of_devices)

@@ -1,4 +1,4 @@
-"""The fifteen topics of Carillon's event log, and the key of a device's records."""
+"""The sixteen topics of Carillon's event log, and the key of a device's records."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from protos.gateway.v1.sessions_pb2 import SessionFact
 from protos.push.v1.push_pb2 import PushCommand
 from protos.registry.v1.apps_pb2 import AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand, DeviceFact
-from protos.runtime.v1.claims_pb2 import MessageIdFact
+from protos.runtime.v1.claims_pb2 import MessageIdFact, NonceFact
 from protos.runtime.v1.instances_pb2 import InstanceFact
 from protos.runtime.v1.processes_pb2 import ProcessFact
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand, TaskFact
@@ -70,6 +70,7 @@ DELIVERIES = Topic("deliveries", DeliveryFact, written_by=("delivery",), read_by
 MESSAGE_IDS = Topic(
     "message-ids", MessageIdFact, single=True, written_by=("edge", "console"), read_by=("edge", "console")
 )
+REQUEST_NONCES = Topic("request-nonces", NonceFact, single=True, written_by=("edge",), read_by=("edge",))
 INSTANCES = Topic(INSTANCES_TOPIC, InstanceFact, single=True, compacted=True, written_by=_MEMBERS, read_by=EVERY_ROLE)
 ACCOUNTS = Topic(
     "accounts",
@@ -98,6 +99,7 @@ TOPICS: Topics = {
         PUSHES,
         DELIVERIES,
         MESSAGE_IDS,
+        REQUEST_NONCES,
         INSTANCES,
         ACCOUNTS,
         LOG_INS,

@@ -87,6 +87,11 @@ def show_app(appkey: str, json_output: bool) -> None:
     help=f"Time to live of pushes without one: {MIN_PERIOD_S} to {MAX_PERIOD_S} (7 days).",
 )
 @click.option("--name", help="A new name.")
+@click.option(
+    "--replay-safe",
+    type=click.Choice(["required", "optional"]),
+    help="Whether requests of its app servers without a replay-safe signature are refused.",
+)
 @limit_options
 @identity_options
 @apns_options
@@ -96,6 +101,7 @@ def set_app(
     ack_info: str | None,
     default_period: int | None,
     name: str | None,
+    replay_safe: str | None,
     allow_from: str | None,
     json_output: bool,
     **others: Any,
@@ -106,10 +112,12 @@ def set_app(
     """
     quotas, networks, identity = quotas_change(others), allow_from_change(allow_from), identity_change(others)
     change = apns_change(**others)
-    if all(given is None for given in (ack_info, default_period, name, quotas, networks, identity, change)):
+    if all(
+        given is None for given in (ack_info, default_period, name, replay_safe, quotas, networks, identity, change)
+    ):
         raise click.UsageError(
-            "name a change: --ack-info, --default-period, --name, --allow-from, a quota such as --requests-per-s,"
-            " --identity..., or --apns-..."
+            "name a change: --ack-info, --default-period, --name, --replay-safe, --allow-from, a quota such as"
+            " --requests-per-s, --identity..., or --apns-..."
         )
     enabled = None if ack_info is None else ack_info == "on"
     request = UpdateAppRequest(
@@ -121,6 +129,7 @@ def set_app(
         quotas=quotas,
         allow_from=networks,
         identity=identity,
+        replay_safe_required=None if replay_safe is None else replay_safe == "required",
     )
     _print_app(chosen_installation().change_app(request), json_output)
 

@@ -112,6 +112,7 @@ def _limits(app: App, zone: ZoneInfo) -> dict[str, str]:
     until = datetime.fromtimestamp((old_secret_ms or 0) / 1000, zone).strftime("%Y-%m-%d %H:%M:%S %Z")
     return {
         "allow from": ", ".join(app.allow_from or []) or "everywhere",
+        "replay-safe": "required" if app.replay_safe_required else "optional",
         "quotas": ", ".join(quotas) or "-",
         "identity": identity_text(app),
         "old secret": f"also signs until {until}" if old_secret_ms is not None else "-",

@@ -72,6 +72,7 @@ def settings_body(change: UpdateAppRequest) -> SettingsBody:
         ack_info=change.ack_info_enabled if change.HasField("ack_info_enabled") else None,
         default_period_s=change.default_period_s if change.HasField("default_period_s") else None,
         allow_from=list(change.allow_from.networks) if change.HasField("allow_from") else None,
+        replay_safe_required=change.replay_safe_required if change.HasField("replay_safe_required") else None,
         apns=_key_body(change.apns) if change.HasField("apns") else None,
         identity=_identity_body(change.identity) if change.HasField("identity") else None,
         drop_old_secret=change.drop_old_secret,

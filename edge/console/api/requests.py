@@ -248,6 +248,9 @@ class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[list[str], msgspec.Meta(max_length=256)] | None,
         described("Networks from which requests of app servers are accepted; none: from everywhere."),
     ] = None
+    replay_safe_required: Annotated[
+        bool | None, described("Whether requests without a replay-safe signature are refused.")
+    ] = None
     apns: Annotated[ApnsKeyBody | None, described("iOS: the key for Apple.")] = None
     identity: Annotated[IdentityBody | None, described("The proofs of aliases and identity tags.")] = None
     drop_old_secret: Annotated[bool, described("End the validity of the former secret key at once.")] = False

@@ -39,6 +39,7 @@ def _settings(app: App) -> dict[str, str]:
         "identity": identity_mode_name(app),
         "identity_keys": ",".join(key_ids(app)) or "none",
         "identity_tags": ",".join(app.identity.tags) or "none",
+        "replay_safe": "required" if app.replay_safe_required else "optional",
         "old_secret": _old_secret(app),
         **{name: str(getattr(app.quotas, name) or "off") for name in Quotas.DESCRIPTOR.fields_by_name},
         **({} if app.quotas.HasField("registrations_per_minute") else {"registrations_per_minute": "default"}),

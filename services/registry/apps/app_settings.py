@@ -42,6 +42,8 @@ def change_settings(app: App, request: UpdateAppRequest, keys: Keys) -> None:
         app.allow_from[:] = _checked_networks(list(request.allow_from.networks))
     if request.HasField("identity"):
         _change_identity(app, request.identity)
+    if request.HasField("replay_safe_required"):
+        app.replay_safe_required = request.replay_safe_required
     if request.drop_old_secret:
         drop_old_secret(app)
 

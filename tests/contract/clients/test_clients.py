@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.installation.app_server import AppCredentials
 from testkit.installation.sample import Service
 from testkit.repository import ROOT
 
@@ -41,19 +42,27 @@ def test_the_docs_contain_the_client_unchanged(language: str) -> None:
     assert f"```{names.get(language, language)}\n{source}```\n" in page
 
 
-def request(service: Service) -> str:
-    target = f'{{"userScope": 1, "appkey": {{"android": "{service.android.appkey}"}}}}'
+@pytest.fixture(scope="module")
+def app(service: Service) -> AppCredentials:
+    """An app that refuses requests without a replay-safe signature."""
+    created = service.installation.create_app("android")
+    service.installation.carillon("app", "set", created.appkey, "--replay-safe", "required")
+    return created
+
+
+def request(app: AppCredentials) -> str:
+    target = f'{{"userScope": 1, "appkey": {{"android": "{app.appkey}"}}}}'
     basic = json.dumps({"is_notif": 1, "content": CONTENT}, ensure_ascii=False)
     return f'{{"sendTo": {target}, "msgStyle": {{"basic": {basic}}}, "ignored": {IGNORED}}}'
 
 
 @pytest.mark.parametrize("language", [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in COMPILED)])
-def test_the_service_accepts_what_a_client_signs(service: Service, language: str) -> None:
+def test_the_service_accepts_what_a_client_signs(service: Service, app: AppCredentials, language: str) -> None:
     program, *arguments = map(str, COMMANDS[language])
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not installed")
-    command = [program, *arguments, f"{service.urls['v2']}/v2/push", service.android.secret_key]
-    text = accepted(service, run(command, request(service)))
+    command = [program, *arguments, f"{service.urls['v2']}/v2/push", app.secret_key]
+    text = accepted(service, run(command, request(app)))
     assert text.index('"～"') < text.index('"😀"')
     if language == "go":
         assert '"a":[1.10,1e3,-0.0,1E-7,12345678901234567890,0.1,true]' in text
@@ -69,12 +78,12 @@ def test_a_client_returns_the_answer_of_another_http_status(service: Service, la
 
 
 @pytest.mark.long
-def test_the_service_accepts_what_the_java_client_signs(service: Service, tmp_path: Path) -> None:
+def test_the_service_accepts_what_the_java_client_signs(service: Service, app: AppCredentials, tmp_path: Path) -> None:
     if shutil.which("javac") is None:
         pytest.skip("javac is not installed")
     here = Path(__file__).parent / "Awkward.java"
     run(["javac", "-encoding", "UTF-8", "-d", str(tmp_path), str(CLIENTS / "sign_and_send.java"), str(here)])
-    arguments = [f"{service.urls['v2']}/v2/push", service.android.appkey, service.android.secret_key]
+    arguments = [f"{service.urls['v2']}/v2/push", app.appkey, app.secret_key]
     text = accepted(
         service,
         run(

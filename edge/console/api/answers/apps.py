@@ -90,6 +90,9 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     paused: Annotated[Pause | None, described("The pause of the app, or null.")]
     all_apps_paused: Annotated[Pause | None, described("The pause of all apps, or null.")]
     allow_from: Annotated[list[str] | None, described("The networks of its app servers; null: everywhere.")]
+    replay_safe_required: Annotated[
+        bool, described("Whether requests of its app servers without a replay-safe signature are refused.")
+    ]
     quotas: Annotated[Quotas, described("Its quotas.")]
     old_secret_until_ms: Annotated[int | None, described("Until when the former secret key signs too; null: no more.")]
     identity: Annotated[Identity, described("The proof of aliases and identity tags.")]
@@ -139,6 +142,7 @@ def app_answer(app: StoredApp, installation_pause: StoredPause | None, now_ms: i
         paused=pause_answer(app.pause) if app.HasField("pause") else None,
         all_apps_paused=pause_answer(installation_pause) if installation_pause else None,
         allow_from=list(app.allow_from) or None,
+        replay_safe_required=app.replay_safe_required,
         quotas=Quotas(**quotas),
         old_secret_until_ms=app.old_secret_until_ms if has_old_secret else None,
         identity=Identity(identity_mode_name(app), key_ids(app), list(app.identity.tags)),

@@ -48,6 +48,7 @@ def change_of(appkey: str, body: SettingsBody) -> UpdateAppRequest:
         ack_info_enabled=body.ack_info,
         default_period_s=body.default_period_s,
         allow_from=None if body.allow_from is None else AllowFromChange(networks=body.allow_from),
+        replay_safe_required=body.replay_safe_required,
         apns=None if key is None else _apns_change(key),
         identity=None if body.identity is None else _identity_change(body.identity),
         drop_old_secret=body.drop_old_secret,

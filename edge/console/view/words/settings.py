@@ -103,6 +103,7 @@ def _setting_names(gettext: Gettext) -> Mapping[str, str]:
         "apns_topic": _("Bundle id"),
         "apns_environment": _("Environment"),
         "allow_from": _("Allowed addresses"),
+        "replay_safe": _("Replay-safe signatures"),
         "old_secret": _("Former secret key"),
         "approval": _("Approval by a second person"),
         "display_name": _("Display name"),
@@ -127,6 +128,8 @@ def _values(gettext: Gettext) -> Mapping[str, str]:
         "production": _("production"),
         "sandbox": _("sandbox"),
         "both": _("both"),
+        "required": _("required"),
+        "optional": _("optional"),
     }
 
 

@@ -57,7 +57,8 @@ def refs(*apps: App) -> tuple[AppRef, ...]:
 
 async def accepts(verifying: SignatureVerifier, apps: Sequence[App], secrets: Sequence[str]) -> Sequence[str] | None:
     try:
-        return await verifying.verify(hashlib.md5(b"text"), sign_text("text", secrets), [refs(*apps)])
+        used = await verifying.verify(hashlib.md5(b"text"), sign_text("text", secrets), [refs(*apps)])
+        return used.signed_by_old
     except SignError:
         return None
 

@@ -50,6 +50,7 @@ async def test_an_app_is_created_listed_changed_and_shown(registry: RunningRegis
         "paused": None,
         "all_apps_paused": None,
         "allow_from": None,
+        "replay_safe_required": False,
         "quotas": dict.fromkeys(QUOTAS),
         "old_secret_until_ms": None,
         "identity": {"mode": "off", "keys": [], "tags": []},
@@ -70,6 +71,8 @@ async def test_quotas_networks_and_the_old_secret_are_set_and_shown(
     (limited,) = (await carillon("set", app.appkey, *quotas, *networks, "--json")).lines
     assert limited["quotas"] == {**dict.fromkeys(QUOTAS), "requests_per_s": 50, "stored_task_bytes": 1_000_000}
     assert limited["allow_from"] == ["192.0.2.0/24", "203.0.113.9/32"]
+    (demanding,) = (await carillon("set", app.appkey, "--replay-safe", "required", "--json")).lines
+    assert demanding == {**limited, "replay_safe_required": True}
     until_ms = registry.clock.now_ms() + 86_400_000
     assert (await carillon("rotate-secret", app.appkey, "--keep-old", "24h")).code == 0
     shown = (await carillon("show", app.appkey)).out
@@ -145,7 +148,7 @@ async def test_identity_is_set_with_public_keys_and_shown(
         (["rotate-secret", "1", "--keep-old", "99999d"], "'99999d' is too long: at most 4294967295 seconds"),
         (["set", "1", "--default-period", "59"], "'--default-period': 59 is not in the range 60<=x<=604800"),
         (["set", "1", "--default-period", "604801"], "604801 is not in the range"),
-        (["set", "1"], "name a change: --ack-info, --default-period, --name, --allow-from, a quota"),
+        (["set", "1"], "name a change: --ack-info, --default-period, --name, --replay-safe, --allow-from, a quota"),
     ],
 )
 def test_wrong_limits_are_refused_before_a_call(arguments: list[str], told: str) -> None:
