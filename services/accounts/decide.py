@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from protos.accounts.v1.accounts_pb2 import AccountFact, LinkCreated, LinkPurpose, User, UserChanged
-from protos.accounts.v1.service_pb2 import CreateUserRequest, UpdateUserRequest
+from protos.accounts.v1.accounts_pb2 import AccountFact, LinkCreated, LinkPurpose, SessionEnded, User, UserChanged
+from protos.accounts.v1.service_pb2 import CreateUserRequest, EndSessionRequest, UpdateUserRequest
 from protos.runtime.v1.log_pb2 import Origin
 from services.accounts.store import AccountTable, OpenLink
 from services.domain.accounts.actors import token_actor, user_actor
@@ -21,6 +21,10 @@ from services.runtime.errors import ConflictError, InputError, NotFoundError, Pe
 LINK_MS = 24 * 3_600_000
 """How long a one-time link is valid."""
 
+MAX_SESSION_MS = 30 * 24 * 3_600_000
+"""How long the end of a session may be kept."""
+
+_HASH_BYTES = 32
 MAX_SUBJECT = 255
 """Characters of an issuer or a subject; OpenID Connect allows no longer subjects."""
 
@@ -100,6 +104,9 @@ def update_user(accounts: AccountTable, actor: Actor, request: UpdateUserRequest
     manages = any(request.HasField(name) for name in ("administrator", "disabled")) or request.remove_totp
     if manages or not is_own:
         check_may(actor, Action.MANAGE_USERS)
+    if is_own and request.remove_totp:
+        # A session of an administrator that somebody has stolen must not be enough.
+        raise PermissionDeniedError("another administrator must remove this second factor, or an operator")
     if known.roles_by_groups and request.HasField("administrator"):
         raise ConflictError(f"the roles of {known.login!r} follow from the groups of the OpenID Connect provider")
     user = User()
@@ -155,19 +162,39 @@ def change_password(accounts: AccountTable, actor: Actor, verified_hash: str, ne
 
 
 def set_totp(
-    accounts: AccountTable, actor: Actor, sealed_secret: bytes, recovery_code_hashes: Sequence[bytes]
+    accounts: AccountTable,
+    actor: Actor,
+    verified_hash: str,
+    sealed_secret: bytes,
+    recovery_code_hashes: Sequence[bytes],
 ) -> list[AccountFact]:
-    """Return the acting user with a second factor."""
+    """Return the acting user with a second factor; `verified_hash` is what the password was compared with."""
     known = acting_user(accounts, actor)
-    if not known.password_hash:
-        raise ConflictError("only a user with a password has one-time codes; the provider asks for those of its own")
-    if known.sealed_totp_secret:
-        raise ConflictError("there is a second factor already; an administrator can remove it")
+    if known.password_hash != verified_hash:
+        raise ConflictError("the password was changed meanwhile; log in again")
+    check_may_have_totp(known)
     user = User()
     user.CopyFrom(known)
     user.sealed_totp_secret = sealed_secret
     user.recovery_code_hashes[:] = recovery_code_hashes
     return [changed_user(user, "one-time code set", [])]
+
+
+def check_may_have_totp(known: User) -> None:
+    """ConflictError: the user has a second factor already, or no password."""
+    if not known.password_hash:
+        raise ConflictError("only a user with a password has one-time codes; the provider asks for those of its own")
+    if known.sealed_totp_secret:
+        raise ConflictError("there is a second factor already; an administrator can remove it")
+
+
+def end_session(accounts: AccountTable, actor: Actor, request: EndSessionRequest, now_ms: int) -> list[AccountFact]:
+    """Return the end of one session of the acting user."""
+    user = acting_user(accounts, actor)
+    if len(request.session_hash) != _HASH_BYTES or not now_ms <= request.until_ms <= now_ms + MAX_SESSION_MS:
+        raise InputError("session_hash must be 32 bytes, and until_ms within 30 days")
+    ended = SessionEnded(user_id=user.user_id, session_hash=request.session_hash, until_ms=request.until_ms)
+    return [AccountFact(session_ended=ended)]
 
 
 def acting_user(accounts: AccountTable, actor: Actor) -> User:

@@ -77,6 +77,7 @@ def _account_key(fact: AccountFact) -> str:
         "link": f"user/{fact.link.user_id}",
         "token": f"token/{fact.token.token.token_id}",
         "token_revoked": f"token/{fact.token_revoked.token_id}",
+        "session_ended": f"user/{fact.session_ended.user_id}",
     }
     return by_kind[fact.WhichOneof("fact") or ""]
 

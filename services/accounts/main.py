@@ -41,7 +41,7 @@ def build(settings: AccountsSettings, context: RoleContext, hasher: argon2.Passw
     sender = DraftSender(follower, committed, writer, commands)
     accounts = AccountsServicer(follower, committed, writer, context.apps)
     passwords = Passwords(hasher or argon2.PasswordHasher())
-    log_ins = LogInServicer(follower, committed, writer, passwords, context.keys, context.clock)
+    log_ins = LogInServicer(follower, committed, writer, passwords, context.keys, context.apps, context.clock)
     drafts = DraftsServicer(follower, committed, writer, context.clock)
     positions = PositionsServicer(follower.applied, context.apps.applied)
     return BuiltRole(

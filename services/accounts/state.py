@@ -1,7 +1,8 @@
 """The state of accounts, and how facts change it. Each of the three topics changes rows of its own.
 
     topic `accounts`   users, teams, the apps of teams, one-time links, API tokens
-    topic `log-ins`    the last log-in and the last one-time code of each user, used recovery codes, uses of tokens
+    topic `log-ins`    the last log-in, the last one-time code and the known networks of each user, used recovery codes,
+                       uses of tokens
     topic `drafts`     pushes that wait for approval:
 
     WAITING ── DraftSubmitted ──> WAITING (new content)
@@ -17,9 +18,19 @@ ended, or was approved and is sent, is deleted 400 days later, when another one 
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
-from protos.accounts.v1.accounts_pb2 import AccountFact, AppGiven, LinkCreated, LogInFact, Team, Token, User
+from protos.accounts.v1.accounts_pb2 import (
+    AccountFact,
+    AppGiven,
+    LinkCreated,
+    LogInFact,
+    LogInMethod,
+    Team,
+    Token,
+    User,
+)
 from protos.accounts.v1.drafts_pb2 import Draft, DraftFact, DraftStatus
 from protos.runtime.v1.log_pb2 import Meta, Origin
+from services.domain.accounts.networks import site_of
 
 Envelope = AccountFact | LogInFact | DraftFact
 
@@ -78,6 +89,10 @@ class Accounts(Protocol):
 
     def note_log_in(self, user_id: str, time_ms: int, totp_step: int) -> None: ...
 
+    def note_network(self, user_id: str, site: str, time_ms: int, session_epoch: int) -> None:
+        """Note that the user has logged in from a network; the latest ten of each user are kept."""
+        ...
+
     def use_recovery_code(self, code_hash: bytes) -> None: ...
 
     def note_token_use(self, token_id: str, time_ms: int) -> None: ...
@@ -130,7 +145,7 @@ def _apply_account(accounts: Accounts, fact: AccountFact) -> None:
             accounts.add_token(fact.token.token)
         case "token_revoked":
             accounts.end_token(fact.token_revoked.token_id)
-        case None:
+        case "session_ended" | None:
             pass
         case unexpected:
             assert_never(unexpected)
@@ -139,7 +154,10 @@ def _apply_account(accounts: Accounts, fact: AccountFact) -> None:
 def _apply_log_in(accounts: Accounts, fact: LogInFact) -> None:
     match fact.WhichOneof("fact"):
         case "logged_in":
-            accounts.note_log_in(fact.logged_in.user_id, fact.meta.time_ms, fact.logged_in.totp_step)
+            done, time_ms = fact.logged_in, fact.meta.time_ms
+            accounts.note_log_in(done.user_id, time_ms, done.totp_step)
+            if done.session_epoch and done.method != LogInMethod.LOG_IN_METHOD_SUBJECT:
+                accounts.note_network(done.user_id, site_of(fact.meta.origin.address), time_ms, done.session_epoch)
             if fact.logged_in.recovery_code_hash:
                 accounts.use_recovery_code(fact.logged_in.recovery_code_hash)
         case "token_used":

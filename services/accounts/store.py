@@ -22,11 +22,19 @@ CREATE INDEX links_of_users ON links (user_id) WHERE ended = 0;
 CREATE TABLE tokens (
   token_id TEXT PRIMARY KEY, team_id TEXT NOT NULL, token BLOB NOT NULL, ended INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE log_ins (user_id TEXT PRIMARY KEY, last_ms INTEGER NOT NULL, totp_step INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE log_in_networks (
+  user_id TEXT NOT NULL, site TEXT NOT NULL, last_ms INTEGER NOT NULL, session_epoch INTEGER NOT NULL,
+  PRIMARY KEY (user_id, site)) WITHOUT ROWID;
 CREATE TABLE used_codes (code_hash BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE token_uses (token_id TEXT PRIMARY KEY, last_ms INTEGER NOT NULL) WITHOUT ROWID;
 """
     + DRAFTS_DDL
 )
+
+
+MAX_NETWORKS = 10
+NETWORK_MS = 90 * 24 * 3_600_000
+"""How long a network is a known one of a user after the last log-in from there."""
 
 
 class OpenLink(NamedTuple):
@@ -87,6 +95,18 @@ class AccountTable(DraftTable):
             "INSERT INTO log_ins VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET"
             " last_ms = max(last_ms, excluded.last_ms), totp_step = max(totp_step, excluded.totp_step)",
             (user_id, time_ms, totp_step),
+        )
+
+    def note_network(self, user_id: str, site: str, time_ms: int, session_epoch: int) -> None:
+        self._rows.execute(
+            "INSERT INTO log_in_networks VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET last_ms = excluded.last_ms,"
+            " session_epoch = excluded.session_epoch WHERE excluded.last_ms >= log_in_networks.last_ms",
+            (user_id, site, time_ms, session_epoch),
+        )
+        self._rows.execute(
+            "DELETE FROM log_in_networks WHERE user_id = ?1 AND site NOT IN (SELECT site FROM log_in_networks"
+            " WHERE user_id = ?1 ORDER BY last_ms DESC, site LIMIT ?2)",
+            (user_id, MAX_NETWORKS),
         )
 
     def use_recovery_code(self, code_hash: bytes) -> None:
@@ -150,6 +170,12 @@ class AccountTable(DraftTable):
     def log_in_state(self, user_id: str) -> LogInState:
         row = self._rows.execute("SELECT last_ms, totp_step FROM log_ins WHERE user_id = ?", (user_id,)).fetchone()
         return LogInState(*row) if row else LogInState()
+
+    def is_known_network(self, user: User, site: str, now_ms: int) -> bool:
+        """Return whether the user has logged in from the network of late, and all sessions have not ended since."""
+        query = "SELECT last_ms, session_epoch FROM log_in_networks WHERE user_id = ? AND site = ?"
+        row = self._rows.execute(query, (user.user_id, site)).fetchone()
+        return bool(row) and row[1] == user.session_epoch and now_ms < row[0] + NETWORK_MS
 
     def is_used(self, code_hash: bytes) -> bool:
         return self._rows.execute("SELECT 1 FROM used_codes WHERE code_hash = ?", (code_hash,)).fetchone() is not None

@@ -72,6 +72,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "ChangePassword",
             "StartTotp",
             "SetTotp",
+            "EndSession",
             "NoteTokenUses",
             "NoteDataRead",
         ),

@@ -130,6 +130,8 @@ def _of_account(message: AccountFact) -> Sequence[DoneAction]:
         case "token_revoked":
             revoked = message.token_revoked
             return [DoneAction("token revoked", texts(f"token/{revoked.token_id}"), revoked.team_id)]
+        case "session_ended":
+            return [DoneAction("log-in ended")]
         case None:
             return []
         case never:

@@ -80,7 +80,13 @@ def logged_in(
     user: User, method: "LogInMethod.ValueType", *, totp_step: int = 0, code_hash: bytes = b""
 ) -> tuple["LogInResult.ValueType", list[LogInFact]]:
     """Return the answer and the fact of a log-in that succeeds."""
-    fact = LoggedIn(user_id=user.user_id, method=method, totp_step=totp_step, recovery_code_hash=code_hash)
+    fact = LoggedIn(
+        user_id=user.user_id,
+        method=method,
+        totp_step=totp_step,
+        recovery_code_hash=code_hash,
+        session_epoch=user.session_epoch,
+    )
     return LogInResult.LOG_IN_RESULT_OK, [LogInFact(logged_in=fact)]
 
 

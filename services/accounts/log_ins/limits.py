@@ -1,37 +1,151 @@
-"""Rate limits of log-in attempts, by login name and by network address."""
+"""Rate limits of log-in attempts: strangers share one budget for a name, apart from the user's browsers and networks.
+
+Whoever tries passwords for a name from many addresses uses up the budget of strangers, and nothing else:
+
+    attempt from          counts in                                    burst  then one in
+    a known browser       user × browser                                 10     30 s
+    a known network       user × network, address                        10     30 s
+    anywhere else         name × network, address, name (all of them)    10     30 s; of all together 20 and 60 s
+
+An address has 50 attempts at once, and then one in 5 s. One that any bucket refuses counts for the address too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeAlias
 
 from services.accounts.store import key_of
 from services.domain.accounts.attempt_buckets import AttemptBuckets
+from services.domain.accounts.networks import site_of
 from services.runtime.sockets.peers import network
 
+STRANGERS_BURST = 20
+STRANGERS_INTERVAL_MS = 60_000
+"""The budget of all strangers together for a name: 80 attempts in the first hour, and 60 in each later one."""
+
+_BURST = 10
+_INTERVAL_MS = 30_000
+_CODE_INTERVAL_MS = 900_000
+_MAX_USERS = 100_000
 _MAX_NAME = 200
 """Characters of a name by which its attempts are counted: no login has more, and memory stays bounded."""
 
+Bucket: TypeAlias = tuple[AttemptBuckets, str]
 
-class LogInLimits:
-    """Ten attempts at once and then one in 30 s for a login name; 50 and then one in 5 s from a network address.
 
-    A successful log-in makes the name's bucket full again. All buckets are full after a restart.
+class Acquaintance(StrEnum):
+    """What the service knows of where an attempt comes from; attempts of one kind wait for each other alone."""
+
+    BROWSER = "known browsers"
+    NETWORK = "known networks"
+    NONE = "strangers"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where an attempt for a name comes from. `user_id` is empty for a name that nobody has.
+
+    `browser_id`: the browser in which the user has logged in before, or empty. `is_known_network`: the user has logged
+    in from the address's network before.
     """
 
+    login: str
+    address: str
+    user_id: str = ""
+    browser_id: str = ""
+    is_known_network: bool = False
+
+    @property
+    def acquaintance(self) -> Acquaintance:
+        if self.browser_id:
+            return Acquaintance.BROWSER
+        return Acquaintance.NETWORK if self.is_known_network else Acquaintance.NONE
+
+    @property
+    def account(self) -> str:
+        """The user's id, or else the name as attempts for it are counted."""
+        return self.user_id or key_of(self.login)[:_MAX_NAME]
+
+
+class LogInLimits:
+    """Counts attempts in memory: all buckets are full after a restart."""
+
     def __init__(self) -> None:
-        self._names = AttemptBuckets(10, 30_000)
         self._addresses = AttemptBuckets(50, 5_000)
+        self._known = AttemptBuckets(_BURST, _INTERVAL_MS, max_keys=_MAX_USERS)
+        self._sessions = AttemptBuckets(_BURST, _INTERVAL_MS, max_keys=_MAX_USERS)
+        self._codes = AttemptBuckets(_BURST, _CODE_INTERVAL_MS, max_keys=_MAX_USERS)
+        # Names that nobody has are counted apart, so that inventing names makes no bucket of a user forgotten.
+        self._users = (AttemptBuckets(_BURST, _INTERVAL_MS), _strangers(_MAX_USERS))
+        self._nobody = (AttemptBuckets(_BURST, _INTERVAL_MS), _strangers(_MAX_USERS))
 
-    def take(self, login: str, address: str, now_ms: int) -> int:
-        """Count an attempt and return 0; or count none and return the seconds after which to try again."""
-        name, peer = _name_key(login), network(address)
-        wait_ms = max(self._names.wait_ms(name, now_ms), self._addresses.wait_ms(peer, now_ms))
+    def refused_address(self, address: str, now_ms: int) -> int:
+        """Return 0, or the seconds for which the address must wait, whatever the name. A refusal counts an attempt."""
+        peer = network(address)
+        wait_ms = self._addresses.wait_ms(peer, now_ms)
         if wait_ms:
-            return -(-wait_ms // 1000)
-        self._names.take(name, now_ms)
-        self._addresses.take(peer, now_ms)
-        return 0
+            self._addresses.charge(peer, now_ms)
+        return _seconds(wait_ms)
 
-    def forget(self, login: str) -> None:
-        """Forget the attempts for a name that has logged in."""
-        self._names.forget(_name_key(login))
+    def take(self, source: Source, now_ms: int) -> int:
+        """Count an attempt and return 0; or return the seconds after which to try again, and let the address pay."""
+        buckets = self._buckets(source)
+        wait_ms = max(bucket.wait_ms(key, now_ms) for bucket, key in buckets)
+        if not wait_ms:
+            for bucket, key in buckets:
+                bucket.take(key, now_ms)
+        elif not source.browser_id:
+            self._addresses.charge(network(source.address), now_ms)
+        return _seconds(wait_ms)
+
+    def give_back(self, source: Source) -> None:
+        """Take back an attempt that was counted and not looked at."""
+        for bucket, key in self._buckets(source):
+            bucket.give_back(key)
+
+    def succeeded(self, source: Source) -> None:
+        """Note that an attempt was right: it was no guess, and the earlier ones from there were slips."""
+        self.give_back(source)
+        first, key = self._buckets(source)[0]
+        first.forget(key)
+        self._codes.forget(_code_key(source))
+
+    def take_code(self, source: Source, now_ms: int) -> int:
+        """Count a one-time code after a right password, as `take` does: ten at once, and then one in 15 minutes."""
+        wait_ms = self._codes.wait_ms(_code_key(source), now_ms)
+        if not wait_ms:
+            self._codes.take(_code_key(source), now_ms)
+        return _seconds(wait_ms)
+
+    def take_of_session(self, user_id: str, now_ms: int) -> int:
+        """Count a password that a user who is logged in gives again, apart from log-ins, as `take` does."""
+        wait_ms = self._sessions.wait_ms(user_id, now_ms)
+        if not wait_ms:
+            self._sessions.take(user_id, now_ms)
+        return _seconds(wait_ms)
+
+    def _buckets(self, source: Source) -> Sequence[Bucket]:
+        """Return the buckets in which an attempt counts; the first one is of what is known of its source."""
+        if source.browser_id:
+            return [(self._known, f"{source.user_id}/{source.browser_id}")]
+        site, address = site_of(source.address), (self._addresses, network(source.address))
+        if source.is_known_network:
+            return [(self._known, f"{source.user_id}/{site}"), address]
+        sites, names = self._users if source.user_id else self._nobody
+        return [(sites, f"{source.account}/{site}"), address, (names, source.account)]
 
 
-def _name_key(login: str) -> str:
-    return key_of(login)[:_MAX_NAME]
+def _strangers(max_keys: int) -> AttemptBuckets:
+    return AttemptBuckets(STRANGERS_BURST, STRANGERS_INTERVAL_MS, max_keys=max_keys)
+
+
+def _code_key(source: Source) -> str:
+    """Return the key of codes: those of a known browser or network keep nobody else from giving one."""
+    if source.browser_id:
+        return f"{source.account}/{source.browser_id}"
+    return f"{source.account}/{site_of(source.address)}" if source.is_known_network else source.account
+
+
+def _seconds(wait_ms: int) -> int:
+    return -(-wait_ms // 1000)

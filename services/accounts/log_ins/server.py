@@ -6,6 +6,8 @@ from protos.accounts.v1.service_pb2 import (
     ChangePasswordResponse,
     CheckLinkRequest,
     CheckLinkResponse,
+    EndSessionRequest,
+    EndSessionResponse,
     EndSubjectSessionsRequest,
     EndSubjectSessionsResponse,
     InviteFirstAdministratorRequest,
@@ -32,12 +34,15 @@ from protos.runtime.v1.log_pb2 import Origin
 from services.accounts import decide
 from services.accounts.fact_writer import FactWriter
 from services.accounts.log_ins import one_time_codes
+from services.accounts.log_ins.browsers import BrowserTokens
 from services.accounts.log_ins.decide import LogInAttempt, decide_log_in, decide_token_use
-from services.accounts.log_ins.limits import LogInLimits
+from services.accounts.log_ins.limits import LogInLimits, Source
+from services.accounts.log_ins.password_rules import check_new_password
 from services.accounts.log_ins.passwords import Passwords
 from services.accounts.log_ins.subjects import decide_end_of_sessions, decide_log_in_with_subject
 from services.accounts.store import AccountTable
 from services.accounts.summaries import summary_of_user, user_summary
+from services.domain.accounts.networks import site_of
 from services.domain.accounts.secret_texts import (
     LINK_PREFIX,
     new_id,
@@ -45,9 +50,10 @@ from services.domain.accounts.secret_texts import (
     new_secret_text,
     recovery_hash,
 )
+from services.domain.apps import AppDirectory
 from services.domain.master_key import Keys
 from services.domain.text import check_texts
-from services.runtime.errors import InputError
+from services.runtime.errors import BusyError, InputError
 from services.runtime.process.clock import Clock
 from services.runtime.process.metrics import LOG_INS
 from services.runtime.projection.follower import Follower
@@ -66,6 +72,7 @@ class LogInServicer(LogInServiceServicer):
         writer: FactWriter,
         passwords: Passwords,
         keys: Keys,
+        apps: AppDirectory,
         clock: Clock,
     ) -> None:
         self._follower = follower
@@ -75,6 +82,8 @@ class LogInServicer(LogInServiceServicer):
         self._keys = keys
         self._clock = clock
         self._limits = LogInLimits()
+        self._browsers = BrowserTokens(keys)
+        self._apps = apps
 
     async def InviteFirstAdministrator(
         self, request: InviteFirstAdministratorRequest, context: Context
@@ -92,17 +101,28 @@ class LogInServicer(LogInServiceServicer):
         )
 
     async def LogIn(self, request: LogInRequest, context: Context) -> LogInResponse:
-        retry_after_s = self._limits.take(request.login, request.origin.address, self._clock.now_ms())
-        if retry_after_s:
-            return _counted(LogInResponse(result=LogInResult.LOG_IN_RESULT_LIMITED, retry_after_s=retry_after_s))
-        user = await self._follower.query(self._committed.user_of_login, request.login)
-        is_right = await self._passwords.is_right(request.password, user.password_hash if user else "")
+        now_ms = self._clock.now_ms()
+        if not request.browser_tokens and (wait_s := self._limits.refused_address(request.origin.address, now_ms)):
+            return _limited(wait_s)
+        user, source = await self._follower.query(self._source_of, request, now_ms)
+        if wait_s := self._limits.take(source, now_ms):
+            return _limited(wait_s)
+        stored = user.password_hash if user else ""
+        try:
+            is_right = await self._passwords.is_right(request.password, stored, source.acquaintance)
+        except BusyError:
+            self._limits.give_back(source)
+            raise
         attempt = self._attempt(user, is_right, request)
+        is_code_checked = is_right and attempt.is_code_given and user is not None and bool(user.sealed_totp_secret)
+        if is_code_checked and (wait_s := self._limits.take_code(source, now_ms)):
+            return _limited(wait_s)
         result = await self._writer.write(lambda accounts, now_ms: decide_log_in(accounts, attempt), request.origin)
         if user is None or result != LogInResult.LOG_IN_RESULT_OK:
             return _counted(LogInResponse(result=result))
-        self._limits.forget(request.login)
-        return _counted(LogInResponse(result=result, user=await self._summary(user.user_id)))
+        self._limits.succeeded(source)
+        token = self._browsers.token(user.user_id, user.session_epoch, source.browser_id, now_ms)
+        return _counted(LogInResponse(result=result, user=await self._summary(user.user_id), browser_token=token))
 
     async def LogInWithSubject(self, request: LogInWithSubjectRequest, context: Context) -> LogInWithSubjectResponse:
         check_texts(request)
@@ -139,27 +159,30 @@ class LogInServicer(LogInServiceServicer):
     async def UseLink(self, request: UseLinkRequest, context: Context) -> UseLinkResponse:
         now_ms = self._clock.now_ms()
         found = await self._follower.query(decide.valid_link, self._committed, request.link_token, now_ms)
+        await self._check_new_password(request.new_password, found.user)
         new_hash = await self._passwords.hash(request.new_password)
         user_id = found.user.user_id
         await self._writer.write(
             lambda accounts, now_ms: (None, decide.use_link(accounts, request.link_token, new_hash, now_ms)),
             _acting(request.origin, user_id),
         )
-        return UseLinkResponse(user=await self._summary(user_id))
+        user = await self._summary(user_id)
+        return UseLinkResponse(user=user, browser_token=self._new_browser_token(user))
 
     async def ChangePassword(self, request: ChangePasswordRequest, context: Context) -> ChangePasswordResponse:
         user = await self._acting_user(request.origin)
-        retry_after_s = self._limits.take(user.login, request.origin.address, self._clock.now_ms())
-        if retry_after_s:
+        if retry_after_s := self._limits.take_of_session(user.user_id, self._clock.now_ms()):
             return ChangePasswordResponse(retry_after_s=retry_after_s)
         if not await self._passwords.is_right(request.password, user.password_hash):
             return ChangePasswordResponse()
+        await self._check_new_password(request.new_password, user)
         new_hash = await self._passwords.hash(request.new_password)
         await self._writer.write_for(
             request.origin,
             lambda accounts, actor, now_ms: decide.change_password(accounts, actor, user.password_hash, new_hash),
         )
-        return ChangePasswordResponse(changed=True, user=await self._summary(user.user_id))
+        changed = await self._summary(user.user_id)
+        return ChangePasswordResponse(changed=True, user=changed, browser_token=self._new_browser_token(changed))
 
     async def StartTotp(self, request: StartTotpRequest, context: Context) -> StartTotpResponse:
         user = await self._acting_user(request.origin)
@@ -168,16 +191,28 @@ class LogInServicer(LogInServiceServicer):
 
     async def SetTotp(self, request: SetTotpRequest, context: Context) -> SetTotpResponse:
         user = await self._acting_user(request.origin)
+        decide.check_may_have_totp(user)
         one_time_codes.check_secret(request.secret)
+        if retry_after_s := self._limits.take_of_session(user.user_id, self._clock.now_ms()):
+            return SetTotpResponse(retry_after_s=retry_after_s)
+        if not await self._passwords.is_right(request.password, user.password_hash):
+            return SetTotpResponse(password_is_wrong=True)
         if not one_time_codes.matching_step(request.secret, request.code, self._clock.now_ms()):
             raise InputError("code is not that of this secret at this time; check the clock of the phone")
         sealed = self._keys.seal(request.secret, _totp_context(user))
         codes = [new_recovery_code() for _ in range(_RECOVERY_CODES)]
         hashes = [recovery_hash(code) for code in codes]
         await self._writer.write_for(
-            request.origin, lambda accounts, actor, now_ms: decide.set_totp(accounts, actor, sealed, hashes)
+            request.origin,
+            lambda accounts, actor, now_ms: decide.set_totp(accounts, actor, user.password_hash, sealed, hashes),
         )
         return SetTotpResponse(recovery_codes=codes, user=await self._summary(user.user_id))
+
+    async def EndSession(self, request: EndSessionRequest, context: Context) -> EndSessionResponse:
+        await self._writer.write_for(
+            request.origin, lambda accounts, actor, now_ms: decide.end_session(accounts, actor, request, now_ms)
+        )
+        return EndSessionResponse()
 
     async def NoteTokenUses(self, request: NoteTokenUsesRequest, context: Context) -> NoteTokenUsesResponse:
         def noted(accounts: AccountTable, now_ms: int) -> tuple[None, list[LogInFact]]:
@@ -191,6 +226,34 @@ class LogInServicer(LogInServiceServicer):
         check_texts(request)
         await self._writer.write(lambda accounts, now_ms: (None, [LogInFact(data_read=request.read)]), request.origin)
         return NoteDataReadResponse()
+
+    def _source_of(self, request: LogInRequest, now_ms: int) -> tuple[User | None, Source]:
+        """Return the user with the login name, and where the attempt comes from; in the follower's thread."""
+        accounts, address = self._committed, request.origin.address
+        user = accounts.user_of_login(request.login)
+        if user is None:
+            return None, Source(request.login, address)
+        browser_id = self._browsers.known(request.browser_tokens, user, now_ms)
+        is_known = accounts.is_known_network(user, site_of(address), now_ms)
+        return user, Source(request.login, address, user.user_id, browser_id, is_known)
+
+    def _new_browser_token(self, user: UserSummary) -> str:
+        return self._browsers.token(user.user_id, user.session_epoch, "", self._clock.now_ms())
+
+    async def _check_new_password(self, password: str, user: User) -> None:
+        """InputError: others would guess the password. The names are those of the user, the teams and their apps."""
+
+        def names() -> list[str]:
+            teams = [
+                team
+                for team in self._committed.teams()
+                if any(member.user_id == user.user_id for member in team.members)
+            ]
+            appkeys = [appkey for team in teams for appkey in self._committed.apps_of(team.team_id)]
+            apps = [app.name for appkey in appkeys if (app := self._apps.get(appkey))]
+            return [user.login, user.display_name, *(team.name for team in teams), *apps]
+
+        check_new_password(password, await self._follower.query(names))
 
     def _attempt(self, user: User | None, is_right: bool, request: LogInRequest) -> LogInAttempt:
         """Return the attempt. The code is compared also for a wrong password, where the result counts for nothing."""
@@ -208,6 +271,10 @@ class LogInServicer(LogInServiceServicer):
 
     async def _summary(self, user_id: str) -> UserSummary:
         return await self._follower.query(summary_of_user, self._committed, user_id)
+
+
+def _limited(retry_after_s: int) -> LogInResponse:
+    return _counted(LogInResponse(result=LogInResult.LOG_IN_RESULT_LIMITED, retry_after_s=retry_after_s))
 
 
 def _counted(answer: LogInResponse) -> LogInResponse:

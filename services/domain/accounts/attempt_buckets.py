@@ -9,11 +9,12 @@ MAX_KEYS = 10_000
 class AttemptBuckets:
     """Token buckets by key: at most `burst` attempts at once, and then `attempts` in each `interval_ms`, evenly."""
 
-    def __init__(self, burst: int, interval_ms: int, attempts: int = 1) -> None:
+    def __init__(self, burst: int, interval_ms: int, attempts: int = 1, *, max_keys: int = MAX_KEYS) -> None:
         """Times are counted in ms / `attempts`, in which the time of one attempt is whole: `interval_ms`."""
         self._burst = burst
         self._interval_ms = interval_ms
         self._attempts = attempts
+        self._max_keys = max_keys
         self._full_at: OrderedDict[str, int] = OrderedDict()
 
     def __len__(self) -> int:
@@ -28,9 +29,25 @@ class AttemptBuckets:
     def take(self, key: str, now_ms: int) -> None:
         """Count an attempt."""
         now = now_ms * self._attempts
-        self._full_at[key] = max(self._full_at.pop(key, now), now) + self._interval_ms
-        if len(self._full_at) > MAX_KEYS:
+        self._put(key, max(self._full_at.get(key, now), now) + self._interval_ms)
+
+    def charge(self, key: str, now_ms: int) -> None:
+        """Count an attempt that is refused. Where the key must wait already, the wait begins anew and does not grow."""
+        if self.wait_ms(key, now_ms):
+            self._put(key, now_ms * self._attempts + self._burst * self._interval_ms)
+        else:
+            self.take(key, now_ms)
+
+    def _put(self, key: str, full_at: int) -> None:
+        self._full_at.pop(key, None)
+        self._full_at[key] = full_at
+        if len(self._full_at) > self._max_keys:
             self._full_at.popitem(last=False)
+
+    def give_back(self, key: str) -> None:
+        """Take back one attempt that was counted."""
+        if key in self._full_at:
+            self._full_at[key] -= self._interval_ms
 
     def forget(self, key: str) -> None:
         self._full_at.pop(key, None)

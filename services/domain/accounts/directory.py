@@ -9,7 +9,7 @@ from typing import TypeVar, assert_never
 
 from google.protobuf.message import DecodeError
 
-from protos.accounts.v1.accounts_pb2 import AccountFact, AppGiven, Team, Token, User
+from protos.accounts.v1.accounts_pb2 import AccountFact, AppGiven, SessionEnded, Team, Token, User
 from services.domain.accounts.actors import user_actor
 from services.domain.accounts.permissions import Actor
 from services.domain.accounts.secret_texts import TOKEN_PREFIX, id_of, matches
@@ -42,6 +42,8 @@ class AccountDirectory:
         self._apps: dict[str, AppGiven] = {}
         self._tokens: dict[str, Token] = {}
         self._revoked: set[str] = set()
+        self._ended_sessions: dict[bytes, int] = {}
+        self._with_second_factor: set[str] = set()
 
     @property
     def applied(self) -> AppliedPositions:
@@ -64,6 +66,14 @@ class AccountDirectory:
         """Return the user of a session that began under this epoch; None if it has ended."""
         user = self._users.get(user_id)
         return user if user is not None and not user.disabled and user.session_epoch == epoch else None
+
+    def is_session_ended(self, session_hash: bytes) -> bool:
+        """Return whether a user has logged out of this session."""
+        return session_hash in self._ended_sessions
+
+    def has_second_factor(self, user_id: str) -> bool:
+        """Return whether the service asks the user for one-time codes."""
+        return user_id in self._with_second_factor
 
     def token(self, text: str, now_ms: int) -> Token | None:
         """Return the API token with this text; None if it is unknown, revoked or expired."""
@@ -118,11 +128,7 @@ class AccountDirectory:
     def _apply_fact(self, fact: AccountFact) -> None:
         match fact.WhichOneof("fact"):
             case "user":
-                user = fact.user.user
-                user.ClearField("password_hash")
-                user.ClearField("sealed_totp_secret")
-                user.ClearField("recovery_code_hashes")
-                _keep_newest(self._users, user.user_id, user)
+                self._apply_user(fact.user.user)
             case "team":
                 _keep_newest(self._teams, fact.team.team.team_id, fact.team.team)
             case "app":
@@ -131,13 +137,32 @@ class AccountDirectory:
                 self._tokens.setdefault(fact.token.token.token_id, fact.token.token)
             case "token_revoked":
                 self._revoked.add(fact.token_revoked.token_id)
+            case "session_ended":
+                self._apply_session_end(fact.session_ended, fact.meta.time_ms)
             case "link" | None:
                 pass
             case unexpected:
                 assert_never(unexpected)
 
+    def _apply_user(self, user: User) -> None:
+        has_second_factor = bool(user.sealed_totp_secret)
+        user.ClearField("password_hash")
+        user.ClearField("sealed_totp_secret")
+        user.ClearField("recovery_code_hashes")
+        if _keep_newest(self._users, user.user_id, user):
+            (self._with_second_factor.add if has_second_factor else self._with_second_factor.discard)(user.user_id)
 
-def _keep_newest(known: dict[str, Versioned], key: str, record: Versioned) -> None:
-    """Replace what is known unless the record is a repeated one."""
-    if key not in known or record.version > known[key].version:
+    def _apply_session_end(self, ended: SessionEnded, now_ms: int) -> None:
+        """Keep the end of a session until it would have ended by itself."""
+        over = [known for known, until_ms in self._ended_sessions.items() if until_ms <= now_ms]
+        for known in over:
+            del self._ended_sessions[known]
+        self._ended_sessions[ended.session_hash] = ended.until_ms
+
+
+def _keep_newest(known: dict[str, Versioned], key: str, record: Versioned) -> bool:
+    """Replace what is known unless the record is a repeated one; return whether it was replaced."""
+    is_newer = key not in known or record.version > known[key].version
+    if is_newer:
         known[key] = record
+    return is_newer

@@ -46,4 +46,5 @@ def action_words(gettext: Callable[[str], str]) -> Mapping[str, str]:
         "token used": _("used an API token"),
         "log-in": _("logged in"),
         "log-in failed": _("failed to log in"),
+        "log-in ended": _("logged out"),
     }
