@@ -9,6 +9,7 @@ import falcon.asgi
 from edge.console.access_control.bearer import BearerAuthenticator
 from edge.console.access_control.middleware import AccessControl
 from edge.console.access_control.page_limiter import PageLimiter, releasing_slots
+from edge.console.access_control.second_factors import SecondFactors
 from edge.console.access_control.sessions import Sessions
 from edge.console.api.document import DocumentEndpoint
 from edge.console.api.endpoint import CallEndpoint
@@ -60,6 +61,7 @@ def console_app(
     roles = RoleStubs.of(context.peers, settings.partitions)
     provider = _provider(settings, context)
     provider_sessions = ProviderSessions(settings, provider, roles, accounts, context.clock) if provider else None
+    second_factors = SecondFactors(accounts, settings.console_second_factor)
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     shared = SharedAnswers(roles.analytics, context.clock)
     site = Site(
@@ -73,6 +75,7 @@ def console_app(
         tasks=Tasks(writer, context.peers, settings.partitions),
         broadcasts=BroadcastCancel(writer, context.peers),
         sessions=sessions,
+        second_factors=second_factors,
         languages=languages,
         gateway_url=settings.gateway_url,
         public_url=settings.public_url,
@@ -94,6 +97,7 @@ def console_app(
         Origins(ROLE_NAME, settings.client_addresses()),
         settings.zone(),
         provider_sessions,
+        second_factors,
         is_secure=settings.is_secure,
         only_administrators_have_passwords=settings.only_administrators_have_passwords,
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from edge.console.access_control.access import (
+    ENROLMENT,
     LOGGED_IN,
     OWN_ACCOUNT,
     PROGRAM,
@@ -86,7 +87,7 @@ ROUTES: Mapping[str, Route] = {
     "/link": Route(LinkPage, PUBLIC, PUBLIC),
     "/account": Route(AccountPage, OWN_ACCOUNT, OWN_ACCOUNT),
     "/account/password": Route(PasswordPage, OWN_ACCOUNT, OWN_ACCOUNT),
-    "/account/second-factor": Route(SecondFactorPage, OWN_ACCOUNT, OWN_ACCOUNT),
+    "/account/second-factor": Route(SecondFactorPage, ENROLMENT, ENROLMENT),
     "/account/sessions": Route(SessionsPage, post=OWN_ACCOUNT),
     "/apps": Route(AppsPage, LOGGED_IN),
     "/apps/new": Route(

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from edge.console.access_control.second_factors import Demand
 from edge.console.oidc.settings import OidcSettings
 from services.runtime.http.url_host import url_host
 from services.runtime.process.settings import PREFIX, Port, SettingsError
@@ -20,6 +21,7 @@ class ConsoleSettings(OidcSettings, frozen=True, kw_only=True):
     `console_gateway_url`: that of the gateways, to which virtual phones connect; by default that of a gateway beside
     this process, under the host of the console.
     `console_v2_url`: that of the v2 interface in examples of requests; by default that of an edge beside this process.
+    `console_second_factor`: of whom a second factor is demanded, which is set up right after the log-in.
     `console_calls_per_s`: calls of `/console/v1` that an API token may make a second, on average.
     `v2_max_period_s`: longest time to live that a push may ask for, in seconds, as at the edge.
     """
@@ -27,6 +29,7 @@ class ConsoleSettings(OidcSettings, frozen=True, kw_only=True):
     console_url: str | None = None
     console_gateway_url: str | None = None
     console_v2_url: str | None = None
+    console_second_factor: Demand = "nobody"
     console_calls_per_s: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 20
     gateway_port: Port = 8400
     v2_port: Port = 8300

@@ -11,20 +11,24 @@ from falcon.asgi import Request, Response
 
 from edge.console.access_control.access import Access, Scope
 from edge.console.access_control.bearer import BearerAuthenticator, is_call
+from edge.console.access_control.browsers import BrowserCookie
 from edge.console.access_control.csrf import is_token
 from edge.console.access_control.headers import security_headers
 from edge.console.access_control.requester import Requester
+from edge.console.access_control.second_factors import SecondFactors
 from edge.console.access_control.sessions import ProviderSession, Session, Sessions
 from edge.console.access_control.visit import SessionStatus, Visit
 from edge.console.oidc.renewal import ProviderSessions
 from edge.console.view.languages import Languages
 from edge.core.origins import Origins
 from edge.core.parsing.body import read_body
+from protos.accounts.v1.accounts_pb2 import User
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.accounts.directory import AccountDirectory
 from services.domain.accounts.permissions import Actor, may
 
 LOG_IN_PATH = "/log-in"
+ENROLMENT_PATH = "/account/second-factor"
 PROVIDER_LOG_IN_PATH = "/log-in/provider"
 MAX_FORM_BYTES = 64 * 1024
 MAX_FORM_BYTES_OF_USER = 512 * 1024
@@ -60,6 +64,7 @@ class AccessControl:
         origins: Origins,
         zone: ZoneInfo,
         provider_sessions: ProviderSessions | None,
+        second_factors: SecondFactors,
         *,
         is_secure: bool,
         only_administrators_have_passwords: bool = False,
@@ -72,6 +77,8 @@ class AccessControl:
         self._origins = origins
         self._zone = zone
         self._provider_sessions = provider_sessions
+        self._second_factors = second_factors
+        self._browsers = BrowserCookie(is_secure=is_secure)
         self._only_administrators_have_passwords = only_administrators_have_passwords
         self._headers = security_headers(is_secure=is_secure)
 
@@ -86,13 +93,15 @@ class AccessControl:
             valid = await self._checked(known, origin)
         user = self._accounts.session(valid.user_id, valid.epoch) if valid and valid.user_id else None
         session = self._sessions.seen(valid) if valid else self._sessions.new()
+        browser_tokens = self._browsers.read(request.get_header("Cookie"))
         actor = _NOBODY
         if user is not None:
             actor = self._accounts.actor_of_user(user.user_id)
             origin.actor = actor.name
-        request.context.known_session = known
+        request.context.known_session, request.context.known_tokens = known, browser_tokens
         request.context.visit = Visit(
             session=session,
+            browser_tokens=browser_tokens,
             user=user,
             actor=actor,
             language=self._languages.chosen(user.locale if user else "", request.get_header("Accept-Language") or ""),
@@ -128,9 +137,22 @@ class AccessControl:
             visit.form = await self._read_form(request, visit, is_of_program=access.is_of_program)
         if visit.user is None and not access.is_public:
             raise self._ask_to_log_in(request, visit)
+        if visit.user is not None and not (access.is_public or access.is_of_enrolment):
+            self._check_second_factor(request, visit, visit.user)
         cookie = request.get_header("Cookie")
         visit.session_status = lambda: self._session_status(visit, cookie, access, params)
         return visit
+
+    def _check_second_factor(self, request: Request, visit: Visit, user: User) -> None:
+        """Lead a user who must have a second factor, and has none, to the page that sets it up."""
+        if not self._second_factors.must_enrol(user):
+            return
+        if request.method == "POST":
+            raise falcon.HTTPForbidden(
+                title=visit.gettext("Set up a second factor first"),
+                description=visit.gettext("Nothing was changed. This console demands a second factor of you."),
+            )
+        raise _redirection(visit, ENROLMENT_PATH)
 
     async def _of_call(self, request: Request, access: Access) -> Requester:
         """Return the requester of a call: the account of the API token. Cookies and CSRF tokens play no part."""
@@ -151,7 +173,9 @@ class AccessControl:
         """
         session = self._sessions.read(cookie)
         user = self._accounts.session(session.user_id, session.epoch) if session else None
-        if session is None or self._sessions.is_ended(session) or user is None or user != visit.user:
+        if session is None or self._accounts.is_session_ended(session.hash) or user is None or user != visit.user:
+            return "over"
+        if self._second_factors.must_enrol(user):
             return "over"
         if self._accounts.actor_of_user(user.user_id) != visit.actor:
             return "over"
@@ -170,11 +194,13 @@ class AccessControl:
             visit: Visit | None = getattr(request.context, "visit", None)
             if visit is not None and visit.session != request.context.known_session:
                 response.append_header("Set-Cookie", self._sessions.set_cookie(visit.session))
+            if visit is not None and visit.browser_tokens != request.context.known_tokens:
+                response.append_header("Set-Cookie", self._browsers.set_cookie(visit.browser_tokens))
 
     async def _checked(self, known: Session, origin: Origin) -> Session | None:
         """Return the session of a user as it goes on; None if it has ended."""
         user = self._accounts.session(known.user_id, known.epoch)
-        if user is None or self._sessions.is_ended(known):
+        if user is None or self._accounts.is_session_ended(known.hash):
             return None
         if known.provider is None:
             return known if user.administrator or not self._only_administrators_have_passwords else None
@@ -223,7 +249,7 @@ class AccessControl:
         if ended is not None and not goes_on:
             visit.notify(visit.gettext("Your session has ended. Log in again."))
         if visit.is_fragment:
-            return falcon.HTTPStatus(401, headers={"HX-Redirect": LOG_IN_PATH})
+            return _redirection(visit, LOG_IN_PATH)
         target = PROVIDER_LOG_IN_PATH if goes_on else LOG_IN_PATH
         if request.method == "GET" and request.relative_uri != "/":
             target += f"?next={quote(request.relative_uri, safe='')}"
@@ -234,6 +260,11 @@ class AccessControl:
             return ZoneInfo(name) if name else self._zone
         except (ZoneInfoNotFoundError, ValueError, OSError):
             return self._zone
+
+
+def _redirection(visit: Visit, path: str) -> falcon.HTTPStatus:
+    """Return the redirection to a page; a fragment's page is left by the header that htmx follows."""
+    return falcon.HTTPStatus(401, headers={"HX-Redirect": path}) if visit.is_fragment else falcon.HTTPSeeOther(path)
 
 
 def _session_ended(visit: Visit) -> SessionEndedError:

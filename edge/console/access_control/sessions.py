@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import hashlib
 import secrets
 from http.cookies import CookieError, SimpleCookie
 
@@ -56,8 +57,9 @@ class ProviderSession(msgspec.Struct, frozen=True):
 
 
 class Session(msgspec.Struct, frozen=True):
-    """One browser's session. `user_id` is empty before the log-in; `epoch` is the user's session epoch at that time.
+    """One browser's session, named by the hash of its CSRF token.
 
+    `user_id` is empty before the log-in; `epoch` is the user's session epoch at that time.
     `csrf` is the token that every form must send. `notice` and `shown_once` are for the next page alone.
     `provider` is set if the user has logged in with the OpenID Connect provider.
     """
@@ -73,6 +75,11 @@ class Session(msgspec.Struct, frozen=True):
     provider_log_in: PendingProviderLogIn | None = None
     provider: ProviderSession | None = None
 
+    @property
+    def hash(self) -> bytes:
+        """The name under which the log-out of this session is in the log."""
+        return hashlib.sha256(self.csrf.encode()).digest()
+
 
 class Sessions:
     """Reads and writes the session cookie: sealed with the installation's key of secrets, HttpOnly and SameSite=Lax."""
@@ -81,7 +88,6 @@ class Sessions:
         self._keys = keys
         self._clock = clock
         self._is_secure = is_secure
-        self._ended: dict[str, int] = {}
         self.cookie_name = "__Host-carillon" if is_secure else "carillon"
 
     def new(self, user_id: str = "", epoch: int = 0, provider: ProviderSession | None = None) -> Session:
@@ -102,15 +108,6 @@ class Sessions:
         now_ms = self._clock.now_ms()
         is_over = now_ms >= session.seen_ms + IDLE_MS or now_ms >= session.started_ms + LONGEST_MS
         return None if is_over else session
-
-    def end(self, session: Session) -> None:
-        """End a session for everybody who has its cookie, as long as this process runs; its CSRF token names it."""
-        now_ms = self._clock.now_ms()
-        self._ended = {csrf: until_ms for csrf, until_ms in self._ended.items() if now_ms < until_ms}
-        self._ended[session.csrf] = session.started_ms + LONGEST_MS
-
-    def is_ended(self, session: Session) -> bool:
-        return session.csrf in self._ended
 
     def seen(self, session: Session) -> Session:
         """Return the session with the time of this request, if that has changed enough."""

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from edge.console.access_control.browsers import Tokens
 from edge.console.access_control.csrf import padded
 from edge.console.access_control.requester import Requester
 from edge.console.access_control.sessions import Session
@@ -24,11 +25,12 @@ SessionStatus = Literal["current", "due", "over"]
 class Visit(Requester):
     """One request for a page: its session and user, and the language and time zone of the answer.
 
-    `session` is written to the browser if it was replaced. `form` holds the fields of a POST, whose CSRF token was
-    compared with the session's. `session_status` is for answers that take long.
+    `session` and `browser_tokens` are written to the browser if they were replaced. `form` holds the fields of a POST,
+    whose CSRF token was compared with the session's. `session_status` is for answers that take long.
     """
 
     session: Session
+    browser_tokens: Tokens
     user: User | None
     language: Language
     zone: ZoneInfo

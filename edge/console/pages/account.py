@@ -82,19 +82,15 @@ class PasswordPage(Page):
                 problem = problem_of(error, visit)
             else:
                 if answer.changed:
-                    await begin_session(self.site, visit, answer.user)
+                    await begin_session(self.site, visit, answer.user, browser_token=answer.browser_token)
                     visit.notify(visit.gettext("Your password is changed. All other sessions have ended."))
                     raise go_to("/account")
-                problem = visit.gettext("The current password is wrong.")
-                if answer.retry_after_s:
-                    problem = visit.gettext("Too many attempts. Try again in %(seconds)s seconds.") % {
-                        "seconds": answer.retry_after_s
-                    }
+                problem = _wrong_password(visit, answer.retry_after_s)
         self.show(request, response, "account/password.html", 400, problem=problem)
 
 
 class SecondFactorPage(Page):
-    """GET shows a new TOTP secret; POST sets it, proved by a code, and shows the recovery codes once."""
+    """GET shows a new TOTP secret; POST sets it, with the password and a code, and shows the recovery codes once."""
 
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
@@ -111,16 +107,19 @@ class SecondFactorPage(Page):
         code = "".join(visit.form.get("code", "").split())
         try:
             answer = await self.site.roles.log_ins.SetTotp(
-                SetTotpRequest(secret=secret, code=code, origin=visit.origin)
+                SetTotpRequest(secret=secret, code=code, password=visit.form.get("password", ""), origin=visit.origin)
             )
         except CarillonError as error:
             self._show(request, response, secret, uri, problem_of(error, visit))
+            return
+        if answer.password_is_wrong or answer.retry_after_s:
+            self._show(request, response, secret, uri, _wrong_password(visit, answer.retry_after_s))
             return
         await self.site.accounts.refresh()
         self.show(request, response, "account/recovery_codes.html", codes=list(answer.recovery_codes))
 
     def _show(self, request: Request, response: Response, secret: str, uri: str, problem: str = "") -> None:
-        status = 400 if problem else 200
+        status, user = 400 if problem else 200, visit_of(request).user
         self.show(
             request,
             response,
@@ -129,6 +128,7 @@ class SecondFactorPage(Page):
             secret=secret,
             uri=uri,
             qr=_qr_image(uri),
+            is_demanded=user is not None and self.site.second_factors.must_enrol(user),
             problem=problem,
         )
 
@@ -148,6 +148,14 @@ class SessionsPage(Page):
 def _own_id(visit: Visit) -> str:
     """Return the id of the user of the visit."""
     return visit.actor.name.removeprefix("user/")
+
+
+def _wrong_password(visit: Visit, retry_after_s: int) -> str:
+    """Return what is wrong with a password that was asked for again."""
+    if retry_after_s:
+        words = visit.gettext("Too many attempts. Try again in %(seconds)s seconds.")
+        return words % {"seconds": retry_after_s}
+    return visit.gettext("The current password is wrong.")
 
 
 def _check_has_password(visit: Visit) -> None:

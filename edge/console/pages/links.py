@@ -40,7 +40,7 @@ class LinkPage(Page):
                 self.show(request, response, "account/link.html", 400, user=user, token=token, problem=problem)
                 return
             used = UseLinkRequest(link_token=token, new_password=password, origin=visit.origin)
-            changed = (await self.site.roles.log_ins.UseLink(used)).user
+            answer = await self.site.roles.log_ins.UseLink(used)
         except CarillonError as error:
             told = problem_of(error, visit)
             if isinstance(error, NotFoundError):
@@ -48,9 +48,9 @@ class LinkPage(Page):
             else:
                 self.show(request, response, "account/link.html", 400, user=user, token=token, problem=told)
             return
-        await begin_session(self.site, visit, changed)
+        await begin_session(self.site, visit, answer.user, browser_token=answer.browser_token)
         visit.notify(visit.gettext("Your password is set, and you are logged in."))
-        raise go_to("/" if changed.has_totp else "/account/second-factor")
+        raise go_to("/" if answer.user.has_totp else "/account/second-factor")
 
     def _check_may_have_password(self, visit: Visit, user: UserSummary) -> None:
         """HTTP 403: only administrators of the installation log in with a password."""

@@ -3,12 +3,13 @@
 import msgspec
 from falcon.asgi import Request, Response
 
+from edge.console.access_control.browsers import with_token
 from edge.console.access_control.middleware import local_path
-from edge.console.access_control.sessions import Pending, ProviderSession
+from edge.console.access_control.sessions import LONGEST_MS, Pending, ProviderSession
 from edge.console.access_control.visit import Visit
 from edge.console.oidc.errors import ProviderAwayError
-from edge.console.pages.page import Page, Site, go_to, visit_of
-from protos.accounts.v1.service_pb2 import LogInRequest, LogInResult, UserSummary
+from edge.console.pages.page import AWAY, Page, Site, go_to, visit_of
+from protos.accounts.v1.service_pb2 import EndSessionRequest, LogInRequest, LogInResult, UserSummary
 from services.runtime.process.logs import logger
 
 PENDING_MS = 5 * 60_000
@@ -40,11 +41,12 @@ class LogInPage(Page):
             code=code,
             origin=visit.origin,
             only_administrators=self.site.only_administrators_have_passwords,
+            browser_tokens=visit.browser_tokens.values(),
         )
         answer = await self.site.roles.log_ins.LogIn(asked)
         match answer.result:
             case LogInResult.LOG_IN_RESULT_OK:
-                await begin_session(self.site, visit, answer.user)
+                await begin_session(self.site, visit, answer.user, browser_token=answer.browser_token)
                 raise go_to(local_path(request.get_param("next") or "/"))
             case LogInResult.LOG_IN_RESULT_CODE_NEEDED:
                 until_ms = self.site.clock.now_ms() + PENDING_MS
@@ -63,24 +65,47 @@ class LogInPage(Page):
 
 
 class LogOutPage(Page):
-    """POST ends the session of this browser, and leads to the provider's log-out where the session was begun with it.
+    """POST ends the session of this browser for good, by a fact in the log.
 
-    It leads there by a page that goes on by itself, because the policy lets forms lead nowhere else.
+    Where the session was begun with a provider, it leads to the log-out there, by a page that goes on by itself: the
+    policy lets forms lead nowhere else.
     """
 
     async def on_post(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         provider = visit.session.provider
-        self.site.sessions.end(visit.session)
+        is_noted = visit.user is None or await self._end(visit)
         visit.session = self.site.sessions.new()
         visit.user = None
         url = await self._end_at_provider(provider) if provider else ""
         if url:
             response.set_header("Refresh", f"0; url={url}")
             self.show(request, response, "account/logging_out.html", url=url, name=self.site.provider_name)
-        visit.notify(visit.gettext("You are logged out."))
+        visit.notify(
+            visit.gettext("You are logged out.")
+            if is_noted
+            else visit.gettext(
+                "This browser is logged out, but the service could not note it: whoever has a copy of its cookie is"
+                " still logged in. Log in again and choose “Log out everywhere” on the page of your account."
+            )
+        )
         if not url:
             raise go_to("/log-in")
+
+    async def _end(self, visit: Visit) -> bool:
+        """Have all consoles refuse the session from now on, whoever has a copy of its cookie.
+
+        Return whether that is in the log.
+        """
+        until_ms = visit.session.started_ms + LONGEST_MS
+        ended = EndSessionRequest(session_hash=visit.session.hash, until_ms=until_ms, origin=visit.origin)
+        try:
+            await self.site.roles.log_ins.EndSession(ended)
+        except AWAY as error:
+            logger.warning("a log-out could not be noted", user=visit.actor.name, error=str(error))
+            return False
+        await self.site.accounts.refresh()
+        return True
 
     async def _end_at_provider(self, session: ProviderSession) -> str:
         """Give the refresh token back; return the provider's address for the log-out, or ""."""
@@ -95,10 +120,14 @@ class LogOutPage(Page):
             return ""
 
 
-async def begin_session(site: Site, visit: Visit, user: UserSummary, provider: ProviderSession | None = None) -> None:
-    """Replace the session by one of this user, with another CSRF token."""
+async def begin_session(
+    site: Site, visit: Visit, user: UserSummary, provider: ProviderSession | None = None, *, browser_token: str = ""
+) -> None:
+    """Replace the session by one of this user, with another CSRF token; with a token the browser is a known one."""
     await site.accounts.refresh()
     visit.session = site.sessions.new(user.user_id, user.session_epoch, provider)
+    if browser_token:
+        visit.browser_tokens = with_token(visit.browser_tokens, user.user_id, browser_token)
 
 
 def too_many_attempts(page: Page, request: Request, response: Response, retry_after_s: int) -> None:

@@ -9,6 +9,7 @@ import falcon.uri
 import msgspec
 from falcon.asgi import Request, Response
 
+from edge.console.access_control.second_factors import SecondFactors
 from edge.console.access_control.sessions import Sessions
 from edge.console.access_control.visit import Visit
 from edge.console.actions.visible import app_of, visible_apps, visible_teams
@@ -37,6 +38,7 @@ class Site(Backend):
     """
 
     sessions: Sessions
+    second_factors: SecondFactors
     languages: Languages
     gateway_url: str
     public_url: str

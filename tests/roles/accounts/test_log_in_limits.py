@@ -21,7 +21,7 @@ from services.accounts.log_ins.browsers import TOKEN_MS, BrowserTokens
 from services.accounts.log_ins.limits import LogInLimits, Source
 from services.accounts.log_ins.passwords import Passwords
 from services.accounts.store import MAX_NETWORKS, NETWORK_MS
-from services.domain.accounts.attempt_buckets import MAX_KEYS
+from services.domain.accounts.attempt_buckets import MAX_KEYS, AttemptBuckets
 from services.domain.accounts.networks import site_of
 from services.runtime.errors import BusyError
 from tests.roles.accounts.conftest import OPERATOR, PASSWORD, START_MS, AccountsHarness, origin_of
@@ -95,7 +95,7 @@ def test_inventing_names_and_addresses_makes_no_bucket_of_a_user_forgotten() -> 
     assert all(len(buckets) <= 100_000 for buckets in _buckets(limits))
 
 
-def _buckets(limits: LogInLimits) -> Iterator[object]:
+def _buckets(limits: LogInLimits) -> Iterator[AttemptBuckets]:
     yield from (limits._addresses, limits._known, limits._codes, limits._sessions, *limits._users, *limits._nobody)
 
 

@@ -62,7 +62,8 @@ class Browser:
     """Visits pages with a cookie of its own, and sends their forms with the CSRF token that stood in the last page."""
 
     def __init__(self, application: Any, **headers: str) -> None:
-        transport = httpx.ASGITransport(application, raise_app_exceptions=False, client=("192.0.2.9", 5000))
+        address = headers.pop("address", "192.0.2.9")
+        transport = httpx.ASGITransport(application, raise_app_exceptions=False, client=(address, 5000))
         self.http = httpx.AsyncClient(transport=transport, base_url="http://console", headers=headers)
         self.csrf = ""
 

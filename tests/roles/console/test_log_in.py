@@ -1,7 +1,9 @@
 """First start, log-in and log-out, sessions and CSRF tokens."""
 
 import re
+from pathlib import Path
 
+import httpx
 import pyotp
 import pytest
 
@@ -13,7 +15,15 @@ from services.domain.master_key import MasterKey
 from services.runtime.process.clock import ManualClock
 from services.runtime.process.settings import SettingsError, load
 from testkit.waiting import until
-from tests.roles.console.conftest import OPERATOR, PASSWORD, START_MS, ConsoleInstallation, text_of
+from tests.roles.console.conftest import (
+    OPERATOR,
+    PASSWORD,
+    START_MS,
+    Browser,
+    ConsoleInstallation,
+    running_console,
+    text_of,
+)
 
 
 async def test_the_first_start_prints_a_link_with_which_the_administrator_begins(
@@ -28,6 +38,13 @@ async def test_the_first_start_prints_a_link_with_which_the_administrator_begins
     token = link[1].partition("=")[2]
     differs = await browser.post("/link", token=token, password=PASSWORD, repeated="another")
     assert (differs.status_code, "The two passwords differ." in text_of(differs)) == (400, True)
+    for weak, words in (
+        ("abcabcabcabc", "no repetition and no sequence"),
+        ("password1234!", "one of the commonest"),
+        ("the admin's own", "without “admin”"),
+    ):
+        refused = await browser.post("/link", token=token, password=weak, repeated=weak)
+        assert (refused.status_code, words in text_of(refused)) == (400, True)
     short = await browser.post("/link", token=token, password="short", repeated="short")
     assert (short.status_code, "12 to 256 characters" in text_of(short)) == (400, True)
     begun = await browser.post("/link", token=token, password=PASSWORD, repeated=PASSWORD)
@@ -38,15 +55,23 @@ async def test_the_first_start_prints_a_link_with_which_the_administrator_begins
     assert (again.status_code, "used, replaced or expired" in text_of(again)) == (404, True)
 
 
-async def enrol_second_factor(browser: object) -> None:
-    page = await browser.get("/account/second-factor")  # type: ignore[attr-defined]
+async def enrol_second_factor(browser: Browser) -> None:
+    page = await browser.get("/account/second-factor")
     secret = re.search(r'name="secret" value="(\w+)"', page.text)
     assert secret is not None
     assert 'src="data:image/svg+xml;base64,' in page.text
     code = pyotp.TOTP(secret[1]).at(START_MS // 1000)
-    wrong = await browser.post("/account/second-factor", secret=secret[1], uri="", code="000000")  # type: ignore[attr-defined]
+
+    async def send(code: str, password: str) -> httpx.Response:
+        fields = {"secret": secret[1], "uri": "", "code": code, "password": password}
+        return await browser.post("/account/second-factor", **fields)
+
+    wrong = await send("000000", PASSWORD)
     assert (wrong.status_code, "Check the clock" in text_of(wrong)) == (400, True)
-    kept = await browser.post("/account/second-factor", secret=secret[1], uri="", code=f"{code[:3]} {code[3:]}")  # type: ignore[attr-defined]
+    for password in ("", "wrong"):
+        refused = await send(code, password)
+        assert (refused.status_code, "The current password is wrong." in text_of(refused)) == (400, True)
+    kept = await send(f"{code[:3]} {code[3:]}", PASSWORD)
     assert len(re.findall(r"<code>[a-z2-7]{4}(?:-[a-z2-7]{4}){3}</code>", kept.text)) == 10
 
 
@@ -57,7 +82,8 @@ async def test_a_user_with_a_second_factor_is_asked_for_the_code(console: Consol
     secret = re.search(r'name="secret" value="(\w+)"', page.text)
     assert secret is not None
     totp = pyotp.TOTP(secret[1])
-    assert (await browser.post("/account/second-factor", secret=secret[1], code=totp.at(START_MS // 1000))).is_success
+    fields = {"secret": secret[1], "code": totp.at(START_MS // 1000), "password": PASSWORD}
+    assert (await browser.post("/account/second-factor", **fields)).is_success
     other = console.browser()
     asked = await other.log_in("alice")
     assert (asked.status_code, "authenticator app" in text_of(asked)) == (200, True)
@@ -109,6 +135,98 @@ async def test_a_session_ends_with_the_log_out_of_everything_and_with_the_user(c
     again = await console.logged_in("alice")
     await console.accounts.UpdateUser(UpdateUserRequest(user_id=user_id, disabled=True, origin=OPERATOR))
     assert (await again.get("/")).headers["location"] == "/log-in"
+
+
+async def test_a_browser_that_was_in_before_gets_in_while_strangers_try_the_name(console: ConsoleInstallation) -> None:
+    await console.user("alice")
+    await console.user("bob")
+    browser = await console.logged_in("alice")
+    (cookie,) = (each for each in (await browser.log_in("alice")).headers.get_list("set-cookie") if "browser" in each)
+    pattern = r"carillon-browser=[0-9a-f]{16}\.[\w-]+; Max-Age=15552000; Path=/; HttpOnly; SameSite=Lax"
+    assert re.fullmatch(pattern, cookie), cookie
+    assert (await browser.post("/log-out")).status_code == 303
+    for number in range(30):
+        stranger = console.browser(address=f"198.51.{number}.1")
+        await stranger.log_in("alice", "wrong")
+    fresh = console.browser(address="203.0.113.5")
+    limited = await fresh.log_in("alice")
+    assert (limited.status_code, limited.headers["retry-after"]) == (429, "60")
+    fresh.http.cookies.set("carillon-browser", browser.http.cookies["carillon-browser"], domain="console.local")
+    assert (await fresh.log_in("alice")).status_code == 303
+    await browser.log_in("bob")  # both users have logged in with this browser
+    assert browser.http.cookies["carillon-browser"].count(":") == 1
+    before = browser.http.cookies["carillon-browser"]
+    new = "quite another one"
+    changed = await browser.post("/account/password", present=PASSWORD, new=new, repeated=new)
+    assert changed.status_code == 303
+    assert browser.http.cookies["carillon-browser"] != before
+    assert browser.http.cookies["carillon-browser"].count(":") == 1
+
+
+async def test_a_log_out_is_for_good_in_every_console_and_after_a_restart(tmp_path: Path) -> None:
+    clock = ManualClock(START_MS)
+    async with running_console(tmp_path, clock) as console:
+        await console.user("alice")
+        browser = await console.logged_in("alice")
+        stolen = browser.http.cookies["carillon"]
+        beside = await console.logged_in("alice")
+        kept = beside.http.cookies["carillon"]
+        assert (await browser.post("/log-out")).headers["location"] == "/log-in"
+        assert (await console.browser(Cookie=f"carillon={stolen}").get("/")).status_code == 303
+    clock.move(60)
+    async with running_console(tmp_path, clock) as console:
+        assert (await console.browser(Cookie=f"carillon={stolen}").get("/")).status_code == 303
+        assert (await console.browser(Cookie=f"carillon={kept}").get("/")).status_code == 200
+
+
+async def test_a_log_out_that_cannot_be_noted_says_so(console: ConsoleInstallation) -> None:
+    await console.user("alice")
+    browser = await console.logged_in("alice")
+    with console.servers["accounts"].away():
+        left = await browser.post("/log-out")
+        assert left.status_code == 303, text_of(left)
+    assert "could not note it" in text_of(await browser.get("/log-in"))
+    assert (await browser.get("/")).status_code == 303
+
+
+@pytest.mark.parametrize("demand", ["administrators", "everyone"])
+async def test_where_a_second_factor_is_demanded_nothing_else_is_open_before_it_is_set_up(
+    tmp_path: Path, demand: str
+) -> None:
+    async with running_console(tmp_path, ManualClock(START_MS), console_second_factor=demand) as console:
+        await console.user("root", administrator=True)
+        await console.user("alice")
+        alice, root = console.browser(), console.browser()
+        assert (await alice.log_in("alice")).status_code == 303
+        assert (await root.log_in("root")).status_code == 303
+        assert ((await alice.get("/")).status_code == 200) == (demand == "administrators")
+        for path in ("/", "/account", "/apps", "/users", "/statistics.csv", "/live", "/account/password"):
+            assert (await root.get(path)).headers["location"] == "/account/second-factor", path
+        live = await root.get("/live", Accept="text/event-stream")
+        assert (live.status_code, live.headers["hx-redirect"]) == (401, "/account/second-factor")
+        await root.get("/account/second-factor")
+        refused = await root.post("/account", display_name="Root", locale="", zone="")
+        assert (refused.status_code, "Set up a second factor first" in text_of(refused)) == (403, True)
+        page = text_of(await root.get("/account/second-factor"))
+        assert ("demands a second factor" in page, "Not now" in page) == (True, False)
+        await enrol_second_factor(root)
+        assert (await root.get("/users")).status_code == 200
+        assert (await root.post("/account", display_name="Root", locale="", zone="")).status_code == 303
+        other = console.browser()
+        await other.log_in("alice")
+        assert (await other.post("/log-out")).headers["location"] == "/log-in"
+
+
+async def test_an_administrator_does_not_remove_the_own_second_factor(console: ConsoleInstallation) -> None:
+    user_id = await console.user("root", administrator=True)
+    await console.user("other", administrator=True)
+    root = await console.logged_in("root")
+    await enrol_second_factor(root)
+    assert "Remove the second factor" not in text_of(await root.get(f"/users/{user_id}"))
+    refused = await root.post(f"/users/{user_id}", change="remove-second-factor")
+    assert (refused.status_code, "Another administrator must remove" in text_of(refused)) == (403, True)
+    other = await console.logged_in("other")
+    assert (await other.post(f"/users/{user_id}", change="remove-second-factor")).status_code == 303
 
 
 async def test_a_form_needs_the_token_of_its_own_session(console: ConsoleInstallation) -> None:

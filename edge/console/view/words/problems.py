@@ -173,6 +173,21 @@ def _advice(gettext: Callable[[str], str]) -> list[_Wording]:
         ),
         _Wording(r"must be the name of a time zone.*", _("Enter the name of a time zone such as Asia/Shanghai.")),
         _Wording(
+            r"must not be a repetition or a sequence.*",
+            _("Choose a password that is no repetition and no sequence, unlike abcabcabcabc or 123456789012."),
+        ),
+        _Wording(
+            r"must not contain a name that others know: (?P<name>.*)",
+            _("Choose a password without “%(name)s”: others know this name."),
+        ),
+        _Wording(
+            r"must not be one of the 10,000 commonest.*",
+            _(
+                "Choose another password: this is one of the commonest, or one with a few signs more, which are guessed"
+                " first."
+            ),
+        ),
+        _Wording(
             r"is not that of this secret.*", _("The code is not right at this time. Check the clock of the phone.")
         ),
     ]
@@ -260,6 +275,10 @@ def _other_sentences(gettext: Callable[[str], str]) -> list[_Wording]:
         _Wording(
             r"this link is used, replaced or expired; .*",
             _("This link is used, replaced or expired. Ask an administrator for a new one."),
+        ),
+        _Wording(
+            r"another administrator must remove this second factor, or an operator",
+            _("Another administrator must remove this second factor, or an operator."),
         ),
         _Wording(r"another secret key was made meanwhile; .*", _("Another secret key was made meanwhile.")),
         _Wording(r"the password was changed meanwhile; .*", _("The password was changed meanwhile. Log in again.")),
