@@ -104,9 +104,9 @@ class AccountTable(DraftTable):
             (user_id, site, time_ms, session_epoch),
         )
         self._rows.execute(
-            "DELETE FROM log_in_networks WHERE user_id = ?1 AND site NOT IN (SELECT site FROM log_in_networks"
-            " WHERE user_id = ?1 ORDER BY last_ms DESC, site LIMIT ?2)",
-            (user_id, MAX_NETWORKS),
+            "DELETE FROM log_in_networks WHERE user_id = ? AND site NOT IN (SELECT site FROM log_in_networks"
+            " WHERE user_id = ? ORDER BY last_ms DESC, site LIMIT ?)",
+            (user_id, user_id, MAX_NETWORKS),
         )
 
     def use_recovery_code(self, code_hash: bytes) -> None:

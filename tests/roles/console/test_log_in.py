@@ -214,6 +214,7 @@ async def test_where_a_second_factor_is_demanded_nothing_else_is_open_before_it_
         assert (await root.post("/account", display_name="Root", locale="", zone="")).status_code == 303
         other = console.browser()
         await other.log_in("alice")
+        await other.get("/account/second-factor" if demand == "everyone" else "/")
         assert (await other.post("/log-out")).headers["location"] == "/log-in"
 
 
