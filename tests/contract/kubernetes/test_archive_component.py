@@ -11,10 +11,12 @@ import pytest
 import yaml
 
 from carillon.archive import archive
+from carillon.commands.acls import PASSWORD_FILE
 from carillon.roles import ROLES, role_definition
 from edge.settings import EdgeSettings
 from services.runtime.log.archive.store import FILES
 from services.runtime.process.settings import load
+from testkit.certificates import Authority
 from testkit.repository import ROOT
 from tests.contract.packaging.container_files import image_settings
 
@@ -72,7 +74,11 @@ def test_the_job_is_a_command_that_accepts_its_settings(objects: dict[tuple[str,
     given = objects["ConfigMap", source["configMapRef"]["name"]]["data"]
     own = {variable["name"]: variable["value"] for variable in container["env"]}
     env = {**image_settings(), **given, **own, "CARILLON_KAFKA_ARCHIVE_DIR": str(tmp_path)}
-    assert load(EdgeSettings, env).archive_path == tmp_path
+    (tmp_path / PASSWORD_FILE).write_text("secret\n")
+    env["CARILLON_KAFKA_SASL_PASSWORD_FILE"] = str(tmp_path / PASSWORD_FILE)
+    env["CARILLON_KAFKA_TLS_AUTHORITY"] = str(Authority(tmp_path / "authority").file)
+    loaded = load(EdgeSettings, env)
+    assert (loaded.archive_path, loaded.kafka_sasl_user) == (tmp_path, "carillon-archive")
 
 
 @pytest.mark.parametrize("version", ["1.31", "1.37"])

@@ -10,6 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from carillon.commands.acls import PASSWORD_FILE
 from carillon.commands.certs.files import operator
 from services.runtime.process.settings import Settings, addresses, load
 from testkit.certificates import Authority
@@ -38,7 +39,7 @@ def test_commands_find_the_roles_and_their_own_certificate(tmp_path: Path) -> No
     (source,) = CONTAINER["envFrom"]
     common = yaml.safe_load((KUBERNETES / "settings.yaml").read_text())
     assert source == {"configMapRef": {"name": common["metadata"]["name"]}}
-    env = {**image_settings(), **common["data"]}
+    env = {**image_settings(), **common["data"], **{each["name"]: each["value"] for each in CONTAINER["env"]}}
     assert addresses("registry", env) == ["registry-0.registry:7401"]
     mounts = {mount["mountPath"]: mount["name"] for mount in CONTAINER["volumeMounts"]}
     secrets = {one["name"]: one["secret"]["secretName"] for one in POD["spec"]["volumes"] if "secret" in one}
@@ -46,7 +47,14 @@ def test_commands_find_the_roles_and_their_own_certificate(tmp_path: Path) -> No
     assert {secrets[mounts[str(Path(env[file]).parent)]] for file in files} == {"carillon-tls-operator"}
     issued = Authority(tmp_path / "authority").issue("alice")
     own = dict(zip(files, map(str, (issued.certificate, issued.key, issued.authority)), strict=True))
-    assert load(Settings, {**env, **own}).tls() is not None
+    assert Path(env["CARILLON_KAFKA_SASL_PASSWORD_FILE"]).parent == Path(env["CARILLON_KAFKA_TLS_AUTHORITY"]).parent
+    assert secrets[mounts[str(Path(env["CARILLON_KAFKA_TLS_AUTHORITY"]).parent)]] == "carillon-kafka-operator"
+    (tmp_path / PASSWORD_FILE).write_text("secret\n")
+    own["CARILLON_KAFKA_SASL_PASSWORD_FILE"] = str(tmp_path / PASSWORD_FILE)
+    own["CARILLON_KAFKA_TLS_AUTHORITY"] = str(issued.authority)
+    loaded = load(Settings, {**env, **own})
+    assert loaded.tls() is not None
+    assert loaded.kafka_sasl_user == "carillon-operator"
     assert mounts[env["CARILLON_DATA_DIR"]] == "data"
     assert "command" in CONTAINER, "the image's entry point would take arguments for a command of carillon"
 

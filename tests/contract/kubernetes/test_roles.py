@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import yaml
 
+from carillon.commands.acls import PASSWORD_FILE
 from carillon.roles import ROLES, role_definition
 from carillon.serve import own_address
 from services.domain.master_key import KeyPurpose
@@ -99,7 +100,9 @@ def environment(role: str, index: int = 0) -> dict[str, str]:
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that loads a pod's settings as on a host with the files of its secrets and many open files."""
     tls = Authority(tmp_path / "authority").issue("any")
-    names = {"tls.crt": tls.certificate, "tls.key": tls.key, "ca.crt": tls.authority}
+    password = tmp_path / PASSWORD_FILE
+    password.write_text("secret\n")
+    names = {"tls.crt": tls.certificate, "tls.key": tls.key, "ca.crt": tls.authority, PASSWORD_FILE: password}
     for module in (common_settings, gateway_settings):
         monkeypatch.setattr(module, "hard_file_limit", lambda: 524_288)
 
@@ -186,6 +189,8 @@ def test_every_setting_exists_and_has_an_accepted_value(role: str, settings: Any
     assert loaded.host == "0.0.0.0"
     assert loaded.kafka_replication == 3
     assert loaded.tls_cert is not None
+    assert (loaded.kafka_security_protocol, loaded.kafka_sasl_mechanism) == ("SASL_SSL", "SCRAM-SHA-512")
+    assert loaded.kafka_sasl_user == f"carillon-{role}"
 
 
 @pytest.mark.parametrize("role", DEFAULT_ADDRESSES)
@@ -274,6 +279,7 @@ def test_each_role_gets_the_keys_and_certificates_that_it_needs(role: str, setti
         for purpose in role_definition(role).keys
     }
     assert secrets[mounts["/tls"]] == f"carillon-tls-{role}"
+    assert secrets[mounts["/kafka"]] == f"carillon-kafka-{role}"
     assert {mounts[directory] for directory in mounts} - {"state"} == {
         volume["name"] for volume in pod(role)["volumes"]
     }
@@ -285,5 +291,6 @@ def test_the_page_names_every_secret_and_no_manifest_holds_one() -> None:
     names = Counter(re.findall(r"secretName: ([\w-]+)", "".join(file.read_text() for file in FOLDER.glob("*.yaml"))))
     names.update({"carillon-clickhouse": 1})
     for name in names:
-        assert name in page or (name.startswith("carillon-tls-") and "carillon-tls-ROLE" in page)
+        kind = re.match(r"carillon-(tls|kafka)-", name)
+        assert name in page or (kind and f"{kind[0]}ROLE" in page)
     assert not [name for kind, name in OBJECTS if kind == "Secret"]
