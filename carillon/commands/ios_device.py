@@ -24,6 +24,9 @@ Show = Callable[[int, Any], None]
 
 _TIMEOUT_S = 30
 _CONCURRENT_REGISTRATIONS = 50
+_CODE_ATTEMPTS = 3
+_CODE_TIMEOUT_S = 65
+"""Time to wait for a code: the service pushes one a minute to a token, and the last one may have gone elsewhere."""
 
 
 class VirtualDeviceSettings(Settings, frozen=True, kw_only=True):
@@ -52,19 +55,41 @@ class VirtualDevice:
         self._identity = dict(identity)
         self._show = show
         self._opens = opens
+        self._code: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def register(self, attributes: Mapping[str, str], requests: Sequence[Frame]) -> None:
-        """Register, then send the requests. CarillonError: the registration was refused."""
-        welcome = await self._request({"type": "hello", "device": attributes})
+        """Register, then send the requests. CarillonError: the registration was refused.
+
+        A token that is registered already has no key here, so the device waits for the code that is pushed to it.
+        """
+        hello = {"type": "hello", "device": attributes}
+        welcome = await self._request(hello)
         self._show(welcome)
+        for _ in range(_CODE_ATTEMPTS):
+            if welcome.get("reason") == "possession":
+                welcome = await self._request(hello | await self._pushed_code())
+                self._show(welcome)
         if welcome["type"] != "welcome":
             raise CarillonError(f"the device was refused: {welcome.get('desc')}")
         self._identity["key"] = welcome["key"]
         for request in requests:
             self._show({**await self._request(request), "request": request["type"]})
 
+    async def _pushed_code(self) -> dict[str, str]:
+        """Return the code for the next hello; none if none was pushed in time: that hello asks for one again."""
+        try:
+            return {"code": await asyncio.wait_for(asyncio.shield(self._code), _CODE_TIMEOUT_S)}
+        except TimeoutError:
+            return {}
+
     async def receive(self, push: WatchResponse) -> None:
-        self._show({"type": "push", "payload": json.loads(push.payload), "headers": dict(push.headers)})
+        payload = json.loads(push.payload)
+        if "carillon" in payload:
+            self._show({"type": "code", "headers": dict(push.headers)})
+            if not self._code.done():
+                self._code.set_result(payload["carillon"]["code"])
+            return
+        self._show({"type": "push", "payload": payload, "headers": dict(push.headers)})
         if self._opens and "key" in self._identity:
             answer = await self._request({"type": "activity", "event": "open"})
             self._show({**answer, "request": "activity"})

@@ -1,7 +1,12 @@
 """Device tokens that app servers register and delete themselves."""
 
 from edge.core.signature import AppRef
-from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, RemoveDevice
+from protos.registry.v1.devices_pb2 import (
+    REGISTRATION_AUTHORITY_APP_SERVER,
+    DeviceCommand,
+    RegisterDevice,
+    RemoveDevice,
+)
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import AppDirectory
 from services.domain.audiences.token_resolver import TokenAndAliasResolver
@@ -29,7 +34,7 @@ class Registrations:
         self._quota = quota
 
     async def register(self, app: AppRef, given: str, origin: Origin) -> None:
-        """Register the token; of a registered one only the time is noted.
+        """Register the token; of a registered one only the time is noted. One whose key was revoked starts anew.
 
         TooManyRequestsError: the app has too many devices, or registers too many at once.
         """
@@ -38,7 +43,8 @@ class Registrations:
         if not is_known and (known_app := self._apps.get(app.appkey)) is not None:
             self._rates.take(known_app)
         await self._quota.reserve(app.appkey, token)
-        command = DeviceCommand(appkey=app.appkey, token=token, register=RegisterDevice(platform=app.platform))
+        register = RegisterDevice(platform=app.platform, authority=REGISTRATION_AUTHORITY_APP_SERVER)
+        command = DeviceCommand(appkey=app.appkey, token=token, register=register)
         await self._writer.append_and_wait([device_command(command)], origin)
 
     async def remove(self, app: AppRef, given: str, origin: Origin) -> None:

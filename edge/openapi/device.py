@@ -48,6 +48,7 @@ ANSWERS = (
 
 APPKEY = "1987654321"
 TOKEN = "a9d0ed10e9cfd022a61cb08753f49c5a0b0dfb383697bf9f9d750a1003da19c7"  # noqa: S105
+NEW_TOKEN = "5e1f0cd9e1b84c0fa2a19c1de1d0a3b7c8d2f64154e14c7d9a35e0f1b2c3d4e6"  # noqa: S105
 KEY = "the key from the welcome"
 DEVICE = {
     "region": "北京市",
@@ -74,8 +75,9 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 ACTIVITY = {"type": "activity", "id": 9, "event": "open"}
 _EXAMPLES = {
-    "register": HELLO,
+    "register": {**HELLO, "token": NEW_TOKEN},
     "hello again": {**HELLO, "key": KEY},
+    "hello with a code": {**HELLO, "token": NEW_TOKEN[::-1], "code": "arE7it7PD7AWuCkYK6lCTF66eaI"},
     **{name: {**request, **CREDENTIALS} for name, request in {**REQUESTS, "app opened": ACTIVITY}.items()},
 }
 OPERATION = Operation(

@@ -19,6 +19,7 @@ from edge.settings import ROLE_NAME
 from edge.v2.device.frames import FrameHandler
 from edge.v2.device.handlers import DeviceEndpoint, InvalidTokensEndpoint
 from edge.v2.device.invalid_tokens import InvalidTokens
+from edge.v2.device.possession import PossessionCodes
 from edge.v2.push.handlers import PushEndpoint
 from edge.v2.statistics.handlers import StatisticsEndpoint
 from edge.v2.tags.handlers import TagEndpoint, TagInfoEndpoint
@@ -62,7 +63,8 @@ def v2_app(
         replays,
     )
     registrations = RegistrationLimiter(settings.gateway_registrations_per_s)
-    frames = FrameHandler(context, writer, resolver, partitions, registrations, rates_of_devices)
+    possession = PossessionCodes(context, writer, ids, rates, partitions)
+    frames = FrameHandler(context, writer, resolver, partitions, registrations, rates_of_devices, possession)
     app = json_api("v2")
     app.add_route("/v2/push", PushEndpoint(authenticator, context.apps, idempotency, clock, zone, max_period_s))
     app.add_route("/v2/timedtasklist", TaskListEndpoint(authenticator, tasks, zone))

@@ -1,6 +1,7 @@
 """Wiring of the delivery role."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from protos.delivery.v1.delivery_pb2_grpc import (
@@ -21,6 +22,7 @@ from services.delivery.event_writer import EventWriter
 from services.delivery.expiry import ExpirySweeper
 from services.delivery.follower import PushCommandFollower
 from services.delivery.ios.delivery import IosDelivery
+from services.delivery.ios.push_progress import apns_payload
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.server import CapacityServicer, DeliveryServicer
 from services.delivery.settings import ROLE_NAME, DeliverySettings
@@ -75,6 +77,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         context.apps,
         clock,
         settings.shards,
+        partial(apns_payload, context.keys),
     )
     waiting = WaitingBytes()
     starter = PushStarter(state, events, AudienceBitmapResolver(peers), fanout, ios, recorder, waiting, clock)

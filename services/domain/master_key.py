@@ -85,6 +85,11 @@ class Keys:
             return None
         return number if hmac.compare_digest(given, right) else None
 
+    def possession_mac(self, text: str) -> bytes:
+        """Return the MAC of 16 bytes of a possession code; no device key is one, nor the reverse."""
+        key = hmac.digest(self._derived(KeyPurpose.DEVICES), b"carillon possession codes", "sha256")
+        return hmac.digest(key, text.encode(), "sha256")[:_MAC]
+
     def _device_mac(self, appkey: str, token: str, packed: bytes) -> bytes:
         mac = self._empty_device_mac.copy()
         mac.update(packed + f"{appkey}/{token}".encode())

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from protos.registry.v1.apps_pb2 import Platform
-from protos.registry.v1.devices_pb2 import BeginSession, Device, DeviceCommand
+from protos.registry.v1.devices_pb2 import REGISTRATION_AUTHORITY_TOKEN, BeginSession, Device, DeviceCommand
 from protos.registry.v1.registry_pb2 import FindDevicesRequest, GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Origin, Position
@@ -95,7 +95,7 @@ class DeviceRequests:
             self._rates.take(app, address)
         token = ids.new_token()
         await self._quota.reserve(hello.app, token)
-        command = registration(hello.app, token, Platform.PLATFORM_ANDROID, hello)
+        command = registration(hello.app, token, Platform.PLATFORM_ANDROID, hello, REGISTRATION_AUTHORITY_TOKEN)
         command.meta.origin.CopyFrom(_origin(address))
         new, partition = _NewDevice(hello.app, token, command), self.partition(hello.app, token)
         size = command.ByteSize() + _OVERHEAD_BYTES

@@ -5,6 +5,11 @@ from typing import NamedTuple, assert_never
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.devices_pb2 import (
+    REGISTRATION_AUTHORITY_APP_SERVER,
+    REGISTRATION_AUTHORITY_CODE,
+    REGISTRATION_AUTHORITY_KEY,
+    REGISTRATION_AUTHORITY_TOKEN,
+    REGISTRATION_AUTHORITY_UNSPECIFIED,
     AliasLost,
     Attributes,
     ClearAlias,
@@ -18,6 +23,9 @@ from services.registry.carriers import carrier_code
 
 MAX_DEVICE_BYTES = 256 * 1024
 """Largest record of a device. A command that adds to it beyond that is ignored: the log could not store the record."""
+
+MAX_FORMER_NUMBERS = 100
+"""Upper bound of the former numbers that a device keeps: each change takes it out of the indexes under all of them."""
 
 _NEVER_TOO_LARGE = frozenset({"clear_alias", "remove_tags", "remove_stags", "remove"})
 """The commands that are carried out at any size of the record: they add nothing to it but small numbers."""
@@ -45,15 +53,12 @@ def decide(
         return None
     changed = Device()
     if command.WhichOneof("command") == "register":
-        if command.register.platform != app.platform:
+        registered = (
+            _registered(command, device, free, is_revoked) if command.register.platform == app.platform else None
+        )
+        if registered is None:
             return None
-        if device is None or is_revoked:
-            changed = _new_device(command, free, [*device.former_numbers, device.number] if device else [])
-        elif device.removed_ms:
-            changed = _new_device(command, FreeNumber(device.partition, device.number), device.former_numbers)
-        else:
-            changed.CopyFrom(device)
-            _note_repeated_registration(changed, command.meta.time_ms)
+        changed = registered
         _merge_attributes(changed, command.register.attributes)
     elif device is None or device.removed_ms or is_revoked or _is_superseded(command, device):
         return None
@@ -67,16 +72,54 @@ def decide(
     return None if is_bounded and changed.ByteSize() > MAX_DEVICE_BYTES else changed
 
 
+def _registered(command: DeviceCommand, device: Device | None, free: FreeNumber, is_revoked: bool) -> Device | None:
+    """Return the device as its registration leaves it; None where the authority does not suffice for it.
+
+    The key of a device follows from its number. So the number stays where the device has proved its key or the app's
+    server vouches for it, and whoever knows the token alone gets another number.
+    """
+    register, authority = command.register, command.register.authority
+    if device is None:
+        return _new_device(command, free, ())
+    proves_number = register.proven_number == device.number
+    if is_revoked:
+        if authority not in (REGISTRATION_AUTHORITY_APP_SERVER, REGISTRATION_AUTHORITY_UNSPECIFIED):
+            return None
+        return _new_device(command, free, _former_numbers(device))
+    if device.removed_ms:
+        keeps_number = authority in (REGISTRATION_AUTHORITY_APP_SERVER, REGISTRATION_AUTHORITY_UNSPECIFIED) or (
+            authority == REGISTRATION_AUTHORITY_KEY and proves_number
+        )
+        if keeps_number:
+            return _new_device(command, FreeNumber(device.partition, device.number), device.former_numbers)
+        return _new_device(command, free, _former_numbers(device))
+    if authority == REGISTRATION_AUTHORITY_TOKEN:
+        return None
+    if authority in (REGISTRATION_AUTHORITY_KEY, REGISTRATION_AUTHORITY_CODE) and not proves_number:
+        return None
+    changed = Device()
+    changed.CopyFrom(device)
+    if authority == REGISTRATION_AUTHORITY_CODE:
+        changed.number = free.number
+        changed.former_numbers[:] = _former_numbers(device)
+        changed.registered_again_ms = command.meta.time_ms
+    else:
+        _note_repeated_registration(changed, command.meta.time_ms)
+    return changed
+
+
+def _former_numbers(device: Device) -> Sequence[int]:
+    """Return the former numbers of a device that gets another one."""
+    return [*device.former_numbers, device.number][-MAX_FORMER_NUMBERS:]
+
+
 def _is_superseded(command: DeviceCommand, device: Device) -> bool:
     """Return whether the device has sent requests over a later connection than the command's."""
     return 0 < command.session < device.session
 
 
 def _new_device(command: DeviceCommand, number: FreeNumber, former_numbers: Sequence[int]) -> Device:
-    """Return a device without alias, tags and attributes. One that was removed keeps its number, and so its key.
-
-    Of one whose key was revoked only the numbers are kept, as former ones.
-    """
+    """Return a device without alias, tags and attributes."""
     return Device(
         appkey=command.appkey,
         token=command.token,

@@ -86,8 +86,8 @@ class DeviceRules:
         self, command: DeviceCommand, partition: int, known: Device | None, revoked: RevokedKeys
     ) -> Sequence[Fact]:
         is_revoked = known is not None and known.number in revoked
-        is_new = known is None or is_revoked
-        free = self._free_number(command.appkey, partition, revoked) if is_new else FreeNumber(partition, 0)
+        may_need_number = command.WhichOneof("command") == "register"
+        free = self._free_number(command.appkey, partition, revoked) if may_need_number else FreeNumber(partition, 0)
         device = decide(command, known, self._find_app(command.appkey), free, is_revoked=is_revoked)
         if device is not None and device.HasField("alias_lost") and not (known and known.HasField("alias_lost")):
             ALIASES_LOST.labels("proven" if device.alias_lost.was_proven else "unproven").inc()

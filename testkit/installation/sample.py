@@ -30,6 +30,7 @@ class Service:
             "ios": self.installation.ios_url,
             "v2": self.installation.v2_url,
         }
+        self.ios_devices: list[Json] = []
         self._http = plain_http.client(timeout=30)
 
     def __enter__(self) -> "Service":
@@ -39,7 +40,8 @@ class Service:
             self.ios = [self.installation.create_app("ios"), self.installation.create_app("ios")]
             self.installation.carillon("app", "set", self.android.appkey, "--ack-info", "on")
             self.secrets = {app.appkey: app.secret_key for app in (self.android, *self.ios)}
-            self.device = self._register({"appkey": self.android.appkey})
+            android = {"appkey": self.android.appkey}
+            self.device = self._named(self.android.appkey, self._hello(android))
             self.register_ios_devices()
         except BaseException:
             self.installation.close()
@@ -81,13 +83,29 @@ class Service:
         return found
 
     def register_ios_devices(self) -> None:
-        """Register the iOS devices, again where a request has deleted them: their keys stay the same."""
-        self.ios_devices = [self._register({"appkey": app.appkey, "token": IOS_TOKEN}) for app in self.ios]
+        """Register the iOS devices, again where a request has deleted them.
 
-    def _register(self, who: Mapping[str, Any]) -> Json:
-        welcome: Json = self.send("v2", "POST", "/device/v1", {"type": "hello", **who}).json()
+        Their keys stay the same, unless a request has registered the token without its key: then it starts anew.
+        """
+        keys = [{"key": device["key"]} for device in self.ios_devices] or [{}] * len(self.ios)
+        self.ios_devices = [self._register_ios(app, key) for app, key in zip(self.ios, keys, strict=True)]
+
+    def _register_ios(self, app: AppCredentials, key: Mapping[str, str]) -> Json:
+        who = {"appkey": app.appkey, "token": IOS_TOKEN}
+        welcome = self._hello({**who, **key})
+        if welcome["type"] != "welcome":
+            assert self.send("ios", "DELETE", "/register", who, app).json()["result"] == 0
+            welcome = self._hello(who)
+        return self._named(app.appkey, welcome)
+
+    def _hello(self, who: Mapping[str, Any]) -> Json:
+        answer: Json = self.send("v2", "POST", "/device/v1", {"type": "hello", **who}).json()
+        return answer
+
+    def _named(self, appkey: str, welcome: Json) -> Json:
+        """Give the device of a welcome its alias and its tag."""
         assert welcome["type"] == "welcome", welcome
         for frame in ({"type": "set_alias", "alias": "alice"}, {"type": "add_stags", "stags": ["news"]}):
-            credentials = {"appkey": who["appkey"], "token": welcome["token"], "key": welcome["key"]}
+            credentials = {"appkey": appkey, "token": welcome["token"], "key": welcome["key"]}
             assert self.send("v2", "POST", "/device/v1", {**frame, **credentials}).json()["type"] == "ok"
         return welcome

@@ -14,6 +14,7 @@ from services.apns_simulator.certificate import public_key
 from testkit.apns.keys import KEY_ID, TEAM_ID, canaries, files_containing, pem
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import CARILLON, Installation
+from testkit.waiting import until
 
 BOUND_S = 60
 TOKEN = "ab" * 32
@@ -57,6 +58,65 @@ async def test_a_virtual_iphone_receives_a_push(carillon: Installation, server: 
     finally:
         phone.terminate()
         assert await asyncio.wait_for(phone.wait(), BOUND_S) == 0
+
+
+async def run_phone(carillon: Installation, app: AppCredentials, *options: str) -> Process:
+    """Start the virtual iPhone with the token TOKEN, which keeps no key."""
+    url = f"{carillon.v2_url}/device/v1"
+    named = ("--platform", "ios", "--appkey", app.appkey, "--url", url, "--token", TOKEN)
+    return await start(carillon, "device", "run", *named, *options, "--json")
+
+
+async def test_an_iphone_that_lost_its_key_proves_its_token_and_a_revoked_one_waits_for_the_apps_server(
+    carillon: Installation, server: AppServer
+) -> None:
+    app = carillon.create_app("ios")
+    phone = await run_phone(carillon, app, "--alias", "anna")
+    key = (await event(phone))["key"]
+    assert (await event(phone))["type"] == "ok"
+    phone.terminate()
+    assert await asyncio.wait_for(phone.wait(), BOUND_S) == 0
+
+    phone = await run_phone(carillon, app)
+    try:
+        refused, code, welcome = [await event(phone) for _ in range(3)]
+        assert [refused["reason"], code["type"], welcome["type"], welcome["new"]] == [
+            "possession",
+            "code",
+            "welcome",
+            False,
+        ]
+        assert welcome["key"] != key
+        body = to_all(app, "still anna")
+        body["sendTo"] |= {"userScope": 3, "alias": ["anna"]}
+        assert (await server.push(body, app.secret_key))["result"] == 0
+        assert (await event(phone))["payload"]["aps"]["alert"] == "still anna"
+    finally:
+        phone.terminate()
+        assert await asyncio.wait_for(phone.wait(), BOUND_S) == 0
+    old_key = await server.device_request({"type": "hello", "appkey": app.appkey, "token": TOKEN, "key": key})
+    assert old_key["reason"] == "possession"
+    msgid = code["headers"]["apns-collapse-id"]
+
+    async def audited() -> dict[str, Any] | None:
+        said = await asyncio.to_thread(carillon.carillon, "audit", "push", msgid, "--json", check=False)
+        report: dict[str, Any] = json.loads(said) if said.strip() else {"timeline": []}
+        return report if "sent" in {entry["event"] for entry in report["timeline"]} else None
+
+    audit = await until(audited, BOUND_S)
+    assert audit["kind"] == "unicast"
+    assert "possession code" in audit["request_json"]
+
+    carillon.carillon("device", "revoke", app.appkey, TOKEN)
+    for identity in ({}, {"key": welcome["key"]}):
+        revoked = await server.device_request({"type": "hello", "appkey": app.appkey, "token": TOKEN, **identity})
+        assert revoked["reason"] == "revoked"
+    registered = AppServer(carillon.ios_url)
+    who = {"appkey": app.appkey, "token": TOKEN}
+    assert (await registered.call("POST", "/register", who, app.secret_key))["result"] == 0
+    await registered.close()
+    again = await server.device_request({"type": "hello", "appkey": app.appkey, "token": TOKEN})
+    assert again["reason"] == "possession"
 
 
 @pytest.fixture

@@ -32,6 +32,7 @@ class IosDevices(ApnsSimulator):
         self.histories: dict[str, list[Change]] = {}
         self.shown: dict[str, dict[int, Shown]] = {}
         self.frames: Counter[tuple[str, int]] = Counter()
+        self._codes: dict[str, str] = {}
         self._ledger = ledger
 
     def reply_to(self, request: Request) -> Reply:
@@ -39,18 +40,30 @@ class IosDevices(ApnsSimulator):
         answer = super().reply_to(request)
         if self.received and self.received[-1] is not before:
             received = self.received[-1]
+            payload = msgspec.json.decode(received.payload)
+            if "carillon" in payload:
+                self._codes[received.token] = payload["carillon"]["code"]
+                return answer
             msgid = int(received.headers["apns-collapse-id"])
             self.frames[received.token, msgid] += 1
-            shown = Shown(msgid, _text(msgspec.json.decode(received.payload)), self._ledger.now_ms())
+            shown = Shown(msgid, _text(payload), self._ledger.now_ms())
             self.shown[received.token].setdefault(msgid, shown)
             self._ledger.write("sent to APNs", token=received.token, msgid=msgid)
         return answer
 
     async def register(self, server: DeviceServer, token: str, stags: frozenset[str]) -> None:
-        """Register a token over HTTP, and repeat the request until it is answered."""
+        """Register a token over HTTP, and repeat the request until it is answered.
+
+        A repeated hello, whose first answer was lost, needs the code that is pushed to the token.
+        """
         self.shown[token] = {}
         asked_ms = self._ledger.now_ms()
-        welcome = await _request_until_answered(server, {"type": "hello", "appkey": self.appkey, "token": token})
+        hello = {"type": "hello", "appkey": self.appkey, "token": token}
+        welcome = await _request_until_answered(server, hello)
+        while welcome["type"] == "error":
+            await asyncio.sleep(RETRY_S)
+            code = {"code": self._codes[token]} if token in self._codes else {}
+            welcome = await _request_until_answered(server, hello | code)
         if stags:
             who = {"appkey": self.appkey, "token": token, "key": welcome["key"]}
             await _request_until_answered(server, {"type": "add_stags", "stags": sorted(stags), **who})
@@ -60,7 +73,7 @@ class IosDevices(ApnsSimulator):
 async def _request_until_answered(server: DeviceServer, frame: Mapping[str, Any]) -> Mapping[str, Any]:
     while True:
         answer = await server.device_request(frame)
-        if answer["type"] != "error":
+        if answer["type"] != "error" or answer.get("reason") == "possession":
             return answer
         assert answer["code"] >= SERVER_ERROR, answer
         await asyncio.sleep(RETRY_S)

@@ -27,6 +27,7 @@ class Rate(IntEnum):
 
     REQUESTS = 0
     TARGETS = 1
+    POSSESSION_CODES = 2
 
 
 class SharedBuckets:

@@ -10,6 +10,9 @@ from services.runtime.errors import TooManyRequestsError
 from services.runtime.process.metrics import QUOTA_REFUSALS
 from services.runtime.process.settings import Settings
 
+CODES_PER_S = 20
+"""Pushes with possession codes that one app sends a second at most, whatever its quotas."""
+
 _FIELDS = {Rate.REQUESTS: "requests_per_s", Rate.TARGETS: "targets_per_s"}
 _NAMES = {Rate.REQUESTS: "requests", Rate.TARGETS: "targets"}
 
@@ -34,6 +37,11 @@ class RateQuotas:
     def take_targets(self, counts: Mapping[str, int]) -> None:
         """Count the targets of each app. Errors as for `take_request`."""
         self._take(Rate.TARGETS, counts)
+
+    def take_code(self, appkey: str) -> None:
+        """Count a push that brings a possession code. TooManyRequestsError: the app has had too many of them."""
+        if wait_s := self._buckets.take(appkey, Rate.POSSESSION_CODES, 1, CODES_PER_S):
+            raise TooManyRequestsError("too many devices of this app ask for a code; repeat the request", wait_s)
 
     def _take(self, rate: Rate, counts: Mapping[str, int]) -> None:
         taken: list[tuple[str, int, int]] = []

@@ -1,10 +1,20 @@
 """The device protocol over HTTP, for devices without a connection to the gateway (iOS)."""
 
+from collections.abc import Sequence
+from typing import NoReturn
+
 import msgspec
 
+from edge.v2.device.possession import PossessionCodes
 from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionEvent, SessionFact
 from protos.registry.v1.apps_pb2 import App, Platform
-from protos.registry.v1.devices_pb2 import Device
+from protos.registry.v1.devices_pb2 import (
+    REGISTRATION_AUTHORITY_CODE,
+    REGISTRATION_AUTHORITY_KEY,
+    REGISTRATION_AUTHORITY_TOKEN,
+    Device,
+    DeviceCommand,
+)
 from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Origin
@@ -12,6 +22,7 @@ from services.domain.apps import OUTDATED
 from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import Command, CommandWriter, device_command
 from services.domain.device_protocol import answers, commands, frames
+from services.domain.device_protocol.answers import HelloRefusedError
 from services.domain.identity import IdentityChecks
 from services.domain.ids import new_token
 from services.domain.ios_tokens import ios_token, spellings
@@ -47,8 +58,10 @@ class FrameHandler:
         partitions: int,
         registrations: RegistrationLimiter,
         rates: RegistrationRates,
+        possession: PossessionCodes,
     ) -> None:
         self._context = context
+        self._possession = possession
         self._registrations = registrations
         self._rates = rates
         self._writer = writer
@@ -61,10 +74,10 @@ class FrameHandler:
         """Execute a frame and return the answer.
 
         InputError: no frame, or one that needs a connection. SignError: unknown app, wrong key, or wrong proof.
-        ForbiddenError: the app requires a proof. NotFoundError: the device was removed. UnavailableError: the app is
-        unknown here, and the log, which may know it, does not answer. TooManyRequestsError: too many hellos without a
-        key from this address, whether the app exists or not, or too many new devices of the app, or the app has too
-        many devices, or the device has handed in too many proofs.
+        ForbiddenError: the app requires a proof, or the device needs a code and the app is paused. NotFoundError: the
+        device was removed. UnavailableError: the app is unknown here, and the log, which may know it, does not answer.
+        TooManyRequestsError: too many hellos without a key from this address, whether the app exists or not, or too
+        many new devices of the app, or the app has too many devices, or the device has handed in too many proofs.
         """
         credentials = frames.credentials(payload)
         frame = frames.decode(payload)
@@ -72,14 +85,17 @@ class FrameHandler:
             self._limit_registrations(origin.address)
         app = await self._app(credentials.app)
         if isinstance(frame, frames.Hello):
-            return await self._hello(app, frame, origin)
+            is_ios = app.platform == Platform.PLATFORM_IOS
+            return await (self._hello_of_ios if is_ios else self._hello_of_android)(app, frame, origin)
         caller = self._caller(app, credentials, origin)
         if isinstance(frame, frames.Ack | frames.Report | frames.Ping):
             raise InputError("input error: type: acknowledgements, reports and pings are not supported over HTTP")
         if isinstance(frame, frames.GetDeviceRequest):
             return answers.device_answer(frame.id, await self._find(caller))
-        if await self._number(caller.appkey, caller.token) is None:
+        if (number := await self._number(caller.appkey, caller.token)) is None:
             raise NotFoundError("input error: no such device")
+        if number != caller.number:
+            raise SignError("unauthorized")
         if isinstance(frame, frames.Activity):
             await self._append_activity(caller, frame.event)
         else:
@@ -101,50 +117,118 @@ class FrameHandler:
         return app
 
     def _caller(self, app: App, credentials: frames.Credentials, origin: Origin) -> Caller:
-        """Authenticate the sender. A key belongs to the token as it is registered, which may be an older spelling."""
-        token, key = credentials.token or "", credentials.key or ""
+        """Authenticate the sender. SignError: it has no key of the token, or a revoked one."""
+        token = credentials.token or ""
         if token and app.platform == Platform.PLATFORM_IOS:
             ios_token(token, "input error: token")
+        proven = self._proven(app.appkey, token, credentials.key)
+        if proven is None:
+            raise SignError("unauthorized")
+        return Caller(app.appkey, *proven, origin)
+
+    def _proven(self, appkey: str, token: str, key: str | None) -> tuple[str, int] | None:
+        """Return the token and the device number that the key proves; None if it proves none, or is revoked.
+
+        A key belongs to the token as it is registered, which may be an older spelling.
+        """
         for name in spellings(token):
-            number = self._context.keys.device_number(app.appkey, name, key)
-            if number is not None and not self._is_revoked(app.appkey, name, number):
-                return Caller(app.appkey, name, number, origin)
-        raise SignError("unauthorized")
+            number = self._context.keys.device_number(appkey, name, key or "")
+            if number is not None and not self._is_revoked(appkey, name, number):
+                return name, number
+        return None
 
     def _is_revoked(self, appkey: str, token: str, number: int) -> bool:
         partition = partition_of(device_key(appkey, token), self._partitions)
         return self._context.apps.is_revoked(appkey, partition, number)
 
-    async def _hello(self, app: App, hello: frames.Hello, origin: Origin) -> answers.Welcome:
-        """Register a new device, or welcome a known one. An iOS token comes from Apple and needs no key.
-
-        A known iOS token registers again too, so that a late answer of Apple about its time before does not remove it.
-        """
-        is_ios = app.platform == Platform.PLATFORM_IOS
-        if is_ios and not hello.token:
-            raise InputError("input error: token is missing: it is the one that APNs gave")
-        if hello.key or (hello.token and not is_ios):
-            token = self._caller(app, hello, origin).token
-        else:
-            token = await self._registered(app.appkey, hello.token) if hello.token else new_token()
-        number = await self._number(app.appkey, token) if hello.token else None
-        is_new = number is None
-        if is_new:
-            self._rates.take(app, origin.address)
-            await self._quota.reserve(app.appkey, token)
-        command = (
-            commands.registration(app.appkey, token, app.platform, hello)
-            if is_new or is_ios
-            else commands.command(hello, app.appkey, token)
-        )
-        if command:
+    async def _hello_of_android(self, app: App, hello: frames.Hello, origin: Origin) -> answers.Welcome:
+        """Register a new device, which is given a token, or welcome the device that the key proves."""
+        if not hello.token and not hello.key:
+            made = commands.registration(app.appkey, new_token(), app.platform, hello, REGISTRATION_AUTHORITY_TOKEN)
+            return await self._register(app, made, origin)
+        caller = self._caller(app, hello, origin)
+        number = await self._number(app.appkey, caller.token)
+        if number is None:
+            return await self._register(app, self._by_key(app, caller.token, caller.number, hello), origin)
+        if number != caller.number:
+            raise SignError("unauthorized")
+        if command := commands.command(hello, app.appkey, caller.token):
             await self._writer.append_and_wait([device_command(command)], origin)
-        if number is None:
-            number = await self._number(app.appkey, token)
-        if number is None:
+        return self._welcome(app.appkey, caller.token, number, new=False)
+
+    async def _hello_of_ios(self, app: App, hello: frames.Hello, origin: Origin) -> answers.Welcome:
+        """Register a new token, or welcome the device that the key or the code proves.
+
+        A token is no secret, so it alone opens no registered device. A known token registers again, so that a late
+        answer of Apple about its time before does not remove it.
+        """
+        if not hello.token:
+            raise InputError("input error: token is missing: it is the one that APNs gave")
+        ios_token(hello.token, "input error: token")
+        appkey = app.appkey
+        proven = self._proven(appkey, hello.token, hello.key)
+        if hello.key and proven is None:
+            self._limit_registrations(origin.address)
+        registered = await self._registered(appkey, spellings(hello.token))
+        if registered is None:
+            return await self._return_or_register(app, hello, proven, origin)
+        token, number = registered
+        if proven == registered:
+            return await self._register(app, self._by_key(app, token, number, hello), origin, new=False)
+        if not self._possession.is_right(hello.code, appkey, token, number):
+            await self._ask_for_code(appkey, token, number, origin)
+        made = commands.registration(appkey, token, app.platform, hello, REGISTRATION_AUTHORITY_CODE, number)
+        return await self._register(app, made, origin, new=False)
+
+    async def _return_or_register(
+        self, app: App, hello: frames.Hello, proven: tuple[str, int] | None, origin: Origin
+    ) -> answers.Welcome:
+        """Register a token that is not registered: under its number where its key is proven, else as a new device.
+
+        HelloRefusedError: its key was revoked. SignError: the key is wrong.
+        """
+        names = spellings(hello.token or "")
+        former = await self._former_numbers(app.appkey, names)
+        if any(self._is_revoked(app.appkey, name, number) for name, number in former.items()):
+            raise _revoked()
+        if not hello.key:
+            made = commands.registration(app.appkey, names[0], app.platform, hello, REGISTRATION_AUTHORITY_TOKEN)
+        elif proven is not None and former.get(proven[0], proven[1]) == proven[1]:
+            made = self._by_key(app, *proven, hello)
+        else:
+            raise SignError("unauthorized")
+        return await self._register(app, made, origin)
+
+    def _by_key(self, app: App, token: str, number: int, hello: frames.Hello) -> DeviceCommand:
+        return commands.registration(app.appkey, token, app.platform, hello, REGISTRATION_AUTHORITY_KEY, number)
+
+    async def _register(self, app: App, command: DeviceCommand, origin: Origin, *, new: bool = True) -> answers.Welcome:
+        """Carry out the registration, and welcome the device if it is this command that entitles to its key."""
+        appkey, token = command.appkey, command.token
+        if new:
+            self._rates.take(app, origin.address)
+            await self._quota.reserve(appkey, token)
+        command.meta.time_ms = self._context.clock.now_ms()
+        await self._writer.append_and_wait([device_command(command)], origin)
+        device = await self._record(appkey, token)
+        if device is None or self._is_revoked(appkey, token, device.number):
             raise NotFoundError("the device was removed while it was registered; repeat the request")
-        key = self._context.keys.device_key(app.appkey, token, number)
-        return answers.Welcome(token=token, key=key, heartbeat=frames.HEARTBEAT_S, new=is_new)
+        if not _is_entitled(command, device):
+            raise SignError("unauthorized: the device was registered otherwise meanwhile; repeat the request")
+        return self._welcome(appkey, token, device.number, new=new)
+
+    async def _ask_for_code(self, appkey: str, token: str, number: int, origin: Origin) -> NoReturn:
+        """Send the device a code. HelloRefusedError: always; the next hello carries the code."""
+        await self._possession.send(appkey, token, number, origin)
+        raise HelloRefusedError(
+            "unauthorized: this token is registered, and the hello has no key of it; a silent push brings a code to the"
+            " device: repeat the hello with this code",
+            "possession",
+        )
+
+    def _welcome(self, appkey: str, token: str, number: int, *, new: bool) -> answers.Welcome:
+        key = self._context.keys.device_key(appkey, token, number)
+        return answers.Welcome(token=token, key=key, heartbeat=frames.HEARTBEAT_S, new=new)
 
     async def _change(self, app: App, caller: Caller, frame: frames.Change) -> None:
         command = commands.command(frame, caller.appkey, caller.token)
@@ -168,19 +252,51 @@ class FrameHandler:
         await self._writer.append_and_wait([Command(SESSIONS, key, fact)], caller.origin)
 
     async def _find(self, caller: Caller) -> Device:
-        """Return the device's record. NotFoundError: it was removed."""
-        partition = partition_of(device_key(caller.appkey, caller.token), self._partitions)
-        registry = RegistryServiceStub(self._context.peers.owner("registry", partition))
-        found = await registry.GetDevices(GetDevicesRequest(appkey=caller.appkey, tokens=[caller.token]))
-        if not found.devices:
+        """Return the device's record. NotFoundError: it was removed. SignError: the key is of a former number."""
+        device = await self._record(caller.appkey, caller.token)
+        if device is None:
             raise NotFoundError("input error: no such device")
-        return found.devices[0]
+        if device.number != caller.number:
+            raise SignError("unauthorized")
+        return device
 
-    async def _registered(self, appkey: str, given: str) -> str:
-        """Return an iOS token as it is registered, or as it shall be."""
-        ios_token(given, "input error: token")
-        return await self._resolver.registered_token(appkey, given)
+    async def _record(self, appkey: str, token: str) -> Device | None:
+        """Return the record of a registered device."""
+        partition = partition_of(device_key(appkey, token), self._partitions)
+        registry = RegistryServiceStub(self._context.peers.owner("registry", partition))
+        found = await registry.GetDevices(GetDevicesRequest(appkey=appkey, tokens=[token]))
+        return found.devices[0] if found.devices else None
 
     async def _number(self, appkey: str, token: str) -> int | None:
         (plus_one,) = await self._resolver.numbers(appkey, [token])
         return plus_one - 1 if plus_one and not self._is_revoked(appkey, token, plus_one - 1) else None
+
+    async def _registered(self, appkey: str, names: Sequence[str]) -> tuple[str, int] | None:
+        """Return the name under which a device is registered, and its number; one whose key was revoked is not."""
+        for name, plus_one in zip(names, await self._resolver.numbers(appkey, names), strict=True):
+            if plus_one and not self._is_revoked(appkey, name, plus_one - 1):
+                return name, plus_one - 1
+        return None
+
+    async def _former_numbers(self, appkey: str, names: Sequence[str]) -> dict[str, int]:
+        """Return the numbers of the names that are or were registered."""
+        found = await self._resolver.numbers(appkey, names, removed_too=True)
+        return {name: plus_one - 1 for name, plus_one in zip(names, found, strict=True) if plus_one}
+
+
+def _is_entitled(command: DeviceCommand, device: Device) -> bool:
+    """Return whether the sender of the registration may have the key of the device that is registered after it.
+
+    It may not where another registration came first, such as that of somebody else who knows the token.
+    """
+    register, time_ms = command.register, command.meta.time_ms
+    if register.authority == REGISTRATION_AUTHORITY_CODE:
+        return device.registered_again_ms == time_ms
+    proves_number = register.authority == REGISTRATION_AUTHORITY_KEY and device.number == register.proven_number
+    return proves_number or device.registered_ms == time_ms
+
+
+def _revoked() -> HelloRefusedError:
+    return HelloRefusedError(
+        "unauthorized: the key of this device was revoked; the app's server can register the token again", "revoked"
+    )

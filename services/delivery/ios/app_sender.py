@@ -30,6 +30,7 @@ from services.delivery.ios.next_step import (
     Step,
     react,
 )
+from services.delivery.ios.push_progress import PayloadOf
 from services.delivery.ios.push_schedule import PushSchedule
 from services.delivery.ios.round_robin import Chunk
 from services.delivery.outcome_recorder import OutcomeRecorder
@@ -68,6 +69,7 @@ class IosDependencies:
     apps: AppDirectory
     clock: Clock
     shards: int
+    payload_of: PayloadOf
     senders: SenderPool
 
 
@@ -79,7 +81,9 @@ class IosAppSender:
         self._shared = shared
         self._work_available = asyncio.Event()
         wake_up = self._work_available.set
-        self._schedule = PushSchedule(shared.clock, shared.shards, wake_up, lambda: self._credentials is not None)
+        self._schedule = PushSchedule(
+            shared.clock, shared.shards, wake_up, lambda: self._credentials is not None, shared.payload_of
+        )
         self._device_delays = DeviceDelays(MAX_DELAYED_DEVICES)
         self._window = InFlightWindow(WINDOW, wake_up)
         self._health = AppHealth(appkey, shared.clock)

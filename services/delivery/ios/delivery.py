@@ -9,6 +9,7 @@ from services.delivery.apns.sender_pool import CredentialsSource, SenderPool
 from services.delivery.ios.app_sender import IosAppSender, IosDependencies
 from services.delivery.ios.device_tokens import DeviceTokens
 from services.delivery.ios.invalid_tokens import InvalidTokenRemover
+from services.delivery.ios.push_progress import PayloadOf
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush
@@ -38,6 +39,7 @@ class IosDelivery:
         apps: AppDirectory,
         clock: Clock,
         shards: int,
+        payload_of: PayloadOf,
     ) -> None:
         self._state = state
         self._apps_directory = apps
@@ -45,7 +47,16 @@ class IosDelivery:
         self._invalid_tokens = InvalidTokenRemover(writer)
         tokens = DeviceTokens(peers)
         self._dependencies = partial(
-            IosDependencies, recorder, credentials_of, self._invalid_tokens, tokens, state.badges, apps, clock, shards
+            IosDependencies,
+            recorder,
+            credentials_of,
+            self._invalid_tokens,
+            tokens,
+            state.badges,
+            apps,
+            clock,
+            shards,
+            payload_of,
         )
         self._senders: SenderPool | None = None
         self._apps: dict[str, IosAppSender] = {}

@@ -1,16 +1,23 @@
 """Progress of one push through its audience, in passes over the devices without a final outcome."""
 
 import asyncio
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Callable, Iterable
+from typing import Literal, TypeAlias
 
 from pyroaring import BitMap
 
-from protos.push.v1.push_pb2 import Message
+from protos.push.v1.push_pb2 import Message, SendPush
 from services.delivery.apns.push import ApnsPush
 from services.delivery.ios.next_step import backoff_ms
 from services.delivery.state.pushes import StartedPush
-from services.domain.apns.payload import increments_badge, payload, with_badge
+from services.domain.apns.payload import increments_badge, payload, possession_payload, with_badge
+from services.domain.device_protocol.possession import opened_code
+from services.domain.master_key import Keys
+from services.runtime.errors import CarillonError
+from services.runtime.process.logs import logger
+
+PayloadOf: TypeAlias = Callable[[SendPush], bytes]
+"""Returns the JSON that the devices of a push are sent."""
 
 
 class PushProgress:
@@ -22,7 +29,7 @@ class PushProgress:
     `turn_done` is set when that turn has been taken (both unused without `qps`).
     """
 
-    def __init__(self, push: StartedPush, partitions: Iterable[int]) -> None:
+    def __init__(self, push: StartedPush, partitions: Iterable[int], payload_of: PayloadOf) -> None:
         message = push.send.message
         self.push = push
         self.in_flight = 0
@@ -32,7 +39,7 @@ class PushProgress:
         self.passes = 0
         self.increments_badge = increments_badge(message)
         self.badge = _fixed_badge(message)
-        self._payload = payload(message)
+        self._payload = payload_of(push.send)
         self._push_type: Literal["alert", "background"] = "alert" if message.is_notif else "background"
         self._partitions = list(partitions)
         self._remaining = list(self._partitions)
@@ -84,6 +91,21 @@ class PushProgress:
             priority=10 if self._push_type == "alert" else 5,
             collapse_id=str(msgid),
         )
+
+
+def apns_payload(keys: Keys, send: SendPush) -> bytes:
+    """Return the payload of a push, or of the silent push whose code is sealed with these keys.
+
+    A code that cannot be opened is logged, and the device gets an empty one.
+    """
+    sealed = send.message.ios.sealed_possession_code
+    if not sealed:
+        return payload(send.message)
+    try:
+        return possession_payload(opened_code(keys, sealed, send.appkey))
+    except CarillonError as error:
+        logger.error("a possession code cannot be opened", appkey=send.appkey, msgid=send.msgid, error=str(error))
+        return possession_payload("")
 
 
 def _fixed_badge(message: Message) -> int | None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from services.delivery.ios.delay_queue import DelayQueue
 from services.delivery.ios.device_message import DeviceMessage
-from services.delivery.ios.push_progress import PushProgress
+from services.delivery.ios.push_progress import PayloadOf, PushProgress
 from services.delivery.ios.round_robin import Chunk, RoundRobin
 from services.delivery.state.pushes import StartedPush
 from services.runtime.process.clock import Clock
@@ -23,8 +23,16 @@ class PushSchedule:
     `wake_up` is called when there may be something to send; `has_key` returns whether the app has a signing key.
     """
 
-    def __init__(self, clock: Clock, shards: int, wake_up: Callable[[], None], has_key: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        shards: int,
+        wake_up: Callable[[], None],
+        has_key: Callable[[], bool],
+        payload_of: PayloadOf,
+    ) -> None:
         self._clock = clock
+        self._payload_of = payload_of
         self._has_key = has_key
         self._running: set[PushProgress] = set()
         self._turns = RoundRobin(clock, shards, wake_up, self._end_if_done)
@@ -36,7 +44,7 @@ class PushSchedule:
         return not self._running
 
     def start(self, push: StartedPush, partitions: Iterable[int]) -> None:
-        progress = PushProgress(push, partitions)
+        progress = PushProgress(push, partitions, self._payload_of)
         self._running.add(progress)
         self._turns.add(progress)
 

@@ -12,6 +12,11 @@ MAX_BADGE = 2**31 - 1
 _BADGE_PREFIX = b'{"aps":{"badge":'
 
 
+def possession_payload(code: str) -> bytes:
+    """Build the JSON of the silent push that brings a possession code."""
+    return json.dumps({"aps": {"content-available": 1}, "carillon": {"code": code}}, separators=(",", ":")).encode()
+
+
 def payload(message: Message) -> bytes:
     """Build the JSON sent to the device.
 

@@ -56,12 +56,12 @@ class TokenAndAliasResolver:
             case _:
                 return ResolvedAudience(audience)
 
-    async def numbers(self, appkey: str, tokens: Sequence[str]) -> list[int]:
-        """Return the number plus one of each token's device, 0 for unknown and removed devices."""
+    async def numbers(self, appkey: str, tokens: Sequence[str], *, removed_too: bool = False) -> list[int]:
+        """Return the number plus one of each token's device, 0 for unknown ones and, unless requested, removed ones."""
         shards: Sequence[int] = ()
         if (count := len(self._registries)) > 1:
             shards = [partition % count for partition in self._hashes(appkey, tokens, self._partitions)]
-        return await self._look_up("devices", appkey, tokens, shards)
+        return await self._look_up("devices or removed" if removed_too else "devices", appkey, tokens, shards)
 
     async def registered_token(self, appkey: str, given: str) -> str:
         """Return a token in the spelling in which it is registered, or shall be."""
@@ -126,14 +126,19 @@ class TokenAndAliasResolver:
     async def _put(self, what: str, appkey: str, shard: int, names: Sequence[str]) -> Sequence[Any]:
         batcher = self._batchers.get((what, appkey, shard))
         if batcher is None:
-            ask: Callable[..., Any] = self._find_devices if what == "devices" else self._find_aliases
-            batcher = self._batchers[what, appkey, shard] = Batcher(partial(ask, appkey, shard), self._budget)
+            asks: dict[str, Callable[..., Any]] = {
+                "devices": partial(self._find_devices, False),
+                "devices or removed": partial(self._find_devices, True),
+                "aliases": self._find_aliases,
+            }
+            batcher = self._batchers[what, appkey, shard] = Batcher(partial(asks[what], appkey, shard), self._budget)
         size = len(names) * _NAME_BYTES
         self._budget.reserve(size)
         return await batcher.put(names, size)
 
-    async def _find_devices(self, appkey: str, shard: int, tokens: list[str]) -> list[int]:
-        response = await self._registries[shard].FindDevices(FindDevicesRequest(appkey=appkey, tokens=tokens))
+    async def _find_devices(self, removed_too: bool, appkey: str, shard: int, tokens: list[str]) -> list[int]:
+        request = FindDevicesRequest(appkey=appkey, tokens=tokens, removed_too=removed_too)
+        response = await self._registries[shard].FindDevices(request)
         return list(response.numbers_plus_one)
 
     async def _find_aliases(self, appkey: str, shard: int, aliases: list[str]) -> list[AliasDevices]:

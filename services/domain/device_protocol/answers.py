@@ -7,9 +7,18 @@ import msgspec
 
 from protos.registry.v1.devices_pb2 import Device
 from services.domain.device_protocol.frames import DeviceAttributes, described
-from services.runtime.errors import CarillonError
+from services.runtime.errors import CarillonError, SignError
 
 GoodbyeReason = Literal["draining", "replaced", "unauthorized", "protocol", "idle"]
+ErrorReason = Literal["possession", "revoked"]
+
+
+class HelloRefusedError(SignError):
+    """The hello of an iOS device is refused, and `reason` says what the app can do."""
+
+    def __init__(self, message: str, reason: ErrorReason) -> None:
+        super().__init__(message)
+        self.reason: ErrorReason = reason
 
 
 class Welcome(msgspec.Struct, frozen=True, tag_field="type", tag="welcome"):
@@ -41,12 +50,19 @@ class Error(msgspec.Struct, frozen=True, tag_field="type", tag="error", omit_def
     code: Annotated[
         int,
         described(
-            "400 wrong field, 401 wrong appkey, token, key or proof, 403 a proof is missing, 429 too many devices or"
-            " requests: repeat it later, 500 a fault of the service: repeat the request."
+            "400 wrong field, 401 wrong appkey, token, key or proof, 403 a proof is missing or the app is paused, 429"
+            " too many devices or requests: repeat it later, 500 a fault of the service: repeat the request."
         ),
     ]
     desc: Annotated[str, described("The error in words.")]
     id: Annotated[int | None, described("The request's id.")] = None
+    reason: Annotated[
+        ErrorReason | None,
+        described(
+            "Of the hello of an iOS token. possession: the token is registered, and a silent push brings a code for the"
+            " next hello; revoked: the app's server must register the token first."
+        ),
+    ] = None
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag_field="type", tag="goodbye"):
@@ -86,4 +102,5 @@ def device_answer(request: int | None, device: Device) -> DeviceOk:
 def error_answer(request: int | None, error: CarillonError) -> Error:
     """Return the error's own text for faults of the caller, and a general one for faults of the service."""
     desc = str(error) if error.result < 500 else "the service could not finish this; repeat the request"
-    return Error(code=error.result, desc=desc, id=request)
+    reason = error.reason if isinstance(error, HelloRefusedError) else None
+    return Error(code=error.result, desc=desc, id=request, reason=reason)

@@ -11,6 +11,7 @@ from protos.registry.v1.devices_pb2 import (
     ClearAlias,
     DeviceCommand,
     RegisterDevice,
+    RegistrationAuthority,
     RemoveStags,
     RemoveTags,
     SetAlias,
@@ -37,10 +38,20 @@ from services.domain.device_protocol.frames import (
 )
 
 
-def registration(appkey: str, token: str, platform: "Platform.ValueType", frame: Hello) -> DeviceCommand:
-    """Return the command that registers the device of a hello."""
+def registration(
+    appkey: str,
+    token: str,
+    platform: "Platform.ValueType",
+    frame: Hello,
+    authority: "RegistrationAuthority.ValueType",
+    proven_number: int = 0,
+) -> DeviceCommand:
+    """Return the command that registers the device of a hello, whose key or code proves a device number."""
     attributes = frame.device.to_proto() if frame.device else None
-    return DeviceCommand(appkey=appkey, token=token, register=RegisterDevice(platform=platform, attributes=attributes))
+    register = RegisterDevice(
+        platform=platform, attributes=attributes, authority=authority, proven_number=proven_number
+    )
+    return DeviceCommand(appkey=appkey, token=token, register=register)
 
 
 def command(frame: Frame, appkey: str, token: str) -> DeviceCommand | None:

@@ -95,6 +95,10 @@ class Hello(Credentials, frozen=True, tag_field="type", tag="hello"):
     heartbeat: Annotated[
         int | None, described("The heartbeat interval it asks for, seconds; the welcome has the agreed one.")
     ] = None
+    code: Annotated[
+        Secret | None,
+        described("iOS, in place of a lost key: the code that a silent push brought after a hello without it."),
+    ] = None
 
 
 class Ack(msgspec.Struct, frozen=True, tag_field="type", tag="ack"):

@@ -6,6 +6,10 @@ import pytest
 
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
 from protos.registry.v1.devices_pb2 import (
+    REGISTRATION_AUTHORITY_APP_SERVER,
+    REGISTRATION_AUTHORITY_CODE,
+    REGISTRATION_AUTHORITY_KEY,
+    REGISTRATION_AUTHORITY_TOKEN,
     AddStags,
     AddTags,
     AliasLost,
@@ -15,13 +19,14 @@ from protos.registry.v1.devices_pb2 import (
     Device,
     DeviceCommand,
     RegisterDevice,
+    RegistrationAuthority,
     RemoveDevice,
     RemoveStags,
     RemoveTags,
     SetAlias,
     SetAttributes,
 )
-from services.registry.decide import MAX_DEVICE_BYTES, FreeNumber, decide
+from services.registry.decide import MAX_DEVICE_BYTES, MAX_FORMER_NUMBERS, FreeNumber, decide
 from tests.roles.registry.conftest import NOON_MS, clear_alias, command, register, set_alias
 
 APP = App(appkey="1000000001", platform=PLATFORM_ANDROID)
@@ -298,6 +303,86 @@ def ios_removal(registered_before_ms: int, at_ms: int) -> DeviceCommand:
     """Return the removal of a token that Apple has refused, with the time of Apple's answer."""
     remove = RemoveDevice(reason="Unregistered", registered_before_ms=registered_before_ms)
     return command(IOS_APP, "t", at_ms=at_ms, remove=remove)
+
+
+def of_ios(**fields: Any) -> Device:
+    """Return an iOS device with number 2, an alias and tags."""
+    device = ios_registered(None, NOON_MS, model="X1")
+    known = {"number": 2, "former_numbers": [0], "alias": "alice", "alias_set_ms": NOON_MS, "tags": [1], "stags": ["a"]}
+    return then(device, **{**known, **fields})
+
+
+def with_authority(
+    authority: RegistrationAuthority.ValueType, proven: int = 0, at_ms: int = LATER_MS, **attributes: str
+) -> DeviceCommand:
+    registration = RegisterDevice(
+        platform=PLATFORM_IOS, attributes=Attributes(**attributes), authority=authority, proven_number=proven
+    )
+    return command(IOS_APP, "t", at_ms=at_ms, register=registration)
+
+
+TOKEN_ALONE = with_authority(REGISTRATION_AUTHORITY_TOKEN, model="taken")
+KEY = with_authority(REGISTRATION_AUTHORITY_KEY, proven=2)
+CODE = with_authority(REGISTRATION_AUTHORITY_CODE, proven=2)
+APP_SERVER = with_authority(REGISTRATION_AUTHORITY_APP_SERVER)
+OLD_KEY = with_authority(REGISTRATION_AUTHORITY_KEY, proven=0, model="taken")
+OLD_CODE = with_authority(REGISTRATION_AUTHORITY_CODE, proven=0, model="taken")
+
+
+@pytest.mark.parametrize("what", [TOKEN_ALONE, OLD_KEY, OLD_CODE], ids=["token", "former key", "former code"])
+def test_a_token_or_a_former_key_changes_nothing_of_a_registered_device(what: DeviceCommand) -> None:
+    assert when_ios(of_ios(), what) is None
+
+
+@pytest.mark.parametrize("what", [KEY, APP_SERVER], ids=["key", "app server"])
+def test_a_registered_device_keeps_its_number_where_its_key_or_the_apps_server_registers_it(
+    what: DeviceCommand,
+) -> None:
+    assert when_ios(of_ios(), what) == of_ios(registered_again_ms=LATER_MS)
+
+
+def test_a_code_gives_the_registered_device_another_number_and_leaves_the_rest() -> None:
+    changed = when_ios(of_ios(), CODE)
+    assert changed == of_ios(number=FREE.number, former_numbers=[0, 2], registered_again_ms=LATER_MS)
+    assert changed is not None
+    assert when_ios(changed, CODE) is None, "a code serves once"
+
+
+@pytest.mark.parametrize(
+    ("what", "number", "former"),
+    [
+        (TOKEN_ALONE, FREE.number, [0, 2]),
+        (OLD_KEY, FREE.number, [0, 2]),
+        (CODE, FREE.number, [0, 2]),
+        (KEY, 2, [0]),
+        (APP_SERVER, 2, [0]),
+    ],
+    ids=["token", "former key", "code", "key", "app server"],
+)
+def test_a_removed_device_keeps_its_number_only_for_its_key_or_the_apps_server(
+    what: DeviceCommand, number: int, former: list[int]
+) -> None:
+    again = when_ios(of_ios(removed_ms=LATER_MS, removed_reason="BadDeviceToken"), what)
+    assert again is not None
+    assert (again.number, list(again.former_numbers)) == (number, former)
+    assert (again.HasField("alias"), list(again.tags), list(again.stags)) == (False, [], [])
+
+
+@pytest.mark.parametrize("removed_ms", [0, LATER_MS])
+def test_a_device_whose_key_was_revoked_is_registered_by_the_apps_server_alone(removed_ms: int) -> None:
+    revoked = of_ios(removed_ms=removed_ms)
+    for what in (TOKEN_ALONE, KEY, CODE, OLD_KEY):
+        assert decide(what, revoked, IOS_APP, FREE, is_revoked=True) is None
+    anew = decide(APP_SERVER, revoked, IOS_APP, FREE, is_revoked=True)
+    assert anew is not None
+    assert (anew.number, list(anew.former_numbers), anew.HasField("alias")) == (FREE.number, [0, 2], False)
+
+
+def test_a_device_keeps_a_bounded_number_of_former_numbers() -> None:
+    device = of_ios(number=MAX_FORMER_NUMBERS, former_numbers=range(MAX_FORMER_NUMBERS))
+    changed = when_ios(device, with_authority(REGISTRATION_AUTHORITY_CODE, proven=MAX_FORMER_NUMBERS))
+    assert changed is not None
+    assert list(changed.former_numbers) == [*range(1, MAX_FORMER_NUMBERS + 1)]
 
 
 def test_a_command_of_a_newer_writer_changes_nothing() -> None:

@@ -12,6 +12,8 @@ from pyroaring import BitMap
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_OPENED
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
 from protos.registry.v1.devices_pb2 import (
+    REGISTRATION_AUTHORITY_CODE,
+    REGISTRATION_AUTHORITY_TOKEN,
     AddTags,
     Device,
     RegisterDevice,
@@ -113,6 +115,24 @@ async def test_a_revoked_device_that_registers_again_starts_anew_under_a_new_num
     assert len(set(numbers)) == 4
     assert not device.tags
     assert await registry.alias(app.appkey, "anna") == []
+    assert (await registry.verify()).equal
+
+
+async def test_a_device_that_proves_its_token_by_a_code_keeps_its_alias_under_another_number(
+    registry: RunningRegistry,
+) -> None:
+    app = await registry.app(PLATFORM_IOS)
+    first = RegisterDevice(platform=PLATFORM_IOS, authority=REGISTRATION_AUTHORITY_TOKEN)
+    await registry.apply(command(app, "t", register=first), set_alias(app, "t", "anna"))
+    former = await known(registry, app, "t")
+    by_code = RegisterDevice(platform=PLATFORM_IOS, authority=REGISTRATION_AUTHORITY_CODE, proven_number=former.number)
+    await registry.apply(command(app, "t", register=by_code))
+    device = await known(registry, app, "t")
+    assert (device.number != former.number, list(device.former_numbers)) == (True, [former.number])
+    aliased = [(each.token, each.number) for each in await registry.alias(app.appkey, "anna")]
+    assert aliased == [("t", device.number)]
+    await registry.apply(command(app, "t", register=by_code), command(app, "t", register=first))
+    assert await known(registry, app, "t") == device
     assert (await registry.verify()).equal
 
 

@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protos.registry.v1.apps_pb2 import Platform
-from protos.registry.v1.devices_pb2 import Attributes, Device
+from protos.registry.v1.devices_pb2 import (
+    REGISTRATION_AUTHORITY_KEY,
+    REGISTRATION_AUTHORITY_TOKEN,
+    Attributes,
+    Device,
+)
 from services.domain.device_protocol.answers import (
     DeviceOk,
     Error,
@@ -76,10 +81,11 @@ def test_each_frame_maps_to_its_command(frame: dict[str, Any], field: str | None
 def test_a_registration_carries_platform_and_attributes() -> None:
     hello = decode(b'{"type":"hello","appkey":"1","device":{"brand":"b","unknown":[1]}}')
     assert isinstance(hello, Hello)
-    made = registration("1", "t", Platform.PLATFORM_IOS, hello)
+    made = registration("1", "t", Platform.PLATFORM_IOS, hello, REGISTRATION_AUTHORITY_KEY, 7)
     assert made.register.platform == Platform.PLATFORM_IOS
     assert made.register.attributes == Attributes(brand="b")
-    bare = registration("1", "t", Platform.PLATFORM_IOS, Hello(appkey="1"))
+    assert (made.register.authority, made.register.proven_number) == (REGISTRATION_AUTHORITY_KEY, 7)
+    bare = registration("1", "t", Platform.PLATFORM_IOS, Hello(appkey="1"), REGISTRATION_AUTHORITY_TOKEN)
     assert not bare.register.HasField("attributes")
 
 

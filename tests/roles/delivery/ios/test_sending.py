@@ -3,6 +3,7 @@
 import asyncio
 
 from protos.push.v1.push_pb2 import IosStyle, Message
+from services.domain.device_protocol.possession import sealed_code
 from testkit.delivery.ios import VALID_TOKENS, IosHarness
 from testkit.delivery.records import SENT, START_MS, OutcomeRow
 from testkit.services import TIMEOUT_S
@@ -85,3 +86,17 @@ async def test_a_rate_limited_push_is_sent_at_its_rate(ios: IosHarness) -> None:
             assert len(simulator.tokens) <= 2 + (ios.delivery.clock.now_ms() - START_MS) // 500
         await ios.advance_until(lambda: len(simulator.tokens) == 6)
         assert ios.delivery.clock.now_ms() >= START_MS + 2500
+
+
+async def test_a_push_with_a_possession_code_is_silent_and_brings_the_code_alone(ios: IosHarness) -> None:
+    async with ios.running() as simulator:
+        (device,) = await ios.register(VALID_TOKENS[0])
+        keys = ios.delivery.role_context().keys
+        msgids = []
+        for sealed, code in ((sealed_code(keys, "the code", ios.appkey), "the code"), (b"of another master key", "")):
+            message = Message(content="possession code", ios=IosStyle(sealed_possession_code=sealed))
+            msgids.append(await ios.send(device, message=message))
+            await ios.delivery.expect_outcomes(*(OutcomeRow(msgid, device, SENT) for msgid in msgids))
+            received = simulator.received[-1]
+            assert received.body == {"aps": {"content-available": 1}, "carillon": {"code": code}}
+            assert (received.headers["apns-push-type"], received.headers["apns-priority"]) == ("background", "5")

@@ -2,14 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_LOGGED_OUT, SessionFact
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
-from protos.registry.v1.registry_pb2 import RevokeAppKeysRequest, RevokeDeviceKeyRequest
+from protos.registry.v1.registry_pb2 import RevokeDeviceKeyRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from services.domain.limits.registrations import RegistrationLimiter
@@ -18,35 +17,15 @@ from services.runtime.errors import UnavailableError
 from services.runtime.log.port import Partition
 from services.runtime.log.topics import partition_of
 from testkit.apns.tokens import ios_token
+from testkit.edge.http_device import HttpDevice
 from testkit.edge.role import BACKENDS, NOW_MS, PARTITIONS, EdgeInstallation, edge_installation
 from testkit.edge.sent_pushes import targets
 from testkit.edge.v2_bodies import push_to
-from testkit.faults.held_removals import hold_removals
 
 UNAUTHORIZED = {"type": "error", "code": 401, "desc": "unauthorized"}
 
 
 TOKEN = "abcd" * 16
-
-
-class HttpDevice:
-    """A device that sends frames over HTTP and stores its token and key."""
-
-    def __init__(self, installation: EdgeInstallation, app: App, token: str | None = None) -> None:
-        self._installation = installation
-        self.identity: dict[str, Any] = {"appkey": app.appkey}
-        if token is not None:
-            self.identity["token"] = token
-
-    async def send(self, kind: str, **fields: Any) -> dict[str, Any]:
-        frame = {"type": kind, **self.identity, **fields}
-        return await self._installation.post(json.dumps(frame).encode(), "/device/v1")
-
-    async def hello(self, **fields: Any) -> dict[str, Any]:
-        welcome = await self.send("hello", **fields)
-        assert welcome["type"] == "welcome", welcome
-        self.identity |= {"token": welcome["token"], "key": welcome["key"]}
-        return welcome
 
 
 async def test_an_ios_device_registers_and_is_pushed_to_at_once(installation: EdgeInstallation) -> None:
@@ -70,32 +49,29 @@ async def test_an_ios_device_registers_and_is_pushed_to_at_once(installation: Ed
 
 async def test_a_second_hello_welcomes_the_same_device(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
-    first, second = HttpDevice(installation, app, TOKEN), HttpDevice(installation, app, TOKEN)
-    await first.hello(device={"model": "m1"})
-    again = await second.hello(device={"model": "m2"})
-    assert again["new"] is False
-    assert again["key"] == first.identity["key"]
-    with_key = await first.hello()
-    assert with_key["new"] is False
-    assert (await first.send("get_device"))["device"]["model"] == "m2"
+    device = HttpDevice(installation, app, TOKEN)
+    first = await device.hello(device={"model": "m1"})
+    again = await device.hello(device={"model": "m2"})
+    assert (again["new"], again["key"]) == (False, first["key"])
+    assert (await device.send("get_device"))["device"]["model"] == "m2"
 
 
 async def test_an_ios_token_that_says_hello_again_outlives_a_late_answer_of_apple(
     installation: EdgeInstallation,
 ) -> None:
     app = await installation.app(PLATFORM_IOS)
-    keyless, keyed = (HttpDevice(installation, app, ios_token(name)) for name in ("keyless", "keyed"))
-    await keyless.hello()
+    lost, keyed = (HttpDevice(installation, app, ios_token(name)) for name in ("lost", "keyed"))
+    await lost.hello()
     await keyed.hello()
     installation.clock.move(10)
     refused_ms = installation.clock.now_ms()
     installation.clock.move(10)
-    assert (await HttpDevice(installation, app, keyless.identity["token"]).hello())["new"] is False
+    assert (await lost.prove_possession())["new"] is False
     assert (await keyed.hello(device={"model": "m2"}))["new"] is False
     late = RemoveDevice(reason="Unregistered", registered_before_ms=refused_ms)
-    for device in (keyless, keyed):
+    for device in (lost, keyed):
         await installation.command(app.appkey, device.identity["token"], DeviceCommand(remove=late))
-    assert (await keyless.send("get_device"))["type"] == "ok"
+    assert (await lost.send("get_device"))["type"] == "ok"
     assert (await keyed.send("get_device"))["device"] == {"model": "m2"}
 
 
@@ -120,7 +96,7 @@ async def test_the_key_of_another_device_or_app_is_refused(installation: EdgeIns
     await two.hello()
     assert await one.send("get_device", key=two.identity["key"]) == UNAUTHORIZED
     assert await one.send("get_device", appkey=other.appkey) == UNAUTHORIZED
-    assert await one.send("hello", key=two.identity["key"]) == UNAUTHORIZED
+    assert (await one.send("hello", key=two.identity["key"]))["code"] == 401
     assert await one.send("hello", appkey="1000000000") == UNAUTHORIZED
 
 
@@ -237,43 +213,6 @@ async def test_a_device_gives_itself_at_most_a_thousand_string_tags(installation
     full = {"type": "error", "id": 2, "code": 400, "desc": desc}
     assert await device.send("add_stags", id=2, stags=tags[-2:]) == full
     assert await device.send("add_stags", id=3, stags=tags[:2]) == {"type": "ok", "id": 3}
-
-
-async def test_an_ios_device_registers_anew_under_its_token(installation: EdgeInstallation) -> None:
-    app = await installation.app(PLATFORM_IOS)
-    device = HttpDevice(installation, app, TOKEN)
-    old = await device.hello()
-    await device.send("set_alias", alias="alice")
-    await revoke(installation, app, TOKEN)
-    unknown = await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": TOKEN}), app.appkey)
-    assert (unknown["result"], await installation.sent()) == (401, [])
-    del device.identity["key"]
-    new = await device.hello()
-    assert (new["new"], new["token"]) == (True, TOKEN)
-    assert new["key"] != old["key"]
-    assert (await device.send("get_device")).get("alias") is None
-    assert await device.send("get_device", key=old["key"]) == UNAUTHORIZED
-    assert (await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": TOKEN}), app.appkey))[
-        "desc"
-    ] == "send ok"
-
-
-async def test_between_the_revocation_of_all_keys_and_its_removal_a_device_registers_anew(
-    installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hold_removals(monkeypatch)
-    app = await installation.app(PLATFORM_IOS)
-    device = HttpDevice(installation, app, TOKEN)
-    old = await device.hello()
-    registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
-    await registry.RevokeAppKeys(RevokeAppKeysRequest(appkey=app.appkey))
-    await installation.context.apps.refresh()
-    assert await device.send("hello") == UNAUTHORIZED
-    del device.identity["key"]
-    new = await device.hello()
-    assert new["new"] is True
-    assert new["key"] != old["key"]
-    assert (await device.send("get_device"))["type"] == "ok"
 
 
 async def test_registrations_are_limited_by_address_as_at_the_gateway(

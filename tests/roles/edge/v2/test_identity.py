@@ -12,11 +12,11 @@ from protos.registry.v1.apps_pb2 import (
 from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from testkit.apns.tokens import ios_token
+from testkit.edge.http_device import HttpDevice
 from testkit.edge.role import NOW_MS, EdgeInstallation
 from testkit.edge.sent_pushes import targets
 from testkit.edge.v2_bodies import push_to
 from testkit.proofs import ProofKey
-from tests.roles.edge.v2.test_device_frames import HttpDevice
 
 KEY = ProofKey(ed25519=True)
 

@@ -19,9 +19,11 @@ from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, Sessio
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from services.apns_simulator.requests import ReceivedPush
 from services.apns_simulator.watch_servicer import AcceptedPushes, VirtualPhonesServicer
+from services.domain.apns.payload import possession_payload
 from services.domain.topics import SESSIONS, decode
 from services.runtime.log.port import Partition
 from services.runtime.rpc.server import serve
+from testkit.edge.http_device import pushed_codes
 from testkit.edge.role import PARTITIONS, EdgeInstallation
 
 TIMEOUT_S = 60
@@ -150,6 +152,36 @@ async def test_a_device_registers_and_prints_its_pushes(
     async with asyncio.timeout(TIMEOUT_S):
         await pushes.watch_ended.wait()
     assert (pushes.tokens, await app_opens(installation)) == ([], [])
+
+
+async def test_a_device_whose_key_was_lost_comes_back_by_the_code_of_a_silent_push(
+    installation: EdgeInstallation,
+    ios_app: App,
+    pushes: ScriptedPushes,
+    tmp_path: Path,
+) -> None:
+    options = ("--appkey", ios_app.appkey, "--token", TOKEN, "--json")
+    first = await VirtualDevices.start(tmp_path, device_url(installation), *options, "--alias", "anna")
+    key = (await first.event())["key"]
+    assert (await first.event())["request"] == "set_alias"
+    first.process.terminate()
+    await first.end()
+    async with asyncio.timeout(TIMEOUT_S):
+        await pushes.watch_ended.wait()
+
+    again = await VirtualDevices.start(tmp_path, device_url(installation), *options, "--stag", "news")
+    assert (await again.event())["reason"] == "possession"
+    (code,) = await pushed_codes(installation)
+    pushes.accept(TOKEN, possession_payload(code))
+    brought = await again.line()
+    assert (json.loads(brought)["type"], code in brought) == ("code", False)
+    welcome = await again.event()
+    assert (welcome["type"], welcome["new"], welcome["key"] == key) == ("welcome", False, False)
+    assert (await again.event())["request"] == "add_stags"
+    pushes.accept(TOKEN)
+    assert (await again.event())["type"] == "push"
+    again.process.terminate()
+    assert (await again.end())[0] == 0
 
 
 async def test_many_have_made_up_tokens_and_open_the_app_when_told_to(
