@@ -61,14 +61,21 @@ DEVICE = {
     "os_version": "18.1",
     "app_version": "2.1",
 }
+PROOF = (
+    "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJhbGljZSIsImF1ZCI6IjE5ODc2NTQzMjEiLCJleHAiOjE4OTM0NTYwMDB9"
+    ".MEYCIQDVt0PZ0gYl4cZ5o0H1r7kqW8x3nJ2mT6uB9eLfA_sKxgIhAP3yRb1q"
+)
 CREDENTIALS = {"appkey": APPKEY, "token": TOKEN, "key": KEY}
 HELLO = {"type": "hello", "appkey": APPKEY, "token": TOKEN, "device": DEVICE, "heartbeat": 240}
 REQUESTS: dict[str, dict[str, Any]] = {
     "set alias": {"type": "set_alias", "id": 1, "alias": "alice"},
+    "set a proven alias": {"type": "set_alias", "id": 1, "alias": "alice", "proof": PROOF},
     "clear alias": {"type": "clear_alias", "id": 2},
     "add tags": {"type": "add_tags", "id": 3, "tags": [1, -2]},
+    "add proven tags": {"type": "add_tags", "id": 3, "tags": [30001], "proof": PROOF},
     "remove tags": {"type": "remove_tags", "id": 4, "tags": [1]},
     "add string tags": {"type": "add_stags", "id": 5, "stags": ["news", "vip"]},
+    "add proven string tags": {"type": "add_stags", "id": 5, "stags": ["user:7"], "proof": PROOF},
     "remove string tags": {"type": "remove_stags", "id": 6, "stags": ["vip"]},
     "set attributes": {"type": "set_attributes", "id": 7, "device": DEVICE},
     "get device": {"type": "get_device", "id": 8},
