@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
-from google.protobuf.message import DecodeError
 
 from analytics.ingestion import ingesters
 from analytics.ingestion.attributes import DeviceAttributes
@@ -30,7 +29,7 @@ from services.runtime.log.port import Partition, Record
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.metrics import INSERTED
 from services.runtime.process.retries import retry_until_available
-from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.dead_letters import UNUSABLE, DeadLetters
 from services.runtime.projection.epochs import Epochs
 
 _NOT_NOTED = "the offsets of analytics cannot be written"
@@ -204,9 +203,9 @@ class BatchWriter:
 def _add_outcomes(outcomes: OutcomeBatch, records: Sequence[Record], epochs: Epochs) -> None:
     """Add what can be decoded and is no former owner's; the other records become dead letters in their turn."""
     for record in records:
-        with suppress(DecodeError, ValueError, IndexError):
+        with suppress(*UNUSABLE):
             message = decode(record)
-            if epochs.admits(Partition(record.topic, record.partition), message.meta.epoch):
+            if epochs.admits(record, message):
                 outcomes.add(record, message)
 
 

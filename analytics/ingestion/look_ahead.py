@@ -48,7 +48,7 @@ class LookAhead:
             batch = {p: Range(first, ends[p]) for p, first in sorted(firsts.items()) if first < ends[p]}
             epochs = await self._writer.epochs()
             for partition, epoch in highest.items():
-                epochs.admits(partition, epoch)
+                epochs.note(partition, epoch)
             pages = self._pages(appkey, batch)
             if batch and not await self._writer.write_ahead(appkey, pages, batch, epochs, self._max_rows):
                 return False

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, assert_never
 
 import pyarrow as pa
-from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
 from analytics.audit.details.device_command import requested_details
@@ -64,7 +63,8 @@ from services.domain.topics import (
     TASKS,
     decode,
 )
-from services.runtime.log.port import Partition, Record
+from services.runtime.log.port import Record
+from services.runtime.projection.dead_letters import UNUSABLE
 from services.runtime.projection.epochs import Epochs
 
 ACTIONS = (PUSH_COMMANDS, TASKS, DEVICE_COMMANDS, APPS, ACCOUNTS, LOG_INS, DRAFTS)
@@ -113,7 +113,7 @@ class RecordTranslator:
             try:
                 for row in self._rows(record, outcomes, deltas):
                     rows.setdefault(row.table.name, []).append(row)
-            except (DecodeError, ValueError, IndexError) as error:
+            except UNUSABLE as error:
                 dead_letter(record, error)
         tables = {name: of_table[0].table.from_rows(of_table) for name, of_table in rows.items()}
         return {**tables, **outcomes.tables(), **deltas.tables()}
@@ -125,7 +125,7 @@ class RecordTranslator:
     def _rows(self, record: Record, outcomes: OutcomeBatch, deltas: ConnectionDeltas) -> Sequence[Row]:
         message = decode(record)
         is_fenced = not isinstance(message, AppFact) or has_epoch(message)
-        if is_fenced and not self._epochs.admits(Partition(record.topic, record.partition), message.meta.epoch):
+        if is_fenced and not self._epochs.admits(record, message):
             return []
         match message:
             case DeviceFact():

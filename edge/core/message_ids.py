@@ -19,6 +19,7 @@ from services.runtime.log.port import Log, NewRecord, Partition, Record
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.projection.claims import Claims
+from services.runtime.projection.dead_letters import UNUSABLE, leave_out
 
 SLOTS = 4096
 """Claims that can hold at the same second; a claim for more ids takes several slots."""
@@ -38,6 +39,7 @@ MAX_AHEAD_S = 30
 _EPOCH_S = 1_767_225_600  # 2026-01-01 UTC
 _ID_BITS = 23
 _MAX_SECOND = 1 << 30
+_FAR_S = 86_400
 _WINDOW = 4 * SLOTS
 _CLAIM_S = 10.0
 _MOST_SLOTS = 256
@@ -162,17 +164,32 @@ class MessageIds:
 
 
 class _EarlierClaims:
-    """The end of the claims of each slot, and of all claims together."""
+    """The end of the claims of each slot, and of all claims together.
+
+    The latter keeps ids increasing. A claim far beyond all earlier ones moves it only when a second one is there too:
+    so one record, such as a forged one, does not use up the years of the ids. Unique they are in any case.
+    """
 
     def __init__(self) -> None:
         self.until_s = 0
+        self._alone_s = 0
         self._by_number: dict[int, int] = {}
 
     def fold(self, record: Record) -> None:
-        until_s = decode(record).claim.until_s
-        number = record.offset % SLOTS
+        """Note a claim. One that no process makes is left out: all processes read the same, so none counts on it."""
+        try:
+            claim = decode(record).claim
+            if not (claim.from_s < claim.until_s < _MAX_SECOND and claim.until_s - claim.from_s <= HOLD_S):
+                raise ValueError(f"a claim of the seconds from {claim.from_s} to {claim.until_s}")
+        except UNUSABLE as error:
+            leave_out("message ids", record, error)
+            return
+        number, until_s = record.offset % SLOTS, claim.until_s
         self._by_number[number] = max(until_s, self._by_number.get(number, 0))
-        self.until_s = max(until_s, self.until_s)
+        if until_s <= max(self.until_s, self._alone_s) + _FAR_S:
+            self.until_s = max(until_s, self.until_s)
+        else:
+            self._alone_s = until_s
 
     def slot(self, claim: MessageIdClaim, offset: int) -> _Slot:
         """Return the slot of a claim at this offset. The first claims get the last ids of each second.

@@ -3,8 +3,6 @@
 import asyncio
 from typing import Any
 
-from google.protobuf.message import DecodeError
-
 from services.delivery.event_writer import EventWriter
 from services.delivery.starting.starter import PushStarter
 from services.delivery.starting.waiting_bytes import WaitingBytes
@@ -16,7 +14,7 @@ from services.runtime.process import stages
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
-from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.dead_letters import UNUSABLE, DeadLetters
 from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
 from services.runtime.traces import push_traces
@@ -91,7 +89,7 @@ class PushCommandFollower:
         try:
             message = decode(record)
             self._events.apply(record, message)
-        except (DecodeError, ValueError) as error:
+        except UNUSABLE as error:
             self._dead_letters.add(record, error)
             self._events.skip(record)
         else:

@@ -11,7 +11,7 @@ from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record, ends_of
 from services.runtime.ownership.tenure import FEW_RECORDS, STANDBY_PAUSE_S
 from services.runtime.process.retries import retry_until_available
-from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.dead_letters import UNUSABLE, DeadLetters
 from services.runtime.projection.merge import CausalOrder, DecodedRecord
 from services.runtime.projection.positions import AppliedPositions
 
@@ -115,7 +115,7 @@ class Standby:
         for record, message in due:
             try:
                 self._events.apply(record, message)
-            except ValueError as error:
+            except UNUSABLE as error:
                 self._dead_letters.add(record, error)
                 self._events.skip(record)
         self._note_applied()

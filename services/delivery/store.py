@@ -9,7 +9,7 @@ from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
 from services.runtime.log.identity import check_log_identity
 from services.runtime.log.port import Log, Partition, check_offsets
-from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.dead_letters import UNUSABLE, DeadLetters
 from services.runtime.projection.merge import MergedReader, TimedRecord
 from services.runtime.projection.snapshot import SnapshotFile
 
@@ -103,6 +103,6 @@ class MergedFollower:
         for record, message, _ in batch:
             try:
                 self._state.apply(record, message)
-            except ValueError as error:
+            except UNUSABLE as error:
                 self._dead_letters.add(record, error)
             self._reached[Partition(record.topic, record.partition)] = record.offset + 1

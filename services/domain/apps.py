@@ -4,14 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import assert_never
 
-from google.protobuf.message import DecodeError
-
 from protos.registry.v1.apps_pb2 import App, AppFact, BroadcastCount, KeyFingerprint, Pause
 from services.domain.revocations import NONE_REVOKED, RevokedKeys
 from services.domain.topics import APPS, decode
 from services.runtime.log.partition_reader import PartitionReader
 from services.runtime.log.port import Log, Partition, Record
-from services.runtime.process.logs import logger
+from services.runtime.projection.dead_letters import UNUSABLE, leave_out
 from services.runtime.projection.epochs import Epochs
 from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
@@ -134,25 +132,20 @@ class AppDirectory:
     def _apply(self, record: Record) -> None:
         try:
             fact = decode(record)
-            if self._admits(record.key, fact):
+            if self._admits(record, fact):
                 self._apply_fact(fact)
-        except (DecodeError, ValueError) as error:
-            logger.error(
-                "a record of the apps topic could not be applied and is left out: it is damaged, or a newer version"
-                " wrote it, to which this process must be upgraded",
-                offset=record.offset,
-                error=str(error),
-            )
+        except UNUSABLE as error:
+            leave_out(self.name, record, error)
 
-    def _admits(self, key: bytes, fact: AppFact) -> bool:
+    def _admits(self, record: Record, fact: AppFact) -> bool:
         """Return whether the fact is applied. `refused` holds by key the latest fact that was not; see AppEpochs."""
         if not has_epoch(fact):
             return True
-        if self._epochs.admits(APPS_PARTITION, fact.meta.epoch):
-            self.refused.pop(key, None)
+        if self._epochs.admits(record, fact):
+            self.refused.pop(record.key, None)
             return True
         if fact.WhichOneof("fact") not in ("changed", None):
-            self.refused[key] = fact
+            self.refused[record.key] = fact
             self.refused_changed.set()
             self.refused_changed = asyncio.Event()
         return False

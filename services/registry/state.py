@@ -11,6 +11,7 @@ from protos.gateway.v1.sessions_pb2 import (
     SessionFact,
 )
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
+from services.domain.device_numbers import check_device, check_revocations
 from services.domain.topics import device_key
 from services.registry.store import AliasTable, DeviceTable, HeldAlias
 from services.runtime.log.port import Record
@@ -37,8 +38,10 @@ class DeviceState:
             return
         match message.WhichOneof("fact"):
             case "device":
+                check_device(message.device, record.offset)
                 self._devices.put(message.device)
             case "revocations":
+                check_revocations(message.revocations)
                 self._devices.revoke(message.revocations)
                 self._on_revocations()
             case None:
@@ -72,6 +75,7 @@ class AliasState:
             return
         match message.WhichOneof("fact"):
             case "device":
+                check_device(message.device, record.offset)
                 self._remove_former(message.device)
                 self._update(message.device, record_id(record), message.meta.time_ms)
             case "revocations" | None:

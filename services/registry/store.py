@@ -54,6 +54,10 @@ CREATE INDEX members_by_alias ON members (appkey, alias) WHERE alias IS NOT NULL
 """
 
 
+class TakenNumberError(CarillonError, ValueError):
+    """The number of a device belongs to another one of the app and partition. A record that says so is left out."""
+
+
 class DeviceTable:
     """Devices by token, the device numbers assigned in each (appkey, partition), and the revoked ones among them.
 
@@ -76,7 +80,7 @@ class DeviceTable:
         return int(self._rows.execute(query, (appkey, partition)).fetchone()[0] or 0)
 
     def put(self, device: Device) -> None:
-        """Insert or replace the device's record. CarillonError: its number belongs to another device."""
+        """Insert or replace the device's record. TakenNumberError: its number belongs to another device."""
         try:
             self._rows.execute(
                 "INSERT INTO devices VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (appkey, token) DO UPDATE SET"
@@ -93,9 +97,9 @@ class DeviceTable:
                 ),
             )
         except sqlite3.IntegrityError:
-            raise CarillonError(
+            raise TakenNumberError(
                 f"two devices of app {device.appkey} have number {device.number} in partition {device.partition}:"
-                " two registries wrote to it; check that each has its own CARILLON_SHARD"
+                " two registries wrote to it, so check that each has its own CARILLON_SHARD; or the record is forged"
             ) from None
 
     def revoke(self, revocations: Revocations) -> None:

@@ -51,6 +51,7 @@ class TargetingProjection:
             self.state,
             dead_letters,
             applies=self.state.applied_partitions(),
+            epochs=self.state.epochs,
             election=election,
         )
         self.followers: Sequence[Follower] = (self.follower,)

@@ -12,17 +12,16 @@ from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, Sessio
 from protos.push.v1.push_pb2 import Attribute
 from protos.registry.v1.apps_pb2 import Revocations
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
+from services.domain.device_numbers import MAX_NUMBER, check_device, check_revocations
 from services.domain.revocations import RevokedKeys
 from services.domain.topics import DEVICES, SESSIONS
 from services.runtime.log.port import Partition, Record
 from services.runtime.process.clock import Clock
 from services.runtime.projection.decider import Fact
+from services.runtime.projection.epochs import Epochs
 from services.targeting.activity import Activity, day_of
 from services.targeting.bit_sliced_counts import BitSlicedCounts
 from services.targeting.index import MultiValueIndex, SingleValueIndex
-
-MAX_NUMBER = 1 << 26
-"""Upper bound of device numbers. They are dense, so a greater number is a writer's error."""
 
 _DEDUPE_WINDOW = 1024
 """Session batches of a partition whose event ids are remembered; gateways repeat a batch soon or never."""
@@ -69,7 +68,9 @@ class AppIndex:
     def revoke(self, revocations: Revocations) -> None:
         """Remove the devices whose keys were revoked; the records that remove them one by one may come much later."""
         revoked = RevokedKeys.of(revocations)
-        for number in self.reachable & (BitMap(range(revoked.below)) | revoked.others):
+        below = self.reachable.copy()
+        below.remove_range(revoked.below, 1 << 32)
+        for number in below | (self.reachable & revoked.others):
             self.remove(number)
 
     def remove(self, number: int) -> None:
@@ -84,11 +85,10 @@ class AppIndex:
 class PartitionIndex:
     """The indexes of one partition by app, and the next offset of each topic folded into them.
 
-    `recent`: the event ids of the dedupe window. `epoch`: the highest one of the registry's owners.
+    `recent`: the event ids of the dedupe window.
     """
 
     def __init__(self) -> None:
-        self.epoch = 0
         self.apps: dict[str, AppIndex] = {}
         self.offsets: dict[str, int] = {}
         self.recent: deque[bytes] = deque(maxlen=_DEDUPE_WINDOW)
@@ -112,11 +112,13 @@ class PartitionIndex:
 class TargetingState:
     """The state of all owned partitions; it is the follower's rules and its storage of offsets as well.
 
-    Offsets advance with every record, so a snapshot between any two records is consistent.
+    Offsets advance with every record, so a snapshot between any two records is consistent. `epochs` are those of the
+    registry's owners; the follower admits records by them.
     """
 
     def __init__(self, partitions: Sequence[int], zone: ZoneInfo, clock: Clock) -> None:
         self.partitions = {number: PartitionIndex() for number in partitions}
+        self.epochs = Epochs()
         self.zone = zone
         self._clock = clock
 
@@ -132,9 +134,7 @@ class TargetingState:
         partition = self.partitions[record.partition]
         match message:
             case DeviceFact():
-                if message.meta.epoch >= partition.epoch:
-                    self._device(partition, message)
-                    partition.epoch = message.meta.epoch
+                self._device(partition, record.offset, message)
             case SessionFact():
                 self._sessions(partition, message)
             case _:
@@ -174,12 +174,11 @@ class TargetingState:
                     digest.update(bitmap.to_array())
         return digest.hexdigest()
 
-    def _device(self, partition: PartitionIndex, fact: DeviceFact) -> None:
+    def _device(self, partition: PartitionIndex, offset: int, fact: DeviceFact) -> None:
         match kind := fact.WhichOneof("fact"):
             case "device":
                 device = fact.device
-                if device.number >= MAX_NUMBER:
-                    raise ValueError(f"device number {device.number} is not dense")
+                check_device(device, offset)
                 index = partition.app(device.appkey)
                 for former in device.former_numbers:
                     index.remove(former)
@@ -188,6 +187,7 @@ class TargetingState:
                 else:
                     index.put(device)
             case "revocations":
+                check_revocations(fact.revocations)
                 partition.app(fact.revocations.appkey).revoke(fact.revocations)
             case None:
                 pass
@@ -205,9 +205,12 @@ class TargetingState:
                 assert_never(kind)
 
     def _opens(self, partition: PartitionIndex, batch: SessionBatch) -> None:
-        for event in batch.events:
-            if event.kind == SESSION_EVENT_KIND_APP_OPENED:
-                partition.app(event.appkey).activity.add(event.number, day_of(event.time_ms, self.zone))
+        opens = [event for event in batch.events if event.kind == SESSION_EVENT_KIND_APP_OPENED]
+        days = [day_of(event.time_ms, self.zone) for event in opens]
+        if any(event.number >= MAX_NUMBER for event in opens):
+            raise ValueError("an app open of a device number that is not dense")
+        for event, day in zip(opens, days, strict=True):
+            partition.app(event.appkey).activity.add(event.number, day)
 
 
 def bitmaps(index: AppIndex) -> Iterator[tuple[str, Any, BitMap]]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 from pyroaring import BitMap
 
+from services.domain.topics import DEVICES
 from services.runtime.log.port import Partition
 from services.runtime.projection.snapshot import Snapshot, SnapshotFile
 from services.targeting.state import PartitionIndex, TargetingState, bitmaps, index_of
@@ -58,8 +59,9 @@ class PartitionSnapshots:
         """Load every usable file into the state, which must be empty."""
         for number, file in self._files.items():
             snapshot = file.load()
-            if snapshot and (partition := _restored(snapshot, self._state.zone.key)):
-                self._state.partitions[number] = partition
+            if snapshot and (restored := _restored(snapshot, self._state.zone.key)):
+                self._state.partitions[number], epoch = restored
+                self._state.epochs.note(Partition(DEVICES.name, number), epoch)
                 self._saved[number] = snapshot.offsets
 
     def capture(self, number: int) -> PartitionSnapshot | None:
@@ -68,7 +70,8 @@ class PartitionSnapshots:
         offsets = {Partition(topic, number): offset for topic, offset in partition.offsets.items()}
         if offsets == self._saved.get(number, {}):
             return None
-        return PartitionSnapshot(offsets, list(_blobs(partition, self._state.zone.key)))
+        epoch = self._state.epochs.of(Partition(DEVICES.name, number))
+        return PartitionSnapshot(offsets, list(_blobs(partition, self._state.zone.key, epoch)))
 
     def write(self, number: int, snapshot: PartitionSnapshot) -> None:
         """Write a captured partition. UnavailableError: the disk refuses it; the previous file remains."""
@@ -82,14 +85,15 @@ class PartitionSnapshots:
                 self.write(number, snapshot)
 
 
-def _blobs(partition: PartitionIndex, zone: str) -> Iterator[tuple[bytes, bytes]]:
-    yield _HEADER_KEY, _encode(_Header(zone, list(partition.recent), partition.epoch))
+def _blobs(partition: PartitionIndex, zone: str, epoch: int) -> Iterator[tuple[bytes, bytes]]:
+    yield _HEADER_KEY, _encode(_Header(zone, list(partition.recent), epoch))
     for appkey, index in partition.apps.items():
         for field, value, bitmap in bitmaps(index):
             yield _encode((appkey, field, value)), bitmap.serialize()
 
 
-def _restored(snapshot: Snapshot, zone: str) -> PartitionIndex | None:
+def _restored(snapshot: Snapshot, zone: str) -> tuple[PartitionIndex, int] | None:
+    """Return the partition and the highest epoch of the registry's owners; None if its days are of another zone."""
     header = _decode_header(dict(snapshot.blobs[:1])[_HEADER_KEY])
     if header.zone != zone:
         return None
@@ -100,8 +104,7 @@ def _restored(snapshot: Snapshot, zone: str) -> PartitionIndex | None:
             (field, tuple(value) if isinstance(value, list) else value, BitMap.deserialize(bitmap))
         )
     partition = PartitionIndex()
-    partition.epoch = header.epoch
     partition.apps = {appkey: index_of(of_app) for appkey, of_app in parts.items()}
     partition.offsets = {topic: offset for (topic, _), offset in snapshot.offsets.items()}
     partition.recent.extend(header.recent)
-    return partition
+    return partition, header.epoch

@@ -159,7 +159,7 @@ class History:
 
     def _fold(self, record: Record) -> None:
         message = decode(record)
-        if not self._epochs.admits(Partition(record.topic, record.partition), message.meta.epoch):
+        if not self._epochs.admits(record, message):
             return
         match record.topic:
             case TASK_COMMANDS.name:

@@ -40,7 +40,7 @@ from services.delivery.state.final_outcomes import concluded_devices
 from services.delivery.state.pushes import LATE_MS, EndedPart, RequestedPush, StartedPush, requested_push
 from services.delivery.state.sent_messages import SentMessages
 from services.delivery.state.started_pushes import PackedPushes, StartedPushes
-from services.runtime.log.port import Partition, Record
+from services.runtime.log.port import Record
 from services.runtime.projection.epochs import Epochs
 
 
@@ -70,7 +70,7 @@ class DeliveryState:
     def apply(self, record: Record, message: Any) -> None:
         """Fold one record of the three topics, unless a former process wrote it. ValueError: its content is invalid."""
         match message:
-            case PushCommand() | PushFact() | DeliveryFact() if not self._admits(record, message):
+            case PushCommand() | PushFact() | DeliveryFact() if not self.epochs.admits(record, message):
                 pass
             case PushCommand():
                 self._apply_command(record.offset, message)
@@ -81,9 +81,6 @@ class DeliveryState:
                     self._apply_outcomes(record.partition, record.offset, outcomes)
             case _:
                 raise ValueError(f"{record.topic} holds nothing that delivery folds")
-
-    def _admits(self, record: Record, message: Any) -> bool:
-        return self.epochs.admits(Partition(record.topic, record.partition), message.meta.epoch)
 
     def _apply_command(self, offset: int, command: PushCommand) -> None:
         self.log_ms = max(self.log_ms, command.meta.time_ms)

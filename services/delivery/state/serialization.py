@@ -101,7 +101,7 @@ def load(state: DeliveryState, blobs: Sequence[Blob]) -> None:
                 state.broadcasts.load(_decode(value, type=list[BroadcastRow]))
             case b"epochs":
                 for topic, number, epoch in _decode(value, type=list[tuple[str, int, int]]):
-                    state.epochs.admits(Partition(topic, number), epoch)
+                    state.epochs.note(Partition(topic, number), epoch)
             case b"cancels":
                 cancels = _decode(value, type=list[tuple[int, int]])
     state.pending_cancels.update((msgid, offset) for msgid, offset in cancels if state.is_in_progress(msgid))

@@ -7,8 +7,6 @@ or a change of a role counts as soon as its record is read.
 import asyncio
 from typing import TypeVar, assert_never
 
-from google.protobuf.message import DecodeError
-
 from protos.accounts.v1.accounts_pb2 import AccountFact, AppGiven, SessionEnded, Team, Token, User
 from services.domain.accounts.actors import user_actor
 from services.domain.accounts.permissions import Actor
@@ -16,7 +14,7 @@ from services.domain.accounts.secret_texts import TOKEN_PREFIX, id_of, matches
 from services.domain.topics import ACCOUNTS, decode
 from services.runtime.log.partition_reader import PartitionReader
 from services.runtime.log.port import Log, Partition, Record
-from services.runtime.process.logs import logger
+from services.runtime.projection.dead_letters import UNUSABLE, leave_out
 from services.runtime.projection.epochs import Epochs
 from services.runtime.projection.health import Followed
 from services.runtime.projection.positions import AppliedPositions
@@ -115,15 +113,10 @@ class AccountDirectory:
     def _apply(self, record: Record) -> None:
         try:
             fact = decode(record)
-            if self._epochs.admits(_PARTITION, fact.meta.epoch):
+            if self._epochs.admits(record, fact):
                 self._apply_fact(fact)
-        except (DecodeError, ValueError) as error:
-            logger.error(
-                "a record of the accounts topic could not be applied and is left out: it is damaged, or a newer version"
-                " wrote it, to which this process must be upgraded",
-                offset=record.offset,
-                error=str(error),
-            )
+        except UNUSABLE as error:
+            leave_out(self.name, record, error)
 
     def _apply_fact(self, fact: AccountFact) -> None:
         match fact.WhichOneof("fact"):

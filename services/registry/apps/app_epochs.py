@@ -26,10 +26,11 @@ class AppEpochs:
 
     async def begin(self) -> bool:
         """Announce the epoch; return once all records before it are applied. False: there is a later owner by now."""
-        self.current = self._epoch()
-        announcement = AppFact(meta=self._meta())
+        epoch = self._epoch()
+        announcement = AppFact(meta=self._meta(epoch))
         key = f"epoch/{announcement.meta.event_id.hex()}".encode()
         await self._append([NewRecord(*APPS_PARTITION, key, announcement.SerializeToString())])
+        self.current = epoch  # not before: readers refuse a fact whose epoch is not announced yet
         return self._apps.epoch == self.current
 
     async def repair(self) -> None:
@@ -38,7 +39,7 @@ class AppEpochs:
             changed = self._apps.refused_changed
             if valid := [(key, fact) for key, refused in self._apps.refused.items() if (fact := self._valid(refused))]:
                 for _, fact in valid:
-                    fact.meta.CopyFrom(self._meta())
+                    fact.meta.CopyFrom(self._meta(self.current))
                 await self._append([NewRecord(*APPS_PARTITION, key, fact.SerializeToString()) for key, fact in valid])
             else:
                 await changed.wait()
@@ -61,5 +62,5 @@ class AppEpochs:
         offsets = await append_until_accepted(self._log, new_records, ROLE_NAME)
         await self._apps.applied.wait([(APPS_PARTITION, max(offsets))])
 
-    def _meta(self) -> Meta:
-        return Meta(event_id=ids.event_id(), time_ms=self._clock.now_ms(), writer=ROLE_NAME, epoch=self.current)
+    def _meta(self, epoch: int) -> Meta:
+        return Meta(event_id=ids.event_id(), time_ms=self._clock.now_ms(), writer=ROLE_NAME, epoch=epoch)

@@ -4,13 +4,11 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from google.protobuf.message import DecodeError
-
 from protos.runtime.v1.instances_pb2 import InstanceFact
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition
 from services.runtime.ownership.instances import Instance, Instances
-from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
+from services.runtime.projection.dead_letters import UNUSABLE, leave_out
 
 INSTANCES_TOPIC = "instances"
 _PARTITION = Partition(INSTANCES_TOPIC, 0)
@@ -65,15 +63,10 @@ class InstanceDirectory:
                 for record in await retry_until_available(LOG_UNAVAILABLE, reader.read):
                     try:
                         fact = InstanceFact.FromString(record.value)
-                    except DecodeError as error:
-                        logger.error(
-                            "a record of the topic instances cannot be read and is left out: it is damaged, or a newer"
-                            " version wrote it, to which this process must be upgraded",
-                            offset=record.offset,
-                            error=str(error),
-                        )
+                        self.instances.apply(fact, record.offset)
+                    except UNUSABLE as error:
+                        leave_out(INSTANCES_TOPIC, record, error)
                         continue
-                    self.instances.apply(fact, record.offset)
                     self._on_record(fact, record.offset)
                 self.note_change()
                 await _wait(self._urgent, self._pause_s)

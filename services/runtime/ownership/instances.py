@@ -4,15 +4,21 @@ Nothing here depends on a clock. An instance counts its own records that lie in 
 instance: after ABSENT_AFTER of them the other one counts as ended. So no instance counts as ended while the log answers
 none of them, and an instance that was paused itself reads the others' records before its next own one.
 
-The highest epoch decides which instance owns a shard. One that was paused may not know of it yet, so it answers calls
-only for a while after a record of its own, which is over before it counts as ended for others (LEASE_INTERVALS).
+The highest epoch of those that are present decides which instance owns a shard. One that was paused may not know of it
+yet, so it answers calls only for a while after a record of its own, which is over before it counts as ended for others
+(LEASE_INTERVALS).
+
+A process that only calls others has no records of its own to count. For it an instance counts as ended when another one
+of its shard has written as many behind its last record. So a record that nobody repeats, such as a forged one,
+displaces an owner for some seconds at most, whatever its epoch.
 """
 
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from protos.runtime.v1.instances_pb2 import InstanceAlive, InstanceFact
+from services.runtime.projection.epochs import check_count
 
 ABSENT_AFTER = 5
 """Own records behind another instance's last one, after which the other instance counts as ended. Only records
@@ -38,7 +44,7 @@ MAX_ENDED = 1000
 
 @dataclass(slots=True)
 class Instance:
-    """An instance and its latest announcement; `missed` counts the observer's own records since then.
+    """An instance and its latest announcement; `missed` counts the records since then that each witness repeated.
 
     `caught_up_offset`: of the record that first said that it has caught up, as far as the observer knows.
     """
@@ -46,11 +52,11 @@ class Instance:
     id: str
     alive: InstanceAlive
     caught_up_offset: int
-    missed: int = 0
+    missed: Counter[str] = field(default_factory=Counter)
 
     @property
     def is_present(self) -> bool:
-        return self.missed < ABSENT_AFTER
+        return max(self.missed.values(), default=0) < ABSENT_AFTER
 
 
 class Instances:
@@ -61,11 +67,19 @@ class Instances:
         self._own_records: deque[bytes] = deque(maxlen=_REPEATED)
         self._instances: dict[str, Instance] = {}  # in the order of their latest records
         self._by_shard: dict[tuple[str, int], dict[str, Instance]] = {}
-        self._ended: dict[str, None] = {}
+        self._ended: dict[str, int] = {}
         self._is_superseded = False
 
     def apply(self, fact: InstanceFact, offset: int = 0) -> None:
-        """Apply the record with this offset. The order of the standbys needs the offset, nothing else does."""
+        """Apply the record with this offset. ValueError: no instance can have written it.
+
+        An instance that has ended counts again after ABSENT_AFTER later records: somebody else has said that it ended.
+        """
+        _check(fact, offset)
+        if fact.WhichOneof("fact") == "alive" and fact.instance in self._ended:
+            self._ended[fact.instance] += 1
+            if self._ended[fact.instance] >= ABSENT_AFTER:
+                del self._ended[fact.instance]
         match fact.WhichOneof("fact"):
             case "alive" if fact.instance == self._own:
                 if fact.meta.event_id not in self._own_records:
@@ -85,10 +99,9 @@ class Instances:
         return self._is_superseded
 
     def owner(self, role: str, shard: int) -> Instance | None:
-        """Return the instance that owns the shard's partitions under the highest epoch, if it is present."""
-        owners = [each for each in self._of(role, shard) if each.alive.epoch]
-        latest = max(owners, key=lambda each: each.alive.epoch, default=None)
-        return latest if latest and latest.is_present else None
+        """Return the instance that owns the shard: of those that are present, that of the highest epoch."""
+        owners = [each for each in self._of(role, shard) if each.alive.epoch and each.is_present]
+        return max(owners, key=lambda each: each.alive.epoch, default=None)
 
     def standbys(self, role: str, shard: int) -> list[Instance]:
         """Return the instances that are present, have caught up and do not own the shard, in the order of taking over.
@@ -140,6 +153,8 @@ class Instances:
         self._by_shard.setdefault((alive.role, alive.shard), {})[instance] = latest
         if len(self._instances) > MAX_INSTANCES:
             self._forget(next(each for each in self._instances if each != self._own))
+        if not self._own and former and former.alive == alive:
+            self._count(latest, self._of(alive.role, alive.shard))
         own = self._instances.get(self._own)
         if own and (own.alive.role, own.alive.shard) == (alive.role, alive.shard):
             self._is_superseded |= 0 < own.alive.epoch < alive.epoch
@@ -155,12 +170,17 @@ class Instances:
         later = any(each.alive.epoch > alive.epoch for each in others)
         self._is_superseded = alive.epoch > 0 and (self._is_superseded or later)
         if former is not None and former.alive == alive:
-            for each in self._instances.values():
-                each.missed += each.id != self._own
+            self._count(self._instances[self._own], self._instances.values())
+
+    def _count(self, witness: Instance, instances: Iterable[Instance]) -> None:
+        """Note that the witness has repeated its record behind the last ones of these instances."""
+        for each in instances:
+            if each is not witness:
+                each.missed[witness.id] += 1
 
     def _end(self, instance: str) -> None:
         self._forget(instance)
-        self._ended[instance] = None
+        self._ended[instance] = 0
         if len(self._ended) > MAX_ENDED:
             del self._ended[next(iter(self._ended))]
 
@@ -177,3 +197,10 @@ class Instances:
     def _of(self, role: str, shard: int) -> Sequence[Instance]:
         """Return the instances of a shard, in the order of their latest records."""
         return list(self._by_shard.get((role, shard), {}).values())
+
+
+def _check(fact: InstanceFact, offset: int) -> None:
+    """Check that an instance can have written the record with this offset. ValueError: none can."""
+    check_count(fact.alive.epoch, offset)
+    if fact.alive.caught_up_offset > offset:
+        raise ValueError(f"an instance that caught up at offset {fact.alive.caught_up_offset}, behind its own record")

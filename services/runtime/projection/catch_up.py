@@ -2,15 +2,13 @@
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
-from google.protobuf.message import DecodeError
-
 from protos.runtime.v1.log_pb2 import Meta
 from services.runtime.log.decoding import decode
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord, Partition, Record, ends_of
 from services.runtime.log.topics import Topics
 from services.runtime.ownership.refused_keys import RefusedKeys
 from services.runtime.process.retries import retry_until_available
-from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.dead_letters import UNUSABLE, DeadLetters
 from services.runtime.projection.decider import Decider
 from services.runtime.projection.epochs import Epochs
 from services.runtime.projection.positions import AppliedPositions
@@ -60,13 +58,13 @@ class CatchUp:
         try:
             message = decode(self._topics, record)
             partition = Partition(record.topic, record.partition)
-            admitted = self._epochs.admits(partition, message.meta.epoch)
+            admitted = self._epochs.admits(record, message)
             if self._refused and record.topic in self._own_topics:
                 self._refused.note(partition, record.key, refused=not admitted)
             if not admitted:
                 return Meta()
             self._decider.apply(record, message)
-        except (DecodeError, ValueError) as error:
+        except UNUSABLE as error:
             self._dead_letters.add(record, error)
             return Meta()
         meta: Meta = message.meta

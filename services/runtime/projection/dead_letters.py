@@ -4,8 +4,11 @@ import base64
 import contextlib
 import json
 import os
+import sqlite3
 from pathlib import Path
 from typing import IO, TypeAlias
+
+from google.protobuf.message import DecodeError
 
 from services.runtime.errors import CarillonError
 from services.runtime.log.port import Record
@@ -13,6 +16,10 @@ from services.runtime.process.logs import logger
 from services.runtime.process.metrics import DEAD_LETTERS
 
 Position: TypeAlias = tuple[str, int, int]
+
+UNUSABLE = (DecodeError, ValueError, OverflowError, LookupError, sqlite3.IntegrityError)
+"""The errors by which decoding or applying a record says that it holds what no writer of this service has written: a
+number that no column or bitmap takes, a partition that does not exist, a name that another row has."""
 
 
 class TooManyDeadLettersError(CarillonError):
@@ -61,6 +68,20 @@ class DeadLetters:
         """Return whether the last line is complete: a kill may have cut it off."""
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
+
+
+def leave_out(reader: str, record: Record, error: Exception) -> None:
+    """Count and log a record that a reader without a file of dead letters leaves out, because it keeps no state."""
+    DEAD_LETTERS.labels(reader).inc()
+    logger.error(
+        "a record of the log could not be applied and is left out: it is damaged, a newer version wrote it, to which"
+        " this process must be upgraded, or it is forged",
+        role=reader,
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        error=str(error),
+    )
 
 
 def _stored(path: Path) -> set[Position]:

@@ -9,6 +9,7 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -21,7 +22,8 @@ from services.runtime.log.topics import Topics
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
 from services.runtime.projection.catch_up import ends_after, read_until
-from services.runtime.projection.epochs import Epochs, next_epoch
+from services.runtime.projection.dead_letters import leave_out
+from services.runtime.projection.epochs import Epochs, ImpossibleEpochError, is_announcement, next_epoch
 
 ANNOUNCEMENT_KEY = b"epoch/"
 """The beginning of the keys of announcements."""
@@ -37,7 +39,8 @@ class Fencing:
     """The epochs under which one follower owns partitions, and the offsets up to which it knows them.
 
     `epochs` holds the highest epochs that the follower has read. It changes in the follower's thread; the methods are
-    called from the event loop, `epoch` from both.
+    called from the event loop, `epoch` from both. `on_impossible` is called with each record behind the known ends that
+    no owner can have written.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Fencing:
         self._announcements: set[bytes] = set()
         self._refused: set[tuple[Partition, bytes]] = set()
         self._lost: Partition | None = None
+        self.on_impossible: Callable[[Record, Exception], None] = partial(leave_out, role)
 
     def announce(self, partitions: Iterable[Partition]) -> list[NewRecord]:
         """Choose an epoch for each partition; return the records to append, one a partition."""
@@ -129,14 +133,19 @@ class Fencing:
         return others
 
     def check(self, record: Record) -> None:
-        """Check that no successor wrote the record. SupersededError: one did. Records of former owners pass."""
+        """Check that no successor wrote the record. SupersededError: one did. Records of former owners pass, and those
+        that no owner can have written."""
         partition = Partition(record.topic, record.partition)
         try:
             message = decode(self._topics, record)
+            self.epochs.check_higher(record, message)
         except DecodeError:
             return
+        except ImpossibleEpochError as error:
+            self.on_impossible(record, error)
+            return
         meta: Meta = message.meta
-        is_rivals = _is_announcement(message) and meta.event_id not in self._announcements
+        is_rivals = is_announcement(message) and meta.event_id not in self._announcements
         if meta.epoch > self._own[partition] or (meta.epoch == self._own[partition] and is_rivals):
             raise self._superseded(partition)
         if meta.epoch < self._own[partition]:
@@ -174,7 +183,3 @@ def log_unless_superseded(writing: "asyncio.Task[None]") -> None:
     is_refused = isinstance(error, (InputError, NotFoundError, ConflictError, PermissionDeniedError))
     if error is not None and not isinstance(error, SupersededError) and not is_refused:
         logger.error("facts could not be written", exc_info=error)
-
-
-def _is_announcement(message: Any) -> bool:
-    return len(message.ListFields()) == 1

@@ -75,6 +75,8 @@ class Follower:
         self._own, self._own_topics = list(own), frozenset(partition.topic for partition in own)
         self.tenure = Tenure(election)
         epochs = fencing.epochs if fencing else epochs or Epochs()
+        if fencing:
+            fencing.on_impossible = dead_letters.add
         self._catch_up = CatchUp(
             log.topics, decider, store, dead_letters, self._decides, self._own_topics, epochs, refused
         )

@@ -6,15 +6,13 @@ All of it is done in the follower's thread, in transactions of its store.
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 
-from google.protobuf.message import DecodeError
-
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.runtime.log.decoding import decode
 from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.log.topics import Topics
 from services.runtime.ownership.refused_keys import RefusedKeys
 from services.runtime.process.crashpoint import Point, reached
-from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.dead_letters import UNUSABLE, DeadLetters
 from services.runtime.projection.decider import Decider, Fact
 from services.runtime.projection.epochs import Epochs
 from services.runtime.projection.store import TransactionalStore, transaction
@@ -51,18 +49,18 @@ class RecordProcessor:
         source = Partition(record.topic, record.partition)
         try:
             message = decode(self._topics, record)
-            if not self._epochs.admits(source, message.meta.epoch):
+            if not self._epochs.admits(record, message):
                 return []
             if source in self._applies:
                 self._decider.apply(record, message)
             facts = self._decider.decide(record, message) if source in self._decides else ()
-        except (DecodeError, ValueError) as error:
+            new_records = []
+            for index, fact in enumerate(facts):
+                fact.message.meta.CopyFrom(self._meta_of(record, message.meta, index))
+                new_records.append(self.apply_own(fact))
+        except UNUSABLE as error:
             self._dead_letters.add(record, error)
             return []
-        new_records = []
-        for index, fact in enumerate(facts):
-            fact.message.meta.CopyFrom(self._meta_of(record, message.meta, index))
-            new_records.append(self.apply_own(fact))
         return new_records
 
     def apply_own(self, fact: Fact) -> NewRecord:

@@ -2,12 +2,10 @@
 
 import asyncio
 
-from google.protobuf.message import DecodeError
-
 from protos.runtime.v1.processes_pb2 import ProcessFact
 from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition
-from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
+from services.runtime.projection.dead_letters import UNUSABLE, leave_out
 from services.runtime.status.announcer import PROCESSES_TOPIC
 from services.runtime.status.status_board import StatusBoard
 
@@ -37,12 +35,7 @@ class StatusBoardFollower:
                 for record in await retry_until_available(LOG_UNAVAILABLE, reader.read):
                     try:
                         self._board.apply(ProcessFact.FromString(record.value), is_new=record.offset >= end)
-                    except DecodeError as error:
-                        logger.error(
-                            "a record of the topic processes cannot be read and is left out: it is damaged, or a newer"
-                            " version wrote it, to which this process must be upgraded",
-                            offset=record.offset,
-                            error=str(error),
-                        )
+                    except UNUSABLE as error:
+                        leave_out(self.name, record, error)
         finally:
             await reader.close()

@@ -10,6 +10,7 @@ import pytest
 
 from edge.core import message_ids as module
 from edge.core.message_ids import HOLD_S, MAX_AHEAD_S, SLOT_IDS, SLOTS, MessageIds, issued_ms
+from protos.runtime.v1.claims_pb2 import MessageIdClaim, MessageIdFact
 from services.domain.topics import MESSAGE_IDS, TOPICS, decode
 from services.runtime.errors import CarillonError, InputError, UnavailableError
 from services.runtime.log.delegating import DelegatingLog
@@ -196,3 +197,17 @@ async def test_without_the_log_there_are_no_ids_and_then_there_are(log: SqliteLo
         await message_ids.take()
     unavailable.is_available = True
     assert await message_ids.take() > 0
+
+
+@pytest.mark.parametrize(("from_s", "until_s"), [(0, 2**32 - 1), (2**32 - 600, 2**32 - 1), (2**30 - 700, 2**30 - 100)])
+async def test_one_claim_that_no_process_makes_moves_nobodys_ids(log: SqliteLog, from_s: int, until_s: int) -> None:
+    first = await MessageIds("edge", log, ManualClock(START_MS)).take()
+    forged = MessageIdFact(claim=MessageIdClaim(from_s=from_s, until_s=until_s))
+    await log.append([NewRecord(*CLAIMS, b"forged", forged.SerializeToString())])
+    after = await MessageIds("edge", log, ManualClock(START_MS + 1000)).take()
+    assert first >> 23 <= after >> 23 <= (first >> 23) + HOLD_S
+
+
+async def test_a_record_that_is_no_claim_is_left_out(log: SqliteLog) -> None:
+    await log.append([NewRecord(*CLAIMS, b"x", b"\xff canary")])
+    assert await MessageIds("edge", log, ManualClock(START_MS)).take() > 0

@@ -256,7 +256,7 @@ async def _all_valid(log: Log) -> bool:
         for record in await records(log, topic.name, count):
             fact = decode(record)
             if topic is DEVICES or has_epoch(fact):
-                admitted = highest.admits(Partition(record.topic, record.partition), fact.meta.epoch)
+                admitted = highest.admits(record, fact)
                 last[record.topic, record.partition, record.key] = admitted
     return all(admitted or b"/changed/" in key for (_, _, key), admitted in last.items())
 

@@ -19,5 +19,5 @@ def messages(broker: Broker, topic: str) -> Iterator[Any]:
         partition = Partition(topic, number)
         for record in broker.records(partition):
             message = decode(record)
-            if epochs.admits(partition, message.meta.epoch):
+            if epochs.admits(record, message):
                 yield message

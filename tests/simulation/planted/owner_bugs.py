@@ -42,7 +42,11 @@ OWNER_BUGS: Sequence[PlantedBug] = (
         "absence-unnoticed",
         "a standby waits for an owner that has ended without a word",
         "backends",
-        ("services.runtime.ownership.instances:Instance.is_present", "self.missed < ABSENT_AFTER", "True"),
+        (
+            "services.runtime.ownership.instances:Instance.is_present",
+            "max(self.missed.values(), default=0) < ABSENT_AFTER",
+            "True",
+        ),
     ),
     planted_bug(
         "standbys-by-their-ids",

@@ -245,6 +245,6 @@ async def test_a_record_that_cannot_be_decoded_is_skipped_and_logged(log: GatedL
     with capture_logs() as logs:
         async with RunningDirectory(log) as apps:
             assert [app.appkey for app in apps.all()] == ["1", "2"]
-    event = "a record of the apps topic could not be applied and is left out"
+    event = "a record of the log could not be applied and is left out"
     assert [(line["event"].partition(":")[0], line["offset"]) for line in logs] == [(event, 1), (event, 4)]
     assert "canary" not in str(logs)

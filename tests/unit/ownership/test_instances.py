@@ -2,6 +2,7 @@
 
 from itertools import count
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
@@ -218,3 +219,36 @@ class InstancesMachine(RuleBasedStateMachine):
 
 TestInstances = InstancesMachine.TestCase
 TestInstances.settings = settings(stateful_step_count=40, deadline=None)
+
+
+def test_a_forged_owner_displaces_the_real_one_until_it_has_been_silent() -> None:
+    """Nobody repeats the record, so it is absent for its shard's instances, and for callers, as one that was killed."""
+    forged = alive("forged", epoch=(1 << 24) - 1)
+    for own in ("a", ""):
+        seen = seen_by(own, alive("a", epoch=5), forged)
+        assert owner(seen) == "forged"
+        for fact in [alive("a", epoch=0), *again("a", ABSENT_AFTER)]:
+            seen.apply(fact, 2)
+        assert owner(seen) == ""
+        seen.apply(alive("a", epoch=9), 3)
+        assert owner(seen) == "a"
+        assert not seen.is_superseded
+
+
+def test_epochs_that_no_owner_can_have_are_refused() -> None:
+    seen = seen_by("a", alive("a", epoch=5))
+    with pytest.raises(ValueError, match="counts more owners"):
+        seen.apply(alive("forged", epoch=(1 << 64) - 1), 1)
+    late = alive("forged")
+    late.alive.caught_up_offset = 2
+    with pytest.raises(ValueError, match="behind its own record"):
+        seen.apply(late, 1)
+    assert (owner(seen), seen.is_superseded) == ("a", False)
+
+
+def test_an_instance_that_somebody_else_has_said_to_have_ended_counts_again() -> None:
+    seen = seen_by("", alive("a", epoch=5), left("a"), alive("a", epoch=5))
+    assert owner(seen) == ""
+    for _ in range(ABSENT_AFTER):
+        seen.apply(alive("a", epoch=5), 3)
+    assert owner(seen) == "a"

@@ -31,7 +31,7 @@ class Reader:
         for record in log[self.next :]:
             self.next += 1
             fact = TaskFact.FromString(record.value)
-            if self.epochs.admits(PARTITION, fact.meta.epoch) and fact.HasField("failed"):
+            if self.epochs.admits(record, fact) and fact.HasField("failed"):
                 decider = self.decided.setdefault(fact.meta.cause.offset, fact.failed.reason)
                 assert decider == fact.failed.reason, "two processes have decided a command"
 

@@ -37,8 +37,9 @@ class AccountHistory:
         self._note(partition, offset, new_records)
         if partition.topic in (ACCOUNTS.name, DRAFTS.name):
             for place, new_record in enumerate(new_records, offset):
-                fact = decode(Record(*partition, place, new_record.key, new_record.value))
-                is_valid = self._epochs.admits(partition, fact.meta.epoch) and fact.WhichOneof("fact")
+                record = Record(*partition, place, new_record.key, new_record.value)
+                fact = decode(record)
+                is_valid = self._epochs.admits(record, fact) and fact.WhichOneof("fact")
                 if is_valid and fact.meta.event_id not in self._known:
                     self._known.add(fact.meta.event_id)
                     (self.facts if partition.topic == ACCOUNTS.name else self.draft_facts).append(fact)

@@ -1,0 +1,54 @@
+"""Records that a compromised role appends to the topic of accounts under epochs of nobody: accounts goes on."""
+
+import json
+
+import pytest
+
+from protos.accounts.v1.accounts_pb2 import AccountFact, User, UserChanged
+from protos.accounts.v1.service_pb2 import ListUsersRequest
+from protos.runtime.v1.log_pb2 import Meta
+from services.domain.ids import event_id
+from services.domain.topics import ACCOUNTS, decode
+from services.runtime.log.port import NewRecord, Partition
+from services.runtime.process.metrics import DEAD_LETTERS
+from testkit.faults.crashing_log import records_of
+from tests.roles.accounts.conftest import AccountsHarness
+
+PARTITION = Partition(ACCOUNTS.name, 0)
+MOST = (1 << 64) - 1
+
+
+async def forge(harness: AccountsHarness, ahead: int, *, has_fact: bool) -> None:
+    """Append a record whose epoch is by so much above that of the owner, MOST at most."""
+    (present, *_) = (decode(record).meta.epoch for record in reversed(await records_of(harness.log, PARTITION)))
+    changed = UserChanged(user=User(user_id="0" * 16, login="forged", administrator=True, version=1))
+    meta = Meta(event_id=event_id(), time_ms=harness.clock.now_ms(), epoch=min(MOST, present + ahead))
+    fact = AccountFact(meta=meta, user=changed if has_fact else None)
+    await harness.log.append([NewRecord(*PARTITION, b"user/0", fact.SerializeToString())])
+
+
+async def users(harness: AccountsHarness) -> list[str]:
+    found = await harness.accounts.ListUsers(ListUsersRequest())
+    return [each.login for each in found.users]
+
+
+@pytest.mark.parametrize(("ahead", "has_fact"), [(MOST, False), (MOST, True), (1 << 24, True), (1, True)])
+async def test_accounts_goes_on_behind_an_epoch_that_follows_from_no_claim(
+    harness: AccountsHarness, ahead: int, has_fact: bool
+) -> None:
+    """Now, after a restart, in front ends and in a replay; the record is a dead letter and counted."""
+    counted = DEAD_LETTERS.labels("accounts")._value
+    before = counted.get()
+    async with harness.running():
+        await harness.user("before")
+        await forge(harness, ahead, has_fact=has_fact)
+        await harness.user("behind")
+        assert await users(harness) == ["before", "behind"]
+        assert harness.directory_of_accounts.actor_of_user("0" * 16).is_disabled
+    async with harness.running():
+        await harness.user("later")
+        assert await users(harness) == ["before", "behind", "later"]
+    letters = (harness.directory / "dead-letters" / "accounts.jsonl").read_text().splitlines()
+    assert [json.loads(letter)["topic"] for letter in letters] == [ACCOUNTS.name]
+    assert counted.get() - before == 1
+    assert await harness.rebuilt_digest() == harness.digest()
