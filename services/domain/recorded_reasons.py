@@ -20,6 +20,9 @@ class FixedReason(StrEnum):
     UNREGISTERED = "unregistered"
     """The app or its app server unregistered the device."""
 
+    SILENT = "silent"
+    """The device showed no life for CARILLON_DEVICE_DAYS. It comes back when it does."""
+
     REMOVED = "removed"
     """The device was removed after the push had started, so there was no token to send the message to."""
 

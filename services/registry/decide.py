@@ -60,10 +60,15 @@ def decide(
             return None
         changed = registered
         _merge_attributes(changed, command.register.attributes)
-    elif device is None or device.removed_ms or is_revoked or _is_superseded(command, device):
+    elif (
+        device is None
+        or is_revoked
+        or _is_superseded(command, device)
+        or (device.removed_ms and not _brings_back(command, device))
+    ):
         return None
     else:
-        changed.CopyFrom(device)
+        changed.CopyFrom(returned(device, command.meta.time_ms) if device.removed_ms else device)
         changed.session = max(command.session, device.session)
         _change(changed, command)
     if changed == device:
@@ -87,6 +92,8 @@ def _registered(command: DeviceCommand, device: Device | None, free: FreeNumber,
             return None
         return _new_device(command, free, _former_numbers(device))
     if device.removed_ms:
+        if _is_silent(device) and authority == REGISTRATION_AUTHORITY_KEY and proves_number:
+            return returned(device, command.meta.time_ms)
         keeps_number = authority in (REGISTRATION_AUTHORITY_APP_SERVER, REGISTRATION_AUTHORITY_UNSPECIFIED) or (
             authority == REGISTRATION_AUTHORITY_KEY and proves_number
         )
@@ -111,6 +118,27 @@ def _registered(command: DeviceCommand, device: Device | None, free: FreeNumber,
 def _former_numbers(device: Device) -> Sequence[int]:
     """Return the former numbers of a device that gets another one."""
     return [*device.former_numbers, device.number][-MAX_FORMER_NUMBERS:]
+
+
+def returned(device: Device, time_ms: int) -> Device:
+    """Return a device that was removed for its silence, as it was before; `time_ms` is that of its sign of life."""
+    changed = Device()
+    changed.CopyFrom(device)
+    changed.ClearField("removed_ms")
+    changed.ClearField("removed_reason")
+    changed.ClearField("silent_since_ms")
+    changed.registered_again_ms = max(device.registered_again_ms, time_ms)
+    return changed
+
+
+def _brings_back(command: DeviceCommand, device: Device) -> bool:
+    """Return whether the device was removed for its silence, and has itself caused this command, by its key."""
+    is_own = command.session or command.WhichOneof("command") in ("begin_session", "set_attributes")
+    return _is_silent(device) and bool(is_own)
+
+
+def _is_silent(device: Device) -> bool:
+    return device.removed_reason == FixedReason.SILENT
 
 
 def _is_superseded(command: DeviceCommand, device: Device) -> bool:

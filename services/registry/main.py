@@ -11,6 +11,7 @@ from services.registry.apps.app_lookup import AppLookup
 from services.registry.pauses import export_paused_apps
 from services.registry.projection import FollowerService, RegistryProjection, decide_device_commands
 from services.registry.queries import RegistryQueries
+from services.registry.retirement import RetirementWorker
 from services.registry.revocation_worker import RevocationWorker
 from services.registry.server import RegistryServicer
 from services.registry.settings import ROLE_NAME, RegistrySettings
@@ -36,11 +37,15 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
         context.log,
         apps.find,
         lambda: revocations.wake(),
+        lambda: retirement.wake(),
         clock=context.clock,
         election=membership,
     )
     revocations: RevocationWorker = RevocationWorker(
         projection.device_follower, projection.device_table, context.apps, context.clock
+    )
+    retirement: RetirementWorker = RetirementWorker(
+        projection.device_follower, projection.device_table, context.clock, settings.device_days
     )
     epochs = AppEpochs(context.log, context.apps, context.clock, projection.epoch) if settings.shard == 0 else None
     tenure = RegistryTenure(context.log, projection.device_follower, projection.alias_follower, epochs)
@@ -64,6 +69,7 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
             *([membership] if membership else []),
             FollowerService(projection.device_follower, before=apps.use_running_loop, after=close_devices),
             revocations,
+            retirement,
             FollowerService(projection.alias_follower, after=projection.aliases.close),
             tenure,
         ],

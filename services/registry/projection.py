@@ -40,6 +40,7 @@ class RegistryProjection:
         log: Log,
         find_app: FindApp,
         on_revocations: Callable[[], None] = lambda: None,
+        on_returns: Callable[[], None] = lambda: None,
         *,
         clock: Clock | None = None,
         election: OwnerElection | None = None,
@@ -54,7 +55,12 @@ class RegistryProjection:
         self.is_owner: Callable[[], bool] = lambda: True
         self._dead_letters = settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl"
         rules = DeviceRules(
-            self.device_table, find_app, settings.partitions, on_revocations, publishes_revocations=True
+            self.device_table,
+            find_app,
+            settings.partitions,
+            on_revocations,
+            on_returns,
+            publishes_revocations=True,
         )
         epochs = Epochs(self.devices.epochs(), self.devices.set_epoch)
         self.fencing = Fencing(ROLE_NAME, log.topics, epochs, clock)

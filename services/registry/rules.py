@@ -39,16 +39,19 @@ class DeviceRules:
         find_app: FindApp,
         partitions: int,
         on_revocations: Callable[[], None] = lambda: None,
+        on_returns: Callable[[], None] = lambda: None,
         *,
         publishes_revocations: bool = False,
     ) -> None:
-        """`on_revocations` is called in the follower's thread whenever revocations were applied."""
+        """Both functions are called in the follower's thread: `on_revocations` whenever revocations were applied,
+        `on_returns` whenever retired devices have shown life.
+        """
         self._devices = devices
         self._find_app = find_app
         self._partitions = partitions
         self._publishes_revocations = publishes_revocations
         self._decided_ids: dict[bytes, tuple[int, int]] = {}
-        self.apply = DeviceState(devices, on_revocations).apply
+        self.apply = DeviceState(devices, on_revocations, on_returns).apply
 
     def decide(self, record: Record, command: DeviceCommand) -> Sequence[Fact]:
         """Return the facts that follow. ValueError: the command is not in its device's partition."""
@@ -56,7 +59,7 @@ class DeviceRules:
         key = device_key(command.appkey, command.token)
         if kind not in _OF_A_PARTITION and partition_of(key, self._partitions) != partition:
             raise ValueError("the command is not in its device's partition")
-        if kind == "begin_session":
+        if kind == "begin_session" and not self._devices.has_silent(command.appkey, partition):
             return ()
         if self._is_repeated(command.meta.event_id, (partition, record.offset)):
             return ()

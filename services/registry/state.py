@@ -28,18 +28,23 @@ class DeviceState:
     before its device.
     """
 
-    def __init__(self, devices: DeviceTable, on_revocations: Callable[[], None]) -> None:
+    def __init__(
+        self, devices: DeviceTable, on_revocations: Callable[[], None], on_returns: Callable[[], None]
+    ) -> None:
         self._devices = devices
         self._on_revocations = on_revocations
+        self._on_returns = on_returns
 
     def apply(self, record: Record, message: DeviceFact | SessionFact) -> None:
         if isinstance(message, SessionFact):
-            self._devices.note_activity(record.partition, activity_events(message))
+            if self._devices.note_activity(record.partition, list(activity_events(message))):
+                self._on_returns()
             return
         match message.WhichOneof("fact"):
             case "device":
                 check_device(message.device, record.offset)
-                self._devices.put(message.device)
+                if self._devices.put(message.device):
+                    self._on_returns()
             case "revocations":
                 check_revocations(message.revocations)
                 self._devices.revoke(message.revocations)

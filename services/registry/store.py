@@ -5,7 +5,7 @@ second 40 once it has been active, and 60 more with an alias.
 """
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from protos.gateway.v1.sessions_pb2 import SessionEvent
@@ -39,6 +39,11 @@ CREATE TRIGGER device_removed AFTER UPDATE ON devices WHEN old.removed_ms = 0 AN
   UPDATE device_counts SET registered = registered - 1 WHERE appkey = new.appkey;
   DELETE FROM device_counts WHERE appkey = new.appkey AND registered = 0;
 END;
+CREATE TABLE silent (
+  appkey TEXT NOT NULL, partition INTEGER NOT NULL, number INTEGER NOT NULL, removed_ms INTEGER NOT NULL,
+  since_ms INTEGER NOT NULL, shows_life INTEGER NOT NULL, PRIMARY KEY (appkey, partition, number)) WITHOUT ROWID;
+CREATE INDEX silent_by_time ON silent (appkey, removed_ms);
+CREATE INDEX silent_returning ON silent (appkey, partition, number) WHERE shows_life = 1;
 CREATE TABLE revocations (
   appkey TEXT NOT NULL, partition INTEGER NOT NULL, record BLOB NOT NULL, PRIMARY KEY (appkey, partition));
 """
@@ -56,6 +61,24 @@ CREATE INDEX members_by_alias ON members (appkey, alias) WHERE alias IS NOT NULL
 
 class TakenNumberError(CarillonError, ValueError):
     """The number of a device belongs to another one of the app and partition. A record that says so is left out."""
+
+
+class SilentDevice(NamedTuple):
+    """A device that was removed for its silence, by appkey, partition and number, and its latest activity."""
+
+    key: tuple[str, int, int]
+    active_ms: int
+
+
+class DevicePage(NamedTuple):
+    """Some registered devices: how many of each app were active last at which time, and those without new activity.
+
+    `end` is where the next page begins; that of this one where no devices follow.
+    """
+
+    counts: Sequence[tuple[str, int]]
+    quiet: Sequence[tuple[Device, int]]
+    end: int
 
 
 class DeviceTable:
@@ -79,8 +102,29 @@ class DeviceTable:
         query = "SELECT max(number) + 1 FROM devices WHERE appkey = ? AND partition = ?"
         return int(self._rows.execute(query, (appkey, partition)).fetchone()[0] or 0)
 
-    def put(self, device: Device) -> None:
-        """Insert or replace the device's record. TakenNumberError: its number belongs to another device."""
+    def put(self, device: Device) -> bool:
+        """Insert or replace the device's record; return whether it was removed for a silence that has ended already.
+
+        TakenNumberError: its number belongs to another device.
+        """
+        self._put_record(device)
+        key = device.appkey, device.partition, device.number
+        self._rows.executemany(
+            "DELETE FROM silent WHERE appkey = ? AND partition = ? AND number = ?",
+            [(device.appkey, device.partition, number) for number in (device.number, *device.former_numbers)],
+        )
+        if not device.removed_ms or device.removed_reason != FixedReason.SILENT:
+            return False
+        query = "SELECT active_ms FROM activity WHERE appkey = ? AND partition = ? AND number = ?"
+        row = self._rows.execute(query, key).fetchone()
+        shows_life = row is not None and row[0] > device.silent_since_ms
+        self._rows.execute(
+            "INSERT INTO silent VALUES (?, ?, ?, ?, ?, ?)",
+            (*key, device.removed_ms, device.silent_since_ms, shows_life),
+        )
+        return shows_life
+
+    def _put_record(self, device: Device) -> None:
         try:
             self._rows.execute(
                 "INSERT INTO devices VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (appkey, token) DO UPDATE SET"
@@ -135,16 +179,67 @@ class DeviceTable:
         )
         return [Device.FromString(record) for (record,) in rows]
 
-    def note_activity(self, partition: int, events: Iterable[SessionEvent]) -> None:
+    def note_activity(self, partition: int, events: Sequence[SessionEvent]) -> bool:
         """Store the time of each number's latest activity; times may come in any order, also before the device.
 
-        A stored time more than a day after the event's was a wrong clock's, and is replaced.
+        A stored time more than a day after the event's was a wrong clock's, and is replaced. Return whether some were
+        removed for their silence.
         """
         self._rows.executemany(
             "INSERT INTO activity VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET active_ms = excluded.active_ms"
             " WHERE active_ms NOT BETWEEN excluded.active_ms AND excluded.active_ms + ?",
             _activity_rows(partition, events),
         )
+        if not self._rows.execute("SELECT EXISTS (SELECT 1 FROM silent)").fetchone()[0]:
+            return False
+        found = self._rows.executemany(
+            "UPDATE silent SET shows_life = 1 WHERE appkey = ? AND partition = ? AND number = ? AND since_ms < ?",
+            [(event.appkey, partition, event.number, event.time_ms) for event in events],
+        )
+        return found.rowcount > 0
+
+    def has_silent(self, appkey: str, partition: int) -> bool:
+        """Return whether a device of the app and partition was removed for its silence."""
+        query = "SELECT EXISTS (SELECT 1 FROM silent WHERE appkey = ? AND partition = ?)"
+        return bool(self._rows.execute(query, (appkey, partition)).fetchone()[0])
+
+    def page(self, after: int, limit: int, before_ms: int) -> DevicePage:
+        """Return the next registered devices; `quiet` are those with no activity since `before_ms`."""
+        rows = self._rows.execute(
+            "SELECT devices.rowid, appkey, ifnull(active_ms, 0), iif(ifnull(active_ms, 0) < ?, record, NULL)"
+            " FROM devices LEFT JOIN activity USING (appkey, partition, number)"
+            " WHERE devices.rowid > ? AND removed_ms = 0 ORDER BY devices.rowid LIMIT ?",
+            (before_ms, after, limit),
+        ).fetchall()
+        quiet = [(Device.FromString(record), active_ms) for _, _, active_ms, record in rows if record is not None]
+        counts = [(appkey, active_ms) for _, appkey, active_ms, _ in rows]
+        return DevicePage(counts, quiet, rows[-1][0] if rows else after)
+
+    def retirements(self, appkey: str, since_ms: int) -> tuple[int, int]:
+        """Return how many devices of the app are registered, and how many were removed for their silence since then."""
+        query = (
+            "SELECT ifnull((SELECT registered FROM device_counts WHERE appkey = ?), 0),"
+            " (SELECT count(*) FROM silent WHERE appkey = ? AND removed_ms > ?)"
+        )
+        registered, retired = self._rows.execute(query, (appkey, appkey, since_ms)).fetchone()
+        return int(registered), int(retired)
+
+    def returning(self, after: tuple[str, int, int] | None, limit: int) -> list[SilentDevice]:
+        """Return the next devices that were removed for their silence and have been active since, by key."""
+        rows = self._rows.execute(
+            "SELECT appkey, partition, number, max(active_ms, since_ms) FROM silent INDEXED BY silent_returning"
+            " JOIN activity USING (appkey, partition, number)"
+            " WHERE shows_life = 1 AND (appkey, partition, number) > (?, ?, ?) ORDER BY appkey, partition, number"
+            " LIMIT ?",
+            (*(after or ("", -1, -1)), limit),
+        )
+        return [SilentDevice((appkey, partition, number), active_ms) for appkey, partition, number, active_ms in rows]
+
+    def by_number(self, appkey: str, partition: int, number: int) -> Device | None:
+        """Return the device with the number, also if it is removed."""
+        query = "SELECT record FROM devices WHERE appkey = ? AND partition = ? AND number = ?"
+        row = self._rows.execute(query, (appkey, partition, number)).fetchone()
+        return Device.FromString(row[0]) if row else None
 
 
 def _activity_rows(partition: int, events: Iterable[SessionEvent]) -> list[tuple[str, int, int, int, int]]:
@@ -156,7 +251,7 @@ def _is_invalid(device: Device) -> bool:
     if not device.removed_ms or device.platform != PLATFORM_IOS:
         return False
     reason = parsed_reason(device.removed_reason)
-    return reason is not FixedReason.UNREGISTERED and not isinstance(reason, KeyRevoked)
+    return reason not in (FixedReason.UNREGISTERED, FixedReason.SILENT) and not isinstance(reason, KeyRevoked)
 
 
 class DroppedDevice(NamedTuple):

@@ -133,6 +133,19 @@ REFUSED = Counter(
     "Devices refused: the gateway was full, an address had its share, or registrations too fast",
     ["why"],
 )
+DEVICES_RETIRED = Counter(
+    "carillon_registry_devices_retired_total", "Devices removed because they were silent for too long", ["appkey"]
+)
+DEVICES_RETURNED = Counter(
+    "carillon_registry_devices_returned_total",
+    "Devices that showed life after they were removed for silence",
+    ["appkey"],
+)
+SILENT_SHARE = Gauge(
+    "carillon_registry_silent_share",
+    "Share of the registered devices of an app that have been silent for too long, at the latest pass",
+    ["appkey"],
+)
 APPS_PAUSED = Gauge("carillon_apps_paused", "Apps that are paused, by their own pause or by that of all apps")
 PUSHES_STARTED = Counter("carillon_delivery_pushes_started_total", "Pushes started, counted once per partition")
 PUSHES_FAILED = Counter("carillon_delivery_pushes_failed_total", "Pushes that could not start and ended as failed")

@@ -184,6 +184,28 @@ CASES = {
         {"appkey": "1", "quota": "registrations_per_address"},
         "4 new devices a second of app 1 are refused: registrations_per_address",
     ),
+    "CarillonDevicesSilent": Case(
+        {
+            'carillon_registry_silent_share{instance="r",appkey="1"}': "0.02x10 0.25x90",
+            'carillon_registry_silent_share{instance="s",appkey="2"}': "0.05x100",
+        },
+        60,
+        75,
+        {"appkey": "1"},
+        "25% of the devices of app 1 have been silent for too long",
+    ),
+    "CarillonRetiredDevicesReturn": Case(
+        {
+            'carillon_registry_devices_retired_total{instance="r",appkey="1"}': "0+1x150",
+            'carillon_registry_devices_returned_total{instance="r",appkey="1"}': "0x10 0+100x140",
+            'carillon_registry_devices_retired_total{instance="r",appkey="2"}': "0+100x150",
+            'carillon_registry_devices_returned_total{instance="r",appkey="2"}': "0+1x150",
+        },
+        60,
+        90,
+        {"appkey": "1"},
+        "7900 devices of app 1 that were removed as silent came back within a week",
+    ),
     "CarillonOpenFiles": Case(
         {f"process_open_fds{{{EDGE}}}": "95+0x30", f"process_max_fds{{{EDGE}}}": "100+0x30"},
         4,

@@ -283,7 +283,7 @@ def test_a_session_may_be_read_before_its_device(tmp_path: Path) -> None:
     digests = set()
     for name, facts in (("device first", (device, session)), ("session first", (session, device))):
         store = SqliteStore(tmp_path / name, DEVICES_DDL)
-        state = DeviceState(DeviceTable(store), lambda: None)
+        state = DeviceState(DeviceTable(store), lambda: None, lambda: None)
         for record, fact in facts:
             state.apply(record, fact)
         assert store.rows.execute("SELECT number, active_ms FROM activity").fetchall() == [(7, NOON_MS)]

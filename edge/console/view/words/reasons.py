@@ -66,6 +66,7 @@ def _fixed_reasons(gettext: Callable[[str], str]) -> Mapping[FixedReason, str]:
         FixedReason.INTERNAL_ERROR: _("internal error"),
         FixedReason.OTHER: _("one of many other reasons"),
         FixedReason.UNREGISTERED: _("unregistered"),
+        FixedReason.SILENT: _("showed no sign of life for very long"),
         FixedReason.REMOVED: _("the device was removed meanwhile"),
         FixedReason.IDLE: _("silent for too long"),
         FixedReason.UNACKNOWLEDGED: _("acknowledged nothing"),
