@@ -43,6 +43,8 @@ from services.runtime.rpc.peers import WAIT_APPLIED_S, Peers
 
 HEADER = "Idempotency-Key"
 MAX_KEY_LENGTH = 255
+LONG_LIST = 100
+"""Tokens and aliases up to which a push is handled as one to a single target."""
 
 
 class RequestedPushes(NamedTuple):
@@ -59,6 +61,12 @@ class RequestedPushes(NamedTuple):
     def sends_broadcast_or_multicast(self) -> bool:
         """Whether a broadcast or multicast is sent at once."""
         return self.due_ms is None and any(is_broadcast_or_multicast(push.audience) for push in self.pushes)
+
+    @property
+    def listed(self) -> int:
+        """Number of tokens and aliases."""
+        audiences = [push.audience for push in self.pushes]
+        return sum(len(audience.tokens.tokens) + len(audience.aliases.aliases) for audience in audiences)
 
 
 class PushClaims:
@@ -162,15 +170,17 @@ class Idempotency:
     async def _entered(
         self, request: Request, appkey: str, read: Callable[[], Awaitable[RequestedPushes]]
     ) -> RequestedPushes:
-        """Return the parsed request once the limiter admits it, if it is a broadcast or multicast."""
+        """Return the parsed request once the limiter admits it, if it is a broadcast, a multicast or a long list."""
         requested = await read()
-        if requested.sends_broadcast_or_multicast:
+        if requested.sends_broadcast_or_multicast or requested.listed > LONG_LIST:
             await self._limiter.enter_broadcast_or_multicast(request, appkey)
         return requested
 
     def _note_started(self, request: Request, appkey: str, requested: RequestedPushes, last: SendPush | None) -> None:
         if requested.sends_broadcast_or_multicast and last is not None:
             self._limiter.keep_until_started(request, appkey, last)
+        elif requested.due_ms is None and last is not None and requested.listed > LONG_LIST:
+            self._limiter.keep_for_targets(request, appkey, requested.listed)
 
 
 def push_claim(appkey: str, key: str, path: str, text: str) -> Claim:

@@ -8,8 +8,9 @@ waiting; beside other apps of the last 10 s they limit:
 
 - of large bodies one step is done at a time, at most a quarter of the time for all together;
 - of an app's authenticated requests a bounded number is worked on at once;
-- of an app's broadcasts and multicasts one is accepted at a time: the next when delivery has started it, and after a
-  rest of three times as long. Delivery, targeting, the gateway and the log then serve others most of the time;
+- of an app's broadcasts, multicasts and long lists of tokens or aliases one is accepted at a time: the next when
+  delivery has started it, or after the time that so many targets take, and after a rest of three times as long.
+  Delivery, targeting, the gateway and the log then serve others most of the time;
 - of an app's queries of statistics one runs at a time, at most half of the time.
 
 What waits is bounded, and refused with HTTP 429 beyond. Each edge process has semaphores of its own.
@@ -60,6 +61,9 @@ MAX_WAITING_PER_KIND = 100
 _POLL_MS = 20
 """Interval at which delivery is asked whether it has started a broadcast."""
 
+_TARGET_US = 60
+"""CPU time of one target of a list in all roles, us: its start, frame, acknowledgement and outcomes."""
+
 _MAX_HELD_MS = 2_000
 """Upper bound of the time for which a broadcast keeps its slot until delivery has started it."""
 
@@ -104,7 +108,7 @@ class RequestLimiter:
             throttle=Throttle(clock, activity, REQUESTS_BESIDE_OTHERS),
         )
         self._broadcasts_and_multicasts = FairSemaphore(
-            "broadcasts and multicasts",
+            "broadcasts, multicasts and long lists",
             _SLOTS,
             max_waiting=MAX_WAITING_PER_KIND,
             throttle=Throttle(clock, activity, 1, rest=_REST),
@@ -165,7 +169,10 @@ class RequestLimiter:
             request.scope[_SLOT] = await self._requests.acquire(appkey, 1 + size // _UNIT_BYTES)
 
     async def enter_broadcast_or_multicast(self, request: Request, appkey: str) -> None:
-        """Exchange the request's slot for one of broadcasts and multicasts, and wait for it. Errors as for `enter`."""
+        """Exchange the request's slot for one of broadcasts, multicasts and long lists, and wait for it.
+
+        Errors as for `enter`.
+        """
         _release(request.scope)
         with busy_as_too_many():
             request.scope[_SLOT] = await self._broadcasts_and_multicasts.acquire(appkey)
@@ -181,15 +188,26 @@ class RequestLimiter:
 
         The push may be of another app than the slot, which the first app of a request takes.
         """
+        slot = self._kept_slot(request, appkey)
+        if slot is not None:
+            task = background.start("slot of a broadcast", self._release_when_started(slot, push))
+            self._starting.add(task)
+            task.add_done_callback(self._starting.discard)
+
+    def keep_for_targets(self, request: Request, appkey: str, targets: int) -> None:
+        """Keep the slot of a list for the time that so many targets take in the roles behind the edge."""
+        slot = self._kept_slot(request, appkey)
+        if slot is not None:
+            held_ms = min(targets * _TARGET_US // 1000, _MAX_HELD_MS)
+            self._clock.call_at(self._clock.now_ms() + held_ms, slot.release)
+
+    def _kept_slot(self, request: Request, appkey: str) -> Slot | None:
+        """Take the slot from the request, so that it outlives it. None: it has none, or its app is alone."""
         slot: Slot | None = request.scope.pop(_SLOT, None)
-        if slot is None:
-            return
-        if self._activity.is_alone(appkey):
+        if slot is not None and self._activity.is_alone(appkey):
             slot.release()
-            return
-        task = background.start("slot of a broadcast", self._release_when_started(slot, push))
-        self._starting.add(task)
-        task.add_done_callback(self._starting.discard)
+            return None
+        return slot
 
     async def _release_when_started(self, slot: Slot, push: SendPush) -> None:
         end_ms = self._clock.now_ms() + _MAX_HELD_MS

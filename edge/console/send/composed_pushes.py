@@ -12,7 +12,7 @@ from edge.console.settings import ROLE_NAME, ConsoleSettings
 from edge.core.answers import Content
 from edge.core.idempotency import PushClaims, RequestedPushes, push_claim
 from edge.core.message_ids import MessageIds
-from edge.core.parsing.canonical import canonical_text, parse
+from edge.core.parsing import canonical
 from edge.core.push import Pushes, PushResult
 from edge.core.quotas.pushes import PushQuotas
 from edge.core.quotas.rates import rate_quotas
@@ -35,7 +35,6 @@ from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask
 from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.role import RoleContext
-from services.domain.text import refuse_nul
 from services.runtime.errors import ConflictError, InputError
 from services.runtime.process.clock import HangWatch
 
@@ -98,9 +97,9 @@ class ComposedPushes:
         InputError: a rule is broken; names the field.
         """
         raw = (body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)).encode(errors="replace")
-        text = canonical_text(raw)
-        fields = parse(text.encode())
-        refuse_nul(fields)
+        fields, text = canonical.fields_and_text(raw)
+        if canonical.may_have_nul(text):
+            canonical.check_nul(text.encode())
         now_ms = self._clock.now_ms() if at_ms is None else at_ms
         order = push_order(text.encode(), push_apps(fields), self._app, now_ms, self._zone, self._max_period_s)
         return ComposedPush(text, order)

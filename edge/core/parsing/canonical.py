@@ -116,7 +116,12 @@ def _nul_place(raw: bytes, path: str) -> str | None:
 
 def canonical_text(raw: bytes) -> str:
     """Return the canonical text of a body, with or without a sign in it."""
-    return finished(_fields_and_text(raw))[1]
+    return fields_and_text(raw)[1]
+
+
+def fields_and_text(raw: bytes) -> tuple[dict[str, Any], str]:
+    """Return the fields of a body, which may have no sign, as `number_or_text` reads them, and the canonical text."""
+    return finished(_fields_and_text(raw))
 
 
 def _fields_and_text(raw: bytes) -> Steps[tuple[dict[str, Any], str]]:

@@ -67,10 +67,10 @@ class Edge:
             await self.answer(appkey)
         self.entered.clear()
 
-    async def call(self, name: str, *, is_broadcast: bool = False, size: int = 100) -> None:
+    async def call(self, name: str, *, is_broadcast: bool = False, listed: int = 0, size: int = 100) -> None:
         """Start a request; the app is the name up to a digit."""
         self._answered[name] = asyncio.Event()
-        task = asyncio.create_task(self._call(name, is_broadcast, size))
+        task = asyncio.create_task(self._call(name, is_broadcast, listed, size))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         await steps()
@@ -85,18 +85,20 @@ class Edge:
             self.clock.move(0.01)
             await steps()
 
-    async def _call(self, name: str, is_broadcast: bool, size: int) -> None:
+    async def _call(self, name: str, is_broadcast: bool, listed: int, size: int) -> None:
         appkey = name.rstrip("0123456789")
 
         async def handle(scope: Any, receive: Any, send: Any) -> None:
             request = cast(Request, SimpleNamespace(scope=scope))
             await self.limiter.enter(request, appkey, size)
-            if is_broadcast:
+            if is_broadcast or listed:
                 await self.limiter.enter_broadcast_or_multicast(request, appkey)
             self.entered.append(name)
             await self._answered[name].wait()
             if is_broadcast:
                 self.limiter.keep_until_started(request, appkey, PUSH)
+            elif listed:
+                self.limiter.keep_for_targets(request, appkey, listed)
 
         async def unused(*_: Any) -> Any:
             raise AssertionError
@@ -155,6 +157,29 @@ async def test_a_delivery_that_starts_nothing_delays_an_app_by_a_bounded_time() 
     assert edge.entered == ["noisy1", "noisy2"]
 
 
+async def test_beside_others_a_long_list_waits_for_the_time_of_the_last_ones_targets_and_for_a_rest() -> None:
+    edge = Edge("noisy", "quiet")
+    await edge.begin()
+    await edge.call("noisy1", listed=1000)
+    await edge.call("noisy2", listed=1000)
+    await edge.call("quiet1", listed=1000)
+    assert edge.entered == ["noisy1", "quiet1"]
+    await edge.answer("noisy1")
+    await edge.move(0.23)
+    assert edge.entered == ["noisy1", "quiet1"]
+    await edge.move(0.01)
+    assert edge.entered == ["noisy1", "quiet1", "noisy2"]
+
+
+async def test_an_app_alone_sends_long_lists_without_waiting() -> None:
+    edge = Edge("only")
+    await edge.begin()
+    await edge.call("only1", listed=1000)
+    await edge.answer("only1")
+    await edge.call("only2", listed=1000)
+    assert edge.entered == ["only1", "only2"]
+
+
 async def test_beside_others_an_apps_queries_run_half_of_the_time_and_anothers_at_once() -> None:
     edge = Edge("noisy", "quiet")
     await edge.begin()
@@ -176,7 +201,9 @@ async def test_waiting_broadcasts_are_bounded() -> None:
     for number in range(MAX_WAITING_PER_KIND + 1):
         await edge.call(f"noisy{number}", is_broadcast=True)
     refused = cast(Request, SimpleNamespace(scope={}))
-    with pytest.raises(TooManyRequestsError, match="too many broadcasts and multicasts wait already") as error:
+    with pytest.raises(
+        TooManyRequestsError, match="too many broadcasts, multicasts and long lists wait already"
+    ) as error:
         await edge.limiter.enter_broadcast_or_multicast(refused, "noisy")
     assert error.value.retry_after_s == 1
     await edge.call("quiet", is_broadcast=True)

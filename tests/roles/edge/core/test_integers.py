@@ -1,10 +1,12 @@
 """Integers that are written as strings of digits, or with a fraction of zeros."""
 
+import re
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
 
+from edge.core.parsing import integers
 from edge.core.parsing.integers import rewritten
 from edge.core.parsing.typed import decode
 from services.runtime.errors import InputError
@@ -59,6 +61,58 @@ def test_nothing_else_is_an_integer(raw: str) -> None:
 def test_a_number_out_of_range_is_refused(raw: str) -> None:
     with pytest.raises(InputError, match=r"^x (is a number that is out of range|must be an integer)"):
         decode(Small, raw.encode(), "x")
+
+
+class Inner(msgspec.Struct):
+    small: Small | None = None
+    lists: list[Small | list[Small]] | None = None
+
+
+class Outer(msgspec.Struct):
+    inner: Inner | Small | None = None
+    counts: dict[str, Small] | None = None
+    notes: dict[str, Any] | None = None
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        ('{"inner":"1"}', Outer(inner=1)),
+        ('{"inner": {"small": "1", "lists": ["2", ["3"]]}}', Outer(Inner(1, [2, [3]]))),
+        ('{"counts":{"a":"1","b":2.0},"notes":{"c":"3","d":4.0}}', Outer(None, {"a": 1, "b": 2}, {"c": "3", "d": 4.0})),
+    ],
+)
+def test_they_are_decoded_at_any_level(raw: str, value: Any) -> None:
+    assert decode(Outer, raw.encode()) == value
+
+
+@pytest.mark.parametrize(
+    ("raw", "refused"),
+    [
+        ('{"inner":{"lists":[%s]}}', "inner.lists must have at most 10000 entries"),
+        ('{"inner":{"lists":[[%s]]}}', "inner.lists must have at most 10000 entries"),
+    ],
+)
+def test_too_many_to_be_rewritten_are_refused_by_their_number(raw: str, refused: str) -> None:
+    most = ",".join(['"1"'] * 10_000)
+    assert decode(Outer, (raw % most).encode()).inner.lists in ([1] * 10_000, [[1] * 10_000])
+    with pytest.raises(InputError, match=f"^{re.escape(refused)}$"):
+        decode(Outer, (raw % f'{most},"1"').encode())
+
+
+def test_nothing_is_rewritten_where_another_field_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integers, "rewritten", None)
+    with pytest.raises(InputError, match=r"^inner\.lists\[1\] must be "):
+        decode(Outer, b'{"inner":{"lists":[1,{}]},"counts":{"a":"1"}}')
+
+
+def test_the_failing_key_is_not_searched_among_more_than_any_object_may_have() -> None:
+    keys = ",".join(f'"k{number}":1' for number in range(1000))
+    assert decode(Outer, f'{{"counts":{{{keys}}}}}'.encode()).counts["k999"] == 1
+    with pytest.raises(InputError, match=r"^counts\.wrong must be an integer$"):
+        decode(Outer, f'{{"counts":{{{keys[len(keys) // 2 :].partition(",")[2]},"wrong":"x"}}}}'.encode())
+    with pytest.raises(InputError, match=r"^counts must have at most 1000 entries$"):
+        decode(Outer, f'{{"counts":{{{keys},"wrong":"x"}}}}'.encode())
 
 
 def test_all_else_stays_as_it_was_written() -> None:
