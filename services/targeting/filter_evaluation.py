@@ -22,7 +22,7 @@ from protos.push.v1.push_pb2 import (
     ModelClause,
 )
 from services.targeting.index import Value, ValueBitmaps
-from services.targeting.state import AppIndex
+from services.targeting.state import AppIndex, ProvenTag, TagValue
 
 COMPARED: dict[int, Callable[[BitMap, Callable[[int], BitMap], int], BitMap]] = {
     COMPARISON_GREATER: lambda reachable, at_least, opens: at_least(opens + 1),
@@ -51,9 +51,13 @@ class Clauses(NamedTuple):
     entries: int
 
 
-def matching(index: AppIndex, wanted: Filter, today: int) -> Steps:
+MustBeProven = Callable[[int | str], bool]
+"""Whether only the devices that have proven a tag count as having it."""
+
+
+def matching(index: AppIndex, wanted: Filter, today: int, must_be_proven: MustBeProven) -> Steps:
     """Return the reachable devices that match a checked filter. `today`: a day as of `day_of`."""
-    clauses = clauses_of(index, wanted, today)
+    clauses = clauses_of(index, wanted, today, must_be_proven)
     containers = 1 + (len(index.reachable) >> 16)
     yield 1 + clauses.entries // _LOOK_UPS_PER_OPERATION + _OPERATIONS_PER_ACTIVITY * containers * len(wanted.activity)
     steps = _combined(clauses)
@@ -65,19 +69,23 @@ def matching(index: AppIndex, wanted: Filter, today: int) -> Steps:
             return devices
 
 
-def clauses_of(index: AppIndex, wanted: Filter, today: int) -> Clauses:
+def clauses_of(index: AppIndex, wanted: Filter, today: int, must_be_proven: MustBeProven) -> Clauses:
     """Look up the bitmaps that a filter names. Without a positive clause all reachable devices are included."""
-    tags = index.tags.values
+
+    def tags_of(groups: Iterable[Iterable[int | str]]) -> Groups:
+        valued = ([ProvenTag(tag) if must_be_proven(tag) else tag for tag in group] for group in groups)
+        return _groups(index.tags.values, valued)
+
     included = [
-        *([_groups(tags, (group.tags for group in wanted.tags))] if wanted.tags else []),
-        *([_groups(tags, (group.stags for group in wanted.stags))] if wanted.stags else []),
+        *([tags_of(group.tags for group in wanted.tags)] if wanted.tags else []),
+        *([tags_of(group.stags for group in wanted.stags)] if wanted.stags else []),
         *(_attribute(index, clause) for clause in wanted.attributes if not clause.negated),
         *(_models(index, clause) for clause in wanted.models if not clause.negated),
         *([[_active(index, clause, today)]] for clause in wanted.activity),
     ]
     excluded = [
-        *([_groups(tags, (group.tags for group in wanted.not_tags))] if wanted.not_tags else []),
-        *([_groups(tags, (group.stags for group in wanted.not_stags))] if wanted.not_stags else []),
+        *([tags_of(group.tags for group in wanted.not_tags)] if wanted.not_tags else []),
+        *([tags_of(group.stags for group in wanted.not_stags)] if wanted.not_stags else []),
         *(_attribute(index, clause) for clause in wanted.attributes if clause.negated),
         *(_models(index, clause) for clause in wanted.models if clause.negated),
     ]
@@ -85,7 +93,7 @@ def clauses_of(index: AppIndex, wanted: Filter, today: int) -> Clauses:
     return Clauses(included or [[[index.reachable.copy()]]], excluded, entries)
 
 
-def _groups(values: ValueBitmaps[int | str], groups: Iterable[Iterable[int | str]]) -> Groups:
+def _groups(values: ValueBitmaps[TagValue], groups: Iterable[Iterable[TagValue]]) -> Groups:
     """Look up groups of tags; a group with a tag that no device has matches none and is left out."""
     found: list[list[BitMap]] = []
     for group in groups:

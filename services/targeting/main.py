@@ -26,7 +26,7 @@ def build(settings: TargetingSettings, context: RoleContext) -> BuiltRole:
     """Wire the role: follow the log and answer queries from memory."""
     membership, directory = context.membership, settings.state_dir(ROLE_NAME)
     projection = TargetingProjection(settings, directory, context.log, context.clock, membership)
-    servicer = TargetingServicer(projection, ids.event_id())
+    servicer = TargetingServicer(projection, context.apps, ids.event_id())
     positions = PositionsServicer(projection.follower.applied, check=projection.check)
     return BuiltRole(
         ROLE_NAME,

@@ -6,7 +6,7 @@ from pyroaring import BitMap
 
 from protos.push.v1.push_pb2 import Filter
 from protos.targeting.v1.targeting_pb2 import PartitionAudience, ResolveResponse
-from services.targeting.filter_evaluation import matching
+from services.targeting.filter_evaluation import MustBeProven, matching
 from services.targeting.state import TargetingState
 
 
@@ -16,12 +16,20 @@ class Resolution:
     `advance` runs in the thread that owns the state; between two calls facts may be applied.
     """
 
-    def __init__(self, state: TargetingState, appkey: str, wanted: Filter, partitions: Sequence[int]) -> None:
+    def __init__(
+        self,
+        state: TargetingState,
+        appkey: str,
+        wanted: Filter,
+        partitions: Sequence[int],
+        must_be_proven: MustBeProven = lambda tag: False,
+    ) -> None:
         self.response = ResolveResponse()
         self._state = state
         self._appkey = appkey
         self._wanted = wanted
         self._partitions = partitions
+        self._must_be_proven = must_be_proven
         self._steps = self._resolve()
 
     def advance(self, operations: int) -> bool:
@@ -37,7 +45,7 @@ class Resolution:
         today = self._state.today()
         for number in self._partitions:
             index = self._state.partitions[number].apps.get(self._appkey)
-            devices = (yield from matching(index, self._wanted, today)) if index else BitMap()
+            devices = (yield from matching(index, self._wanted, today, self._must_be_proven)) if index else BitMap()
             devices.run_optimize()
             part = PartitionAudience(partition=number, bitmap=devices.serialize(), count=len(devices))
             self.response.partitions.append(part)

@@ -2,12 +2,16 @@
 
 import asyncio
 
+from protos.registry.v1.apps_pb2 import IDENTITY_MODE_REQUIRE, App
 from protos.targeting.v1.targeting_pb2 import ResolveRequest, ResolveResponse
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceServicer
+from services.domain.apps import AppDirectory
+from services.domain.identity import identity_mode, identity_rules
 from services.runtime.errors import DeadlineError, UnavailableError
 from services.runtime.fairness.semaphore import FairSemaphore
 from services.runtime.rpc.server import Context
 from services.targeting.filter_check import checked_filter
+from services.targeting.filter_evaluation import MustBeProven
 from services.targeting.projection import TargetingProjection
 from services.targeting.resolution import Resolution
 
@@ -29,9 +33,10 @@ class TargetingServicer(TargetingServiceServicer):
     Raises UnavailableError until the log has been read: an incomplete audience could never be corrected.
     """
 
-    def __init__(self, projection: TargetingProjection, process: bytes) -> None:
+    def __init__(self, projection: TargetingProjection, apps: AppDirectory, process: bytes) -> None:
         """`process`: the id of this process (ResolveResponse.process)."""
         self._process = process
+        self._apps = apps
         self._projection = projection
         self._state = projection.state
         self._slices = FairSemaphore("audiences", 1, max_waiting=MAX_WAITING)
@@ -43,7 +48,8 @@ class TargetingServicer(TargetingServiceServicer):
                 raise UnavailableError(
                     f"this instance does not own partition {number}: CARILLON_TARGETING_ADDR must name every shard"
                 )
-        resolution = Resolution(self._state, request.appkey, wanted, list(request.partitions))
+        must_be_proven = _must_be_proven(self._apps.get(request.appkey))
+        resolution = Resolution(self._state, request.appkey, wanted, list(request.partitions), must_be_proven)
         resolution.response.process = self._process
         if not request.partitions:
             await self._projection.query(resolution.advance, SLICE)
@@ -60,3 +66,10 @@ class TargetingServicer(TargetingServiceServicer):
         while not is_complete:
             async with self._slices.slot(appkey):
                 is_complete = await self._projection.query(resolution.advance, SLICE)
+
+
+def _must_be_proven(app: App | None) -> MustBeProven:
+    """Return which tags of the app count on devices only that have proven them: where it requires proofs, its own."""
+    if app is None or identity_mode(app) != IDENTITY_MODE_REQUIRE:
+        return lambda tag: False
+    return identity_rules(app).is_identity_tag

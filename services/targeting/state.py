@@ -3,7 +3,7 @@
 import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, assert_never
+from typing import Any, NamedTuple, TypeAlias, assert_never
 from zoneinfo import ZoneInfo
 
 from pyroaring import BitMap
@@ -38,12 +38,21 @@ ATTRIBUTES: dict[int, str] = {
 """The attributes that filters can name, with their fields in `protos.registry.v1.Attributes`."""
 
 
+class ProvenTag(NamedTuple):
+    """The value under which the index of tags holds the devices that have proven an identity tag, beside the tag."""
+
+    tag: int | str
+
+
+TagValue: TypeAlias = int | str | ProvenTag
+
+
 class AppIndex:
     """The devices of one app in one partition. Of removed devices only the app opens remain."""
 
     def __init__(self) -> None:
         self.reachable = BitMap()
-        self.tags: MultiValueIndex[int | str] = MultiValueIndex()
+        self.tags: MultiValueIndex[TagValue] = MultiValueIndex()
         self.attributes: dict[int, SingleValueIndex[str]] = {attribute: SingleValueIndex() for attribute in ATTRIBUTES}
         self.models: SingleValueIndex[tuple[str, str]] = SingleValueIndex()
         self.activity = Activity()
@@ -60,7 +69,8 @@ class AppIndex:
         """Replace the fields of the device by those of its record."""
         number, attributes = device.number, device.attributes
         self.reachable.add(number)
-        self.tags.put(number, [*device.tags, *device.stags])
+        proven = [*map(ProvenTag, device.proven_tags), *map(ProvenTag, device.proven_stags)]
+        self.tags.put(number, [*device.tags, *device.stags, *proven])
         self.models.put(number, (attributes.brand, attributes.model) if attributes.model else None)
         for attribute, index in self.attributes.items():
             index.put(number, getattr(attributes, ATTRIBUTES[attribute]) or None)

@@ -12,7 +12,7 @@ from services.runtime.log.port import Partition
 from services.runtime.projection.snapshot import Snapshot, SnapshotFile
 from services.targeting.state import PartitionIndex, TargetingState, bitmaps, index_of
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the stored form. Increase it with every change: older files are then ignored and the log is read."""
 
 _HEADER_KEY = b""

@@ -39,14 +39,16 @@ class TargetingHarness:
         self.log = SqliteLog(directory / "log.sqlite", TOPICS)
         self.settings = TargetingSettings(data_dir=str(directory), partitions=PARTITIONS, timezone=ZONE.key)
 
-    def build(self, settings: TargetingSettings | None = None) -> BuiltRole:
-        context = RoleContext(self.log, self.clock, Peers({}, TOPICS), Keys({}), AppDirectory(self.log))
+    def build(self, settings: TargetingSettings | None = None, apps: AppDirectory | None = None) -> BuiltRole:
+        context = RoleContext(self.log, self.clock, Peers({}, TOPICS), Keys({}), apps or AppDirectory(self.log))
         return build(settings or self.settings, context)
 
     @asynccontextmanager
-    async def running(self, settings: TargetingSettings | None = None) -> AsyncIterator[Channel]:
+    async def running(
+        self, settings: TargetingSettings | None = None, apps: AppDirectory | None = None
+    ) -> AsyncIterator[Channel]:
         """Run targeting until the block ends; yields a channel to it once it is ready."""
-        role = self.build(settings)
+        role = self.build(settings, apps)
         ready = asyncio.Event()
         tasks = [asyncio.create_task(service.run(ready)) for service in role.services]
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyroaring import BitMap
@@ -19,15 +20,25 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
     Tokens,
 )
-from protos.registry.v1.apps_pb2 import Revocations
+from protos.registry.v1.apps_pb2 import (
+    IDENTITY_MODE_ACCEPT,
+    IDENTITY_MODE_OFF,
+    IDENTITY_MODE_REQUIRE,
+    App,
+    AppFact,
+    Identity,
+    Revocations,
+)
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
 from protos.targeting.v1.targeting_pb2 import ResolveRequest
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
-from services.domain.topics import DEVICES
+from services.domain.apps import AppDirectory
+from services.domain.topics import APPS, DEVICES
 from services.runtime.errors import InputError, UnavailableError
 from services.runtime.log.port import NewRecord
 from services.runtime.rpc.channel import Channel, connect
 from services.runtime.rpc.server import serve
+from testkit.services import running_services
 from tests.roles.targeting.conftest import TargetingHarness, local_channel, resolve
 from tests.roles.targeting.model import APP, NOON_MS, PARTITIONS, device_record, expected, opens_record
 
@@ -173,3 +184,37 @@ async def test_windows_follow_the_clock(harness: TargetingHarness) -> None:
         assert await resolve(channel, _ACTIVE) == {(0, 0)}
         harness.clock.move(1)
         assert await resolve(channel, _ACTIVE) == set()
+
+
+async def test_where_proofs_are_required_an_identity_tag_is_one_that_the_device_has_proven(
+    harness: TargetingHarness,
+) -> None:
+    def tagged(number: int, **fields: Any) -> Device:
+        return Device(appkey=APP, token=f"t{number}", partition=1, number=number, **fields)
+
+    proven = tagged(0, stags=["news", "user:alice"], proven_stags=["user:alice"], tags=[7], proven_tags=[7])
+    posing = tagged(1, stags=["news", "user:alice"], tags=[7])
+    apps = AppDirectory(harness.log)
+    filters = {
+        "stags": Filter(stags=[StagGroup(stags=["user:alice"])]),
+        "tags": Filter(tags=[TagGroup(tags=[7])]),
+        "not_stags": Filter(not_stags=[StagGroup(stags=["user:alice"])]),
+    }
+    async with harness.running(apps=apps) as channel, running_services([apps]):
+        await harness.write(channel, [device_record(proven), device_record(posing)])
+        for mode, found in (
+            (IDENTITY_MODE_ACCEPT, {"stags": {0, 1}, "tags": {0, 1}, "not_stags": set()}),
+            (IDENTITY_MODE_REQUIRE, {"stags": {0}, "tags": {0}, "not_stags": {1}}),
+            (IDENTITY_MODE_OFF, {"stags": {0, 1}, "tags": {0, 1}, "not_stags": set()}),
+        ):
+            app = App(appkey=APP, identity=Identity(mode=mode, tags=["user:*", "7"]))
+            fact = AppFact(app=app)
+            await harness.log.append([NewRecord(APPS.name, 0, APP.encode(), fact.SerializeToString())])
+            await apps.refresh()
+            for name, wanted in filters.items():
+                assert {number for _, number in await resolve(channel, wanted)} == found[name], (mode, name)
+            news = await resolve(channel, Filter(stags=[StagGroup(stags=["news"])]))
+            assert {number for _, number in news} == {0, 1}
+        gone = tagged(0, stags=["news"])
+        await harness.write(channel, [device_record(gone)])
+        assert {number for _, number in await resolve(channel, filters["stags"])} == {1}
