@@ -78,6 +78,12 @@ class CommandRecord(NamedTuple):
         return Detail(requested_change=RequestedChange(command=self.command, details=details))
 
     @property
+    def causes(self) -> list[Detail]:
+        """Why the device changed: the device that took its alias, and where the command came from."""
+        taken = [part for part in read_details(self.details, "") if part.HasField("alias_taken")]
+        return [*taken, *self.origins]
+
+    @property
     def origins(self) -> list[Detail]:
         return origins(self.writer, self.interface, self.address, self.request_id)
 
@@ -115,7 +121,7 @@ async def _commands(
 
 
 def _with_origins(entries: Sequence[TimelineEntry], commands: Sequence[CommandRecord]) -> list[TimelineEntry]:
-    """Return the changes with the origins of their commands, and an entry for each command without a change.
+    """Return the changes with the causes that their commands name, and an entry for each command without a change.
 
     A device's record has the time of the command that it results from.
     """
@@ -123,7 +129,7 @@ def _with_origins(entries: Sequence[TimelineEntry], commands: Sequence[CommandRe
     for change in entries:
         for command in commands:
             if command.time_ms == change.first_ms:
-                change.details.extend(origin for origin in command.origins if origin not in change.details)
+                change.details.extend(cause for cause in command.causes if cause not in change.details)
     unchanged = [command for command in commands if command.time_ms not in changed_ms]
     return [
         *entries,

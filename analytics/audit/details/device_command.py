@@ -5,8 +5,16 @@ from typing import assert_never
 
 from analytics.audit.details.parts import reasons
 from analytics.store.columns import ATTRIBUTES
-from protos.analytics.v1.details_pb2 import AliasCleared, AttributeValue, Detail, Remark, StagChange, TagChange
-from protos.registry.v1.devices_pb2 import Attributes, DeviceCommand
+from protos.analytics.v1.details_pb2 import (
+    AliasCleared,
+    AliasTakenAway,
+    AttributeValue,
+    Detail,
+    Remark,
+    StagChange,
+    TagChange,
+)
+from protos.registry.v1.devices_pb2 import Attributes, ClearAlias, DeviceCommand
 
 DESCRIPTION = ("model", *ATTRIBUTES)
 """The attributes of a device and its model, in the order of audits."""
@@ -24,17 +32,17 @@ def requested_details(command: DeviceCommand) -> list[Detail]:
             register = command.register
             return [Detail(platform=register.platform), *_attributes(register.attributes)]
         case "set_alias":
-            return [Detail(alias=command.set_alias.alias)]
+            return [Detail(alias=command.set_alias.alias), *_proven(command.set_alias.proven)]
         case "clear_alias":
             only = command.clear_alias
             cleared = AliasCleared(only_alias=only.only_alias if only.HasField("only_alias") else None)
-            return [Detail(alias_cleared=cleared)]
+            return [Detail(alias_cleared=cleared), *_taken(only)]
         case "add_tags":
-            return tags(command.add_tags.tags)
+            return [*tags(command.add_tags.tags), *_proven(command.add_tags.proven)]
         case "remove_tags":
             return tags(command.remove_tags.tags, removed=True)
         case "add_stags":
-            return stags(command.add_stags.stags)
+            return [*stags(command.add_stags.stags), *_proven(command.add_stags.proven)]
         case "remove_stags":
             return stags(command.remove_stags.stags, removed=True)
         case "set_attributes":
@@ -61,6 +69,18 @@ def tags(values: Iterable[int], *, removed: bool = False) -> list[Detail]:
 def stags(values: Iterable[str], *, removed: bool = False) -> list[Detail]:
     """Return a part for each string tag that a device gets or, `removed`, loses."""
     return [Detail(stag=StagChange(stag=stag, removed=removed)) for stag in sorted(values)]
+
+
+def _proven(what: object) -> list[Detail]:
+    """Return the remark that a change is proven, if something of it is."""
+    return [Detail(remark=Remark.REMARK_PROVEN)] if what else []
+
+
+def _taken(clear: ClearAlias) -> list[Detail]:
+    """Return which device took the alias, if one did."""
+    if not clear.HasField("taken"):
+        return []
+    return [Detail(alias_taken=AliasTakenAway(token=clear.taken.token, proven=clear.taken.proven))]
 
 
 def _attributes(attributes: Attributes) -> list[Detail]:

@@ -9,6 +9,7 @@ from analytics.store.enum_names import enum_name
 from protos.accounts.v1.accounts_pb2 import LinkPurpose, LogInMethod, MemberRole
 from protos.analytics.v1.details_pb2 import (
     AliasCleared,
+    AliasTakenAway,
     CommandOrigin,
     Detail,
     PartitionCount,
@@ -24,6 +25,7 @@ _REMARKS = {
     Remark.REMARK_WITHIN_HOUR: "in this hour",
     Remark.REMARK_KEY_OF_DEVICE: "its key",
     Remark.REMARK_ALL_KEYS: "all keys of the app",
+    Remark.REMARK_PROVEN: "proven by the app's server",
 }
 
 
@@ -72,6 +74,8 @@ def _text(detail: Detail, zone: tzinfo) -> str:
             return enum_name(Platform.DESCRIPTOR, detail.platform, "PLATFORM_")
         case "alias_cleared":
             return _alias_cleared(detail.alias_cleared)
+        case "alias_taken":
+            return _alias_taken(detail.alias_taken)
         case "tag":
             return f"{_sign(detail.tag.removed)}tag {detail.tag.tag}"
         case "stag":
@@ -112,6 +116,12 @@ def _partitions(partitions: PartitionCount) -> str:
 
 def _alias_cleared(cleared: AliasCleared) -> str:
     return f"no alias if it is {cleared.only_alias}" if cleared.HasField("only_alias") else "no alias"
+
+
+def _alias_taken(taken: AliasTakenAway) -> str:
+    if not taken.token:
+        return "the alias had too many devices"
+    return f"the alias was taken by device {taken.token}" + (", which has proven it" if taken.proven else "")
 
 
 def _requested_change(change: RequestedChange, zone: tzinfo) -> str:

@@ -153,6 +153,26 @@ CASES = {
         {},
         "1000 devices are connected, fewer than half of those a quarter of an hour ago",
     ),
+    "CarillonAliasesTaken": Case(
+        {
+            'carillon_registry_aliases_lost_total{instance="r",device="unproven"}': "0+1x30 30+0x60",
+            'carillon_registry_aliases_lost_total{instance="r",device="proven"}': "0+0x40 0+1x60",
+        },
+        10,
+        30,
+        {},
+        "30 devices lost their alias to others within half an hour",
+    ),
+    "CarillonProofsRefused": Case(
+        {
+            'carillon_identity_proofs_total{instance="g",result="proven"}': "0+90x90",
+            'carillon_identity_proofs_total{instance="g",result="signature"}': "0+0x30 0+10x60",
+        },
+        30,
+        60,
+        {"result": "signature"},
+        "290 proofs of devices were refused within half an hour: signature",
+    ),
     "CarillonGatewayNearlyFull": Case(
         {
             'carillon_gateway_connections{instance="g"}': "800+0x5 950+0x20",

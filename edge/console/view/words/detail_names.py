@@ -56,6 +56,7 @@ def detail_names(gettext: Gettext) -> DetailNames:
             Remark.REMARK_WITHIN_HOUR: _("in this hour"),
             Remark.REMARK_KEY_OF_DEVICE: _("its key"),
             Remark.REMARK_ALL_KEYS: _("the keys of all devices of the app"),
+            Remark.REMARK_PROVEN: _("proven by the app's server"),
         },
     )
 

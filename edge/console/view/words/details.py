@@ -12,6 +12,7 @@ from edge.console.view.words.settings import SettingWords
 from protos.analytics.v1.analytics_pb2 import ActionEntry, TimelineEntry
 from protos.analytics.v1.details_pb2 import (
     AliasCleared,
+    AliasTakenAway,
     CommandOrigin,
     Detail,
     PartitionCount,
@@ -98,6 +99,8 @@ class DetailWords:
                 return _("alias %(alias)s") % {"alias": detail.alias}
             case "alias_cleared":
                 return self._alias_cleared(detail.alias_cleared)
+            case "alias_taken":
+                return self._alias_taken(detail.alias_taken)
             case "tag":
                 return f"{_sign(detail.tag.removed)}{self._conditions.tag(detail.tag.tag)}"
             case "stag":
@@ -165,6 +168,15 @@ class DetailWords:
         if cleared.HasField("only_alias"):
             return self.gettext("no alias if it is %(alias)s") % {"alias": cleared.only_alias}
         return self.gettext("no alias")
+
+    def _alias_taken(self, taken: AliasTakenAway) -> str:
+        _ = self.gettext
+        if not taken.token:
+            return _("the alias had too many devices")
+        text = _("the alias was taken by the device %(token)s")
+        if taken.proven:
+            text = _("the alias was taken by the device %(token)s, which has proven it")
+        return text % {"token": taken.token}
 
     def _requested_change(self, change: RequestedChange, moment: Moment) -> str:
         command = self._names.commands.get(change.command, change.command)

@@ -131,6 +131,24 @@ def _advice(gettext: Callable[[str], str]) -> list[_Wording]:
             r"must lie in the future, within (?P<days>\d+) days",
             _("Choose a time in the future, within %(days)s days."),
         ),
+        _Wording(
+            r"this is a private key, .*",
+            _("This is a private key, which belongs on your server alone. Give the public one."),
+        ),
+        _Wording(r"this is no public key in PEM form.*", _("Give a public key in PEM form.")),
+        _Wording(
+            r"the key must be an EC key on the curve P-256 .*",
+            _("Give an EC key on the curve P-256 (ES256) or an Ed25519 key (EdDSA)."),
+        ),
+        _Wording(r"at most (?P<most>\d+) (keys|names).*", _("Enter %(most)s entries at most.")),
+        _Wording(
+            r"accept and require need a public key .*",
+            _("Proofs are verified by a public key of your server: give one below."),
+        ),
+        _Wording(
+            r"'(?P<text>.*)' (names no tag|is no range of number tags).*",
+            _("%(text)s is no string tag, no beginning such as user:*, and no number tag or range."),
+        ),
         _Wording(r"must be a day and a time", _("Choose a day and a time.")),
         _Wording(r"must be a date like .*", _("Choose a day.")),
         _Wording(r"is no iOS token: .*", _("An entry is no iOS token: these have 64 to 200 hexadecimal digits.")),

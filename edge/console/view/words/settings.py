@@ -66,6 +66,8 @@ class SettingWords:
                 return f"{self.gettext('valid until')} {moment(int(until.timestamp() * 1000))}"
             case "apns_key" if key := _KEY_OF_TEAM.fullmatch(value):
                 return self.gettext("%(key)s of the team %(team)s") % {"key": key[1], "team": key[2]}
+            case "identity_keys" | "identity_tags" if value not in self._values:
+                return value
             case "approval":
                 return ", ".join(self._rule(rule) for rule in value.split(", "))
         if value.isdecimal():
@@ -104,6 +106,9 @@ def _setting_names(gettext: Gettext) -> Mapping[str, str]:
         "apns_environment": _("Environment"),
         "allow_from": _("Allowed addresses"),
         "replay_safe": _("Replay-safe signatures"),
+        "identity": _("Proof of aliases"),
+        "identity_keys": _("Keys of the proofs"),
+        "identity_tags": _("Tags that address one person"),
         "old_secret": _("Former secret key"),
         "approval": _("Approval by a second person"),
         "display_name": _("Display name"),
@@ -130,6 +135,8 @@ def _values(gettext: Gettext) -> Mapping[str, str]:
         "both": _("both"),
         "required": _("required"),
         "optional": _("optional"),
+        "accept": _("accepted"),
+        "require": _("required"),
     }
 
 

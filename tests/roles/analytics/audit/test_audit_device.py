@@ -11,7 +11,7 @@ from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from protos.push.v1.push_pb2 import AndroidStyle, Audience, Devices, Kind, Message
 from protos.registry.v1.apps_pb2 import Revocations
-from protos.registry.v1.devices_pb2 import DeviceFact
+from protos.registry.v1.devices_pb2 import AliasTaken, ClearAlias, DeviceFact, SetAlias
 from services.domain.topics import DEVICES
 from services.runtime.log.port import NewRecord
 from services.runtime.log.sqlite.log import SqliteLog
@@ -21,6 +21,7 @@ from tests.roles.analytics.records import (
     T0,
     app_outcomes,
     device,
+    device_command,
     outcomes,
     send,
     session,
@@ -73,6 +74,26 @@ async def test_a_device(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) 
     changes = [["platform", "attribute"], [], [*changed, "attribute"], changed]
     messages = [["push"], ["message"], ["message", "reason"]]
     assert kinds(answer.timeline) == [*changes, *messages, ["reason"], ["reason"]]
+
+
+async def test_a_device_that_lost_its_alias_names_the_one_that_took_it(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    taken = ClearAlias(only_alias="a", taken=AliasTaken(token="thief", proven=True))
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        await log.append(
+            [
+                device_command(3, time_ms=T0 + 2, set_alias=SetAlias(alias="a", proven=True)),
+                device_command(3, time_ms=T0 + 5, clear_alias=taken),
+                device_command(3, time_ms=T0 + 6, clear_alias=taken),
+            ]
+        )
+        for state in (device(3), device(3, time_ms=T0 + 2, alias="a"), device(3, time_ms=T0 + 5)):
+            await log.append([state])
+            answer = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="token-1-3"))
+    told = {(line[0], line[1]): line[4] for line in lines(list(answer.timeline))}
+    assert told["changed", 5].startswith("no alias, the alias was taken by device thief, which has proven it")
+    assert "no alias if it is a, the alias was taken by device thief, which has proven it" in told["asked", 6]
 
 
 async def test_a_list_that_names_a_device_twice_means_two_messages(

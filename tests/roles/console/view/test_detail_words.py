@@ -9,6 +9,7 @@ from protos.accounts.v1.accounts_pb2 import LinkPurpose, LogInMethod, MemberRole
 from protos.analytics.v1.analytics_pb2 import ActionEntry, TimelineEntry
 from protos.analytics.v1.details_pb2 import (
     AliasCleared,
+    AliasTakenAway,
     AttributeValue,
     AudienceSummary,
     CommandOrigin,
@@ -56,6 +57,14 @@ WORDS = [
     (Detail(alias="100% wool"), "alias 100% wool", "别名 100% wool"),
     (Detail(alias_cleared=AliasCleared()), "no alias", "无别名"),
     (Detail(alias_cleared=AliasCleared(only_alias="a")), "no alias if it is a", "若别名为 a 则清除"),
+    (Detail(alias_taken=AliasTakenAway()), "the alias had too many devices", "该别名的设备过多"),
+    (Detail(alias_taken=AliasTakenAway(token="t")), "the alias was taken by the device t", "别名已被设备 t 占用"),
+    (
+        Detail(alias_taken=AliasTakenAway(token="t", proven=True)),
+        "the alias was taken by the device t, which has proven it",
+        "别名已被持有证明的设备 t 占用",
+    ),
+    (Detail(remark=Remark.REMARK_PROVEN), "proven by the app's server", "由应用服务器证明"),
     (Detail(tag=TagChange(tag=1)), "+tag 1", "+标签 1"),
     (Detail(stag=StagChange(stag="a, b", removed=True)), '-string tag "a, b"', "-字符串标签“a, b”"),
     (Detail(attribute=BRAND), "brand 100% Xiaomi", "品牌 100% Xiaomi"),

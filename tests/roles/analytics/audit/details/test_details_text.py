@@ -11,6 +11,7 @@ from analytics.audit.details.text import details_text
 from protos.accounts.v1.accounts_pb2 import LinkPurpose, LogInMethod, MemberRole
 from protos.analytics.v1.details_pb2 import (
     AliasCleared,
+    AliasTakenAway,
     AttributeValue,
     AudienceSummary,
     CommandOrigin,
@@ -54,6 +55,12 @@ TEXTS = [
     (Detail(alias="a"), "alias a"),
     (Detail(alias_cleared=AliasCleared()), "no alias"),
     (Detail(alias_cleared=AliasCleared(only_alias="a")), "no alias if it is a"),
+    (Detail(alias_taken=AliasTakenAway()), "the alias had too many devices"),
+    (Detail(alias_taken=AliasTakenAway(token="t")), "the alias was taken by device t"),
+    (
+        Detail(alias_taken=AliasTakenAway(token="t", proven=True)),
+        "the alias was taken by device t, which has proven it",
+    ),
     (Detail(tag=TagChange(tag=1)), "+tag 1"),
     (Detail(stag=StagChange(stag="news", removed=True)), '-stag "news"'),
     (Detail(attribute=AttributeValue(name="os_version", value="9")), "os_version 9"),
