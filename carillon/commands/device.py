@@ -36,6 +36,7 @@ from carillon_device import (
     UnavailableError,
 )
 from services.domain.device_protocol.frames import DeviceAttributes
+from services.domain.identity import made_proof
 from services.runtime.errors import CarillonError
 from services.runtime.http.url_host import url_host
 from services.runtime.process.settings import Port, Settings, load
@@ -68,6 +69,13 @@ device.add_command(revoke)
 @click.option("--platform", type=click.Choice(["android", "ios"]), default="android", show_default=True)
 @click.option("--appkey", required=True, help="The app that the devices belong to.")
 @click.option("--alias", help="Set this alias.")
+@click.option("--proof", metavar="JWT", help="Your server's proof of the alias and of identity tags.")
+@click.option(
+    "--proof-key",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Make the proof of each device as your server would, with this private key in PEM: EC P-256 or Ed25519.",
+)
 @click.option("--tag", "tags", type=int, multiple=True, help="Add this numeric tag; may be repeated.")
 @click.option("--stag", "stags", multiple=True, help="Add this string tag; may be repeated.")
 @click.option(
@@ -98,6 +106,8 @@ def run(
     platform: str,
     appkey: str,
     alias: str | None,
+    proof: str | None,
+    proof_key: Path | None,
     tags: Sequence[int],
     stags: Sequence[str],
     attributes: Sequence[str],
@@ -116,7 +126,7 @@ def run(
     accepts for them. The simulator does not run if CARILLON_APNS_URL is set.
     """
     refuse_console_options("carillon device run", "connects to the gateway by itself, at its own --url")
-    requests = _initial_requests(alias, tags, stags)
+    requests = _initial_requests(alias, tags, stags, _proof(appkey, alias, tags, stags, proof, proof_key))
     output = LineOutput()
     line = _json_line if as_json else _text_line
 
@@ -148,14 +158,29 @@ def run(
     sys.exit(1 if set(reasons) - {"replaced"} else 0)
 
 
-def _initial_requests(alias: str | None, tags: Sequence[int], stags: Sequence[str]) -> list[Frame]:
+def _proof(
+    appkey: str, alias: str | None, tags: Sequence[int], stags: Sequence[str], given: str | None, key: Path | None
+) -> str | None:
+    """Return the proof of the alias and the tags, if one is given or can be made."""
+    if key is None:
+        return given
+    if given is not None:
+        raise click.UsageError("--proof and --proof-key exclude each other")
+    try:
+        return made_proof(key.read_text("ascii"), appkey, alias, tags, stags, time.time())
+    except (OSError, ValueError) as error:
+        raise click.BadParameter(f"{key}: {error}", param_hint="--proof-key") from None
+
+
+def _initial_requests(alias: str | None, tags: Sequence[int], stags: Sequence[str], proof: str | None) -> list[Frame]:
+    proven: Frame = {} if proof is None else {"proof": proof}
     requests: list[Frame] = []
     if alias is not None:
-        requests.append({"type": "set_alias", "alias": alias})
+        requests.append({"type": "set_alias", "alias": alias, **proven})
     if tags:
-        requests.append({"type": "add_tags", "tags": tags})
+        requests.append({"type": "add_tags", "tags": tags, **proven})
     if stags:
-        requests.append({"type": "add_stags", "stags": stags})
+        requests.append({"type": "add_stags", "stags": stags, **proven})
     return requests
 
 

@@ -7,9 +7,8 @@ setting of the app, so that a front end verifies proofs without any secret and w
 The algorithm follows from the key, never from the token: ES256 for EC P-256, EdDSA for Ed25519.
 """
 
-import binascii
 import hashlib
-from base64 import urlsafe_b64decode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -20,9 +19,14 @@ import msgspec
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    PublicFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
 
 from protos.registry.v1.apps_pb2 import (
     IDENTITY_MODE_ACCEPT,
@@ -49,7 +53,7 @@ MAX_KEYS = 2
 """Upper bound of an app's public keys: the one in use and, while app servers change over, its successor."""
 
 MAX_KEY_BYTES = 4096
-MAX_TAGS = 100
+MAX_TAGS = 20
 """Upper bound of the entries that name identity tags."""
 
 MAX_LIFETIME_S = 24 * 3600
@@ -65,8 +69,9 @@ PROOF_EVERY_MS = 6_000
 _MAX_DEVICES = 50_000
 _MAX_TAG = 32767
 _SIGNATURE_BYTES = 64
+_MADE_FOR_S = 3600
+_WRONG_KIND = "the key must be an EC key on the curve P-256 (for ES256) or an Ed25519 key (for EdDSA)"
 _ECDSA = ec.ECDSA(hashes.SHA256())
-_TO_URL = bytes.maketrans(b"+/", b"-_")
 
 PublicKey: TypeAlias = ec.EllipticCurvePublicKey | Ed25519PublicKey
 Tag = TypeVar("Tag", int, str)
@@ -258,7 +263,7 @@ def public_key(pem: str) -> PublicKey:
         isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)
     ):
         return key
-    raise ValueError("the key must be an EC key on the curve P-256 (for ES256) or an Ed25519 key (for EdDSA)")
+    raise ValueError(_WRONG_KIND)
 
 
 def checked_keys(pems: Sequence[str]) -> list[str]:
@@ -311,6 +316,30 @@ def verified(proof: str, keys: Sequence[PublicKey], appkey: str, token: str, now
         raise ProofError("malformed", f"its claims are wrong: {_in_words(error)}") from None
     _check_claims(claims, appkey, token, now_s)
     return claims
+
+
+def made_proof(
+    private_pem: str, appkey: str, alias: str | None, tags: Sequence[int], stags: Sequence[str], now_s: float
+) -> str:
+    """Return a proof for an hour, as an app's server makes it. ValueError: the PEM text is no private key for one."""
+    try:
+        key = load_pem_private_key(private_pem.encode(), None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise ValueError("this is no private key in PEM form, or one with a password") from None
+    is_p256 = isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1)
+    if not (is_p256 or isinstance(key, Ed25519PrivateKey)):
+        raise ValueError(_WRONG_KIND)
+    claims: dict[str, object] = {"aud": appkey, "iat": int(now_s), "exp": int(now_s) + _MADE_FOR_S}
+    claims |= {name: value for name, value in (("sub", alias), ("tags", list(tags)), ("stags", list(stags))) if value}
+    header = {"alg": "ES256" if is_p256 else "EdDSA"}
+    signed = b".".join(_encoded(msgspec.json.encode(part)) for part in (header, claims))
+    if isinstance(key, Ed25519PrivateKey):
+        signature = key.sign(signed)
+    else:
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        r, s = decode_dss_signature(key.sign(signed, _ECDSA))
+        signature = r.to_bytes(32, "big") + s.to_bytes(32, "big")
+    return b".".join((signed, _encoded(signature))).decode()
 
 
 def _check_claims(claims: Claims, appkey: str, token: str, now_s: float) -> None:
@@ -405,12 +434,16 @@ def _decoded(part: str) -> bytes:
     """Return the bytes of a part of a proof, which is base64url without padding in its only spelling."""
     try:
         found = urlsafe_b64decode(part + "=" * (-len(part) % 4))
-        is_canonical = binascii.b2a_base64(found, newline=False).rstrip(b"=").translate(_TO_URL) == part.encode()
+        is_canonical = _encoded(found) == part.encode()
     except (ValueError, UnicodeEncodeError):
         is_canonical = False
     if not is_canonical or not part:
         raise ProofError("malformed", "it is no JWT: three parts in base64url with dots between them")
     return found
+
+
+def _encoded(part: bytes) -> bytes:
+    return urlsafe_b64encode(part).rstrip(b"=")
 
 
 def _parsed_header(encoded: bytes) -> _Header:

@@ -230,7 +230,7 @@ class IdentityBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         described("Public keys of the app's server in PEM form, which replace the present ones; none removes them."),
     ] = None
     tags: Annotated[
-        Annotated[list[Annotated[str, msgspec.Meta(max_length=64)]], msgspec.Meta(max_length=100)] | None,
+        Annotated[list[Annotated[str, msgspec.Meta(max_length=64)]], msgspec.Meta(max_length=20)] | None,
         described("Tags that address one person, such as user:* or 30000..32767; none removes them."),
     ] = None
 

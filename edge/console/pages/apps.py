@@ -12,6 +12,7 @@ from protos.accounts.v1.service_pb2 import GiveAppRequest
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import CreateAppRequest, UpdateAppRequest
 from services.domain.accounts.permissions import Action
+from services.domain.identity import identity_mode_name, key_ids
 from services.domain.master_key import sealed_digest
 from services.runtime.errors import CarillonError, ConflictError, InputError
 
@@ -96,6 +97,8 @@ class AppPage(Page):
             may_pause=visit.may_app(Action.PAUSE, appkey),
             may_change=visit.may_app(Action.CHANGE_APP, appkey),
             quota_names=quota_names(visit.gettext),
+            identity=identity_mode_name(app),
+            identity_keys=key_ids(app),
             has_old_secret=_has_old_secret(app, self.site.clock.now_ms()),
         )
 
@@ -123,8 +126,10 @@ class AppSettingsPage(Page):
             change = difference_of(app, visit.form, shown_values(visit), with_quotas=with_quotas)
             await change_app(self.site, visit, change)
         except InputError as error:
-            # The key is not written back into the page.
-            self._show(request, response, app, {**visit.form, "pem": ""}, problem_of(error, visit))
+            # A private key is not written back into the page.
+            keys = visit.form.get("identity_keys", "")
+            form = {**visit.form, "pem": "", "identity_keys": "" if "PRIVATE KEY" in keys else keys}
+            self._show(request, response, app, form, problem_of(error, visit))
             return
         visit.notify(visit.gettext("The settings are saved."))
         raise go_to(f"/apps/{app.appkey}")

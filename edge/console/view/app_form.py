@@ -3,6 +3,7 @@
 Values are checked by the registry, as those of `carillon app set` are; here only what is no number or choice at all.
 """
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, Literal
@@ -16,7 +17,15 @@ from protos.registry.v1.apps_pb2 import (
     App,
     Quotas,
 )
-from protos.registry.v1.registry_pb2 import AllowFromChange, ApnsKeyChange, UpdateAppRequest
+from protos.registry.v1.registry_pb2 import (
+    AllowFromChange,
+    ApnsKeyChange,
+    IdentityChange,
+    IdentityKeys,
+    IdentityTags,
+    UpdateAppRequest,
+)
+from services.domain.identity import MODES, identity_mode_name
 from services.runtime.errors import InputError
 
 Form = Mapping[str, str]
@@ -37,6 +46,7 @@ _MAX_DIGITS = 15
 _REMOVE = "remove"
 _REGISTRATIONS: Final = "registrations_per_minute"
 """The quota of which an empty field means the installation's, and 0 none."""
+_PEM = re.compile(r"-----BEGIN [A-Z ]+-----[^-]*-----END [A-Z ]+-----")
 
 
 def form_of(app: App) -> dict[str, str]:
@@ -48,6 +58,9 @@ def form_of(app: App) -> dict[str, str]:
         "period_unit": unit,
         "acks": "on" if app.ack_info_enabled else "off",
         "allow_from": "\n".join(app.allow_from),
+        "identity": identity_mode_name(app),
+        "identity_keys": "".join(app.identity.keys),
+        "identity_tags": "\n".join(app.identity.tags),
     }
     fields |= {name: str(getattr(app.quotas, name) or "") for name in QUOTAS}
     if app.quotas.HasField(_REGISTRATIONS):
@@ -72,10 +85,11 @@ def difference_of(app: App, form: Form, shown: Form, *, with_quotas: bool) -> Up
             change.ClearField(name)
     _drop_same(change, same, "apns")
     _drop_same(change, same, "quotas")
+    _drop_same(change, same, "identity")
     return change
 
 
-def _drop_same(change: UpdateAppRequest, same: UpdateAppRequest, name: Literal["apns", "quotas"]) -> None:
+def _drop_same(change: UpdateAppRequest, same: UpdateAppRequest, name: Literal["apns", "quotas", "identity"]) -> None:
     """Drop the fields of a part that have the same value in another change; the part too if it has no others."""
     part, other = getattr(change, name), getattr(same, name)
     for field, value in other.ListFields():
@@ -98,6 +112,8 @@ def _change_of(app: App, form: Form, *, with_quotas: bool) -> UpdateAppRequest:
             change.apns.CopyFrom(apns)
     else:
         change.ack_info_enabled = form.get("acks") == "on"
+    if "identity" in form:
+        change.identity.CopyFrom(_identity_change(form))
     if with_quotas:
         for name in QUOTAS:
             setattr(change.quotas, name, _number(name, form.get(name, "")))
@@ -105,6 +121,21 @@ def _change_of(app: App, form: Form, *, with_quotas: bool) -> UpdateAppRequest:
             change.quotas.ClearField(_REGISTRATIONS)
             change.quotas.default_registrations = True
     return change
+
+
+def _identity_change(form: Form) -> IdentityChange:
+    """Return the change of the proofs. A text around the keys is left to the registry, which refuses what is no key."""
+    mode = MODES.get(form.get("identity", ""))
+    if mode is None:
+        raise InputError("choose whether aliases must be proven")
+    text = form.get("identity_keys", "").strip()
+    pems = _PEM.findall(text) or ([text] if text else [])
+    tags = form.get("identity_tags", "").replace(",", "\n").splitlines()
+    return IdentityChange(
+        mode=mode,
+        keys=IdentityKeys(pems=[f"{pem.replace(chr(13), '')}\n" for pem in pems]),
+        tags=IdentityTags(tags=[stripped for tag in tags if (stripped := tag.strip())]),
+    )
 
 
 def _period_s(form: Form) -> int:

@@ -6,6 +6,7 @@ import os
 import signal
 import ssl
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from click.testing import CliRunner
 
 from carillon.commands.device import device
 from protos.push.v1.push_pb2 import Message
+from protos.registry.v1.apps_pb2 import IDENTITY_MODE_REQUIRE
 from testkit.certificates import Authority
 from testkit.gateway.role import ANDROID, RunningGateway
 from testkit.gateway.scripted_gateway import ScriptedGateway
+from testkit.proofs import ProofKey
 
 
 class Running:
@@ -46,6 +49,38 @@ class Running:
             out, err = await self.process.communicate()
         assert self.process.returncode is not None
         return self.process.returncode, out.decode(), err.decode()
+
+
+async def test_a_virtual_device_proves_its_alias_and_tags(real_gateway: RunningGateway, tmp_path: Path) -> None:
+    real_gateway.clock.move(time.time() - real_gateway.clock.now_ms() / 1000)
+    for key in (ProofKey(), ProofKey(ed25519=True)):
+        await real_gateway.set_identity(IDENTITY_MODE_REQUIRE, key.public_pem, tags=["user:*", "7"])
+        private = tmp_path / "private.pem"
+        private.write_text(key.private_pem)
+        options = f"--alias anna --stag user:anna --tag 7 --tag 8 --json --proof-key {private}"
+        running = await Running.start(real_gateway, "--appkey", ANDROID, *options.split())
+        printed: list[dict[str, Any]] = [json.loads(await running.line()) for _ in range(4)]
+        assert [each["type"] for each in printed] == ["welcome", "ok", "ok", "ok"], printed
+        device = await real_gateway.device(printed[0]["token"])
+        assert (device.alias, device.alias_proven, list(device.proven_stags)) == ("anna", True, ["user:anna"])
+        running.process.terminate()
+        await running.end()
+    given = ("--appkey", ANDROID, "--alias", "anna", "--json", "--proof", key.proof(ANDROID, "bob"))
+    running = await Running.start(real_gateway, *given)
+    refused = [json.loads(await running.line()) for _ in range(2)][1]
+    assert (refused["code"], refused["desc"]) == (401, "proof: it is for another alias: sub must be the alias")
+    running.process.terminate()
+    await running.end()
+
+
+def test_a_key_that_makes_no_proofs_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "key.pem"
+    for text, told in (("hello", "no private key in PEM form"), (ProofKey().public_pem, "no private key in PEM form")):
+        file.write_text(text)
+        outcome = CliRunner().invoke(device, ["run", "--appkey", "1", "--alias", "a", "--proof-key", str(file)])
+        assert (outcome.exit_code, told in " ".join(outcome.output.split())) == (2, True), outcome.output
+    both = ["run", "--appkey", "1", "--proof-key", str(file), "--proof", "x"]
+    assert "exclude each other" in CliRunner().invoke(device, both).output
 
 
 async def test_the_command_prints_a_json_object_for_each_event(real_gateway: RunningGateway) -> None:

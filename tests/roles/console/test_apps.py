@@ -10,6 +10,7 @@ from protos.registry.v1.registry_pb2 import QuotasChange, TakeBroadcastsRequest,
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.processes_pb2 import AppDevices
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
+from testkit.proofs import ProofKey
 from tests.roles.console.conftest import OPERATOR, Browser, ConsoleInstallation, text_of
 from tests.roles.console.live.announcements import announce, status_of
 
@@ -98,6 +99,38 @@ async def test_settings_are_changed_by_the_teams_administrator_and_quotas_by_the
         text = text_of(await root.get(f"/apps/{appkey}"))
         assert words in text if words else "New devices a minute" not in text
     assert "Allowed addresses all" in text_of(await root.get(f"/apps/{appkey}"))
+
+
+async def test_the_page_says_what_aliases_without_proofs_mean_and_the_form_demands_them(
+    console: ConsoleInstallation,
+) -> None:
+    appkey = await console.app(team_id=await console.team("News", head="administrator"))
+    head = await console.logged_in("head")
+    path, key, other = f"/apps/{appkey}/settings", ProofKey(), ProofKey(ed25519=True)
+    page = text_of(await head.get(f"/apps/{appkey}"))
+    assert "Proof of aliases off Whoever has the app can set any alias, and gets its pushes." in page
+    form = {"name": "News", "period": "1", "period_unit": "d", "identity": "require"}
+    for keys, told in (
+        (key.private_pem, "This is a private key, which belongs on your server alone. Give the public one."),
+        ("hello", "Public keys of your server: Give a public key in PEM form."),
+        ("", "Proofs are verified by a public key of your server: give one below."),
+    ):
+        refused = await head.post(path, **form, identity_keys=keys)
+        assert (refused.status_code, told in text_of(refused)) == (400, True), text_of(refused)
+        assert "PRIVATE KEY" not in refused.text
+    wrong_tag = await head.post(path, **form, identity_keys=key.public_pem, identity_tags="a*b*")
+    assert "a*b* is no string tag, no beginning such as user:*" in text_of(wrong_tag)
+    pems = f"{key.public_pem}{other.public_pem}".replace("\n", "\r\n")
+    assert (await head.post(path, **form, identity_keys=pems, identity_tags="user:*\n7")).status_code == 303
+    page = text_of(await head.get(f"/apps/{appkey}"))
+    for words in ("required: who has not proven an alias does not get it", "ES256 ", "EdDSA ", "user:* 7"):
+        assert words in page, page
+    shown = await head.get(path)
+    assert shown.text.count("BEGIN PUBLIC KEY") >= 2
+    assert (await head.post(path, **{**form, "identity": "accept"}, identity_keys=key.public_pem)).status_code == 303
+    page = text_of(await head.get(f"/apps/{appkey}"))
+    assert "accepted: devices that have proven an alias come before all others" in page
+    assert "EdDSA" not in page
 
 
 async def test_an_app_leads_to_its_pages_and_shows_what_is_used_of_its_quota_today(

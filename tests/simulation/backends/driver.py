@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
+from zlib import crc32
 
 from protos.push.v1.push_pb2 import (
     Audience,
@@ -128,7 +129,8 @@ class Driver:
                 command.remove_stags.CopyFrom(RemoveStags(stags=[stag]))
                 after = (stags or set()) - {stag}
             case _:
-                command.set_alias.CopyFrom(SetAlias(alias=self._random.choice(ALIASES)))
+                alias, is_proven = self._random.choice(ALIASES), crc32(command.token.encode()) % 3 == 0
+                command.set_alias.CopyFrom(SetAlias(alias=alias, proven=is_proven))
                 after = stags or set()
         await self._append(device_command(command))
         if stags is not None:

@@ -14,6 +14,7 @@ class ModelDevice:
     """The properties of a device by which pushes select it."""
 
     alias: str | None = None
+    alias_proven: bool = False
     stags: set[str] = field(default_factory=set)
 
 
@@ -43,8 +44,10 @@ def _fold(devices: dict[Name, ModelDevice], command: DeviceCommand) -> None:
         case "remove_stags":
             device.stags -= set(command.remove_stags.stags)
         case "set_alias":
-            device.alias = command.set_alias.alias
+            kept = device.alias_proven and command.set_alias.alias == device.alias
+            device.alias, device.alias_proven = command.set_alias.alias, command.set_alias.proven or kept
         case "clear_alias":
             only = command.clear_alias
-            if not only.HasField("only_alias") or only.only_alias == device.alias:
-                device.alias = None
+            is_meant = not only.HasField("only_alias") or only.only_alias == device.alias
+            if is_meant and not (only.only_unproven and device.alias_proven):
+                device.alias, device.alias_proven = None, False

@@ -156,6 +156,12 @@ class Generator:
         return wire_frames(random, payload, welcomed=welcomed)
 
 
+_PROOF = ".".join(
+    ("eyJhbGciOiJFUzI1NiJ9", "eyJzdWIiOiJhbGljZSIsImF1ZCI6IjEiLCJleHAiOjE3OTAwMDAwMDAsInN0YWdzIjpbXX0", "A" * 86)
+)
+"""A proof of the right form, which no key has signed."""
+
+
 def device_frames(msgid: int) -> list[Object]:
     """Return a valid frame of every kind that a welcomed device sends."""
     device = Object([("brand", "b"), ("region", "北京市"), ("os_version", "14")])
@@ -165,10 +171,12 @@ def device_frames(msgid: int) -> list[Object]:
         {"type": "activity", "event": "open"},
         {"type": "ping"},
         {"type": "set_alias", "id": 1, "alias": "alice"},
+        {"type": "set_alias", "id": 9, "alias": "alice", "proof": _PROOF},
         {"type": "clear_alias", "id": 2},
         {"type": "add_tags", "id": 3, "tags": [1, 2]},
         {"type": "remove_tags", "id": 4, "tags": [1]},
         {"type": "add_stags", "id": 5, "stags": ["a", "é"]},
+        {"type": "add_stags", "id": 10, "stags": ["user:alice"], "proof": _PROOF},
         {"type": "remove_stags", "id": 6, "stags": ["a"]},
         {"type": "set_attributes", "id": 7, "device": device},
         {"type": "get_device", "id": 8},

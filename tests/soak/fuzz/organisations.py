@@ -4,11 +4,21 @@ import json
 from collections.abc import Sequence
 
 from analytics.acks.positions import ReadPosition, encode
-from protos.registry.v1.registry_pb2 import AllowFromChange, QuotasChange, RotateSecretRequest, UpdateAppRequest
+from protos.registry.v1.apps_pb2 import IDENTITY_MODE_ACCEPT
+from protos.registry.v1.registry_pb2 import (
+    AllowFromChange,
+    IdentityChange,
+    IdentityKeys,
+    IdentityTags,
+    QuotasChange,
+    RotateSecretRequest,
+    UpdateAppRequest,
+)
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from testkit.edge.role import EdgeInstallation
 from testkit.edge.valid_requests import ValidRequest, valid_requests
 from testkit.gateway.websocket import DeviceClient
+from testkit.proofs import ProofKey
 from tests.soak.fuzz.cases import Names
 from tests.soak.fuzz.generator import Template, device_frames, hello_frames, template
 from tests.soak.fuzz.values import Object
@@ -32,7 +42,7 @@ async def create_organisations(
 ) -> tuple[list[Names], list[Template]]:
     """Create organisations; return the names of each, and every valid call, device frames over HTTP included.
 
-    The last three have quotas, allowed networks, and an old secret with which the fuzzer signs.
+    The last three have quotas, allowed networks and proofs of aliases, and an old secret with which the fuzzer signs.
     """
     named = [await _organisation(installation, gateway_port) for _ in range(count)]
     *_, (with_quotas, _), (with_networks, _), (with_old_secret, _) = named
@@ -44,7 +54,12 @@ async def create_organisations(
         await registry.UpdateApp(UpdateAppRequest(appkey=appkey, quotas=quotas))
     for appkey in with_networks.appkeys:
         networks = AllowFromChange(networks=["127.0.0.0/8", "10.0.0.0/8"])
-        await registry.UpdateApp(UpdateAppRequest(appkey=appkey, allow_from=networks))
+        identity = IdentityChange(
+            mode=IDENTITY_MODE_ACCEPT,
+            keys=IdentityKeys(pems=[ProofKey().public_pem, ProofKey(ed25519=True).public_pem]),
+            tags=IdentityTags(tags=["user:*", "30000..32767"]),
+        )
+        await registry.UpdateApp(UpdateAppRequest(appkey=appkey, allow_from=networks, identity=identity))
     for appkey in with_old_secret.appkeys:
         await registry.RotateSecret(RotateSecretRequest(appkey=appkey, keep_old_s=_SECRET_KEPT_S))
     names, valid = named[0]
