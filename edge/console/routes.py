@@ -36,6 +36,7 @@ from edge.console.pages.links import LinkPage
 from edge.console.pages.log_in import LogInPage, LogOutPage
 from edge.console.pages.overview import OverviewPage
 from edge.console.pages.page import Page
+from edge.console.pages.people.changes import TeamChangesPage, UserChangesPage
 from edge.console.pages.people.teams import (
     NewTeamPage,
     TeamAppsPage,
@@ -130,11 +131,13 @@ ROUTES: Mapping[str, Route] = {
     "/audit.csv": Route(AuditFile, LOGGED_IN),
     "/users": Route(UsersPage, _MANAGE_USERS),
     "/users/new": Route(NewUserPage, _MANAGE_USERS, _MANAGE_USERS),
+    "/users/changes": Route(UserChangesPage, post=_MANAGE_USERS),
     "/users/{user_id}": Route(UserPage, _MANAGE_USERS, _MANAGE_USERS),
     "/teams": Route(TeamsPage, LOGGED_IN),
     "/teams/new": Route(NewTeamPage, _MANAGE_TEAMS, _MANAGE_TEAMS),
     "/teams/{team_id}": Route(TeamPage, of_team(Action.VIEW)),
     "/teams/{team_id}/settings": Route(TeamSettingsPage, post=of_team(Action.MANAGE_TEAM)),
+    "/teams/{team_id}/changes": Route(TeamChangesPage, post=of_team(Action.MANAGE_TEAM)),
     "/teams/{team_id}/members": Route(TeamMembersPage, post=of_team(Action.MANAGE_TEAM)),
     "/teams/{team_id}/apps": Route(TeamAppsPage, post=_MANAGE_TEAMS),
     "/teams/{team_id}/tokens": Route(TokensPage, post=of_team(Action.MANAGE_TOKENS)),

@@ -4,19 +4,37 @@ Each function reads the state and returns facts without their meta. InputError, 
 PermissionDeniedError say why nothing follows.
 """
 
+import hashlib
+import itertools
 import re
 from collections.abc import Sequence
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from protos.accounts.v1.accounts_pb2 import AccountFact, LinkCreated, LinkPurpose, SessionEnded, User, UserChanged
+from protos.accounts.v1.accounts_pb2 import (
+    AccountFact,
+    ChangeProposed,
+    LinkCreated,
+    LinkPurpose,
+    PendingChange,
+    SessionEnded,
+    User,
+    UserChanged,
+)
 from protos.accounts.v1.service_pb2 import CreateUserRequest, EndSessionRequest, UpdateUserRequest
 from protos.runtime.v1.log_pb2 import Origin
 from services.accounts.store import AccountTable, OpenLink
 from services.domain.accounts.actors import token_actor, user_actor
-from services.domain.accounts.permissions import OPERATOR, Action, Actor, may
+from services.domain.accounts.approval import has_rules
+from services.domain.accounts.permissions import OPERATOR, Action, Actor, Role, may
 from services.domain.accounts.secret_texts import LINK_PREFIX, SecretText, id_of, matches
 from services.domain.text import checked_text
 from services.runtime.errors import ConflictError, InputError, NotFoundError, PermissionDeniedError
+
+CHANGE_MS = 7 * 86_400_000
+"""How long a change waits for the confirmation of another administrator."""
+
+MAX_CHANGES = 100
+"""Changes that wait for a confirmation at most."""
 
 LINK_MS = 24 * 3_600_000
 """How long a one-time link is valid."""
@@ -50,10 +68,57 @@ def check_may(actor: Actor, action: Action, team_id: str = "") -> None:
         raise PermissionDeniedError(f"this account may not {action.value}")
 
 
+def proposed(accounts: AccountTable, actor: Actor, change: PendingChange, now_ms: int) -> AccountFact:
+    """Return the fact that a change waits for another administrator; with the one that waits already, if there is one.
+
+    ConflictError: too many changes wait.
+    """
+    waiting = accounts.changes(now_ms)
+    for known in waiting:
+        if (known.team_id, _what(known)) == (change.team_id, _what(change)):
+            return AccountFact(change_proposed=ChangeProposed(change=known))
+    if len(waiting) >= MAX_CHANGES:
+        raise ConflictError(f"{MAX_CHANGES} changes wait for a confirmation already; decide about some of them first")
+    change.proposed_by, change.created_ms, change.expires_ms = actor.name, now_ms, now_ms + CHANGE_MS
+    content = change.SerializeToString(deterministic=True)
+    ids = (hashlib.blake2b(content, digest_size=8, salt=b"%d" % number).hexdigest() for number in itertools.count())
+    change.change_id = next(each for each in ids if not accounts.knows_change(each))
+    return AccountFact(change_proposed=ChangeProposed(change=change))
+
+
+def pending_of(facts: Sequence[AccountFact]) -> PendingChange | None:
+    """Return the change among the facts that waits for a confirmation."""
+    return next((fact.change_proposed.change for fact in facts if fact.HasField("change_proposed")), None)
+
+
+def _what(change: PendingChange) -> bytes:
+    """Return what a change changes, without who proposed it and when."""
+    only = PendingChange()
+    only.CopyFrom(change)
+    for name in ("change_id", "proposed_by", "created_ms", "expires_ms", "settings"):
+        only.ClearField(name)
+    return only.SerializeToString(deterministic=True)
+
+
+def may_be_second_person(accounts: AccountTable, user: User) -> bool:
+    """Return whether the user may approve pushes of a team with approval rules."""
+    teams = [team for team in accounts.teams() if has_rules(team.rules)]
+    roles = [member.role for team in teams for member in team.members if member.user_id == user.user_id]
+    return bool(teams) and (user.administrator or any(role >= Role.APPROVER for role in roles))
+
+
+def _makes_second_person(accounts: AccountTable, actor: Actor, *, administrator: bool) -> bool:
+    """Return whether an account makes somebody an administrator, who may approve the pushes of a team with rules."""
+    return administrator and not actor.is_operator and any(has_rules(team.rules) for team in accounts.teams())
+
+
 def create_user(
     accounts: AccountTable, actor: Actor, request: CreateUserRequest, user_id: str, link: SecretText, now_ms: int
 ) -> list[AccountFact]:
-    """Return the new user, and the one-time link with which the first password is set."""
+    """Return the new user, and the one-time link with which the first password is set.
+
+    Where teams have approval rules, another administrator has to confirm that the user becomes an administrator.
+    """
     check_may(actor, Action.MANAGE_USERS)
     user = User(
         user_id=user_id,
@@ -71,8 +136,12 @@ def create_user(
         user.subject.subject = checked_text("subject", request.subject.subject, most=MAX_SUBJECT)
         if accounts.user_of_subject(user.subject):
             raise ConflictError("there is a user with this subject already")
+    waiting = []
+    if _makes_second_person(accounts, actor, administrator=request.administrator):
+        user.administrator = False
+        waiting = [proposed(accounts, actor, _administrator(user), now_ms)]
     facts = [changed_user(user, "created", ["administrator on"] if user.administrator else [])]
-    return facts if user.HasField("subject") else [*facts, _link(user, link, now_ms)]
+    return [*facts, *waiting, *([] if user.HasField("subject") else [_link(user, link, now_ms)])]
 
 
 def invite_first_administrator(
@@ -97,8 +166,11 @@ def invite_first_administrator(
     return create_user(accounts, OPERATOR, CreateUserRequest(login=login, administrator=True), user_id, link, now_ms)
 
 
-def update_user(accounts: AccountTable, actor: Actor, request: UpdateUserRequest) -> list[AccountFact]:
-    """Return the changed user; nothing if everything is as asked for."""
+def update_user(accounts: AccountTable, actor: Actor, request: UpdateUserRequest, now_ms: int) -> list[AccountFact]:
+    """Return the changed user; nothing if everything is as asked for.
+
+    Where teams have approval rules, another administrator has to confirm that the user becomes an administrator.
+    """
     known = user_by_id(accounts, request.user_id)
     is_own = actor.name == f"user/{known.user_id}" and may(actor, Action.CHANGE_OWN_ACCOUNT)
     manages = any(request.HasField(name) for name in ("administrator", "disabled")) or request.remove_totp
@@ -112,6 +184,10 @@ def update_user(accounts: AccountTable, actor: Actor, request: UpdateUserRequest
     user = User()
     user.CopyFrom(known)
     _set_fields(user, request)
+    waiting = []
+    if _makes_second_person(accounts, actor, administrator=user.administrator and not known.administrator):
+        user.administrator = False
+        waiting = [proposed(accounts, actor, _administrator(user), now_ms)]
     if request.end_sessions or (user.disabled and not known.disabled):
         user.session_epoch += 1
     if request.remove_totp and known.sealed_totp_secret:
@@ -119,22 +195,29 @@ def update_user(accounts: AccountTable, actor: Actor, request: UpdateUserRequest
         del user.recovery_code_hashes[:]
         user.session_epoch += 1
     if user == known:
-        return []
+        return waiting
     if not actor.is_operator and not _has_administrator(accounts, user):
         raise ConflictError("no administrator would be left; make somebody else one first")
-    return [changed_user(user, "set", _settings_changed(known, user))]
+    return [changed_user(user, "set", _settings_changed(known, user)), *waiting]
 
 
 def reset_password(
     accounts: AccountTable, actor: Actor, user_id: str, link: SecretText, now_ms: int
 ) -> list[AccountFact]:
-    """Return a one-time link with which the user sets a new password. The present one stays valid until then."""
+    """Return a one-time link with which the user sets a new password. The present one stays valid until then.
+
+    Whoever has the link can act as the user. So for somebody else who may approve pushes of a team with rules, another
+    administrator has to confirm it, and is shown the link.
+    """
     check_may(actor, Action.MANAGE_USERS)
     user = user_by_id(accounts, user_id)
     if user.HasField("subject"):
         raise ConflictError(f"{user.login!r} logs in by OpenID Connect and has no password")
     if user.disabled:
         raise ConflictError(f"{user.login!r} is disabled; enable the user first")
+    if not actor.is_operator and actor.name != f"user/{user_id}" and may_be_second_person(accounts, user):
+        settings = [f"login {user.login}", "a new link for a password"]
+        return [proposed(accounts, actor, PendingChange(new_link=user_id, settings=settings), now_ms)]
     return [_link(user, link, now_ms)]
 
 
@@ -209,6 +292,10 @@ def user_by_id(accounts: AccountTable, user_id: str) -> User:
     if user is None:
         raise NotFoundError(f"there is no user with id {user_id!r}")
     return user
+
+
+def _administrator(user: User) -> PendingChange:
+    return PendingChange(administrator=user.user_id, settings=[f"login {user.login}", "administrator on"])
 
 
 def _with_password(known: User, password_hash: str, used_link_id: str = "") -> AccountFact:

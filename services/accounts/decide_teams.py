@@ -3,11 +3,18 @@
 Errors as in `decide`.
 """
 
+from typing import assert_never
+
 from protos.accounts.v1.accounts_pb2 import (
     AccountFact,
+    AppChange,
     AppGiven,
     ApprovalRules,
+    ChangeDecided,
     Member,
+    MemberChange,
+    PendingChange,
+    RulesChange,
     Team,
     TeamChanged,
     TeamDevice,
@@ -18,17 +25,20 @@ from protos.accounts.v1.accounts_pb2 import (
 )
 from protos.accounts.v1.service_pb2 import (
     CreateTokenRequest,
+    DecideChangeRequest,
     GiveAppRequest,
     SetMemberRequest,
     SetTestDevicesRequest,
     UpdateTeamRequest,
+    UpdateUserRequest,
 )
-from services.accounts.decide import check_may, user_by_id
+from services.accounts.decide import check_may, proposed, reset_password, update_user, user_by_id
 from services.accounts.store import AccountTable
-from services.domain.accounts.permissions import Action, Actor, Role
+from services.domain.accounts.approval import MAX_SHARE_PERCENT, has_rules, loosens, share_percent, stricter_rules
+from services.domain.accounts.permissions import OPERATOR, Action, Actor, Role
 from services.domain.accounts.secret_texts import SecretText
 from services.domain.text import checked_text
-from services.runtime.errors import ConflictError, InputError, NotFoundError
+from services.runtime.errors import ConflictError, InputError, NotFoundError, PermissionDeniedError
 
 MAX_TEST_DEVICES = 20
 _MAX_TOKEN = 400
@@ -41,29 +51,63 @@ def create_team(accounts: AccountTable, actor: Actor, name: str, team_id: str, n
     return [_changed(team, "created", [f"name {team.name}"])]
 
 
-def update_team(accounts: AccountTable, actor: Actor, request: UpdateTeamRequest) -> list[AccountFact]:
-    """Return the team with another name or other approval rules; nothing if all is as asked for."""
+def update_team(accounts: AccountTable, actor: Actor, request: UpdateTeamRequest, now_ms: int) -> list[AccountFact]:
+    """Return the team with another name or other approval rules; nothing if all is as asked for.
+
+    What tightens the rules holds at once; what loosens them waits for another administrator, unless an operator acts.
+    """
     known, team = team_by_id(accounts, request.team_id), _copy(accounts, request.team_id)
     check_may(actor, Action.MANAGE_TEAM, team.team_id)
     settings = []
+    waiting: list[AccountFact] = []
     if request.HasField("name") and request.name != team.name:
         team.name = _free_name(accounts, request.name, team.team_id)
         settings.append(f"name {team.name}")
     if request.HasField("rules"):
-        team.rules.CopyFrom(request.rules)
+        _check_rules(request.rules)
+        is_held = not actor.is_operator and loosens(known.rules, request.rules)
+        team.rules.CopyFrom(stricter_rules(known.rules, request.rules) if is_held else request.rules)
+        if is_held:
+            change = RulesChange(before=team.rules, after=request.rules)
+            text = f"approval {_rules_text(request.rules)}"
+            pending = PendingChange(team_id=team.team_id, rules=change, settings=[text])
+            waiting = [proposed(accounts, actor, pending, now_ms)]
         if _rules_text(team.rules) != _rules_text(known.rules):
             settings.append(f"approval {_rules_text(team.rules)}")
-    return [_changed(team, "set", settings)] if settings else []
+    return [*([_changed(team, "set", settings)] if settings else []), *waiting]
 
 
-def set_member(accounts: AccountTable, actor: Actor, request: SetMemberRequest) -> list[AccountFact]:
-    """Return the team with the user in this role, or without the user; nothing if all is as asked for."""
+def set_member(accounts: AccountTable, actor: Actor, request: SetMemberRequest, now_ms: int) -> list[AccountFact]:
+    """Return the team with the user in this role, or without the user; nothing if all is as asked for.
+
+    In a team with approval rules another administrator has to confirm who becomes an approver, and that nobody else is
+    left who is one, unless an operator acts.
+    """
     team = _copy(accounts, request.team_id)
     check_may(actor, Action.MANAGE_TEAM, team.team_id)
     user = user_by_id(accounts, request.user_id)
     if user.roles_by_groups:
         raise ConflictError(f"the roles of {user.login!r} follow from the groups of the OpenID Connect provider")
+    if (
+        not actor.is_operator
+        and has_rules(team.rules)
+        and _changes_approvers(accounts, actor, team, user, request.role)
+    ):
+        role = _checked_role(request.role).name.lower() if request.role else "no role"
+        change = MemberChange(user_id=user.user_id, role=request.role)
+        pending = PendingChange(team_id=team.team_id, member=change, settings=[f"{user.login} {role}"])
+        return [proposed(accounts, actor, pending, now_ms)]
     return with_role(team, user, request.role)
+
+
+def _changes_approvers(accounts: AccountTable, actor: Actor, team: Team, user: User, role: int) -> bool:
+    """Return whether the user becomes an approver by this role, or was the last one beside the actor."""
+    before = {member.user_id for member in team.members if member.role >= Role.APPROVER}
+    if role >= Role.APPROVER:
+        return user.user_id not in before and not user.administrator
+    others = {each for each in before if f"user/{each}" != actor.name}
+    enabled = {each for each in others if (known := accounts.user(each)) and not known.disabled}
+    return enabled == {user.user_id}
 
 
 def with_role(team: Team, user: User, role: int, *notes: str) -> list[AccountFact]:
@@ -115,8 +159,14 @@ def _checked_device(accounts: AccountTable, team: Team, device: TeamDevice) -> T
     return device
 
 
-def give_app(accounts: AccountTable, actor: Actor, request: GiveAppRequest, *, app_exists: bool) -> list[AccountFact]:
-    """Return the fact that the app belongs to the team; nothing if it does already."""
+def give_app(
+    accounts: AccountTable, actor: Actor, request: GiveAppRequest, now_ms: int, *, app_exists: bool
+) -> list[AccountFact]:
+    """Return the fact that the app belongs to the team; nothing if it does already.
+
+    Where the other team has looser approval rules, or there is none, another administrator has to confirm it, unless an
+    operator acts.
+    """
     check_may(actor, Action.MANAGE_TEAMS)
     if not app_exists:
         raise NotFoundError(f"there is no app with appkey {request.appkey!r}")
@@ -125,6 +175,12 @@ def give_app(accounts: AccountTable, actor: Actor, request: GiveAppRequest, *, a
     known = accounts.given_app(request.appkey)
     if known.team_id == request.team_id:
         return []
+    before, after = (_rules_of(accounts, team_id) for team_id in (known.team_id, request.team_id))
+    if not actor.is_operator and loosens(before, after):
+        team = accounts.team(request.team_id)
+        text = f"app {request.appkey} to {'team ' + team.name if team else 'no team'}"
+        change = AppChange(appkey=request.appkey, team_id=request.team_id)
+        return [proposed(accounts, actor, PendingChange(team_id=known.team_id, app=change, settings=[text]), now_ms)]
     return [AccountFact(app=AppGiven(appkey=request.appkey, team_id=request.team_id, version=known.version + 1))]
 
 
@@ -156,6 +212,70 @@ def revoke_token(accounts: AccountTable, actor: Actor, token_id: str) -> list[Ac
         raise NotFoundError(f"there is no API token with id {token_id!r}, or it is revoked")
     check_may(actor, Action.MANAGE_TOKENS, token.team_id)
     return [AccountFact(token_revoked=TokenRevoked(token_id=token_id, team_id=token.team_id))]
+
+
+def decide_change(
+    accounts: AccountTable, actor: Actor, request: DecideChangeRequest, link: SecretText, now_ms: int
+) -> list[AccountFact]:
+    """Return a change that another administrator confirms, and then the fact that it is decided; or its rejection.
+
+    NotFoundError: it does not wait any more. ConflictError: what it changes is not as it was when it was proposed.
+    """
+    change = next((each for each in accounts.changes(now_ms) if each.change_id == request.change_id), None)
+    if change is None:
+        raise NotFoundError("this change does not wait any more: it was decided, or has expired")
+    if not request.confirmed and actor.name == change.proposed_by:
+        return [_decided(change, confirmed=False)]
+    if change.team_id:
+        check_may(actor, Action.MANAGE_TEAM, change.team_id)
+    else:
+        check_may(actor, Action.MANAGE_USERS)
+    if not request.confirmed:
+        return [_decided(change, confirmed=False)]
+    if actor.name == change.proposed_by:
+        raise PermissionDeniedError("whoever proposed a change may not confirm it; ask another administrator")
+    return [*_confirmed(accounts, change, link, now_ms), _decided(change, confirmed=True)]
+
+
+def _confirmed(accounts: AccountTable, change: PendingChange, link: SecretText, now_ms: int) -> list[AccountFact]:
+    """Return the facts of a confirmed change, for which two administrators may what an operator may alone."""
+    outdated = ConflictError("what this change is about was changed meanwhile; propose it again")
+    match change.WhichOneof("change"):
+        case "rules":
+            if team_by_id(accounts, change.team_id).rules != change.rules.before:
+                raise outdated
+            asked = UpdateTeamRequest(team_id=change.team_id, rules=change.rules.after)
+            return update_team(accounts, OPERATOR, asked, now_ms)
+        case "member":
+            member = change.member
+            asked_role = SetMemberRequest(team_id=change.team_id, user_id=member.user_id, role=member.role)
+            return set_member(accounts, OPERATOR, asked_role, now_ms)
+        case "app":
+            if accounts.given_app(change.app.appkey).team_id != change.team_id:
+                raise outdated
+            given = GiveAppRequest(appkey=change.app.appkey, team_id=change.app.team_id)
+            return give_app(accounts, OPERATOR, given, now_ms, app_exists=True)
+        case "administrator":
+            asked_user = UpdateUserRequest(user_id=change.administrator, administrator=True)
+            return update_user(accounts, OPERATOR, asked_user, now_ms)
+        case "new_link":
+            return reset_password(accounts, OPERATOR, change.new_link, link, now_ms)
+        case None:
+            raise ConflictError("this change is of a newer version; update the service first")
+        case never:
+            assert_never(never)
+
+
+def _decided(change: PendingChange, *, confirmed: bool) -> AccountFact:
+    decided = ChangeDecided(
+        change_id=change.change_id, team_id=change.team_id, confirmed=confirmed, settings=change.settings
+    )
+    return AccountFact(change_decided=decided)
+
+
+def _rules_of(accounts: AccountTable, team_id: str) -> ApprovalRules:
+    team = accounts.team(team_id)
+    return team.rules if team else ApprovalRules()
 
 
 def team_by_id(accounts: AccountTable, team_id: str) -> Team:
@@ -190,8 +310,13 @@ def _checked_role(role: int) -> Role:
     return Role(role)
 
 
+def _check_rules(rules: ApprovalRules) -> None:
+    if rules.HasField("share_percent") and not 1 <= rules.share_percent <= MAX_SHARE_PERCENT:
+        raise InputError(f"share_percent must be from 1 to {MAX_SHARE_PERCENT}")
+
+
 def _rules_text(rules: ApprovalRules) -> str:
-    parts = ["broadcasts"] if rules.broadcasts else []
+    parts = [f"broadcasts from {share_percent(rules)} %"] if rules.broadcasts else []
     if rules.HasField("above_devices"):
         parts.append(f"above {rules.above_devices} devices")
     return ", ".join(parts) or "never"

@@ -66,7 +66,7 @@ def _fact(message: Envelope, now_ms: int, origin: Origin) -> Fact:
         case LogInFact():
             return Fact(LOG_INS, 0, _log_in_key(message).encode(), message)
         case DraftFact():
-            return Fact(DRAFTS, 0, message.draft_id.encode(), message)
+            return Fact(DRAFTS, 0, (message.draft_id or message.admitted.sender).encode(), message)
 
 
 def _account_key(fact: AccountFact) -> str:
@@ -78,6 +78,8 @@ def _account_key(fact: AccountFact) -> str:
         "token": f"token/{fact.token.token.token_id}",
         "token_revoked": f"token/{fact.token_revoked.token_id}",
         "session_ended": f"user/{fact.session_ended.user_id}",
+        "change_proposed": f"change/{fact.change_proposed.change.change_id}",
+        "change_decided": f"change/{fact.change_decided.change_id}",
     }
     return by_kind[fact.WhichOneof("fact") or ""]
 

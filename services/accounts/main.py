@@ -10,6 +10,7 @@ from protos.accounts.v1.service_pb2_grpc import (
     add_LogInServiceServicer_to_server,
 )
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
+from services.accounts.drafts.audience_counts import AudienceCounts
 from services.accounts.drafts.sender import DraftSender
 from services.accounts.drafts.server import DraftsServicer
 from services.accounts.fact_writer import FactWriter
@@ -39,10 +40,11 @@ def build(settings: AccountsSettings, context: RoleContext, hasher: argon2.Passw
     writer = FactWriter(follower, projection.accounts, context.clock)
     commands = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     sender = DraftSender(follower, committed, writer, commands)
-    accounts = AccountsServicer(follower, committed, writer, context.apps)
+    accounts = AccountsServicer(follower, committed, writer, context.apps, context.clock)
     passwords = Passwords(hasher or argon2.PasswordHasher())
     log_ins = LogInServicer(follower, committed, writer, passwords, context.keys, context.apps, context.clock)
-    drafts = DraftsServicer(follower, committed, writer, context.clock)
+    counts = AudienceCounts(context.peers, settings.partitions)
+    drafts = DraftsServicer(follower, committed, writer, counts, context.clock)
     positions = PositionsServicer(follower.applied, context.apps.applied)
     return BuiltRole(
         ROLE_NAME,

@@ -10,10 +10,14 @@ from protos.accounts.v1.service_pb2 import (
     CreateTokenResponse,
     CreateUserRequest,
     CreateUserResponse,
+    DecideChangeRequest,
+    DecideChangeResponse,
     GetUsersRequest,
     GetUsersResponse,
     GiveAppRequest,
     GiveAppResponse,
+    ListChangesRequest,
+    ListChangesResponse,
     ListTeamsRequest,
     ListTeamsResponse,
     ListTokensRequest,
@@ -42,6 +46,7 @@ from services.domain.accounts.secret_texts import LINK_PREFIX, TOKEN_PREFIX, new
 from services.domain.apps import OUTDATED, AppDirectory
 from services.domain.text import check_texts
 from services.runtime.errors import UnavailableError
+from services.runtime.process.clock import Clock
 from services.runtime.projection.follower import Follower
 from services.runtime.rpc.server import Context
 
@@ -54,11 +59,14 @@ class AccountsServicer(AccountsServiceServicer):
     All queries run in the follower's thread, with `committed`.
     """
 
-    def __init__(self, follower: Follower, committed: AccountTable, writer: FactWriter, apps: AppDirectory) -> None:
+    def __init__(
+        self, follower: Follower, committed: AccountTable, writer: FactWriter, apps: AppDirectory, clock: Clock
+    ) -> None:
         self._follower = follower
         self._committed = committed
         self._writer = writer
         self._apps = apps
+        self._clock = clock
 
     async def CreateUser(self, request: CreateUserRequest, context: Context) -> CreateUserResponse:
         check_texts(request)
@@ -68,18 +76,19 @@ class AccountsServicer(AccountsServiceServicer):
             lambda accounts, actor, now_ms: decide.create_user(accounts, actor, request, user_id, link, now_ms),
         )
         user = await self._query(lambda accounts: summary_of_user(accounts, user_id))
-        if len(facts) == 1:
-            return CreateUserResponse(user=user)
-        return CreateUserResponse(
-            user=user, link_token=link.text, link_expires_ms=facts[-1].meta.time_ms + decide.LINK_MS
-        )
+        pending = decide.pending_of(facts)
+        if not facts[-1].HasField("link"):
+            return CreateUserResponse(user=user, pending=pending)
+        expires_ms = facts[-1].link.expires_ms
+        return CreateUserResponse(user=user, link_token=link.text, link_expires_ms=expires_ms, pending=pending)
 
     async def UpdateUser(self, request: UpdateUserRequest, context: Context) -> UpdateUserResponse:
         check_texts(request)
-        await self._writer.write_for(
-            request.origin, lambda accounts, actor, now_ms: decide.update_user(accounts, actor, request)
+        facts = await self._writer.write_for(
+            request.origin, lambda accounts, actor, now_ms: decide.update_user(accounts, actor, request, now_ms)
         )
-        return UpdateUserResponse(user=await self._query(lambda accounts: summary_of_user(accounts, request.user_id)))
+        user = await self._query(lambda accounts: summary_of_user(accounts, request.user_id))
+        return UpdateUserResponse(user=user, pending=decide.pending_of(facts))
 
     async def ResetPassword(self, request: ResetPasswordRequest, context: Context) -> ResetPasswordResponse:
         check_texts(request)
@@ -88,7 +97,9 @@ class AccountsServicer(AccountsServiceServicer):
             request.origin,
             lambda accounts, actor, now_ms: decide.reset_password(accounts, actor, request.user_id, link, now_ms),
         )
-        return ResetPasswordResponse(link_token=link.text, link_expires_ms=fact.meta.time_ms + decide.LINK_MS)
+        if fact.HasField("change_proposed"):
+            return ResetPasswordResponse(pending=fact.change_proposed.change)
+        return ResetPasswordResponse(link_token=link.text, link_expires_ms=fact.link.expires_ms)
 
     async def GetUsers(self, request: GetUsersRequest, context: Context) -> GetUsersResponse:
         def find(accounts: AccountTable) -> GetUsersResponse:
@@ -114,17 +125,19 @@ class AccountsServicer(AccountsServiceServicer):
 
     async def UpdateTeam(self, request: UpdateTeamRequest, context: Context) -> UpdateTeamResponse:
         check_texts(request)
-        await self._writer.write_for(
-            request.origin, lambda accounts, actor, now_ms: decide_teams.update_team(accounts, actor, request)
+        facts = await self._writer.write_for(
+            request.origin, lambda accounts, actor, now_ms: decide_teams.update_team(accounts, actor, request, now_ms)
         )
-        return UpdateTeamResponse(team=await self._query(lambda accounts: summary_of_team(accounts, request.team_id)))
+        team = await self._query(lambda accounts: summary_of_team(accounts, request.team_id))
+        return UpdateTeamResponse(team=team, pending=decide.pending_of(facts))
 
     async def SetMember(self, request: SetMemberRequest, context: Context) -> SetMemberResponse:
         check_texts(request)
-        await self._writer.write_for(
-            request.origin, lambda accounts, actor, now_ms: decide_teams.set_member(accounts, actor, request)
+        facts = await self._writer.write_for(
+            request.origin, lambda accounts, actor, now_ms: decide_teams.set_member(accounts, actor, request, now_ms)
         )
-        return SetMemberResponse(team=await self._query(lambda accounts: summary_of_team(accounts, request.team_id)))
+        team = await self._query(lambda accounts: summary_of_team(accounts, request.team_id))
+        return SetMemberResponse(team=team, pending=decide.pending_of(facts))
 
     async def SetTestDevices(self, request: SetTestDevicesRequest, context: Context) -> SetTestDevicesResponse:
         check_texts(request)
@@ -141,11 +154,13 @@ class AccountsServicer(AccountsServiceServicer):
         app_exists = self._apps.get(request.appkey) is not None
         if not app_exists and not is_current:
             raise UnavailableError(OUTDATED)
-        await self._writer.write_for(
+        facts = await self._writer.write_for(
             request.origin,
-            lambda accounts, actor, now_ms: decide_teams.give_app(accounts, actor, request, app_exists=app_exists),
+            lambda accounts, actor, now_ms: decide_teams.give_app(
+                accounts, actor, request, now_ms, app_exists=app_exists
+            ),
         )
-        return GiveAppResponse()
+        return GiveAppResponse(pending=decide.pending_of(facts))
 
     async def ListTeams(self, request: ListTeamsRequest, context: Context) -> ListTeamsResponse:
         def find(accounts: AccountTable) -> ListTeamsResponse:
@@ -184,6 +199,28 @@ class AccountsServicer(AccountsServiceServicer):
             return ListTokensResponse(tokens=sorted(tokens, key=lambda token: (order[token.team_id], token.name)))
 
         return await self._query(find)
+
+    async def ListChanges(self, request: ListChangesRequest, context: Context) -> ListChangesResponse:
+        now_ms = self._clock.now_ms()
+
+        def find(accounts: AccountTable) -> ListChangesResponse:
+            found = accounts.changes(now_ms)
+            return ListChangesResponse(
+                changes=[each for each in found if not request.team_ids or each.team_id in request.team_ids]
+            )
+
+        return await self._query(find)
+
+    async def DecideChange(self, request: DecideChangeRequest, context: Context) -> DecideChangeResponse:
+        check_texts(request)
+        link = new_secret_text(LINK_PREFIX)
+        facts = await self._writer.write_for(
+            request.origin,
+            lambda accounts, actor, now_ms: decide_teams.decide_change(accounts, actor, request, link, now_ms),
+        )
+        if not facts[0].HasField("link"):
+            return DecideChangeResponse()
+        return DecideChangeResponse(link_token=link.text, link_expires_ms=facts[0].link.expires_ms)
 
     async def _query(self, question: Callable[[AccountTable], Result]) -> Result:
         return await self._follower.query(question, self._committed)

@@ -1,9 +1,9 @@
 """The state of accounts, and how facts change it. Each of the three topics changes rows of its own.
 
-    topic `accounts`   users, teams, the apps of teams, one-time links, API tokens
+    topic `accounts`   users, teams, the apps of teams, one-time links, API tokens, changes that wait for a confirmation
     topic `log-ins`    the last log-in, the last one-time code and the known networks of each user, used recovery codes,
                        uses of tokens
-    topic `drafts`     pushes that wait for approval:
+    topic `drafts`     pushes of the last hour that were sent without an approval, by sender; those that wait for one:
 
     WAITING ── DraftSubmitted ──> WAITING (new content)
        ├────── DraftRejected ───> REJECTED
@@ -24,11 +24,12 @@ from protos.accounts.v1.accounts_pb2 import (
     LinkCreated,
     LogInFact,
     LogInMethod,
+    PendingChange,
     Team,
     Token,
     User,
 )
-from protos.accounts.v1.drafts_pb2 import Draft, DraftFact, DraftStatus
+from protos.accounts.v1.drafts_pb2 import Draft, DraftFact, DraftStatus, PushAdmitted
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain.accounts.networks import site_of
 
@@ -87,6 +88,12 @@ class Accounts(Protocol):
 
     def end_token(self, token_id: str) -> None: ...
 
+    def add_change(self, change: PendingChange, time_ms: int) -> None:
+        """Add a change that waits for a confirmation unless it is known; delete those that had expired by this time."""
+        ...
+
+    def end_change(self, change_id: str) -> None: ...
+
     def note_log_in(self, user_id: str, time_ms: int, totp_step: int) -> None: ...
 
     def note_network(self, user_id: str, site: str, time_ms: int, session_epoch: int) -> None:
@@ -117,6 +124,10 @@ class Accounts(Protocol):
 
     def note_sent(self, draft_id: str) -> None: ...
 
+    def put_admitted(self, admitted: PushAdmitted, meta: Meta) -> None:
+        """Count a push that is sent without an approval with the later ones of its sender; see AdmittedTable."""
+        ...
+
 
 def apply(accounts: Accounts, message: Envelope) -> None:
     """Apply one fact of the three topics."""
@@ -145,6 +156,10 @@ def _apply_account(accounts: Accounts, fact: AccountFact) -> None:
             accounts.add_token(fact.token.token)
         case "token_revoked":
             accounts.end_token(fact.token_revoked.token_id)
+        case "change_proposed":
+            accounts.add_change(fact.change_proposed.change, fact.meta.time_ms)
+        case "change_decided":
+            accounts.end_change(fact.change_decided.change_id)
         case "session_ended" | None:
             pass
         case unexpected:
@@ -182,6 +197,8 @@ def _apply_draft(accounts: Accounts, fact: DraftFact) -> None:
             accounts.end_draft(fact.draft_id, waiting, DraftStatus.DRAFT_STATUS_WITHDRAWN, fact.meta)
         case "sent":
             accounts.note_sent(fact.draft_id)
+        case "admitted":
+            accounts.put_admitted(fact.admitted, fact.meta)
         case None:
             pass
         case unexpected:

@@ -1,9 +1,10 @@
-"""The tables of users, teams, one-time links and API tokens in SQLite; `drafts/store.py` has those of drafts."""
+"""The tables of users, teams, one-time links and API tokens in SQLite; `drafts/` has those of pushes."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from protos.accounts.v1.accounts_pb2 import AppGiven, LinkCreated, Subject, Team, Token, User
+from protos.accounts.v1.accounts_pb2 import AppGiven, LinkCreated, PendingChange, Subject, Team, Token, User
+from services.accounts.drafts.admitted import ADMITTED_DDL, AdmittedTable
 from services.accounts.drafts.store import DRAFTS_DDL, DraftTable
 from services.accounts.state import LogInState
 
@@ -26,9 +27,12 @@ CREATE TABLE log_in_networks (
   user_id TEXT NOT NULL, site TEXT NOT NULL, last_ms INTEGER NOT NULL, session_epoch INTEGER NOT NULL,
   PRIMARY KEY (user_id, site)) WITHOUT ROWID;
 CREATE TABLE used_codes (code_hash BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE changes (
+  change_id TEXT PRIMARY KEY, expires_ms INTEGER NOT NULL, ended INTEGER NOT NULL, change BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE token_uses (token_id TEXT PRIMARY KEY, last_ms INTEGER NOT NULL) WITHOUT ROWID;
 """
     + DRAFTS_DDL
+    + ADMITTED_DDL
 )
 
 
@@ -49,7 +53,7 @@ def key_of(name: str) -> str:
     return name.strip().casefold()
 
 
-class AccountTable(DraftTable):
+class AccountTable(DraftTable, AdmittedTable):
     """Accounts over one connection; used in the thread of the follower alone."""
 
     def put_user(self, user: User) -> None:
@@ -89,6 +93,24 @@ class AccountTable(DraftTable):
 
     def end_token(self, token_id: str) -> None:
         self._rows.execute("UPDATE tokens SET ended = 1 WHERE token_id = ?", (token_id,))
+
+    def add_change(self, change: PendingChange, time_ms: int) -> None:
+        self._rows.execute("DELETE FROM changes WHERE expires_ms <= ?", (time_ms,))
+        row = (change.change_id, change.expires_ms, change.SerializeToString(deterministic=True))
+        self._rows.execute("INSERT OR IGNORE INTO changes VALUES (?, ?, 0, ?)", row)
+
+    def end_change(self, change_id: str) -> None:
+        self._rows.execute("UPDATE changes SET ended = 1 WHERE change_id = ?", (change_id,))
+
+    def changes(self, now_ms: int) -> list[PendingChange]:
+        """Return the changes that wait for a confirmation now, by the time at which they were proposed."""
+        rows = self._rows.execute("SELECT change FROM changes WHERE ended = 0 AND expires_ms > ?", (now_ms,))
+        found = [PendingChange.FromString(row) for (row,) in rows]
+        return sorted(found, key=lambda change: (change.created_ms, change.change_id))
+
+    def knows_change(self, change_id: str) -> bool:
+        """Return whether there was a change with this id, whatever became of it."""
+        return self._rows.execute("SELECT 1 FROM changes WHERE change_id = ?", (change_id,)).fetchone() is not None
 
     def note_log_in(self, user_id: str, time_ms: int, totp_step: int) -> None:
         self._rows.execute(
@@ -161,6 +183,11 @@ class AccountTable(DraftTable):
         """Return an API token that is not revoked; it may have expired."""
         row = self._rows.execute("SELECT token FROM tokens WHERE token_id = ? AND ended = 0", (token_id,)).fetchone()
         return Token.FromString(row[0]) if row else None
+
+    def maker_of_token(self, token_id: str) -> str:
+        """Return the id of the user who made an API token, also one that is revoked; "" if an operator made it."""
+        row = self._rows.execute("SELECT token FROM tokens WHERE token_id = ?", (token_id,)).fetchone()
+        return Token.FromString(row[0]).created_by if row else ""
 
     def tokens(self, team_ids: Iterable[str]) -> list[Token]:
         """Return the API tokens of these teams that are not revoked."""

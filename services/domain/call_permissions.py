@@ -23,8 +23,8 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "ResumeApps": (OPERATOR, "console"),
         "RevokeDeviceKey": (OPERATOR,),
         "RevokeAppKeys": (OPERATOR,),
-        "FindDevices": ("edge", "gateway", "registry", "scheduling", "console"),
-        "FindAliases": ("edge", "scheduling", "console"),
+        "FindDevices": ("edge", "gateway", "registry", "scheduling", "console", "accounts"),
+        "FindAliases": ("edge", "scheduling", "console", "accounts"),
         "GetDevices": ("edge", "gateway", "console"),
         "GetTokens": ("delivery", "console"),
         "ListInvalidTokens": ("edge",),
@@ -32,7 +32,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "ReserveDevice": ("edge", "gateway"),
         "NoteKeyFingerprint": ("edge", "gateway", "delivery", "accounts", "console"),
     },
-    "protos.targeting.v1.TargetingService": {"Resolve": ("delivery", "console")},
+    "protos.targeting.v1.TargetingService": {"Resolve": ("delivery", "console", "accounts")},
     "protos.scheduling.v1.SchedulingService": {
         "GetTask": ("edge", "console"),
         "ListTasks": ("edge", "console"),
@@ -58,6 +58,8 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "CreateToken",
             "RevokeToken",
             "ListTokens",
+            "ListChanges",
+            "DecideChange",
         ),
         (OPERATOR, "console"),
     ),
@@ -78,9 +80,10 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         ("console",),
     ),
-    "protos.accounts.v1.DraftsService": dict.fromkeys(
-        ("SubmitDraft", "DecideDraft", "GetDrafts", "ListDrafts"), ("console",)
-    ),
+    "protos.accounts.v1.DraftsService": {
+        **dict.fromkeys(("SubmitDraft", "DecideDraft", "GetDrafts", "ListDrafts", "AdmitPush"), ("console",)),
+        "AdmitTask": ("scheduling",),
+    },
     "protos.analytics.v1.AnalyticsService": {
         "AuditPush": (OPERATOR, "console"),
         "AuditDevice": (OPERATOR, "console"),

@@ -90,6 +90,16 @@ class TooMuchHeldUp:
 
 
 @dataclass(frozen=True, slots=True)
+class ApprovalNeeded:
+    """A timed push needed the approval of a second person when it fell due, and waits for it as this draft."""
+
+    draft_id: str
+
+    def __str__(self) -> str:
+        return f"by now it needs the approval of a second person, for which it waits as draft {self.draft_id}"
+
+
+@dataclass(frozen=True, slots=True)
 class AcceptanceUnknown:
     """The message was sent to Apple, whose answer was lost, and its time to live was over before a repetition."""
 
@@ -125,6 +135,7 @@ RecordedReason: TypeAlias = (
     | AudienceUnresolved
     | AudienceTooLarge
     | TooMuchHeldUp
+    | ApprovalNeeded
     | AcceptanceUnknown
     | KeyRevoked
     | OutcomesForgotten
@@ -137,6 +148,9 @@ _AUDIENCE_UNRESOLVED = re.compile(
 )
 _AUDIENCE_TOO_LARGE = re.compile(r"its audience in a partition makes a record of (\d+) bytes, too large for the log")
 _TOO_MUCH_HELD_UP = re.compile(r"(\d+) bytes of the app's pushes wait for targeting already")
+_APPROVAL_NEEDED = re.compile(
+    r"by now it needs the approval of a second person, for which it waits as draft ([0-9a-f]+)"
+)
 _ACCEPTANCE_UNKNOWN = re.compile(r"unknown: (.*)", re.DOTALL)
 _KEY_REVOKED = re.compile(r"revoked(?: by (.*))?", re.DOTALL)
 _OUTCOMES_FORGOTTEN = re.compile(r"outcomes are kept for (\d+) days")
@@ -154,6 +168,8 @@ def parsed_reason(recorded: str) -> RecordedReason | None:
         return AudienceTooLarge(int(found[1]))
     if found := _TOO_MUCH_HELD_UP.fullmatch(recorded):
         return TooMuchHeldUp(int(found[1]))
+    if found := _APPROVAL_NEEDED.fullmatch(recorded):
+        return ApprovalNeeded(found[1])
     if found := _ACCEPTANCE_UNKNOWN.fullmatch(recorded):
         return AcceptanceUnknown(found[1])
     if found := _KEY_REVOKED.fullmatch(recorded):

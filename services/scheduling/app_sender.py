@@ -3,8 +3,11 @@
 import asyncio
 from dataclasses import dataclass
 
+from protos.accounts.v1.drafts_pb2 import AdmitTaskRequest, AdmitTaskResponse
+from protos.accounts.v1.drafts_pb2_grpc import DraftsServiceStub
 from protos.push.v1.push_pb2 import SendPush
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
+from services.domain.accounts.actors import names_account
 from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import Command, CommandWriter, push_command
 from services.domain.pushes.capacity import PushCapacity
@@ -27,6 +30,7 @@ from services.runtime.process.logs import logger
 from services.runtime.process.metrics import TASKS_FAILED, TASKS_FIRED
 from services.runtime.projection.decider import Fact
 from services.runtime.projection.follower import Follower
+from services.runtime.rpc.peers import Peers
 from services.scheduling import decide
 from services.scheduling.state import StoredTask
 from services.scheduling.store import BEFORE_ALL, TaskTable
@@ -47,6 +51,40 @@ MAX_RETRIES = 10_000
 """Upper bound of an app's tasks that are tried again; beyond it no further task is tried before one of them is sent."""
 
 
+ADMISSION_S = 30.0
+"""Deadline of the question whether a due task needs an approval; targeting counts the devices meanwhile, seconds."""
+
+
+class Approvals:
+    """Asks accounts, as a task of a person or of an API token falls due, whether it needs an approval by now.
+
+    When the task was made, its audience may have been smaller, the rules looser, and its sender may have sent less
+    since. App servers' tasks are under no approval rules. A task that is sent at once was decided just now.
+    """
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+
+    async def draft_of(self, task: StoredTask) -> str:
+        """Return the draft that the task has become because it needs an approval; "" for one that may be sent.
+
+        UnavailableError: that cannot be decided at present, so the task waits. InputError: its audience can never be
+        resolved.
+        """
+        scheduled, origin = task.scheduled.scheduled, task.scheduled.meta.origin
+        if scheduled.at_once or not names_account(origin):
+            return ""
+        request = AdmitTaskRequest(task_key=task.task_key, pushes=scheduled.pushes, origin=origin)
+        try:
+            drafts = DraftsServiceStub(self._peers.all("accounts")[0])
+            answer: AdmitTaskResponse = await drafts.AdmitTask(request, timeout=ADMISSION_S)
+        except InputError:
+            raise
+        except CarillonError as error:
+            raise UnavailableError(f"whether the task needs an approval is not known: {error}") from error
+        return answer.draft_id
+
+
 @dataclass(slots=True)
 class _Retry:
     """A task that is tried again at `at_ms` and has failed so often; see AppSender."""
@@ -58,6 +96,7 @@ class _Retry:
 class AppSender:
     """Sends the app's tasks in the order of their due times, until none is left.
 
+    A task of an account that needs an approval by now is not sent: it ends, and waits as a draft; see Approvals.
     While the registry or the log does not answer or refuses this process, or too many of the app's pushes wait in
     delivery, tasks wait; a page of tasks none of which could be sent ends a pass, so that a registry that is down is
     not asked about each of a million tasks again and again. A task that is refused ends as failed at once. Any other
@@ -71,6 +110,7 @@ class AppSender:
         tasks: TaskTable,
         resolver: TokenAndAliasResolver,
         capacity: PushCapacity,
+        approvals: Approvals,
         writer: CommandWriter,
         facts: Batcher[Fact, None],
         clock: Clock,
@@ -80,6 +120,7 @@ class AppSender:
         self._tasks = tasks
         self._resolver = resolver
         self._capacity = capacity
+        self._approvals = approvals
         self._writer = writer
         self._facts = facts
         self._clock = clock
@@ -140,14 +181,18 @@ class AppSender:
         await self._facts.put(facts, 0)
         for fact in facts:
             self._retries.pop(fact.message.task_key, None)
-        failed = sum(fact.message.HasField("failed") for fact in facts)
+        held = sum(bool(fact.message.failed.draft_id) for fact in facts)
+        failed = sum(fact.message.HasField("failed") for fact in facts) - held
         TASKS_FAILED.inc(failed)
-        TASKS_FIRED.inc(len(facts) - failed)
+        TASKS_FIRED.inc(len(facts) - failed - held)
         return True
 
     async def _send(self, task: StoredTask) -> TaskFact | None:
         """Append the task's pushes; return the fact that follows, None if the task must be tried again."""
         try:
+            if draft_id := await self._approvals.draft_of(task):
+                logger.info("a timed task waits for an approval as a draft", task=task.task_key, draft=draft_id)
+                return decide.held_as_draft(task.task_key, draft_id, self._clock.now_ms())
             for push in task.scheduled.scheduled.pushes:
                 await self._capacity.take(push.appkey, push.ByteSize())
             commands = await self._commands(task)

@@ -16,6 +16,7 @@ from protos.scheduling.v1.scheduling_pb2 import (
     TaskScheduled,
     TaskSent,
 )
+from services.domain.recorded_reasons import ApprovalNeeded
 from services.scheduling.state import UNSENT, StoredClaim, StoredTask
 
 WRITER = "scheduling"
@@ -61,6 +62,13 @@ def failed(task_key: str, reason: str, now_ms: int) -> TaskFact:
     return TaskFact(
         meta=_meta(f"{task_key}/failed", now_ms), task_key=task_key, failed=TaskFailed(reason=reason[:_MAX_REASON])
     )
+
+
+def held_as_draft(task_key: str, draft_id: str, now_ms: int) -> TaskFact:
+    """Return the end of a task that needs an approval by now: accounts has made it this draft."""
+    fact = failed(task_key, str(ApprovalNeeded(draft_id)), now_ms)
+    fact.failed.draft_id = draft_id
+    return fact
 
 
 def sent(task_key: str, now_ms: int) -> TaskFact:

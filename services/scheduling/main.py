@@ -12,6 +12,7 @@ from services.runtime.log.port import Log
 from services.runtime.process.clock import SystemClock
 from services.runtime.projection.positions import PositionsServicer
 from services.runtime.projection.replay import State
+from services.scheduling.app_sender import Approvals
 from services.scheduling.due_tasks import DueTasks
 from services.scheduling.projection import SchedulingProjection
 from services.scheduling.server import SchedulingServicer
@@ -32,7 +33,8 @@ def build(settings: SchedulingSettings, context: RoleContext) -> BuiltRole:
     resolver = TokenAndAliasResolver(context.peers, settings.partitions)
     writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     capacity = PushCapacity(context.peers, context.clock)
-    sender = TaskSender(projection.follower, projection.tasks, resolver, capacity, writer, context.clock)
+    approvals = Approvals(context.peers)
+    sender = TaskSender(projection.follower, projection.tasks, resolver, capacity, approvals, writer, context.clock)
     due_tasks = DueTasks(projection.tasks, context.apps)
     timer = Timer(projection.follower, due_tasks, sender, context.apps, context.clock)
     servicer = SchedulingServicer(projection.follower, projection.committed, projection.lists)

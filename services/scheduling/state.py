@@ -7,7 +7,8 @@
                                    └── TaskFailed ──> FAILED
 
 A task that fell due will be sent: each start sends the tasks whose TaskSent is missing once more, with the same
-message ids. The order of TaskCancelled and TaskFellDue in `tasks` therefore decides which of the two applies.
+message ids. The order of TaskCancelled and TaskFellDue in `tasks` therefore decides which of the two applies. Only a
+task of an account that needs an approval by then is not sent: it ends as failed, and waits as a draft in accounts.
 
 A task is paused if its due time comes while one of its apps is paused. Its time to live then counts from the due time.
 

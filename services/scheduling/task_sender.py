@@ -13,7 +13,7 @@ from services.runtime.process import background
 from services.runtime.process.clock import Clock
 from services.runtime.projection.decider import Fact
 from services.runtime.projection.follower import Follower
-from services.scheduling.app_sender import AppSender
+from services.scheduling.app_sender import Approvals, AppSender
 from services.scheduling.state import Status
 from services.scheduling.store import TaskTable
 
@@ -35,13 +35,14 @@ class TaskSender:
         tasks: TaskTable,
         resolver: TokenAndAliasResolver,
         capacity: PushCapacity,
+        approvals: Approvals,
         writer: CommandWriter,
         clock: Clock,
     ) -> None:
         self._follower = follower
         self._tasks = tasks
         facts: Batcher[Fact, None] = Batcher(self._write, ByteBudget(0), _MAX_FACTS)
-        self._new_app = partial(AppSender, follower, tasks, resolver, capacity, writer, facts, clock)
+        self._new_app = partial(AppSender, follower, tasks, resolver, capacity, approvals, writer, facts, clock)
         self._apps: dict[str, AppSender] = {}
         self._sending: set[asyncio.Task[None]] = set()
         self._ended: asyncio.Future[None]

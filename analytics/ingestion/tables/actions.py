@@ -132,6 +132,15 @@ def _of_account(message: AccountFact) -> Sequence[DoneAction]:
             return [DoneAction("token revoked", texts(f"token/{revoked.token_id}"), revoked.team_id)]
         case "session_ended":
             return [DoneAction("log-in ended")]
+        case "change_proposed":
+            change = message.change_proposed.change
+            subject = "team" if change.team_id else "user"
+            return [DoneAction(f"{subject} change proposed", texts(*change.settings), change.team_id)]
+        case "change_decided":
+            decided = message.change_decided
+            action = "change confirmed" if decided.confirmed else "change rejected"
+            subject = "team" if decided.team_id else "user"
+            return [DoneAction(f"{subject} {action}", texts(*decided.settings), decided.team_id)]
         case None:
             return []
         case never:
@@ -175,7 +184,7 @@ def _of_draft(message: DraftFact) -> Sequence[DoneAction]:
             return [DoneAction("draft approved", details, task_key=key)]
         case "withdrawn":
             return [DoneAction("draft withdrawn", details, task_key=key)]
-        case "sent" | None:
+        case "sent" | "admitted" | None:
             return []
         case never:
             assert_never(never)

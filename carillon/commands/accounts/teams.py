@@ -20,6 +20,7 @@ from protos.accounts.v1.service_pb2 import (
     TeamSummary,
     UpdateTeamRequest,
 )
+from services.domain.accounts.approval import DEFAULT_SHARE_PERCENT, MAX_SHARE_PERCENT, share_percent
 
 if TYPE_CHECKING:
     from carillon.commands.installation.console import ConsoleClient
@@ -78,6 +79,7 @@ def _list_from_elsewhere(console: "ConsoleClient", json_output: bool) -> None:
             "apps": known.appkeys,
             "approve_broadcasts": known.rules.broadcasts,
             "approve_above": known.rules.above_devices,
+            "broadcast_share": known.rules.broadcast_share,
         }
         for known in teams
     ]
@@ -125,17 +127,36 @@ def give_app(team_name: str, appkey: str, json_output: bool) -> None:
 @team.command(name="set")
 @click.argument("team_name", metavar="TEAM")
 @click.option("--name", help="A new name.")
-@click.option("--approve-broadcasts", type=click.Choice(["on", "off"]), help="Whether broadcasts need an approval.")
+@click.option(
+    "--approve-broadcasts",
+    type=click.Choice(["on", "off"]),
+    help="Whether broadcasts need an approval; see --broadcast-share.",
+)
 @click.option(
     "--approve-above", metavar="N", help="Pushes to more than N devices need an approval; off: no such limit."
 )
+@click.option(
+    "--broadcast-share",
+    metavar="PERCENT",
+    type=click.IntRange(1, MAX_SHARE_PERCENT),
+    help=f"The share of an app's devices from which on a push is a broadcast; {DEFAULT_SHARE_PERCENT} unless set.",
+)
 @as_json_lines
 def set_team(
-    team_name: str, name: str | None, approve_broadcasts: str | None, approve_above: str | None, json_output: bool
+    team_name: str,
+    name: str | None,
+    approve_broadcasts: str | None,
+    approve_above: str | None,
+    broadcast_share: int | None,
+    json_output: bool,
 ) -> None:
-    """Change a team's name, or which of its pushes need the approval of a second person."""
-    if name is None and approve_broadcasts is None and approve_above is None:
-        raise click.UsageError("name a change: --name, --approve-broadcasts or --approve-above")
+    """Change a team's name, or which of its pushes need the approval of a second person.
+
+    A push is a broadcast if it reaches a share of an app's devices, however its audience is written. The pushes of one
+    sender within an hour count together for both rules. They hold for people and API tokens, not for app servers.
+    """
+    if name is None and approve_broadcasts is None and approve_above is None and broadcast_share is None:
+        raise click.UsageError("name a change: --name, --approve-broadcasts, --approve-above or --broadcast-share")
     if approve_above not in (None, "off") and not _is_device_count(str(approve_above)):
         raise click.BadParameter("must be a number of devices, or off", param_hint="--approve-above")
 
@@ -149,6 +170,8 @@ def set_team(
             rules.ClearField("above_devices")
         elif approve_above is not None:
             rules.above_devices = int(approve_above)
+        if broadcast_share is not None:
+            rules.share_percent = broadcast_share
         request = UpdateTeamRequest(team_id=known.team_id, name=name, rules=rules, origin=command_origin())
         return (await accounts.UpdateTeam(request)).team
 
@@ -202,12 +225,13 @@ def _record(known: TeamSummary, logins: Logins) -> dict[str, Any]:
         "apps": list(known.appkeys),
         "approve_broadcasts": rules.broadcasts,
         "approve_above": rules.above_devices if rules.HasField("above_devices") else None,
+        "broadcast_share": share_percent(rules),
         "created_ms": known.team.created_ms,
     }
 
 
 def _row(record: dict[str, Any]) -> dict[str, str]:
-    rules = ["broadcasts"] if record["approve_broadcasts"] else []
+    rules = [f"broadcasts (from {record['broadcast_share']} %)"] if record["approve_broadcasts"] else []
     if record["approve_above"] is not None:
         rules.append(f"above {record['approve_above']} devices")
     return {

@@ -1,16 +1,25 @@
-"""Sends a push, or stores it as a draft where the team's rules demand an approval."""
+"""Sends a push, or stores it as a draft where the team's rules demand an approval, which accounts decides."""
 
+import hashlib
 from typing import NamedTuple
 
 from edge.console.access_control.requester import Requester
 from edge.console.actions.visible import visible_apps
 from edge.console.backend import Backend
 from edge.console.send.composed_pushes import ComposedPush, DraftVersion, SentPush
-from protos.accounts.v1.drafts_pb2 import Draft
+from protos.accounts.v1.drafts_pb2 import (
+    AdmitPushRequest,
+    AdmitPushResponse,
+    ApprovalNeed,
+    Draft,
+    PushAudience,
+)
 from protos.registry.v1.apps_pb2 import App
-from services.domain.accounts.approval import needs_approval
 from services.domain.accounts.permissions import Action
 from services.runtime.errors import ConflictError, PermissionDeniedError
+
+ADMISSION_S = 30.0
+"""Deadline of the question whether a push needs an approval; targeting counts the devices meanwhile, seconds."""
 
 
 class SendOutcome(NamedTuple):
@@ -45,10 +54,28 @@ def read_push(backend: Backend, requester: Requester, app: App, text: str) -> Co
     return composed
 
 
-def is_approval_needed(backend: Backend, composed: ComposedPush, devices: int) -> bool:
-    """Return whether the rules of the team demand an approval of the push."""
-    team = backend.accounts.team(backend.accounts.team_of(composed.appkeys[0]))
-    return team is not None and needs_approval(team.rules, is_broadcast=composed.is_broadcast, devices=devices)
+async def approval_need(
+    backend: Backend, requester: Requester, composed: ComposedPush, push_key: bytes = b""
+) -> ApprovalNeed | None:
+    """Return why the rules of the team demand an approval of the push; None: it may be sent.
+
+    With `push_key`, which names the push, one that may be sent now counts with the sender's later ones. Errors as for
+    AdmitPush: where a role does not answer by which the devices are counted, the push must not be sent.
+    """
+    order = composed.order
+    asked = AdmitPushRequest(
+        pushes=[PushAudience(appkey=push.app.appkey, audience=push.audience) for push in order.pushes],
+        origin=requester.origin,
+        push_key=push_key,
+        is_timed=order.due_ms is not None,
+    )
+    answer: AdmitPushResponse = await backend.roles.drafts.AdmitPush(asked, timeout=ADMISSION_S)
+    return answer.need if answer.HasField("need") else None
+
+
+def key_of_push(requester: Requester, composed: ComposedPush, key: str) -> bytes:
+    """Return what names a push under a key of its form: another content under the same key is another push."""
+    return hashlib.blake2b(f"{requester.actor.name} {key} {composed.text}".encode(), digest_size=16).digest()
 
 
 async def estimated_devices(backend: Backend, composed: ComposedPush) -> int:
@@ -80,8 +107,10 @@ async def send_push(
         return SendOutcome(devices, None, known.draft)
     if at_most is not None and devices > at_most:
         raise ConflictError(f"nothing was sent: the push would go to more devices ({devices}) than it may ({at_most})")
-    if replaced or is_approval_needed(backend, composed, devices):
+    push_key = b"" if replaced else key_of_push(requester, composed, key)
+    need = await approval_need(backend, requester, composed, push_key)
+    if replaced or need is not None:
         team_id = backend.accounts.team_of(app.appkey)
-        stored = await backend.composed_pushes.submit(composed, key, requester.origin, team_id, devices, replaced)
+        stored = await backend.composed_pushes.submit(composed, key, requester.origin, team_id, devices, need, replaced)
         return SendOutcome(devices, None, stored.draft)
     return SendOutcome(devices, await backend.composed_pushes.send(composed, key, requester.origin), Draft())

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from edge.console.numbers import MAX_TIME_MS, whole_number
+from edge.console.send.links import check_links
 from edge.console.settings import ROLE_NAME, ConsoleSettings
 from edge.core.answers import Content
 from edge.core.idempotency import PushClaims, RequestedPushes, push_claim
@@ -20,6 +21,7 @@ from edge.core.signature import AppRef
 from edge.v2.apps import push_apps
 from edge.v2.push.requests import PushOrder, push_order
 from protos.accounts.v1.drafts_pb2 import (
+    ApprovalNeed,
     Draft,
     GetDraftsRequest,
     GetDraftsResponse,
@@ -92,7 +94,7 @@ class ComposedPushes:
         self._max_period_s = settings.v2_max_period_s
 
     def read(self, body: Mapping[str, Any] | str, at_ms: int | None = None) -> ComposedPush:
-        """Check a request, given as fields or as text; of an earlier time with `at_ms`.
+        """Check a request, given as fields or as text; of an earlier time with `at_ms`. Its links must be of the web.
 
         InputError: a rule is broken; names the field.
         """
@@ -102,6 +104,7 @@ class ComposedPushes:
             canonical.check_nul(text.encode())
         now_ms = self._clock.now_ms() if at_ms is None else at_ms
         order = push_order(text.encode(), push_apps(fields), self._app, now_ms, self._zone, self._max_period_s)
+        check_links(order)
         return ComposedPush(text, order)
 
     def new_key(self) -> str:
@@ -146,11 +149,13 @@ class ComposedPushes:
         origin: Origin,
         team_id: str,
         devices: int,
+        need: ApprovalNeed | None = None,
         replaced: DraftVersion | None = None,
     ) -> StoredDraft:
         """Store a push that needs approval as a draft, once for the key, or as the new content of a draft that waits.
 
-        Errors as for `send` and SubmitDraft. ConflictError: the key was used for another push.
+        `need`: why it needs an approval. Errors as for `send` and SubmitDraft. ConflictError: the key was used for
+        another push.
         """
         draft_id = replaced.draft_id if replaced else _draft_id(key)
         order = composed.order
@@ -163,6 +168,7 @@ class ComposedPushes:
                 task=task,
                 is_broadcast=composed.is_broadcast,
                 estimated_devices=devices,
+                need=need,
             )
             request = SubmitDraftRequest(draft=draft, new_draft_id=draft_id, origin=origin)
             if replaced:

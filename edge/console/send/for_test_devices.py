@@ -19,5 +19,20 @@ def for_test_devices(composed: ComposedPush, devices: Sequence[TeamDevice]) -> B
     ios = [device.token for device in devices if apps.ios and device.appkey == apps.ios[0].appkey]
     tokens = {platform: found for platform, found in (("android", android), ("ios", ios)) if found}
     body["sendTo"] = {"appkey": body["sendTo"]["appkey"], "userScope": 5, "token": tokens}
-    body["option"] = {name: value for name, value in body.get("option", {}).items() if name not in _TIMES}
+    return _without_times(body)
+
+
+def at_once(text: str) -> str:
+    """Return the text of a request without the time of sending. A text that is no request stays as it is."""
+    try:
+        body = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+    return msgspec.json.encode(_without_times(body)).decode() if isinstance(body, dict) else text
+
+
+def _without_times(body: Body) -> Body:
+    option = body.get("option")
+    if isinstance(option, dict):
+        body["option"] = {name: value for name, value in option.items() if name not in _TIMES}
     return body

@@ -12,8 +12,10 @@ from markupsafe import Markup
 from edge.console.view.languages import Language
 from edge.console.view.static_files import StaticFiles
 from edge.console.view.statistics_links import path_of_push
+from edge.console.view.visible_text import visible
 from edge.console.view.words.problems import Problem
 from protos.analytics.v1.analytics_pb2 import ActionEntry, TimelineEntry
+from services.domain.accounts.approval import share_percent
 from services.domain.accounts.permissions import Action
 from services.runtime.process.clock import Clock
 
@@ -33,9 +35,9 @@ class View(Protocol):
 class Renderer:
     """A Jinja2 environment in which a name that is not given is an error.
 
-    Every template has `visit`, `notice` and `shown_once`, the functions `static`, `path_of_push`, `advice_for` and
-    `_`, and the filters `moment`, `ago`, `duration`, `span`, `detail_line`, `reason`, `audience`, `audience_of_push`,
-    `audience_names`, `condition`, `device_had`, `number` and `share_of`.
+    Every template has `visit`, `notice` and `shown_once`, the functions `static`, `path_of_push`, `advice_for`,
+    `share_percent` and `_`, and the filters `moment`, `ago`, `duration`, `span`, `detail_line`, `reason`, `audience`,
+    `audience_of_push`, `audience_names`, `condition`, `device_had`, `visible`, `number` and `share_of`.
     """
 
     def __init__(self, files: StaticFiles, clock: Clock) -> None:
@@ -57,6 +59,7 @@ class Renderer:
             "Action": Action,
             "path_of_push": path_of_push,
             "advice_for": _advice_for,
+            "share_percent": share_percent,
         }
         self._templates.filters |= {
             "moment": _in_language(self._moment),
@@ -70,6 +73,7 @@ class Renderer:
             "audience_names": _in_language(lambda visit, audience: visit.language.audience.named(audience)),
             "condition": _in_language(lambda visit, clause: visit.language.conditions.condition(clause)),
             "device_had": _in_language(lambda visit, clause: visit.language.conditions.found(clause)),
+            "visible": visible,
             "number": _in_language(lambda visit, value: visit.language.number(value)),
             "share_of": _in_language(lambda visit, part, whole: visit.language.percent(part, whole)),
         }

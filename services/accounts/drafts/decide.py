@@ -6,7 +6,6 @@ Errors as in `decide`.
 import hashlib
 import re
 
-from protos.accounts.v1.accounts_pb2 import Token
 from protos.accounts.v1.drafts_pb2 import (
     DecideDraftRequest,
     Draft,
@@ -52,7 +51,7 @@ def submit_draft(
         if known.draft.changed_by == actor.name and known.draft.body_json == given.body_json:
             return []
         raise ConflictError("the draft was changed meanwhile; look at it again before you change it")
-    authors = {*(known.draft.authors if known else ()), *_author_names(accounts, actor)}
+    authors = {*(known.draft.authors if known else ()), *author_names(accounts, actor.name)}
     draft = Draft(
         draft_id=given.draft_id or new_id,
         team_id=given.team_id,
@@ -66,6 +65,8 @@ def submit_draft(
         version=known.draft.version + 1 if known else 1,
         changed_by=actor.name if known else "",
         changed_ms=now_ms if known else 0,
+        need=given.need if given.HasField("need") else None,
+        held_task_key=known.draft.held_task_key if known else "",
     )
     draft.digest = draft_digest(draft)
     if draft.ByteSize() > MAX_DRAFT_BYTES:
@@ -184,9 +185,7 @@ def _expires_ms(request: SubmitDraftRequest, now_ms: int) -> int:
     return min(expires_ms, due_ms) if due_ms > now_ms else expires_ms
 
 
-def _author_names(accounts: AccountTable, actor: Actor) -> set[str]:
-    """Return the actor's name, and for an API token that of the user who made it."""
-    token: Token | None = None
-    if actor.name.startswith("token/"):
-        token = accounts.token(actor.name.removeprefix("token/"))
-    return {actor.name, *([f"user/{token.created_by}"] if token and token.created_by else [])}
+def author_names(accounts: AccountTable, actor: str) -> set[str]:
+    """Return the account user/ID or token/ID, and for an API token, also a revoked one, the user who made it."""
+    maker = accounts.maker_of_token(actor.removeprefix("token/")) if actor.startswith("token/") else ""
+    return {actor, *([f"user/{maker}"] if maker else [])}

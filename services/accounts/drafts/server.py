@@ -1,25 +1,38 @@
-"""DraftsService: pushes that wait for the approval of a second person."""
+"""DraftsService: which pushes need the approval of a second person, and those that wait for one."""
+
+from collections.abc import Sequence
 
 from protos.accounts.v1.drafts_pb2 import (
+    AdmitPushRequest,
+    AdmitPushResponse,
+    AdmitTaskRequest,
+    AdmitTaskResponse,
+    ApprovalNeed,
     DecideDraftRequest,
     DecideDraftResponse,
+    DraftFact,
     GetDraftsRequest,
     GetDraftsResponse,
     ListDraftsRequest,
     ListDraftsResponse,
+    PushAudience,
     StoredDraft,
     SubmitDraftRequest,
     SubmitDraftResponse,
 )
 from protos.accounts.v1.drafts_pb2_grpc import DraftsServiceServicer
-from services.accounts.drafts import decide
+from services.accounts.decide import actor_of
+from services.accounts.drafts import admission, decide
+from services.accounts.drafts.audience_counts import AudienceCounts
 from services.accounts.fact_writer import FactWriter
 from services.accounts.store import AccountTable
 from services.accounts.summaries import stored_draft
+from services.domain.accounts.approval import Reach
 from services.domain.ids import event_id
 from services.domain.text import check_texts
 from services.runtime.errors import InputError
 from services.runtime.process.clock import Clock
+from services.runtime.process.metrics import TASKS_HELD
 from services.runtime.projection.follower import Follower
 from services.runtime.rpc.server import Context
 
@@ -29,10 +42,13 @@ MAX_PAGE = 1000
 class DraftsServicer(DraftsServiceServicer):
     """Answers calls about drafts. All queries run in the follower's thread, over the connection of `committed`."""
 
-    def __init__(self, follower: Follower, committed: AccountTable, writer: FactWriter, clock: Clock) -> None:
+    def __init__(
+        self, follower: Follower, committed: AccountTable, writer: FactWriter, counts: AudienceCounts, clock: Clock
+    ) -> None:
         self._follower = follower
         self._committed = committed
         self._writer = writer
+        self._counts = counts
         self._clock = clock
 
     async def SubmitDraft(self, request: SubmitDraftRequest, context: Context) -> SubmitDraftResponse:
@@ -72,6 +88,37 @@ class DraftsServicer(DraftsServiceServicer):
             return ListDraftsResponse(drafts=[stored_draft(kept, now_ms, with_content=False) for kept in found])
 
         return await self._follower.query(find, self._committed)
+
+    async def AdmitPush(self, request: AdmitPushRequest, context: Context) -> AdmitPushResponse:
+        if not request.pushes:
+            raise InputError("pushes must not be empty")
+        reached = await self._reached(request.pushes)
+
+        def decide_push(accounts: AccountTable, now_ms: int) -> tuple[ApprovalNeed | None, list[DraftFact]]:
+            actor = actor_of(accounts, request.origin, now_ms)
+            return admission.admit_push(accounts, actor, request, reached, now_ms)
+
+        return AdmitPushResponse(need=await self._writer.write(decide_push, request.origin))
+
+    async def AdmitTask(self, request: AdmitTaskRequest, context: Context) -> AdmitTaskResponse:
+        if not request.pushes or not request.task_key:
+            raise InputError("a task needs a key and at least one push")
+        reached = await self._reached(
+            [PushAudience(appkey=push.appkey, audience=push.audience) for push in request.pushes]
+        )
+        draft_id = await self._writer.write(
+            lambda accounts, now_ms: admission.admit_task(accounts, request, reached, now_ms), request.origin
+        )
+        if draft_id:
+            TASKS_HELD.inc()
+        return AdmitTaskResponse(draft_id=draft_id)
+
+    async def _reached(self, pushes: Sequence[PushAudience]) -> list[Reach]:
+        """Return how many devices each push reaches; nothing if no team has rules by which that is decided."""
+        appkeys = [push.appkey for push in pushes]
+        if not await self._follower.query(admission.are_counted, self._committed, appkeys):
+            return []
+        return await self._counts.of(pushes)
 
     async def _stored(self, draft_id: str) -> StoredDraft:
         kept = await self._follower.query(decide.draft_by_id, self._committed, draft_id)

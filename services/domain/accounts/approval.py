@@ -1,16 +1,93 @@
 """Approval by a second person: which pushes need one, and the digest of what is approved."""
 
 import hashlib
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from protos.accounts.v1.accounts_pb2 import ApprovalRules
-from protos.accounts.v1.drafts_pb2 import Draft
+from protos.accounts.v1.drafts_pb2 import ApprovalNeed, Draft
+
+DEFAULT_SHARE_PERCENT = 50
+"""The share of an app's devices, in percent, from which on a push is a broadcast, unless the rules name another."""
+
+MAX_SHARE_PERCENT = 100
+COUNTED_MS = 3_600_000
+"""How long a push of an account counts together with its later ones."""
 
 
-def needs_approval(rules: ApprovalRules, *, is_broadcast: bool, devices: int) -> bool:
-    """Return whether a push to about `devices` devices needs the approval of a second person."""
-    if is_broadcast and rules.broadcasts:
+class Reach(NamedTuple):
+    """The devices that a push to one app reaches, and those of the app.
+
+    `earlier_devices`: those of the sender's other pushes to the app within COUNTED_MS.
+    """
+
+    appkey: str
+    devices: int
+    app_devices: int
+    earlier_devices: int = 0
+
+
+def share_percent(rules: ApprovalRules) -> int:
+    """Return the share of an app's devices, in percent, from which on a push is a broadcast."""
+    return rules.share_percent if rules.HasField("share_percent") else DEFAULT_SHARE_PERCENT
+
+
+def has_rules(rules: ApprovalRules) -> bool:
+    """Return whether some push needs an approval."""
+    return rules.broadcasts or rules.HasField("above_devices")
+
+
+def approval_need(rules: ApprovalRules, reached: Sequence[Reach], earlier_devices: int = 0) -> ApprovalNeed | None:
+    """Return why a push needs the approval of a second person; None if it needs none.
+
+    Only the numbers of devices decide, so the wording of an audience makes no difference. A push to all devices of an
+    app without any is a broadcast. `earlier_devices`: those of the sender's other pushes to apps of the team within
+    COUNTED_MS.
+    """
+    share = share_percent(rules)
+    for each in reached if rules.broadcasts else ():
+        if 100 * (each.devices + each.earlier_devices) >= share * each.app_devices:
+            return ApprovalNeed(
+                rule=ApprovalNeed.RULE_BROADCASTS,
+                appkey=each.appkey,
+                devices=each.devices,
+                earlier_devices=each.earlier_devices,
+                app_devices=each.app_devices,
+                share_percent=share,
+            )
+    devices = sum(each.devices for each in reached)
+    if rules.HasField("above_devices") and devices + earlier_devices > rules.above_devices:
+        return ApprovalNeed(
+            rule=ApprovalNeed.RULE_ABOVE_DEVICES,
+            devices=devices,
+            earlier_devices=earlier_devices,
+            above_devices=rules.above_devices,
+        )
+    return None
+
+
+def stricter_rules(one: ApprovalRules, other: ApprovalRules) -> ApprovalRules:
+    """Return the rules that demand an approval of each push of which one of both demands it.
+
+    The share counts where broadcasts need an approval; it is kept where nothing else says what it should be.
+    """
+    stricter = ApprovalRules(broadcasts=one.broadcasts or other.broadcasts)
+    bounds = [rules.above_devices for rules in (one, other) if rules.HasField("above_devices")]
+    if bounds:
+        stricter.above_devices = min(bounds)
+    in_force = [rules for rules in (one, other) if rules.broadcasts] or [other]
+    least = min(in_force, key=share_percent)
+    if least.HasField("share_percent"):
+        stricter.share_percent = least.share_percent
+    return stricter
+
+
+def loosens(before: ApprovalRules, after: ApprovalRules) -> bool:
+    """Return whether some push would need no approval any more after this change of the rules."""
+    if before.broadcasts and (not after.broadcasts or share_percent(after) > share_percent(before)):
         return True
-    return rules.HasField("above_devices") and devices > rules.above_devices
+    is_bounded, is_still_bounded = before.HasField("above_devices"), after.HasField("above_devices")
+    return is_bounded and (not is_still_bounded or after.above_devices > before.above_devices)
 
 
 def draft_digest(draft: Draft) -> bytes:

@@ -132,7 +132,7 @@ class AccountDirectory:
                 self._revoked.add(fact.token_revoked.token_id)
             case "session_ended":
                 self._apply_session_end(fact.session_ended, fact.meta.time_ms)
-            case "link" | None:
+            case "link" | "change_proposed" | "change_decided" | None:
                 pass
             case unexpected:
                 assert_never(unexpected)

@@ -4,10 +4,11 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import argon2
 import pytest
+from pyroaring import BitMap
 
 from protos.accounts.v1.accounts_pb2 import MemberRole
 from protos.accounts.v1.drafts_pb2 import DecideDraftRequest, Draft, DraftApproved, StoredDraft, SubmitDraftRequest
@@ -28,6 +29,8 @@ from protos.push.v1.push_pb2 import Audience, Everyone, Message, SendPush
 from protos.registry.v1.apps_pb2 import App, AppFact
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from protos.scheduling.v1.scheduling_pb2 import CreateTask
+from protos.targeting.v1.targeting_pb2 import PartitionAudience, ResolveRequest, ResolveResponse
+from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceServicer, add_TargetingServiceServicer_to_server
 from services.accounts.main import ROLE, build, open_state
 from services.accounts.settings import AccountsSettings
 from services.domain.accounts.directory import AccountDirectory
@@ -36,12 +39,14 @@ from services.domain.ids import event_id
 from services.domain.master_key import MasterKey
 from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import APPS, TOPICS, decode
+from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection.replay import ReplaySource, rebuild
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
+from services.runtime.rpc.server import Server
 from testkit.faults.crashing_log import KillingLog, records_of
 from testkit.services import add_servicers, running_services
 
@@ -59,6 +64,29 @@ def origin_of(user: UserSummary) -> Origin:
     return Origin(interface="console", address="192.0.2.7", actor=f"user/{user.user_id}")
 
 
+class ScriptedTargeting(TargetingServiceServicer):
+    """Targeting that answers with as many devices as a test says: of an app, and of each filter by its first tag."""
+
+    def __init__(self) -> None:
+        self.devices: dict[str, int] = {}
+        self.tagged: dict[int, int] = {}
+        self.is_away = False
+
+    async def Resolve(self, request: ResolveRequest, context: Any) -> ResolveResponse:
+        if self.is_away:
+            raise UnavailableError("targeting is away")
+        count = self.devices.get(request.appkey, 0)
+        if request.audience.HasField("filter"):
+            count = self.tagged[request.audience.filter.tags[0].tags[0]]
+        bitmaps = [BitMap(range(place, count, len(request.partitions))) for place in range(len(request.partitions))]
+        return ResolveResponse(
+            partitions=[
+                PartitionAudience(partition=number, bitmap=bitmap.serialize(), count=len(bitmap))
+                for number, bitmap in zip(request.partitions, bitmaps, strict=True)
+            ]
+        )
+
+
 @dataclass
 class AccountsHarness:
     """The accounts role on one data directory, log and clock; it can be started and stopped repeatedly."""
@@ -69,6 +97,8 @@ class AccountsHarness:
     keys: MasterKey = field(default_factory=lambda: MasterKey(bytes(32)))
     hasher: argon2.PasswordHasher = CHEAP
     server: LocalServer = field(default_factory=LocalServer)
+    targeting: ScriptedTargeting = field(default_factory=ScriptedTargeting)
+    targeting_server: LocalServer = field(default_factory=LocalServer)
     users: int = 0
     directory_of_accounts: AccountDirectory = field(init=False)
 
@@ -80,7 +110,9 @@ class AccountsHarness:
     async def running(self) -> AsyncIterator[BuiltRole]:
         self.server = LocalServer()
         self.directory_of_accounts = AccountDirectory(self.log)
-        peers = Peers({"accounts": [self.server.channel()], "scheduling": []}, TOPICS)
+        add_TargetingServiceServicer_to_server(self.targeting, cast(Server, self.targeting_server))
+        channels = {"accounts": [self.server.channel()], "targeting": [self.targeting_server.channel()]}
+        peers = Peers({**channels, "scheduling": [], "registry": []}, TOPICS)
         apps = AppDirectory(self.log)
         role = build(
             self.settings, RoleContext(self.log, self.clock, peers, self.keys.only(ROLE.keys), apps), self.hasher

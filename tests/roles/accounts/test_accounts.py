@@ -208,7 +208,7 @@ async def test_a_team_is_changed_by_its_administrators(harness: AccountsHarness)
         team = (await harness.accounts.UpdateTeam(update)).team
         assert (team.team.name, team.team.rules, list(team.appkeys)) == ("Daily", rules, [APP])
         last = (await harness.facts("accounts", "team"))[-1]
-        assert list(last.team.settings) == ["name Daily", "approval broadcasts, above 1000 devices"]
+        assert list(last.team.settings) == ["name Daily", "approval broadcasts from 50 %, above 1000 devices"]
         count = len(await harness.facts("accounts"))
         await harness.accounts.UpdateTeam(update)
         assert len(await harness.facts("accounts")) == count

@@ -98,7 +98,7 @@ async def test_teams_have_members_apps_rules_and_tokens(harness: AccountsHarness
     assert (await carillon("team", "list", "--json")).records == [changed]
     shown = (await carillon("team", "list")).out
     assert "alice (sender)" in shown
-    assert "broadcasts, above 1000 devices" in shown
+    assert "broadcasts (from 50 %), above 1000 devices" in shown
     (left,) = (await carillon("team", "remove-member", "News", "alice", "--json")).records
     assert left["members"] == {}
     (lifted,) = (await carillon("team", "set", "News", "--approve-above", "off", "--json")).records

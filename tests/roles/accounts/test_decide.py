@@ -111,7 +111,7 @@ def test_a_change_of_a_user_says_what_changed(
     tmp_path: Path, request_: UpdateUserRequest, settings_: list[str] | None
 ) -> None:
     _, accounts = state(tmp_path, [CREATED])
-    facts = update_user(accounts, OPERATOR, request_)
+    facts = update_user(accounts, OPERATOR, request_, 0)
     assert [list(fact.user.settings) for fact in facts] == ([] if settings_ is None else [settings_])
     assert all(fact.user.user.version == 2 for fact in facts)
 

@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from protos.accounts.v1.accounts_pb2 import AccountFact
+from protos.accounts.v1.accounts_pb2 import AccountFact, ApprovalRules
+from protos.accounts.v1.service_pb2 import ListChangesRequest, ListUsersRequest, UpdateTeamRequest
 from services.domain.topics import ACCOUNTS, decode
 from services.runtime.log.port import Partition
 from testkit.faults.crashing_log import records_of
-from tests.roles.console.conftest import PASSWORD, Browser, ConsoleInstallation, text_of
+from tests.roles.console.conftest import OPERATOR, PASSWORD, Browser, ConsoleInstallation, text_of
 
 SHOWN = re.compile(r'data-copy="([^"]+)"')
 
@@ -139,15 +140,19 @@ async def test_a_team_gets_members_apps_and_approval_rules(console: ConsoleInsta
 
     alice = await console.logged_in("alice")
     words = text_of(await alice.get("/teams"))
-    assert "Forecasts 1 1 broadcasts, more than 500 devices administrator" in words
+    assert "Forecasts 1 1 broadcasts (to 50 % of the devices or more), more than 500 devices administrator" in words
     assert "Weather" in text_of(await alice.get("/apps"))
     page = await alice.get(path)
     assert "Add to this team" not in page.text
-    await alice.post(f"{path}/settings", name="Forecasts", above_devices="")
-    assert "Forecasts 1 1 none" in text_of(await alice.get("/teams"))
+    await alice.post(f"{path}/settings", name="Forecasts", broadcasts="on", above_devices="400")
+    assert "more than 400 devices" in text_of(await alice.get("/teams"))
     left = await alice.post(f"{path}/members", login="alice")
     assert left.headers["location"] == "/teams"
     assert "No team yet" in text_of(await alice.get("/teams"))
+    await root.post(f"{path}/apps", appkey=appkey, change="take")
+    assert "it waits until another administrator" in text_of(await root.get(path))
+    none = UpdateTeamRequest(team_id=path.rpartition("/")[2], rules=ApprovalRules(), origin=OPERATOR)
+    await console.accounts.UpdateTeam(none)
     await root.post(f"{path}/apps", appkey=appkey, change="take")
     assert "No app belongs to the team." in text_of(await root.get(path))
     assert "no such app any more" in text_of(await root.post(f"{path}/apps", appkey=appkey, change="take"))
@@ -180,3 +185,58 @@ async def test_an_api_token_is_shown_once_kept_as_a_hash_and_revoked(console: Co
     assert "The team has no API tokens." in text_of(await head.get(path))
     revoked = [fact for fact in await facts(console) if fact.WhichOneof("fact") == "token_revoked"]
     assert [fact.meta.origin.actor for fact in revoked] == [(await facts(console))[-1].meta.origin.actor]
+
+
+async def test_looser_rules_are_confirmed_by_another_administrator_on_the_page_of_the_team(
+    console: ConsoleInstallation,
+) -> None:
+    team_id = await console.team("News", head="administrator", other="administrator", sender="sender")
+    rules = ApprovalRules(broadcasts=True, above_devices=10)
+    await console.accounts.UpdateTeam(UpdateTeamRequest(team_id=team_id, rules=rules, origin=OPERATOR))
+    path = f"/teams/{team_id}"
+    head, other, sender = [await console.logged_in(login) for login in ("head", "other", "sender")]
+    await head.get(path)
+    assert (await head.post(f"{path}/settings", name="News", above_devices="10", share_percent="50")).status_code == 303
+    page = await head.get(path)
+    words = text_of(page)
+    assert "it waits until another administrator of the team or of the installation confirms it" in words
+    assert ("Waiting for another administrator" in words, "Take back" in words) == (True, True)
+    assert ">Confirm<" not in page.text
+    change = re.findall(r'name="change_id" value="([0-9a-f]+)"', page.text)[0]
+    assert (await head.post(f"{path}/changes", change_id=change, decision="confirm")).status_code == 403
+    assert (await sender.post(f"{path}/changes", change_id=change, decision="confirm")).status_code == 403
+    assert "Waiting for another administrator" not in text_of(await sender.get(path))
+    shown = await other.get(path)
+    assert "Pushes that need an approval: more than 10 devices head" in text_of(shown)
+    await other.post(f"{path}/changes", change_id=change, decision="confirm")
+    assert "The change is confirmed and made." in text_of(await other.get(path))
+    assert "News 3 0 more than 10 devices" in text_of(await other.get("/teams"))
+    await other.post(f"{path}/changes", change_id=change, decision="confirm")
+    assert "does not wait any more" in text_of(await other.get(path))
+
+
+async def test_a_second_administrator_and_a_new_link_of_an_approver_are_confirmed_on_the_page_of_users(
+    console: ConsoleInstallation,
+) -> None:
+    root = await root_of(console)
+    await console.user("root2", administrator=True)
+    other = await console.logged_in("root2")
+    team_id = await console.team("News", approver="approver", sender="sender")
+    rules = ApprovalRules(broadcasts=True)
+    await console.accounts.UpdateTeam(UpdateTeamRequest(team_id=team_id, rules=rules, origin=OPERATOR))
+    people = {user.login: user.user_id for user in (await console.accounts.ListUsers(ListUsersRequest())).users}
+    await root.get("/users")
+    await root.post(f"/users/{people['sender']}", change="make-administrator")
+    await root.post(f"/users/{people['approver']}", change="new-link")
+    page = await root.get(f"/users/{people['approver']}")
+    assert ("it waits until another administrator" in text_of(page), "link_" in page.text) == (True, False)
+    listed = await other.get("/users")
+    assert "sender becomes an administrator of the installation" in text_of(listed)
+    shown = []
+    for change in re.findall(r'name="change_id" value="([0-9a-f]+)"', listed.text):
+        answer = await other.post("/users/changes", change_id=change, decision="confirm")
+        shown.append((answer.headers["location"], (await other.get(answer.headers["location"])).text))
+    assert [path for path, text in shown if "link_" in text] == [f"/users/{people['approver']}"]
+    assert list((await console.accounts.ListChanges(ListChangesRequest())).changes) == []
+    users = (await console.accounts.ListUsers(ListUsersRequest())).users
+    assert [user.login for user in users if user.administrator] == ["admin", "root", "root2", "sender"]

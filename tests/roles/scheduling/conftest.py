@@ -78,6 +78,7 @@ class SchedulingHarness:
     settings: SchedulingSettings
     peers: Peers = field(default_factory=lambda: Peers({"scheduling": [], "registry": []}, TOPICS))
     show_registry: Callable[[], None] = field(default=lambda: None)
+    accounts: LocalServer = field(default_factory=LocalServer)
 
     @contextlib.asynccontextmanager
     async def running(self, registries: int = 0, hidden: bool = False) -> AsyncIterator[None]:
@@ -85,7 +86,7 @@ class SchedulingHarness:
         server = LocalServer()
         registry_servers = [LocalServer() for _ in range(max(registries, 1))]
         channels = {"scheduling": [server.channel()], "registry": [one.channel() for one in registry_servers]}
-        self.peers = Peers({**channels, "targeting": [], "delivery": []}, TOPICS)
+        self.peers = Peers({**channels, "targeting": [], "delivery": [], "accounts": [self.accounts.channel()]}, TOPICS)
         apps = AppDirectory(self.log)
         context = RoleContext(self.log, self.clock, self.peers, Keys({}), apps)
         settings = RegistrySettings(data_dir=str(self.directory), partitions=PARTITIONS, shards=registries or 1)
@@ -107,12 +108,17 @@ class SchedulingHarness:
         async with started([apps, *services]):
             yield
 
-    async def command(self, command: TaskCommand, wait: bool = True) -> bytes:
+    async def command(self, command: TaskCommand, wait: bool = True, origin: Origin | None = None) -> bytes:
         """Append the command as the edge does and wait until it is applied. Returns its event id."""
         key = command.task_key.encode()
         partition = partition_of(key, self.settings.partitions)
         command.meta.CopyFrom(
-            Meta(event_id=event_id(), time_ms=self.clock.now_ms(), writer="edge", origin=Origin(interface="v2"))
+            Meta(
+                event_id=event_id(),
+                time_ms=self.clock.now_ms(),
+                writer="edge",
+                origin=origin or Origin(interface="v2"),
+            )
         )
         new_record = NewRecord(TASK_COMMANDS.name, partition, key, command.SerializeToString())
         (offset,) = await self.log.append([new_record])
@@ -120,9 +126,11 @@ class SchedulingHarness:
             await self.peers.wait_applied([Position(topic=TASK_COMMANDS.name, partition=partition, offset=offset)])
         return command.meta.event_id
 
-    async def create(self, key: str, *pushes: SendPush, in_s: float = 60, wait: bool = True) -> None:
+    async def create(
+        self, key: str, *pushes: SendPush, in_s: float = 60, wait: bool = True, origin: Origin | None = None
+    ) -> None:
         create = CreateTask(pushes=pushes or [push(1)], due_ms=self.clock.now_ms() + int(in_s * 1000))
-        await self.command(TaskCommand(task_key=key, create=create), wait)
+        await self.command(TaskCommand(task_key=key, create=create), wait, origin)
 
     async def cancel(self, key: str, appkey: str = APP, wait: bool = True) -> bytes:
         return await self.command(TaskCommand(task_key=key, cancel=CancelTask(appkeys=[appkey])), wait)

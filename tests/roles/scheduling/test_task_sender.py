@@ -62,6 +62,10 @@ class Due:
             raise error
         return ResolvedAudience(audience)
 
+    async def draft_of(self, task: StoredTask) -> str:
+        """Return no draft: no task needs an approval."""
+        return ""
+
     async def take(self, appkey: str, size: int) -> None:
         """Delivery has capacity."""
 
@@ -90,7 +94,7 @@ async def settle() -> None:
 @pytest.mark.parametrize("steps", range(6))
 async def test_tasks_that_fall_due_as_a_tenure_ends_are_looked_up_in_the_next_one_alone(steps: int) -> None:
     due: Any = Due()
-    sender = TaskSender(due, due, due, due, due, ManualClock(0))
+    sender = TaskSender(due, due, due, due, due, due, ManualClock(0))
     due.tenure.begin()
     async with running_services([sender]):
         await settle()
@@ -108,7 +112,7 @@ async def test_tasks_that_fall_due_as_a_tenure_ends_are_looked_up_in_the_next_on
 
 async def test_an_app_whose_sender_was_cancelled_before_its_first_step_is_looked_up_again() -> None:
     due: Any = Due()
-    sender = TaskSender(due, due, due, due, due, ManualClock(0))
+    sender = TaskSender(due, due, due, due, due, due, ManualClock(0))
     due.tenure.begin()
     async with running_services([sender]):
         await settle()
@@ -128,7 +132,7 @@ async def test_a_task_that_was_left_out_among_too_many_retries_is_sent_after_the
     clock = ManualClock(0)
     due: Any = Due(later=2)
     due.refuses = 1
-    sender = AppSender(due, due, due, due, due, due, clock, APP)
+    sender = AppSender(due, due, due, due, due, due, due, clock, APP)
     sender.wake_up()
     running = asyncio.create_task(sender.run())
     await until_holds(lambda: not due.refuses)
@@ -156,7 +160,7 @@ async def test_tasks_that_fall_due_while_the_registry_answers_with_errors_are_se
     clock = ManualClock(0)
     due: Any = Due(first=1)
     due.errors = {"first": error, "second": error}
-    sender = AppSender(due, due, due, due, due, due, clock, APP)
+    sender = AppSender(due, due, due, due, due, due, due, clock, APP)
     sender.wake_up()
     running = asyncio.create_task(sender.run())
     await move(clock, lasts_s - 30)
@@ -176,7 +180,7 @@ async def test_pages_of_tasks_that_always_fail_delay_the_next_page_by_seconds(mo
     broken = [f"broken {n}" for n in range(6)]
     due: Any = Due(**dict.fromkeys(broken, 1), works=2)
     due.errors = dict.fromkeys(broken, CarillonError("internal error"))
-    sender = AppSender(due, due, due, due, due, due, clock, APP)
+    sender = AppSender(due, due, due, due, due, due, due, clock, APP)
     sender.wake_up()
     running = asyncio.create_task(sender.run())
     await move(clock, 10)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protos.accounts.v1.accounts_pb2 import ApprovalRules
-from services.domain.accounts.approval import needs_approval
+from services.domain.accounts.approval import Reach, approval_need, loosens, stricter_rules
 from services.domain.accounts.permissions import OPERATOR, Action, Actor, Role, may
 
 TEAM, OTHER = "team", "other"
@@ -58,17 +58,64 @@ def test_rules_that_hold_for_every_account(actor: Actor, action: Action, team: s
         assert not may(replace(actor, roles=without), action, team)
 
 
+SHARE_80 = ApprovalRules(broadcasts=True, share_percent=80)
+
+
 @pytest.mark.parametrize(
-    ("rules", "is_broadcast", "devices", "needed"),
+    ("rules", "reach", "needed"),
     [
-        (ApprovalRules(), True, 10**9, False),
-        (ApprovalRules(broadcasts=True), True, 0, True),
-        (ApprovalRules(broadcasts=True), False, 10**9, False),
-        (ApprovalRules(above_devices=100), False, 100, False),
-        (ApprovalRules(above_devices=100), False, 101, True),
-        (ApprovalRules(above_devices=0), False, 1, True),
-        (ApprovalRules(broadcasts=True, above_devices=100), True, 1, True),
+        (ApprovalRules(), Reach("a", 10**9, 10**9), False),
+        (ApprovalRules(broadcasts=True), Reach("a", 0, 0), True),
+        (ApprovalRules(broadcasts=True), Reach("a", 49, 100), False),
+        (ApprovalRules(broadcasts=True), Reach("a", 50, 100), True),
+        (ApprovalRules(broadcasts=True), Reach("a", 1, 100, earlier_devices=49), True),
+        (ApprovalRules(broadcasts=True), Reach("a", 1, 3), False),
+        (SHARE_80, Reach("a", 79, 100), False),
+        (SHARE_80, Reach("a", 80, 100), True),
+        (ApprovalRules(above_devices=100), Reach("a", 100, 100), False),
+        (ApprovalRules(above_devices=100), Reach("a", 101, 1000), True),
+        (ApprovalRules(above_devices=0), Reach("a", 1, 1), True),
+        (ApprovalRules(broadcasts=True, above_devices=100), Reach("a", 1, 1), True),
     ],
 )
-def test_which_pushes_need_an_approval(rules: ApprovalRules, is_broadcast: bool, devices: int, needed: bool) -> None:
-    assert needs_approval(rules, is_broadcast=is_broadcast, devices=devices) == needed
+def test_which_pushes_need_an_approval(rules: ApprovalRules, reach: Reach, needed: bool) -> None:
+    assert (approval_need(rules, [reach]) is not None) == needed
+
+
+def test_pushes_to_several_apps_count_together_for_the_number_and_apart_for_the_share() -> None:
+    both = [Reach("a", 30, 100), Reach("b", 30, 100)]
+    assert approval_need(ApprovalRules(broadcasts=True), both) is None
+    assert approval_need(ApprovalRules(above_devices=59), both) is not None
+    assert approval_need(ApprovalRules(above_devices=100), both, earlier_devices=40) is None
+    assert approval_need(ApprovalRules(above_devices=100), both, earlier_devices=41) is not None
+
+
+_RULES = st.builds(
+    ApprovalRules,
+    broadcasts=st.booleans(),
+    above_devices=st.none() | st.integers(0, 3),
+    share_percent=st.none() | st.integers(1, 100),
+)
+_REACHES = st.integers(0, 3).flatmap(
+    lambda every: st.builds(Reach, st.just("a"), st.integers(0, every), st.just(every))
+)
+
+
+@given(_RULES, _RULES)
+def test_a_change_of_rules_loosens_them_exactly_if_some_push_needs_no_approval_any_more(
+    before: ApprovalRules, after: ApprovalRules
+) -> None:
+    every = [Reach("a", devices, all_of_them) for all_of_them in (100, 4) for devices in range(all_of_them + 1)]
+    freed = any(approval_need(before, [each]) and not approval_need(after, [each]) for each in every)
+    assert loosens(before, after) or not freed
+    if not loosens(before, after):
+        assert not freed
+
+
+@given(_RULES, _RULES, _REACHES)
+def test_the_stricter_of_two_rules_demands_what_one_of_them_demands(
+    one: ApprovalRules, other: ApprovalRules, reach: Reach
+) -> None:
+    wanted = bool(approval_need(one, [reach]) or approval_need(other, [reach]))
+    assert bool(approval_need(stricter_rules(one, other), [reach])) == wanted
+    assert not loosens(one, stricter_rules(one, other))

@@ -7,6 +7,7 @@ import pytest
 from services.domain.device_protocol.answers import GoodbyeReason
 from services.domain.recorded_reasons import (
     AcceptanceUnknown,
+    ApprovalNeeded,
     AttemptsFailed,
     AudienceTooLarge,
     AudienceUnresolved,
@@ -29,6 +30,10 @@ RECORDED: list[tuple[RecordedReason, str]] = [
     (AcceptanceUnknown("no answer\nfor 10 s"), "unknown: no answer\nfor 10 s"),
     (KeyRevoked(""), "revoked"),
     (KeyRevoked("10.0.0.1"), "revoked by 10.0.0.1"),
+    (
+        ApprovalNeeded("0a1b"),
+        "by now it needs the approval of a second person, for which it waits as draft 0a1b",
+    ),
     (OutcomesForgotten(30), "outcomes are kept for 30 days"),
 ]
 

@@ -10,8 +10,13 @@ from edge.core.parsing.fields import described
 class ApprovalRules(msgspec.Struct, frozen=True):
     """Which pushes need the approval of a second person."""
 
-    broadcasts: Annotated[bool, described("Those to all devices of an app.")]
+    broadcasts: Annotated[
+        bool, described("Those to at least `broadcast_share` percent of an app's devices, however they are written.")
+    ]
     above_devices: Annotated[int | None, described("Those to more devices than this; null: none for their number.")]
+    broadcast_share: Annotated[
+        int, described("From which share of an app's devices on, in percent, a push is a broadcast.")
+    ]
 
 
 class Team(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from edge.console.backend import Backend
 from protos.accounts.v1.accounts_pb2 import MemberRole
 from protos.accounts.v1.accounts_pb2 import Team as StoredTeam
 from protos.accounts.v1.service_pb2 import GetUsersRequest
+from services.domain.accounts.approval import share_percent
 from services.runtime.errors import NotFoundError
 
 
@@ -55,7 +56,9 @@ def _fields(backend: Backend, team: StoredTeam) -> dict[str, Any]:
         "team_id": team.team_id,
         "name": team.name,
         "appkeys": [app.appkey for app in backend.apps.all() if backend.accounts.team_of(app.appkey) == team.team_id],
-        "rules": ApprovalRules(rules.broadcasts, rules.above_devices if rules.HasField("above_devices") else None),
+        "rules": ApprovalRules(
+            rules.broadcasts, rules.above_devices if rules.HasField("above_devices") else None, share_percent(rules)
+        ),
     }
 
 

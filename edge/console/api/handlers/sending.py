@@ -35,7 +35,7 @@ async def estimate(backend: Backend, requester: Requester, params: AppParams, bo
         devices,
         [AudienceSize(audience.appkey, audience.devices, list(audience.unknown)) for audience in audiences],
         composed.is_broadcast,
-        sending.is_approval_needed(backend, composed, devices),
+        await sending.approval_need(backend, requester, composed) is not None,
     )
 
 

@@ -6,6 +6,7 @@ from falcon.asgi import Request, Response
 
 from edge.console.numbers import whole_number
 from edge.console.pages.page import Page, go_to, problem_of, shown_text, shown_values, visit_of
+from edge.console.pages.people.changes import shown_changes, words_of_waiting
 from edge.console.pages.people.users import role_of
 from protos.accounts.v1.accounts_pb2 import ApprovalRules, Team
 from protos.accounts.v1.service_pb2 import (
@@ -17,6 +18,7 @@ from protos.accounts.v1.service_pb2 import (
     UpdateTeamRequest,
 )
 from protos.registry.v1.apps_pb2 import App
+from services.domain.accounts.approval import MAX_SHARE_PERCENT, share_percent
 from services.domain.accounts.permissions import Action
 from services.runtime.errors import CarillonError, InputError, NotFoundError
 
@@ -72,6 +74,7 @@ class TeamPageBase(Page):
         user_ids = {member.user_id for member in team.members} | {token.created_by for token in tokens} - {""}
         users = (await accounts.GetUsers(GetUsersRequest(user_ids=sorted(user_ids)))).users
         of_team, others = self._apps(team_id)
+        may_manage = visit.may(Action.MANAGE_TEAM, team_id)
         self.show(
             request,
             response,
@@ -82,7 +85,8 @@ class TeamPageBase(Page):
             apps=of_team,
             others=others,
             tokens=tokens,
-            may_manage=visit.may(Action.MANAGE_TEAM, team_id),
+            may_manage=may_manage,
+            changes=await shown_changes(self.site, visit, [team_id]) if may_manage else [],
             may_tokens=may_tokens,
             may_give=visit.may(Action.MANAGE_TEAMS),
             now_ms=self.site.clock.now_ms(),
@@ -121,12 +125,13 @@ class TeamSettingsPage(TeamPageBase):
             await self.site.accounts.refresh()
             change = _change_of(self._team(team_id), visit.form, shown_values(visit))
             change.origin.CopyFrom(visit.origin)
-            await self.site.roles.accounts.UpdateTeam(change)
+            changed = await self.site.roles.accounts.UpdateTeam(change)
         except CarillonError as error:
             await self.show_team(request, response, team_id, problem_of(error, visit))
             return
         await self.site.accounts.refresh()
-        visit.notify(visit.gettext("The team is changed."))
+        is_pending = changed.HasField("pending")
+        visit.notify(words_of_waiting(visit) if is_pending else visit.gettext("The team is changed."))
         raise go_to(f"/teams/{team_id}")
 
 
@@ -146,13 +151,14 @@ class TeamMembersPage(TeamPageBase):
             team_id=team_id, user_id=found[0].user_id, role=role_of(visit.form.get("role", "")), origin=visit.origin
         )
         try:
-            await accounts.SetMember(asked)
+            changed = await accounts.SetMember(asked)
         except CarillonError as error:
             await self.show_team(request, response, team_id, problem_of(error, visit))
             return
         await self.site.accounts.refresh()
-        visit.notify(visit.gettext("The members are changed."))
-        is_own = visit.actor.name == f"user/{asked.user_id}"
+        is_pending = changed.HasField("pending")
+        visit.notify(words_of_waiting(visit) if is_pending else visit.gettext("The members are changed."))
+        is_own = visit.actor.name == f"user/{asked.user_id}" and not is_pending
         raise go_to("/teams" if is_own else f"/teams/{team_id}")
 
 
@@ -166,29 +172,32 @@ class TeamAppsPage(TeamPageBase):
         try:
             if is_taken and self.site.accounts.team_of(appkey) != team_id:
                 raise NotFoundError("this team has no such app any more")
-            await self.site.roles.accounts.GiveApp(asked)
+            answer = await self.site.roles.accounts.GiveApp(asked)
         except CarillonError as error:
             await self.show_team(request, response, team_id, problem_of(error, visit))
             return
         await self.site.accounts.refresh()
         given, taken = visit.gettext("The app belongs to the team."), visit.gettext("The app belongs to no team.")
-        visit.notify(taken if is_taken else given)
+        visit.notify(words_of_waiting(visit) if answer.HasField("pending") else taken if is_taken else given)
         raise go_to(f"/teams/{team_id}")
 
 
 def _form_of(team: Team) -> dict[str, str]:
     """Return the fields of the form of a team's settings."""
     above = str(team.rules.above_devices) if team.rules.HasField("above_devices") else ""
-    return {"name": team.name, "broadcasts": "on" if team.rules.broadcasts else "", "above_devices": above}
+    share = str(share_percent(team.rules))
+    broadcasts = "on" if team.rules.broadcasts else ""
+    return {"name": team.name, "broadcasts": broadcasts, "above_devices": above, "share_percent": share}
 
 
 def _change_of(team: Team, form: Mapping[str, str], shown: Mapping[str, str]) -> UpdateTeamRequest:
     """Return the change of what differs in a form from the one that was shown.
 
-    InputError: the number of devices is none.
+    InputError: the number of devices or the share is none.
     """
     given = {name: form.get(name, "").strip() for name in _form_of(team)}
     differing = {name for name, value in given.items() if value != shown.get(name)}
+    differing -= set() if given["share_percent"] else {"share_percent"}
     change = UpdateTeamRequest(team_id=team.team_id, name=given["name"] if "name" in differing else None)
     rules = ApprovalRules()
     rules.CopyFrom(team.rules)
@@ -200,6 +209,11 @@ def _change_of(team: Team, form: Mapping[str, str], shown: Mapping[str, str]) ->
             if (number := whole_number(above, MAX_DEVICES)) is None:
                 raise InputError("above_devices must be a whole number, or empty")
             rules.above_devices = number
+    if "share_percent" in differing:
+        share = whole_number(given["share_percent"], MAX_SHARE_PERCENT)
+        if not share:
+            raise InputError(f"share_percent must be from 1 to {MAX_SHARE_PERCENT}")
+        rules.share_percent = share
     if differing - {"name"}:
         change.rules.CopyFrom(rules)
     return change

@@ -3,6 +3,7 @@
 from falcon.asgi import Request, Response
 
 from edge.console.pages.page import AWAY, Page, go_to, problem_of, visit_of
+from edge.console.pages.people.changes import shown_changes, words_of_waiting
 from protos.accounts.v1.accounts_pb2 import MemberRole
 from protos.accounts.v1.service_pb2 import (
     CreateUserRequest,
@@ -29,11 +30,12 @@ NEW_LINK = "new-link"
 
 
 class UsersPage(Page):
-    """GET lists all users."""
+    """GET lists all users, and the changes of users that wait for another administrator."""
 
     async def on_get(self, request: Request, response: Response) -> None:
         users = (await self.site.roles.accounts.ListUsers(ListUsersRequest())).users
-        self.show(request, response, "people/users.html", users=users)
+        changes = await shown_changes(self.site, visit_of(request))
+        self.show(request, response, "people/users.html", users=users, changes=changes)
 
 
 class NewUserPage(Page):
@@ -59,10 +61,13 @@ class NewUserPage(Page):
             self._show(request, response, problem_of(error, visit))
             return
         notice = visit.gettext("The user is created.")
+        if made.HasField("pending"):
+            notice = f"{notice} {words_of_waiting(visit)}"
         if team_id and role:
             joined = SetMemberRequest(team_id=team_id, user_id=made.user.user_id, role=role, origin=visit.origin)
             try:
-                await accounts.SetMember(joined)
+                if (await accounts.SetMember(joined)).HasField("pending"):
+                    notice = f"{notice} {words_of_waiting(visit)}"
             except AWAY:
                 notice = visit.gettext(
                     "The user is created, but may not belong to the team yet: look at the page of the team."
@@ -92,13 +97,16 @@ class UserPage(Page):
         try:
             if change == NEW_LINK:
                 made = await accounts.ResetPassword(ResetPasswordRequest(user_id=user_id, origin=visit.origin))
-                visit.notify(visit.gettext("There is a new link."), shown_once=self.site.link_url(made.link_token))
+                if made.HasField("pending"):
+                    visit.notify(words_of_waiting(visit))
+                else:
+                    visit.notify(visit.gettext("There is a new link."), shown_once=self.site.link_url(made.link_token))
             elif change in CHANGES:
                 asked = UpdateUserRequest(user_id=user_id, origin=visit.origin)
                 asked.MergeFrom(CHANGES[change])
-                await accounts.UpdateUser(asked)
+                is_pending = (await accounts.UpdateUser(asked)).HasField("pending")
                 await self.site.accounts.refresh()
-                visit.notify(visit.gettext("The user is changed."))
+                visit.notify(words_of_waiting(visit) if is_pending else visit.gettext("The user is changed."))
             else:
                 await self._show(request, response, user_id, visit.gettext("Choose what to change."))
                 return

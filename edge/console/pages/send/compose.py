@@ -6,6 +6,7 @@ from falcon.asgi import Request, Response
 from edge.console.actions.drafts import draft_of
 from edge.console.actions.pushes import push_of
 from edge.console.pages.page import Page, go_to, visit_of
+from edge.console.pages.send.drafts import body_of_draft
 from edge.console.pages.send.sending_page import SendingPage, problem_to_mend
 from edge.console.send.request_from_form import body_of
 from protos.accounts.v1.drafts_pb2 import DraftStatus
@@ -78,5 +79,5 @@ class ComposePage(SendingPage):
             raise falcon.HTTPNotFound
         if stored.status != DraftStatus.DRAFT_STATUS_WAITING:
             raise go_to(f"/drafts/{team_id}/{draft_id}")
-        form = self.form_of(visit_of(request), self.app(appkey), stored.draft.body_json.decode())
+        form = self.form_of(visit_of(request), self.app(appkey), body_of_draft(stored.draft))
         return form | {"draft": draft_id, "digest": stored.draft.digest.hex()}

@@ -7,6 +7,9 @@ from edge.console.pages.page import AWAY, Page, go_to, shown_digest, sought_word
 from edge.console.pages.send.sending_page import SendingPage, problem_to_mend, words_of_unknown_size
 from edge.console.send.audience import Audience
 from edge.console.send.composed_pushes import ComposedPush
+from edge.console.send.for_test_devices import at_once
+from edge.console.view.push_contents import contents_of_sends
+from edge.console.view.words.approval import need_words
 from protos.accounts.v1.drafts_pb2 import (
     DecideDraftRequest,
     Draft,
@@ -90,6 +93,8 @@ class DraftPageBase(SendingPage):
             decided_by=self.site.accounts.name_of(stored.decided_by),
             audiences=[(self.app(audience.appkey), audience) for audience in audiences],
             devices=sum(audience.devices for audience in audiences),
+            need_words=need_words(stored.draft.need, visit.language, self.app),
+            contents=self.contents(contents_of_sends(pushes, visit.language)),
             may_approve=is_waiting
             and visit.may(Action.APPROVE, team_id)
             and visit.actor.name not in stored.draft.authors,
@@ -102,9 +107,7 @@ class DraftPageBase(SendingPage):
         """Return the push of a draft, due when its task is; None if the rules that hold now would refuse it."""
         draft = stored.draft
         try:
-            composed = self.site.composed_pushes.read(
-                draft.body_json.decode(), at_ms=draft.changed_ms or draft.created_ms
-            )
+            composed = self.site.composed_pushes.read(body_of_draft(draft), at_ms=draft.changed_ms or draft.created_ms)
         except InputError:
             return None
         return composed._replace(order=composed.order._replace(due_ms=draft.task.due_ms or None))
@@ -129,6 +132,12 @@ class DraftPageBase(SendingPage):
             return
         visit.notify(notice)
         raise go_to(f"/drafts/{team_id}/{decision.draft_id}")
+
+
+def body_of_draft(draft: Draft) -> str:
+    """Return the text of a draft's request; without the time of one that fell due as a timed push, which is over."""
+    text = draft.body_json.decode()
+    return at_once(text) if draft.held_task_key else text
 
 
 class DraftPage(DraftPageBase):

@@ -6,7 +6,7 @@ from falcon.asgi import Request, Response
 
 from edge.console.access_control.visit import Visit
 from edge.console.actions.devices import find_devices
-from edge.console.actions.sending import is_approval_needed, read_push
+from edge.console.actions.sending import approval_need, key_of_push, read_push
 from edge.console.pages.page import AWAY, Page, go_to, problem_of, visit_of
 from edge.console.pages.send.sending_page import SendingPage, words_of_old_key, words_of_unknown_size
 from edge.console.send.composed_pushes import ComposedPush
@@ -103,9 +103,10 @@ class SendToTestDevicesPage(SendingPage):
         if not devices:
             return visit.gettext("The team has no test devices of this app.")
         push = self.site.composed_pushes.read(for_test_devices(composed, devices))
-        if is_approval_needed(self.site, push, len(devices)):
+        test_key = f"test {key}"
+        if await approval_need(self.site, visit, push, key_of_push(visit, push, test_key)) is not None:
             return visit.gettext("The team wants an approval even for a push to its test devices.")
-        await self.site.composed_pushes.send(push, f"test {key}", visit.origin)
+        await self.site.composed_pushes.send(push, test_key, visit.origin)
         visit.notify(
             visit.gettext("Sent to the test devices: %(names)s.") % {"names": ", ".join(d.name for d in devices)}
         )

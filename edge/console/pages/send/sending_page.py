@@ -7,7 +7,7 @@ from falcon.asgi import Request, Response
 
 from edge.console.access_control.visit import Visit
 from edge.console.actions.devices import note_data_read
-from edge.console.actions.sending import is_approval_needed, partners
+from edge.console.actions.sending import approval_need, partners
 from edge.console.pages.page import AWAY, Page, shown_digest, visit_of
 from edge.console.send.audience import Audience
 from edge.console.send.composed_pushes import ComposedPush, DraftVersion
@@ -15,9 +15,13 @@ from edge.console.send.form_from_request import form_of_text
 from edge.console.send.request_from_form import ARTICLES, ChosenApps, Zones
 from edge.console.send.snippets import snippets
 from edge.console.view.message_preview import audience_of, moment_of, nobody_of, options_of, previews
+from edge.console.view.push_contents import PushContents, contents_of_composed
+from edge.console.view.words.approval import need_words
 from edge.core.parsing.regions import REGIONS
 from protos.accounts.v1.accounts_pb2 import TeamDevice
+from protos.accounts.v1.drafts_pb2 import ApprovalNeed
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, Pause
+from services.domain.accounts.approval import has_rules
 from services.runtime.errors import (
     CarillonError,
     ConflictError,
@@ -122,6 +126,7 @@ class SendingPage(Page):
         visit = visit_of(request)
         audiences = await self.audiences(visit, composed)
         devices = sum(audience.devices for audience in audiences)
+        need, need_text = await self._need(visit, composed)
         self.show(
             request,
             response,
@@ -133,12 +138,29 @@ class SendingPage(Page):
             audiences=[(self.app(audience.appkey), audience) for audience in audiences],
             devices=devices,
             paused=self.paused(composed.order.apps.appkeys),
-            needs_approval=is_approval_needed(self.site, composed, devices),
+            need=need,
+            need_words=need_text,
             test_devices=self.test_devices(composed),
             key=self.site.composed_pushes.new_key(),
             replaced=replaced_draft(visit),
+            contents=self.contents(contents_of_composed(composed, visit.language)),
             **self.described(visit, composed),
         )
+
+    async def _need(self, visit: Visit, composed: ComposedPush) -> tuple[ApprovalNeed | None, str]:
+        """Return why the push needs an approval, and the words for that; the sending asks again in any case."""
+        try:
+            need = await approval_need(self.site, visit, composed)
+        except AWAY:
+            teams = [self.site.accounts.team(self.site.accounts.team_of(appkey)) for appkey in composed.appkeys]
+            if not any(team and has_rules(team.rules) for team in teams):
+                return None, ""
+            return None, visit.gettext("Whether your team wants a second person to approve it is not known at present.")
+        return need, need_words(need, visit.language, self.app)
+
+    def contents(self, contents: Sequence[PushContents]) -> list[tuple[App, PushContents]]:
+        """Return everything that a push has, with the app that gets it."""
+        return [(self.app(each.appkey), each) for each in contents]
 
     def described(self, visit: Visit, composed: ComposedPush) -> dict[str, Any]:
         """Return the words, previews and examples of a push."""

@@ -159,6 +159,9 @@ def _of_other_forms(gettext: Callable[[str], str]) -> Mapping[str, list[FormFiel
         "code": [FormField("code", _("The code that the app shows"))],
         "reason": [FormField("reason", _("Reason"))],
         "above_devices": [FormField("above_devices", _("Pushes to more devices than this need an approval too"))],
+        "share_percent": [
+            FormField("share_percent", _("A push is a broadcast from this share of an app's devices on, in percent"))
+        ],
         "who": [FormField("who", _("Who"))],
         "push": [FormField("push", _("Message id"))],
         "from": [FormField("first", _("First day"))],

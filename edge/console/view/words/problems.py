@@ -149,6 +149,10 @@ def _advice(gettext: Callable[[str], str]) -> list[_Wording]:
             r"'(?P<text>.*)' (names no tag|is no range of number tags).*",
             _("%(text)s is no string tag, no beginning such as user:*, and no number tag or range."),
         ),
+        _Wording(
+            r"must be a link that begins with http:// or https://.*",
+            _("Enter a link that begins with http:// or https://, without spaces."),
+        ),
         _Wording(r"must be a day and a time", _("Choose a day and a time.")),
         _Wording(r"must be a date like .*", _("Choose a day.")),
         _Wording(r"is no iOS token: .*", _("An entry is no iOS token: these have 64 to 200 hexadecimal digits.")),

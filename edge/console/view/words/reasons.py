@@ -5,6 +5,7 @@ from typing import assert_never
 
 from services.domain.recorded_reasons import (
     AcceptanceUnknown,
+    ApprovalNeeded,
     AttemptsFailed,
     AudienceTooLarge,
     AudienceUnresolved,
@@ -47,6 +48,9 @@ class ReasonWords:
             case TooMuchHeldUp(waiting_bytes):
                 text = _("its audience was not known, and %(size)s bytes of earlier pushes of the app waited likewise")
                 return text % {"size": waiting_bytes}
+            case ApprovalNeeded(draft_id):
+                text = _("by now it needs a second person's approval, for which it waits as draft %(draft)s")
+                return text % {"draft": draft_id}
             case AcceptanceUnknown(cause):
                 return _("it is unknown whether Apple accepted it: %(error)s") % {"error": self(cause)}
             case KeyRevoked(""):

@@ -19,11 +19,13 @@ _ROLE_SET = "team member set"
 _ACTIONS = {
     *("app set", "app secret rotated", "team created", "team set", "user created", "user set"),
     *(_ROLE_SET, "team member removed"),
+    *(f"{subject} change {state}" for subject in ("team", "user") for state in ("proposed", "confirmed", "rejected")),
 }
 """The actions whose details are settings; those of others may be what a person wrote."""
 
 _VALID_UNTIL = "valid until "
 _ABOVE_DEVICES = re.compile(r"above (\d+) devices")
+_BROADCASTS_FROM = re.compile(r"broadcasts from (\d+) %")
 _KEY_OF_TEAM = re.compile(r"(\S+) of (\S+)")
 
 
@@ -75,6 +77,8 @@ class SettingWords:
         return self._values.get(value, value)
 
     def _rule(self, rule: str) -> str:
+        if share := _BROADCASTS_FROM.fullmatch(rule):
+            return self.gettext("broadcasts (to %(share)s %% of the devices or more)") % {"share": share[1]}
         if above := _ABOVE_DEVICES.fullmatch(rule):
             count = int(above[1])
             text = self.ngettext("more than %(number)s device", "more than %(number)s devices", count)
@@ -150,5 +154,6 @@ def _notes(gettext: Gettext) -> Mapping[str, str]:
         "roles by the provider's groups": _("roles by the provider's groups"),
         "by the provider's groups": _("by the provider's groups"),
         "at the first log-in": _("at the first log-in"),
+        "a new link for a password": _("a new link for a password"),
         "logged out by the provider": _("logged out by the provider"),
     }

@@ -6,7 +6,7 @@ from html import unescape
 import httpx
 
 from protos.accounts.v1.accounts_pb2 import ApprovalRules, Team
-from protos.accounts.v1.service_pb2 import ListTeamsRequest
+from protos.accounts.v1.service_pb2 import ListChangesRequest, ListTeamsRequest
 from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_SANDBOX, PLATFORM_IOS, App, Quotas
 from protos.registry.v1.registry_pb2 import ApnsKeyChange, UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
@@ -47,6 +47,10 @@ async def test_a_new_name_of_a_team_keeps_the_rules_that_others_have_set(console
     team = await team_of(console, team_id)
     assert (team.name, team.rules) == ("News & more", ApprovalRules(broadcasts=True, above_devices=500))
     await bob.post(f"{path}/settings", name="News", above_devices="", shown=shown_of(await bob.get(path)))
+    assert (await team_of(console, team_id)).rules == team.rules, "looser rules wait for another administrator"
+    (change,) = (await console.accounts.ListChanges(ListChangesRequest(team_ids=[team_id]))).changes
+    await ann.get(path)
+    await ann.post(f"{path}/changes", change_id=change.change_id, decision="confirm")
     assert (await team_of(console, team_id)).rules == ApprovalRules()
 
 
