@@ -67,6 +67,9 @@ export const FINAL: Readonly<Record<FinalReason, string>>;
 /** Attributes of the device: region, carrier, channel, sdk_version, brand, model, resolution, os_version, app_version. */
 export type Attributes = Record<string, string>;
 
+/** A JWT of the app's server, or a function that fetches one. */
+export type Proof = string | (() => string | Promise<string>);
+
 /** Like localStorage, or like a Map; results may be promises. */
 export type Storage =
   | {
@@ -120,11 +123,12 @@ export class Device {
   /** Acknowledges the handled pushes, then disconnects and does not reconnect. */
   close(): Promise<void>;
   // Requests are rejected with DeviceError "refused", "unavailable" or "deadline".
-  setAlias(alias: string): Promise<Frame>;
+  /** `proof` shows that the alias is the user's; a refused one is fetched again, three times in all. */
+  setAlias(alias: string, options?: { proof?: Proof }): Promise<Frame>;
   clearAlias(): Promise<Frame>;
-  addTags(tags: number[]): Promise<Frame>;
+  addTags(tags: number[], options?: { proof?: Proof }): Promise<Frame>;
   removeTags(tags: number[]): Promise<Frame>;
-  addStags(stags: string[]): Promise<Frame>;
+  addStags(stags: string[], options?: { proof?: Proof }): Promise<Frame>;
   removeStags(stags: string[]): Promise<Frame>;
   setAttributes(device: Attributes): Promise<Frame>;
   getDevice(): Promise<{ alias: string | null; tags: number[]; stags: string[]; device: Attributes }>;

@@ -4,6 +4,7 @@
  * @typedef {import("./carillon-device").Push} Push
  * @typedef {{type: string, [field: string]: any}} Frame
  * @typedef {Object<string, string>} Attributes
+ * @typedef {string | (() => string | Promise<string>)} Proof
  */
 
 const SUBPROTOCOL = "carillon.device.v1";
@@ -11,6 +12,7 @@ const [MAX_PUSHES, MAX_QUEUED, MAX_REPORTS] = [1000, 1100, 200]; // that wait: f
 const [MAX_MSGIDS, MAX_ACKNOWLEDGED] = [1000, 400]; // ids stored, so that none is shown twice; in a frame of 8 KiB
 const [ANSWER_MS, CALLBACK_MS, CLOSE_MS] = [10_000, 30_000, 2_000];
 const [FIRST_RETRY_MS, MAX_RETRY_MS, MAX_REQUESTED_RETRY_MS] = [200, 30_000, 86_400_000];
+const [PROOF_ATTEMPTS, PROOF_RETRY_MS] = [3, 3_000]; // the delay doubles, and chance doubles it at most
 const TIMERS = { set: (callback, ms) => setTimeout(callback, ms), clear: (timer) => clearTimeout(timer) };
 
 /** The reasons of final goodbyes, after which a device does not reconnect, and their meaning. */
@@ -103,11 +105,17 @@ export class Device {
   }
 
   // Requests fail with DeviceError "refused", "unavailable" or "deadline".
-  setAlias = (/** @type {string} */ alias) => this.request({ type: "set_alias", alias });
+  // `proof` shows that an alias or a tag is the user's: a JWT of the app's server, or a function that fetches one. It is
+  // called for each attempt: after a refused proof, as one that has expired is, again with growing delays, three times in
+  // all. An error of the function ends the request.
+  /** @param {string} alias @param {{proof?: Proof}} [options] */
+  setAlias = (alias, options) => this.#prove({ type: "set_alias", alias }, options?.proof);
   clearAlias = () => this.request({ type: "clear_alias" });
-  addTags = (/** @type {number[]} */ tags) => this.request({ type: "add_tags", tags });
+  /** @param {number[]} tags @param {{proof?: Proof}} [options] */
+  addTags = (tags, options) => this.#prove({ type: "add_tags", tags }, options?.proof);
   removeTags = (/** @type {number[]} */ tags) => this.request({ type: "remove_tags", tags });
-  addStags = (/** @type {string[]} */ stags) => this.request({ type: "add_stags", stags });
+  /** @param {string[]} stags @param {{proof?: Proof}} [options] */
+  addStags = (stags, options) => this.#prove({ type: "add_stags", stags }, options?.proof);
   removeStags = (/** @type {string[]} */ stags) => this.request({ type: "remove_stags", stags });
   setAttributes = (/** @type {Attributes} */ device) => this.request({ type: "set_attributes", device });
   /** @returns {Promise<{alias: string | null, tags: number[], stags: string[], device: Attributes}>} */
@@ -124,6 +132,22 @@ export class Device {
     this.send({ ...frame, id });
     this.#pending.set(id, answered);
     return this.#within(ms, answered.promise, `answer to ${frame.type}`).finally(() => this.#pending.delete(id));
+  }
+
+  /** Sends a request with a proof, which is fetched again where the gateway refuses it. */
+  async #prove(frame, proof) {
+    if (typeof proof !== "function") return this.request(proof === undefined ? frame : { ...frame, proof });
+    for (let failures = 1; ; failures++) {
+      const fetched = await this.#within(CALLBACK_MS, Promise.resolve().then(proof), "proof");
+      try {
+        return await this.request({ ...frame, proof: fetched });
+      } catch (error) {
+        if (failures === PROOF_ATTEMPTS || ![401, 429].includes(error.code)) throw error;
+      }
+      const waited = deferred();
+      this.timers.set(waited.resolve, PROOF_RETRY_MS * 2 ** (failures - 1) * (1 + this.random()));
+      await waited.promise;
+    }
   }
 
   #report(frame) {

@@ -7,7 +7,7 @@
 docs/devices.md specifies the protocol. The package needs picows and nothing of the service.
 """
 
-from carillon_device.device import Device
+from carillon_device.device import Device, Proof
 from carillon_device.errors import (
     FINAL,
     DeadlineError,
@@ -30,6 +30,7 @@ __all__ = [
     "Frame",
     "Known",
     "MemoryStorage",
+    "Proof",
     "Push",
     "RefusedError",
     "Saved",

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import itertools
 import random as _random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ssl import SSLContext, create_default_context
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from carillon_device.connection import GatewayConnection, open_connection
@@ -18,6 +18,16 @@ from carillon_device.storage import DeviceState, MemoryStorage, Storage
 
 MAX_REPORTS = 200
 """Reports that a device keeps until the service confirms them; beyond that, the oldest is given up."""
+
+PROOF_ATTEMPTS = 3
+PROOF_RETRY_S = 3.0
+"""Shortest delay before a proof is fetched again; it doubles, and chance doubles it at most."""
+
+_PROOF_REFUSED = (401, 429)
+"""The codes of answers after which another proof may be accepted: it was wrong, or the device handed in too many."""
+
+Proof: TypeAlias = str | Callable[[], str | Awaitable[str]]
+"""A JWT of the app's server, or a function that fetches one and may be async."""
 
 
 class Device:
@@ -121,21 +131,28 @@ class Device:
             await within(CLOSE_S, self._inbox.empty(), self._sleep)
         self._handling.cancel()
 
-    async def set_alias(self, alias: str) -> None:
-        """Set the alias. All requests raise RefusedError, UnavailableError or DeadlineError."""
-        await self.request({"type": "set_alias", "alias": alias})
+    async def set_alias(self, alias: str, *, proof: Proof | None = None) -> None:
+        """Set the alias. All requests raise RefusedError, UnavailableError or DeadlineError.
+
+        `proof` shows that the alias is the user's: a JWT of the app's server, or a function that fetches one. The
+        function is called for each attempt; after a proof that is refused, as one that has expired is, it is called
+        again with growing delays, PROOF_ATTEMPTS times in all. An error that it raises ends the request.
+        """
+        await self._prove({"type": "set_alias", "alias": alias}, proof)
 
     async def clear_alias(self) -> None:
         await self.request({"type": "clear_alias"})
 
-    async def add_tags(self, tags: Sequence[int]) -> None:
-        await self.request({"type": "add_tags", "tags": tags})
+    async def add_tags(self, tags: Sequence[int], *, proof: Proof | None = None) -> None:
+        """Add tags; `proof`, as for `set_alias`, for those that address one person."""
+        await self._prove({"type": "add_tags", "tags": tags}, proof)
 
     async def remove_tags(self, tags: Sequence[int]) -> None:
         await self.request({"type": "remove_tags", "tags": tags})
 
-    async def add_stags(self, stags: Sequence[str]) -> None:
-        await self.request({"type": "add_stags", "stags": stags})
+    async def add_stags(self, stags: Sequence[str], *, proof: Proof | None = None) -> None:
+        """Add string tags; `proof`, as for `set_alias`, for those that address one person."""
+        await self._prove({"type": "add_stags", "stags": stags}, proof)
 
     async def remove_stags(self, stags: Sequence[str]) -> None:
         await self.request({"type": "remove_stags", "stags": stags})
@@ -172,6 +189,31 @@ class Device:
         if answer["type"] == "error":
             raise RefusedError(answer.get("code", 500), answer.get("desc", ""))
         return answer
+
+    async def _prove(self, frame: Frame, proof: Proof | None) -> None:
+        """Send a request with a proof, which is fetched again where the gateway refuses it."""
+        if not callable(proof):
+            await self.request(frame if proof is None else {**frame, "proof": proof})
+            return
+        for failures in range(1, PROOF_ATTEMPTS + 1):
+            fetched = await self._fetched(proof)
+            try:
+                await self.request({**frame, "proof": fetched})
+            except RefusedError as error:
+                if error.code not in _PROOF_REFUSED or failures == PROOF_ATTEMPTS:
+                    raise
+            else:
+                return
+            await self._sleep(PROOF_RETRY_S * 2.0 ** (failures - 1) * (1 + self._random()))
+
+    async def _fetched(self, fetch: Callable[[], str | Awaitable[str]]) -> str:
+        found = fetch()
+        if isinstance(found, str):
+            return found
+        try:
+            return await within(CALLBACK_S, found, self._sleep)
+        except TimeoutError:
+            raise DeadlineError(f"no proof was fetched within {CALLBACK_S:.0f} s") from None
 
     def _report(self, frame: Frame) -> None:
         number = next(self._ids)

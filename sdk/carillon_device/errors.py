@@ -28,7 +28,10 @@ class DeviceEndedError(DeviceError):
 
 
 class RefusedError(DeviceError):
-    """The gateway answered with an error: `code` 400 is a wrong field, from 500 on the request may be repeated."""
+    """The gateway answered with an error: `code` 400 is a wrong field, 401 a wrong proof, 403 a missing one.
+
+    From 500 on the request may be repeated.
+    """
 
     def __init__(self, code: int, desc: str) -> None:
         super().__init__(desc)

@@ -72,6 +72,8 @@ const commands = {
     emit({ moved: true });
   },
   async call({ method, arguments: values }) {
+    const options = values.at(-1);
+    if (Array.isArray(options?.proof)) values[values.length - 1] = { proof: async () => options.proof.shift() };
     const name = method.replace(/_(.)/g, (_, letter) => letter.toUpperCase());
     try {
       emit({ returned: (await device[name](...values)) ?? null });

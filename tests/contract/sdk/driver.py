@@ -111,7 +111,12 @@ class Driver:
             emit(connect=KINDS.get(type(error), "unavailable"))
 
     async def _call(self, method: str, arguments: list[Any]) -> None:
+        """Call a method; a last argument {"proof": ...} holds its options."""
         try:
+            if arguments and isinstance(arguments[-1], dict) and "proof" in arguments[-1]:
+                options = arguments.pop()
+                emit(returned=await getattr(self._device, method)(*arguments, **_with_function(options)))
+                return
             called = getattr(self._device, method)(*arguments)
             emit(returned=await called if called is not None else None)
         except DeviceError as error:
@@ -127,6 +132,18 @@ class Driver:
             case "slow":
                 return self._timers.sleep(5)
         return None
+
+
+def _with_function(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a call; a list of proofs becomes the function that fetches one after the other."""
+    proofs = options["proof"]
+    if isinstance(proofs, str):
+        return options
+
+    async def fetch() -> str:
+        return str(proofs.pop(0))
+
+    return {"proof": fetch}
 
 
 if __name__ == "__main__":

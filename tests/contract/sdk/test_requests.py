@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from testkit.gateway.scripted_gateway import ScriptedGateway
 from tests.contract.sdk.driven_device import StartDevice, connected
 
@@ -27,6 +29,61 @@ async def test_requests_are_sent_and_answered(start_device: StartDevice, gateway
     request = await connection.next()
     connection.send({"type": "ok", "id": request["id"], "alias": None, "tags": [], "stags": [], "device": {}})
     assert (await device.next("returned"))["tags"] == []
+
+
+async def test_a_proof_goes_with_the_alias_and_the_tags(start_device: StartDevice, gateway: ScriptedGateway) -> None:
+    device, connection = await connected(start_device, gateway)
+    for method, field, value in (
+        ("set_alias", "alias", "alice"),
+        ("add_tags", "tags", [1]),
+        ("add_stags", "stags", ["n"]),
+    ):
+        for proof in ("a.b.c", ["a.b.c"]):
+            device.call(method, value, {"proof": proof})
+            request = await connection.next()
+            assert request == {"type": method, field: value, "proof": "a.b.c", "id": request["id"]}
+            connection.send({"type": "ok", "id": request["id"]})
+            await device.next("returned")
+
+
+async def test_a_proof_that_is_refused_is_fetched_again_with_growing_delays(
+    start_device: StartDevice, gateway: ScriptedGateway
+) -> None:
+    device, connection = await connected(start_device, gateway)
+    device.call("set_alias", "alice", {"proof": ["expired", "expired too", "fresh"]})
+    for proof, delay_ms in (("expired", 4500), ("expired too", 9000)):
+        request = await connection.next()
+        assert request["proof"] == proof
+        connection.send({"type": "error", "id": request["id"], "code": 401, "desc": "proof: it has expired"})
+        device.elapse(delay_ms)
+    request = await connection.next()
+    assert request["proof"] == "fresh"
+    connection.send({"type": "ok", "id": request["id"]})
+    await device.next("returned")
+
+
+@pytest.mark.parametrize(("code", "attempts"), [(401, 3), (429, 3), (403, 1), (400, 1), (500, 1)])
+async def test_only_proofs_that_are_wrong_or_too_many_are_fetched_again_and_at_most_twice(
+    start_device: StartDevice, gateway: ScriptedGateway, code: int, attempts: int
+) -> None:
+    device, connection = await connected(start_device, gateway)
+    device.call("add_stags", ["user:7"], {"proof": ["one", "two", "three", "four"]})
+    for delay_ms in (4500, 9000, None)[3 - attempts :]:
+        request = await connection.next()
+        connection.send({"type": "error", "id": request["id"], "code": code, "desc": "no"})
+        if delay_ms is not None:
+            device.elapse(delay_ms)
+    assert await device.next("raised") == ["refused", code]
+
+
+async def test_a_proof_that_is_given_as_text_is_handed_in_once(
+    start_device: StartDevice, gateway: ScriptedGateway
+) -> None:
+    device, connection = await connected(start_device, gateway)
+    device.call("set_alias", "alice", {"proof": "expired"})
+    request = await connection.next()
+    connection.send({"type": "error", "id": request["id"], "code": 401, "desc": "proof: it has expired"})
+    assert await device.next("raised") == ["refused", 401]
 
 
 async def test_reports_that_are_not_confirmed_are_sent_again(
