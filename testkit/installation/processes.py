@@ -124,7 +124,7 @@ class Installation:
         self.data.mkdir(parents=True, exist_ok=True)
         if not self.embedded:
             create_master(self.data / "master.key")
-        if self._kafka_users is not None:
+        if self._kafka_users is not None and "CARILLON_KAFKA_SASL_USER" not in self.env:
             self._make_users(self._kafka_users)
         for name in names or self.names:
             self._processes[name] = self._launch(name)
@@ -168,12 +168,9 @@ class Installation:
 
     def _make_users(self, broker: KafkaBroker) -> None:
         """Make the users, as the administrator of the cluster; commands run as `operator` from then on."""
-        administrator = {**self.env, "CARILLON_KAFKA_BOOTSTRAP": broker.bootstrap}
-        for name in ("SECURITY_PROTOCOL", "SASL_MECHANISM", "SASL_USER", "SASL_PASSWORD_FILE"):
-            administrator.pop(f"CARILLON_KAFKA_{name}", None)
         subprocess.run(
             [CARILLON, "acls", "--apply", "--passwords", str(self._certificates)],
-            env=administrator,
+            env={**self.env, "CARILLON_KAFKA_BOOTSTRAP": broker.bootstrap},
             check=True,
             timeout=120,
             cwd=self.data,
