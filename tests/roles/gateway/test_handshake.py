@@ -3,7 +3,9 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 from picows import WSHandshakeError
@@ -11,15 +13,17 @@ from picows import WSHandshakeError
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
 from protos.registry.v1.apps_pb2 import Platform
 from protos.registry.v1.devices_pb2 import DeviceCommand
-from protos.registry.v1.registry_pb2 import QuotasChange, UpdateAppRequest
+from protos.registry.v1.registry_pb2 import GetDevicesRequest, QuotasChange, UpdateAppRequest
 from services.domain.device_protocol.frames import SUBPROTOCOL, Hello
 from services.domain.limits.registrations import RegistrationRates
 from services.domain.topics import DEVICE_COMMANDS
 from services.gateway.device_requests import DeviceRequests
+from services.registry import retirement
 from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord, Partition
 from testkit.gateway.role import ANDROID, IOS, PARTITIONS, RunningGateway
 from testkit.gateway.websocket import CLOSE, UPGRADE, DeviceClient, Frame, RawClient, frame
+from testkit.waiting import until
 from tests.roles.gateway.conftest import StartGateway
 
 OTHER = "1000000003"
@@ -294,3 +298,33 @@ async def test_an_apps_own_rate_of_registrations_replaces_the_installations(star
     assert await answers(6) == ["welcome"] * 6
     await set_rate(QuotasChange(default_registrations=True))
     assert await answers(1) == ["error"]
+
+
+async def test_a_device_that_was_removed_for_its_silence_is_back_when_it_connects(
+    gateway: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retirement, "PAGE_MS", 0)
+    silent, lively = [await (await DeviceClient.connect(gateway.port)).hello(ANDROID) for _ in range(2)]
+    before = await gateway.device(silent["token"])
+    gateway.clock.move(300 * 86_400)
+
+    async def connected(device: dict[str, Any]) -> DeviceClient:
+        client = await DeviceClient.connect(gateway.port)
+        welcome = await client.hello(ANDROID, token=device["token"], key=device["key"])
+        assert (welcome["type"], welcome["new"], welcome["key"]) == ("welcome", False, device["key"])
+        return client
+
+    async def is_registered(expected: bool) -> bool:
+        request = GetDevicesRequest(appkey=ANDROID, tokens=[silent["token"]])
+        return bool((await gateway.registry.GetDevices(request)).devices) is expected
+
+    async def is_removed() -> bool:
+        await connected(lively)
+        gateway.clock.move(3600)
+        return await is_registered(expected=False)
+
+    await until(is_removed)
+    await connected(silent)
+    await until(partial(is_registered, expected=True))
+    after = await gateway.device(silent["token"])
+    assert (after.number, after.registered_ms) == (before.number, before.registered_ms)
