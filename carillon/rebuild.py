@@ -10,7 +10,8 @@ from typing import Any
 from carillon.progress_bar import ProgressBar
 from carillon.roles import ROLES, role_definition
 from services.domain.role import ReplaySupport, RoleDefinition
-from services.domain.role_context import open_log
+from services.domain.role_context import open_log, signed_log
+from services.domain.signing_keys import load_signing_keys
 from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, TOPICS
 from services.runtime.errors import InputError
 from services.runtime.log.point_in_time import PointInTimeLog, ends_at
@@ -93,7 +94,7 @@ def _support(role: RoleDefinition[Any]) -> ReplaySupport[Any]:
 async def _readable_log(settings: Settings) -> AsyncIterator[Log]:
     log = await open_log(settings, read_only=True)
     try:
-        yield log
+        yield signed_log(settings, load_signing_keys(settings, "replay", reads_master=True), log)
     finally:
         await log.close()
 

@@ -118,7 +118,7 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
             lambda: operations.stage,
             health.problems,
         )
-        parent = ParentServicer(context.log, announcements, operations.answer)
+        parent = ParentServicer(context.log, announcements, operations.answer, _may_console_append)
         services: list[Service] = [
             operations,
             operations.metrics_listener(settings.host, settings.metrics_port),
@@ -144,6 +144,11 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
                 on_stopping=operations.set_stopping,
                 drain_seconds=settings.drain_s,
             )
+
+
+def _may_console_append(topic: str) -> bool:
+    """Return whether the console writes to the topic: what this process appends to signed ones it signs."""
+    return topic not in TOPICS or CONSOLE in TOPICS[topic].written_by
 
 
 def _servers_of_console(

@@ -17,7 +17,8 @@ from carillon.roles import role_definition
 from services.domain.apps import AppDirectory
 from services.domain.master_key import Keys
 from services.domain.role import BuiltRole, RoleContext
-from services.domain.role_context import open_log
+from services.domain.role_context import open_log, signed_log
+from services.domain.signing_keys import load_signing_keys
 from services.domain.topics import TOPICS
 from services.runtime.log.monitored import MonitoredLog
 from services.runtime.process.clock import SystemClock
@@ -53,9 +54,10 @@ async def _role(settings: AnalyticsSettings) -> AsyncIterator[tuple[BuiltRole, P
     opened = await retry_until_available(
         "the log cannot be reached yet", lambda: open_log(settings, read_only=True, poll_s=_POLL_S)
     )
-    log = MonitoredLog(opened)
+    monitored = MonitoredLog(opened)
     try:
+        log = signed_log(settings, load_signing_keys(settings, ROLE_NAME, reads_master=False), monitored)
         context = RoleContext(log, SystemClock(), Peers({}, TOPICS), Keys({}), AppDirectory(log))
-        yield role_definition(ROLE_NAME).build(settings, context), lambda: log.records_read
+        yield role_definition(ROLE_NAME).build(settings, context), lambda: monitored.records_read
     finally:
-        await log.close()
+        await monitored.close()

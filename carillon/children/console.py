@@ -70,7 +70,7 @@ async def _role(settings: ConsoleSettings) -> AsyncIterator[tuple[BuiltRole, Pro
     definition = role_definition(ROLE_NAME)
     try:
         log = await _log(settings, parent)
-        async with role_context(settings, peers, definition.keys, health, clock, log=log) as context:
+        async with role_context(settings, peers, definition.keys, health, clock, log=log, role=ROLE_NAME) as context:
             board = StatusBoard(clock)
             built = definition.build(settings, replace(context, board=board))
             assert built.pages is not None

@@ -4,8 +4,16 @@ import asyncio
 from collections.abc import Callable
 from typing import assert_never
 
-from protos.registry.v1.apps_pb2 import App, AppFact, BroadcastCount, KeyFingerprint, Pause
-from services.domain.revocations import NONE_REVOKED, RevokedKeys
+from protos.registry.v1.apps_pb2 import (
+    App,
+    AppFact,
+    BroadcastCount,
+    InstallationPause,
+    KeyFingerprint,
+    Pause,
+    Revocations,
+)
+from services.domain.revocations import NONE_REVOKED, RevokedKeys, revocations_key
 from services.domain.topics import APPS, decode
 from services.runtime.log.partition_reader import PartitionReader
 from services.runtime.log.port import Log, Partition, Record
@@ -41,9 +49,11 @@ class AppDirectory:
         self._reader = PartitionReader(self.name, log, APPS_PARTITION, self._apply)
         self._apps: dict[str, App] = {}
         self._epochs = Epochs()
-        self.refused: dict[bytes, AppFact] = {}
+        self._latest: dict[bytes, tuple[int, int]] = {}
+        self.refused: set[bytes] = set()
         self.refused_changed = asyncio.Event()
         self._revoked: dict[tuple[str, int], RevokedKeys] = {}
+        self._revocations: dict[bytes, Revocations] = {}
         self._published: dict[tuple[str, int], RevokedKeys] = {}
         self._installation_pause: Pause | None = None
         self._paused: set[str] = set()
@@ -131,6 +141,9 @@ class AppDirectory:
 
     def _apply(self, record: Record) -> None:
         try:
+            if not record.value:  # its signature is missing or wrong: see SignedLog
+                self._note_refused(record.key)
+                return
             fact = decode(record)
             if self._admits(record, fact):
                 self._apply_fact(fact)
@@ -138,17 +151,50 @@ class AppDirectory:
             leave_out(self.name, record, error)
 
     def _admits(self, record: Record, fact: AppFact) -> bool:
-        """Return whether the fact is applied. `refused` holds by key the latest fact that was not; see AppEpochs."""
-        if not has_epoch(fact):
-            return True
-        if self._epochs.admits(record, fact):
-            self.refused.pop(record.key, None)
-            return True
+        """Return whether the fact is applied. `refused` holds the keys whose latest record is not; see AppEpochs."""
+        if not has_epoch(fact) or self._epochs.admits(record, fact):
+            self.refused.discard(record.key)
+            return not has_epoch(fact) or self._is_new(record.key, fact)
         if fact.WhichOneof("fact") not in ("changed", None):
-            self.refused[record.key] = fact
+            self._note_refused(record.key)
+        return False
+
+    def _note_refused(self, key: bytes) -> None:
+        if self.valid(key) is not None:
+            self.refused.add(key)
             self.refused_changed.set()
             self.refused_changed = asyncio.Event()
-        return False
+
+    def valid(self, key: bytes) -> AppFact | None:
+        """Return the present fact of a key, without its meta; None where there is none."""
+        text = key.decode(errors="replace")
+        if key == INSTALLATION_PAUSE_KEY:
+            return AppFact(installation_pause=InstallationPause(pause=self._installation_pause))
+        if (app := self._apps.get(text)) is not None:
+            return AppFact(app=app)
+        if (count := self._broadcasts.get(text.removesuffix("/broadcasts"))) is not None:
+            return AppFact(broadcasts=count)
+        if (revocations := self._revocations.get(key)) is not None:
+            return AppFact(revocations=revocations)
+        for purpose, fingerprint in self._key_fingerprints.items():
+            noted = KeyFingerprint(purpose=purpose, fingerprint=fingerprint)
+            if key == fingerprint_key(noted):
+                return AppFact(key_fingerprint=noted)
+        return None
+
+    def _is_new(self, key: bytes, fact: AppFact) -> bool:
+        """Return whether the fact is none of the key's earlier ones, which somebody has appended once more as it was.
+
+        Facts that are not signed have no number in the sequence.
+        """
+        order, latest = (fact.meta.epoch, fact.meta.sequence), self._latest.get(key, (0, 0))
+        if order < latest:
+            self._note_refused(key)
+        if order < latest or (order == latest and fact.meta.sequence):
+            return False
+        if fact.WhichOneof("fact") not in ("changed", None):
+            self._latest[key] = order
+        return True
 
     def _apply_fact(self, fact: AppFact) -> None:
         match fact.WhichOneof("fact"):
@@ -166,6 +212,7 @@ class AppDirectory:
                 record = fact.revocations
                 key = record.appkey, record.partition
                 self._published[key] = RevokedKeys.of(record)
+                self._revocations[revocations_key(record)] = record
                 self._revoked[key] = self.revoked(*key) | self._published[key]
                 for listener in self._listeners:
                     listener(record.appkey)

@@ -172,7 +172,7 @@ def create_master(path: Path) -> None:
 
 def read_master(path: Path) -> bytes:
     """Read the master key. CarillonError: it cannot be used."""
-    master = _read(path)
+    master = read_file(path)
     if len(master) != _KEY:
         raise CarillonError(f"{path} holds {len(master)} bytes; a master key has {_KEY}: restore it from a backup")
     return master
@@ -181,7 +181,7 @@ def read_master(path: Path) -> bytes:
 def read_key(path: Path, purpose: KeyPurpose) -> bytes:
     """Read a derived key from the file that `write_key` made. CarillonError: it cannot be used."""
     try:
-        title, encoded = _read(path).decode().strip().rsplit(": ", 1)
+        title, encoded = read_file(path).decode().strip().rsplit(": ", 1)
         key = base64.b64decode(encoded, validate=True)
     except ValueError:
         title, key = "", b""
@@ -196,15 +196,7 @@ def write_key(path: Path, key: bytes, purpose: KeyPurpose) -> None:
     CarillonError: the file holds anything else, or cannot be written.
     """
     content = f"{_title(purpose)}: {base64.b64encode(key).decode()}\n".encode()
-    with _errors_of_writing(path):
-        if path.exists():
-            old = path.read_bytes()
-            if old == content:
-                return
-            if not old.startswith(f"{_title(purpose)}: ".encode()):
-                raise CarillonError(f"{path} exists and holds no key of {purpose.value}: name another file")
-        with written_beside(path, content) as fresh:
-            os.replace(fresh, path)
+    write_file(path, content, f"{_title(purpose)}: ".encode(), f"key of {purpose.value}")
 
 
 def _missing_text(path: Path, missing: Collection[KeyPurpose]) -> str:
@@ -221,15 +213,31 @@ def _title(purpose: KeyPurpose) -> str:
     return f"carillon key of {purpose.value}"
 
 
-def _read(path: Path) -> bytes:
-    """Read a key file, with a warning if users beside its owner and group have access to it."""
+def read_file(path: Path, *, is_secret: bool = True) -> bytes:
+    """Read a key file, with a warning if users beside its owner and group have access to a secret one."""
     try:
         content, mode = path.read_bytes(), path.stat().st_mode
     except OSError as error:
         raise CarillonError(f"the key file {path} cannot be read: {error.strerror}") from None
-    if mode & stat.S_IRWXO:
+    if is_secret and mode & stat.S_IRWXO:
         logger.warning("every user of this machine has access to a key file", file=str(path), fix=f"chmod 600 {path}")
     return content
+
+
+def write_file(path: Path, content: bytes, start: bytes, what: str) -> None:
+    """Write a key file of mode 600, in place of one that begins with `start`; `what`: the name of such a file.
+
+    CarillonError: there is another file, or it cannot be written.
+    """
+    with _errors_of_writing(path):
+        if path.exists():
+            old = path.read_bytes()
+            if old == content:
+                return
+            if not old.startswith(start):
+                raise CarillonError(f"{path} exists and holds no {what}: name another file")
+        with written_beside(path, content) as fresh:
+            os.replace(fresh, path)
 
 
 @contextlib.contextmanager

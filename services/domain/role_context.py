@@ -1,8 +1,10 @@
 """Builds the RoleContext of a process from its settings, and closes it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+import sys
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import cast
 
 from protos.registry.v1.apps_pb2 import AppFact, KeyFingerprint
@@ -13,6 +15,8 @@ from services.domain.master_key import KeyPurpose, Keys, create_master, load_key
 from services.domain.meta import RecordStamp
 from services.domain.role import RoleContext
 from services.domain.role_addresses import DEFAULT_ADDRESSES, HAZARDOUS, ROLES_WITH_STANDBYS, role_addresses
+from services.domain.signed_log import SignedLog, holds_signed
+from services.domain.signing_keys import SIGNERS, SigningKeys, load_signing_keys
 from services.domain.topics import APPS, TOPICS
 from services.runtime.errors import CarillonError
 from services.runtime.log.archive.directory import ArchiveDirectory
@@ -28,6 +32,7 @@ from services.runtime.process.host_metrics import export_disk_space, export_expi
 from services.runtime.process.logs import logger
 from services.runtime.process.retries import retry_until_available
 from services.runtime.process.settings import PREFIX, Settings
+from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.health import Health
 from services.runtime.rpc.caller import ShardOfRole
 from services.runtime.rpc.channel import Channel, connect
@@ -37,6 +42,8 @@ from services.runtime.rpc.tls import Tls
 from services.runtime.traces import push_traces
 
 _NOTE_S = 10.0
+
+Signing = Callable[[Log], Log]
 
 
 def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
@@ -131,13 +138,45 @@ async def role_context(
         except BaseException:
             await log.close()
             raise
+    try:
+        signing = await _signing(settings, role, bool(key_purposes), log)
+    except BaseException:
+        await log.close()
+        raise
     with stages.noting(settings.stages_dir):
         async with (
             push_traces.exporting(push_traces.otlp_exporter(settings.traces_url), settings.traces_ratio),
-            context_on(log, clock or SteadyClock(), peers, keys, health) as context,
+            context_on(log, clock or SteadyClock(), peers, keys, health, signing) as context,
         ):
             await check_keys(context, role if settings.kafka_bootstrap else None)
             yield context
+
+
+async def _signing(settings: Settings, role: str | None, reads_master: bool, log: Log) -> Signing:
+    """Return what signs the records of the process, and checks those of others.
+
+    CarillonError: a key cannot be used, or this role has signed its records and has no key for further ones.
+    """
+    keys = load_signing_keys(settings, role, reads_master=reads_master)
+    if not keys.public:
+        logger.warning(
+            "records of apps and accounts are believed without a signature",
+            fix="set CARILLON_PUBLIC_KEYS_FILE to what `carillon keys export --public-keys` writes",
+        )
+    if role in SIGNERS and not keys.private and await holds_signed(log, role):
+        raise CarillonError(
+            f"the role {role} has signed its records in the log, and this process has no key for further ones: set"
+            f" CARILLON_SIGNING_KEY_FILE to what `carillon keys export --{role}-signing-key` writes"
+        )
+    return partial(signed_log, settings, keys)
+
+
+def signed_log(settings: Settings, keys: SigningKeys, log: Log) -> Log:
+    """Return the log that a process of these settings reads and appends to."""
+    if not keys.private and not keys.public:
+        return log
+    refused = DeadLetters(settings.data / "dead-letters" / "signatures.jsonl", "signatures", limit=sys.maxsize)
+    return SignedLog(log, keys.private, keys.public, refused.add)
 
 
 async def _create_first_master(settings: Settings, log: Log) -> None:
@@ -205,12 +244,15 @@ async def _noted_by_registry(context: RoleContext, noted: KeyFingerprint, role: 
 
 @asynccontextmanager
 async def context_on(
-    log: Log, clock: Clock, peers: Peers, keys: Keys, health: Health | None = None
+    log: Log, clock: Clock, peers: Peers, keys: Keys, health: Health | None = None, signing: Signing = lambda log: log
 ) -> AsyncIterator[RoleContext]:
-    """Yield the context on this log, as `role_context` does; close the log and the peers' channels on exit."""
+    """Yield the context on this log, as `role_context` does; close the log and the peers' channels on exit.
+
+    `signing` returns the log that signs and checks records.
+    """
     health = health or Health(clock)
     archived = log if isinstance(log, ArchivedLog) else None
-    log = health.monitored(log)
+    log = signing(health.monitored(log))
     apps = AppDirectory(log)
     following = background.start_endless(apps.name, apps.run(caught_up := asyncio.Event()))
     owners = background.start_endless("owners", peers.directory.run(log)) if peers.directory else None

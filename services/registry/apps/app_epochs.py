@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from protos.registry.v1.apps_pb2 import AppFact, InstallationPause
+from protos.registry.v1.apps_pb2 import AppFact
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain import ids
 from services.domain.apps import APPS_PARTITION, AppDirectory
@@ -37,26 +37,12 @@ class AppEpochs:
         """Write the valid records again behind those that are refused, for ever."""
         while True:
             changed = self._apps.refused_changed
-            if valid := [(key, fact) for key, refused in self._apps.refused.items() if (fact := self._valid(refused))]:
+            if valid := [(key, fact) for key in sorted(self._apps.refused) if (fact := self._apps.valid(key))]:
                 for _, fact in valid:
                     fact.meta.CopyFrom(self._meta(self.current))
                 await self._append([NewRecord(*APPS_PARTITION, key, fact.SerializeToString()) for key, fact in valid])
             else:
                 await changed.wait()
-
-    def _valid(self, refused: AppFact) -> AppFact | None:
-        """Return the present fact of a refused fact's key; None where there is none."""
-        match refused.WhichOneof("fact"):
-            case "app":
-                app = self._apps.get(refused.app.appkey)
-                return AppFact(app=app) if app else None
-            case "broadcasts":
-                count = self._apps.broadcasts(refused.broadcasts.appkey)
-                return AppFact(broadcasts=count) if count.day else None
-            case "installation_pause":
-                return AppFact(installation_pause=InstallationPause(pause=self._apps.installation_pause))
-            case _:
-                return None
 
     async def _append(self, new_records: list[NewRecord]) -> None:
         offsets = await append_until_accepted(self._log, new_records, ROLE_NAME)

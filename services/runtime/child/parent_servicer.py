@@ -15,6 +15,7 @@ from protos.runtime.v1.parent_pb2 import (
     WatchProcessesResponse,
 )
 from protos.runtime.v1.parent_pb2_grpc import ParentServiceServicer
+from services.runtime.errors import PermissionDeniedError
 from services.runtime.log.port import Log, NewRecord, Partition
 from services.runtime.rpc.server import Context
 from services.runtime.status.announcements import Announcements
@@ -26,13 +27,24 @@ AskOperations = Callable[[str], Awaitable[tuple[int, str, bytes]]]
 class ParentServicer(ParentServiceServicer):
     """Answers the child with the parent's log, announcements and operations."""
 
-    def __init__(self, log: Log, announcements: Announcements, ask_operations: AskOperations) -> None:
+    def __init__(
+        self,
+        log: Log,
+        announcements: Announcements,
+        ask_operations: AskOperations,
+        may_append: Callable[[str], bool] = lambda topic: True,
+    ) -> None:
+        """`may_append` returns whether the child may append to the topic."""
+        self._may_append = may_append
         self._log = log
         self._announcements = announcements
         self._ask_operations = ask_operations
 
     async def Append(self, request: AppendRequest, context: Context) -> AppendResponse:
         records = [NewRecord(each.topic, each.partition, each.key, each.value) for each in request.records]
+        for each in records:
+            if not self._may_append(each.topic):
+                raise PermissionDeniedError(f"this process may not append to the topic {each.topic}")
         return AppendResponse(offsets=await self._log.append(records))
 
     async def CheckWritable(self, request: CheckWritableRequest, context: Context) -> CheckWritableResponse:

@@ -91,6 +91,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     master_key_file: str | None = None
     device_keys_file: str | None = None
     secrets_key_file: str | None = None
+    signing_key_file: str | None = None
+    public_keys_file: str | None = None
     tls_cert: str | None = None
     tls_key: str | None = None
     tls_authority: str | None = None

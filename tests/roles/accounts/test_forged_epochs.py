@@ -8,8 +8,10 @@ from protos.accounts.v1.accounts_pb2 import AccountFact, User, UserChanged
 from protos.accounts.v1.service_pb2 import ListUsersRequest
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.ids import event_id
+from services.domain.signed_log import SignedLog
+from services.domain.signing_keys import derive_signing_key
 from services.domain.topics import ACCOUNTS, decode
-from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.process.metrics import DEAD_LETTERS
 from testkit.faults.crashing_log import records_of
 from tests.roles.accounts.conftest import AccountsHarness
@@ -52,3 +54,30 @@ async def test_accounts_goes_on_behind_an_epoch_that_follows_from_no_claim(
     assert [json.loads(letter)["topic"] for letter in letters] == [ACCOUNTS.name]
     assert counted.get() - before == 1
     assert await harness.rebuilt_digest() == harness.digest()
+
+
+async def test_a_forged_administrator_under_the_owners_epoch_is_refused_by_the_signature(
+    harness: AccountsHarness,
+) -> None:
+    """Without signatures the same record makes one. Whoever may append to the topic needs the key of accounts too."""
+    raw, refused = harness.log, list[Record]()
+    key = derive_signing_key(bytes(32), "accounts")
+    signed = SignedLog(
+        raw, {"accounts": key}, {"accounts": [key.public_key()]}, lambda record, error: refused.append(record)
+    )
+    harness.log = signed  # type: ignore[assignment]
+    async with harness.running():
+        await harness.user("before")
+        harness.log = raw
+        await forge(harness, 0, has_fact=True)
+        harness.log = signed  # type: ignore[assignment]
+        await harness.user("behind")
+        assert harness.directory_of_accounts.actor_of_user("0" * 16).is_disabled
+    async with harness.running():
+        assert await users(harness) == ["before", "behind"]
+    assert await harness.rebuilt_digest() == harness.digest()
+    assert {record.key for record in refused} == {b"user/0"}
+    harness.log = raw
+    await harness.rebuilt_digest()
+    async with harness.running():
+        assert not harness.directory_of_accounts.actor_of_user("0" * 16).is_disabled

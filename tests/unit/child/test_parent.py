@@ -15,7 +15,7 @@ from protos.runtime.v1.processes_pb2 import ProcessFact, ProcessLeft, ProcessSta
 from services.domain.topics import APPS, PUSH_COMMANDS, TOPICS
 from services.runtime.child.parent_log import LogWatch, ParentLog
 from services.runtime.child.parent_servicer import ParentServicer
-from services.runtime.errors import UnavailableError
+from services.runtime.errors import PermissionDeniedError, UnavailableError
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.process.clock import ManualClock
@@ -39,11 +39,14 @@ class Parent:
         self.announcements = Announcements()
         self.clock = ManualClock(1_000_000)
         self.asked: list[str] = []
+        self.appended_by_child = {APPS_0.topic}
         self._server = LocalServer()
         self.serve(self._server)
 
     def serve(self, server: LocalServer) -> None:
-        servicer = ParentServicer(self.log, self.announcements, self._operations)
+        servicer = ParentServicer(
+            self.log, self.announcements, self._operations, lambda topic: topic in self.appended_by_child
+        )
         add_ParentServiceServicer_to_server(servicer, server)  # type: ignore[arg-type]
 
     @property
@@ -140,3 +143,12 @@ async def test_operations_are_answered_by_the_parent(parent: Parent) -> None:
     answer = await ParentServiceStub(parent.channel).AskOperations(AskOperationsRequest(path="/healthz"))
     assert (answer.status, answer.content_type, answer.body) == (503, "application/json", b"{}")
     assert parent.asked == ["/healthz"]
+
+
+async def test_a_child_appends_to_the_topics_that_it_may_and_to_no_others(parent: Parent, log: ParentLog) -> None:
+    """What the parent signs it signs for its own roles alone."""
+    await log.append([record(b"1")])
+    parent.appended_by_child.clear()
+    with pytest.raises(PermissionDeniedError, match="may not append to the topic apps"):
+        await log.append([record(b"2")])
+    assert (await parent.log.ends([APPS_0]))[APPS_0] == 1
