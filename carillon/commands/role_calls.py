@@ -10,7 +10,6 @@ from carillon.commands.installation.options import refuse_console
 from carillon.environment import environment
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.runtime.errors import CarillonError, NotOwnerError, UnavailableError
-from services.runtime.ownership.instances import Instances
 from services.runtime.process.settings import Settings, addresses, load
 from services.runtime.rpc.channel import Channel, SocketChannel, connect
 
@@ -79,11 +78,9 @@ async def _owners(role: str, settings: Settings) -> Sequence[str] | None:
     if settings.kafka_bootstrap is None:
         return None
     # Only a command that has to look into the log pays for what reads it.
-    from carillon.commands.status import recent_facts
+    from carillon.commands.status import present, recent_facts
 
-    instances = Instances()
-    for fact in await recent_facts(settings):
-        instances.apply(fact)
+    instances = present(await recent_facts(settings))
     shards = {each.alive.shard for each in instances.all() if each.alive.role == role}
     owners = [instances.owner(role, shard) for shard in sorted(shards)]
     return [owner.alive.address for owner in owners if owner] if owners and all(owners) else None

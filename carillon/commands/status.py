@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -28,6 +28,13 @@ from services.runtime.projection.catch_up import read_until
 
 _SILENT_S = 2 * ABSENT_AFTER * INTERVAL_S
 _PARTITION = Partition(INSTANCES.name, 0)
+
+
+class OffsetFact(NamedTuple):
+    """A record of topic `instances`."""
+
+    offset: int
+    fact: InstanceFact
 
 
 class InstanceStatus(NamedTuple):
@@ -73,16 +80,14 @@ def status(as_json: bool) -> None:
     show(instances)
 
 
-def instance_statuses(facts: Sequence[InstanceFact], now_ms: int) -> list[InstanceStatus]:
+def instance_statuses(facts: Sequence[OffsetFact], now_ms: int) -> list[InstanceStatus]:
     """Return the processes that have not left, by role and shard, owners first."""
     return sorted(_statuses(facts, now_ms), key=lambda each: (each.role, each.shard, each.state, each.address))
 
 
-def _statuses(facts: Sequence[InstanceFact], now_ms: int) -> Iterator[InstanceStatus]:
-    instances, heard_ms = Instances(), {}
-    for fact in facts:
-        instances.apply(fact)
-        heard_ms[fact.instance] = fact.meta.time_ms
+def _statuses(facts: Sequence[OffsetFact], now_ms: int) -> Iterator[InstanceStatus]:
+    instances = present(facts)
+    heard_ms = {fact.instance: fact.meta.time_ms for _, fact in facts}
     for each in instances.all():
         alive, silent_s = each.alive, (now_ms - heard_ms[each.id]) / 1000
         state, epoch, since = "starting", None, None
@@ -96,7 +101,16 @@ def _statuses(facts: Sequence[InstanceFact], now_ms: int) -> Iterator[InstanceSt
         yield InstanceStatus(alive.role, alive.shard, state, alive.address, epoch, since, round(silent_s, 1))
 
 
-async def recent_facts(settings: Settings) -> list[InstanceFact]:
+def present(facts: Sequence[OffsetFact]) -> Instances:
+    """Return the instances that the facts tell of. Facts that no instance can have written are left out."""
+    instances = Instances()
+    for offset, fact in facts:
+        with suppress(ValueError):
+            instances.apply(fact, offset)
+    return instances
+
+
+async def recent_facts(settings: Settings) -> list[OffsetFact]:
     """Return the latest records of topic `instances`, which tell of all processes that are present."""
     log = await open_log(settings, read_only=True)
     try:
@@ -105,13 +119,13 @@ async def recent_facts(settings: Settings) -> list[InstanceFact]:
         await log.close()
 
 
-async def _facts(log: Log) -> AsyncIterator[InstanceFact]:
+async def _facts(log: Log) -> AsyncIterator[OffsetFact]:
     ends = await log.ends([_PARTITION])
     start = {_PARTITION: max(0, ends[_PARTITION] - RECENT_RECORDS)}
     async with aclosing(read_until("status", log, start, ends)) as batches:
         async for records, _ in batches:
             for record in records:
                 try:
-                    yield InstanceFact.FromString(record.value)
+                    yield OffsetFact(record.offset, InstanceFact.FromString(record.value))
                 except DecodeError:
                     continue

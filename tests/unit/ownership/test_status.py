@@ -1,6 +1,6 @@
 """`carillon status`: the states of processes, from their records in the log."""
 
-from carillon.commands.status import InstanceStatus, instance_statuses
+from carillon.commands.status import InstanceStatus, OffsetFact, instance_statuses
 from protos.runtime.v1.instances_pb2 import InstanceAlive, InstanceFact, InstanceLeft
 from protos.runtime.v1.log_pb2 import Meta
 
@@ -26,7 +26,11 @@ def test_each_shard_is_shown_with_its_owner_first() -> None:
         alive_fact("f"),
         InstanceFact(meta=Meta(time_ms=_NOW_MS), instance="f", left=InstanceLeft()),
     ]
-    assert instance_statuses(facts, _NOW_MS) == [
+    facts[1].alive.caught_up_offset = 1001
+    impossible = alive_fact("g", epoch=8)
+    impossible.alive.caught_up_offset = 2000
+    given = [OffsetFact(offset, fact) for offset, fact in enumerate([*facts, impossible], 1000)]
+    assert instance_statuses(given, _NOW_MS) == [
         InstanceStatus("r", 0, "owner", "b:1", 7, "1970-01-01T00:00:40+00:00", 0.0),
         InstanceStatus("r", 0, "silent", "d:1", None, None, 10.0),
         InstanceStatus("r", 0, "standby", "a:1", None, None, 0.0),
