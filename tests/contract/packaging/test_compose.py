@@ -24,6 +24,7 @@ from carillon.main import main
 from carillon.roles import ROLES, role_definition
 from services.domain.master_key import KeyPurpose, load_keys
 from services.domain.role_addresses import DEFAULT_ADDRESSES
+from services.domain.signing_keys import SIGNERS, load_signing_keys
 from services.runtime.http.operations import Operations
 from services.runtime.process.settings import PREFIX, load
 from services.runtime.rpc.authority import hosts_of
@@ -196,6 +197,19 @@ def test_each_role_gets_the_keys_that_it_needs_and_none_gets_the_master_key(name
         assert str(Path(files[purpose]).parent) == mounted[volumes[purpose]]
 
 
+@pytest.mark.parametrize("name", OURS)
+def test_each_role_has_the_public_keys_and_the_owners_of_signed_topics_their_own_signing_key(name: str) -> None:
+    given, mounted = settings(name), mounts(name)
+    signing = {f"{role}-signing-key" for role in SIGNERS}
+    own = {f"{name}-signing-key"} & signing
+    assert given.public_keys_file == "/public-keys/public.keys"
+    assert mounted["/public-keys"] == "public-keys"
+    assert set(mounted.values()) & signing == own
+    assert (given.signing_key_file is not None) == bool(own)
+    if given.signing_key_file:
+        assert mounted[str(Path(given.signing_key_file).parent)] in own
+
+
 def test_the_keys_are_exported_before_the_roles_start(tmp_path: Path) -> None:
     """Run the command of the service `keys` with its directories under another root."""
     service = SERVICES["keys"]
@@ -210,11 +224,13 @@ def test_the_keys_are_exported_before_the_roles_start(tmp_path: Path) -> None:
         given, needed = settings(name), role_definition(name).keys
         moved = {
             field: f"{tmp_path}{file}"
-            for field in ("device_keys_file", "secrets_key_file")
+            for field in ("device_keys_file", "secrets_key_file", "signing_key_file", "public_keys_file")
             if (file := getattr(given, field))
         }
-        load_keys(msgspec.structs.replace(given, data_dir="/none", **moved), needed)
-        assert ("keys" in SERVICES[name]["depends_on"]) == bool(needed)
+        loaded = msgspec.structs.replace(given, data_dir="/none", **moved)
+        load_keys(loaded, needed)
+        assert load_signing_keys(loaded, name, reads_master=False).public.keys() == set(SIGNERS)
+        assert "keys" in SERVICES[name]["depends_on"]
 
 
 def listeners(name: str) -> dict[str, str]:
