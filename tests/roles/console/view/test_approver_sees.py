@@ -40,5 +40,8 @@ async def test_an_approver_sees_where_links_lead_and_what_is_hidden_and_then_app
         button = page.get_by_role("button", name="Approve and send")
         assert contents_top < (await button.bounding_box() or {"y": 0})["y"], "the contents come before the decision"
         assert await accessibility_findings(page) == []
+        await page.set_viewport_size({"width": 390, "height": 800})
+        assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, "cut off on a phone"
+        await page.set_viewport_size({"width": 1280, "height": 800})
         await button.click()
         await expect(page.get_by_role("status")).to_have_text("The push is approved and sent.")
