@@ -126,7 +126,7 @@ class RetirementWorker:
         for appkey, found in self._surveys.items():
             SILENT_SHARE.labels(appkey).set(found.silent / found.registered)
             if found.silent and not found.lively:
-                logger.error(
+                logger.warning(
                     "no device of an app is retired: none has shown life within a day, so the clock or the state of"
                     " this registry may be wrong, or the app is not in use any more",
                     appkey=appkey,

@@ -202,7 +202,7 @@ async def test_nothing_is_removed_where_no_device_of_the_app_shows_life(registry
     facts = len(await device_facts(registry.log))
     with structlog.testing.capture_logs() as logs:
         await make_pass(registry)
-    assert [(entry["log_level"], entry["appkey"], entry["silent"]) for entry in logs] == [("error", app.appkey, 6)]
+    assert [(entry["log_level"], entry["appkey"], entry["silent"]) for entry in logs] == [("warning", app.appkey, 6)]
     assert len(await device_facts(registry.log)) == facts
     assert SILENT_SHARE.labels(app.appkey)._value.get() == 1
     registry.clock.move(-365 * DAY_S)
