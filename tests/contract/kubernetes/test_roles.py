@@ -278,6 +278,13 @@ def test_each_role_gets_the_keys_and_certificates_that_it_needs(role: str, setti
         {KeyPurpose.DEVICES: "carillon-device-keys", KeyPurpose.SECRETS: "carillon-secrets-key"}[purpose]
         for purpose in role_definition(role).keys
     }
+    if role in ("registry", "accounts"):
+        assert secrets[mounts[str(Path(loaded.signing_key_file).parent)]] == f"carillon-signing-key-{role}"
+    else:
+        assert loaded.signing_key_file is None
+        assert not [name for name in secrets.values() if "signing" in name]
+    configs = {each["name"]: each["configMap"]["name"] for each in pod(role)["volumes"] if "configMap" in each}
+    assert configs[mounts[str(Path(loaded.public_keys_file).parent)]] == "carillon-public-keys"
     assert secrets[mounts["/tls"]] == f"carillon-tls-{role}"
     assert secrets[mounts["/kafka"]] == f"carillon-kafka-{role}"
     assert {mounts[directory] for directory in mounts} - {"state"} == {
