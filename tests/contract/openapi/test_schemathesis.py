@@ -16,6 +16,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from edge.core.replay_protection import NONCE_HEADER, SIGNATURE_HEADER, TIME_HEADER
 from edge.openapi import android
 from edge.openapi.documents import DOCUMENTS
 from testkit.examples import examples
@@ -25,6 +26,8 @@ from tests.contract.openapi.test_limits import OPERATIONS, Call, ExampleData
 from tests.contract.openapi.unread import read_part
 
 EXAMPLES = examples(30)
+MOST_SEEDS = 20
+"""Seeds that are tried until a request is accepted: of few examples, each may name something that does not exist."""
 NAMES_WHAT_MUST_EXIST = {
     ("delete", "/push"),
     ("delete", "/timed_msg"),
@@ -95,13 +98,15 @@ def test_the_answer_to_any_request_matches_the_document(
     call = Call(interface, method, path)
     results: list[int] = []
 
-    @seed(1)
-    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(case=schema[path][method.upper()].as_strategy(generation_mode=mode))
+    must_be_accepted = mode is GenerationMode.POSITIVE and (method, path) not in NAMES_WHAT_MUST_EXIST
+
     def send(case: Any) -> None:
         case.body = data.real(case.body)
         if isinstance(case.body, dict) and path != "/device/v1":
             case.body = json.loads(signed(without_sign(case.body), *secrets_of(data, path, case.body)))
+        for header in (TIME_HEADER, NONCE_HEADER, SIGNATURE_HEADER):
+            if case.headers and mode is GenerationMode.POSITIVE:
+                case.headers.pop(header, None)  # no invented signature is right
         response = case.call()
         case.validate_response(response, checks=[*CHECKS, no_fault_of_the_service])
         answer = json.loads(response.content)
@@ -109,7 +114,12 @@ def test_the_answer_to_any_request_matches_the_document(
         if results[-1] == 0:
             check_accepted(call, case.body)
 
-    send()
+    bounds = settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    cases = given(case=schema[path][method.upper()].as_strategy(generation_mode=mode))
+    for number in range(1, MOST_SEEDS + 1):
+        seed(number)(bounds(cases(send)))()
+        if 0 in results or not must_be_accepted:
+            break
     assert len(results) >= EXAMPLES // 4
-    if mode is GenerationMode.POSITIVE and (method, path) not in NAMES_WHAT_MUST_EXIST:
+    if must_be_accepted:
         assert 0 in results

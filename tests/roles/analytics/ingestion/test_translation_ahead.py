@@ -28,6 +28,13 @@ def sent(epoch: int) -> NewRecord:
     return new_record(TASKS.name, 2, fact)
 
 
+def announced(epoch: int) -> NewRecord:
+    """The record by which an owner announces its epoch, without which no higher epoch counts."""
+    fact = TaskFact(meta=meta(str(epoch), T0, "scheduling"))
+    fact.meta.epoch = epoch
+    return new_record(TASKS.name, 2, fact)
+
+
 def committed_epochs(directory: Path) -> list[int]:
     with closing(sqlite3.connect(directory / "offsets.db")) as offsets:
         return [epoch for (epoch,) in offsets.execute("SELECT epoch FROM epochs")]
@@ -52,7 +59,7 @@ async def test_each_batch_is_committed_with_its_own_epochs(
     monkeypatch.setattr(clickhouse, "insert", insert_later)
     monkeypatch.setattr(BatchWriter, "translate", translate_noting)
     async with running_ingestion(new_ingestion(log, clickhouse, tmp_path, ONE_BY_ONE)) as ingestion:
-        await log.append([sent(1), sent(2)])
+        await log.append([sent(1), announced(2)])
         await translated.wait()
         may_insert.release()
         await ingestion.applied.wait([(Partition(TASKS.name, 2), 0)])
