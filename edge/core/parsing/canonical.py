@@ -275,7 +275,7 @@ _NUL = b"\\u0000"
 _raw_entries = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_items = msgspec.json.Decoder(list[msgspec.Raw])
 _text = msgspec.json.Decoder(str)
-_plain_decoder = msgspec.json.Decoder(float_hook=lambda digits: msgspec.Raw(digits.encode()))
+_plain_decoder = msgspec.json.Decoder(float_hook=msgspec.Raw)
 _sorted_encoder = msgspec.json.Encoder(order="sorted")
 _decoder = json.JSONDecoder(
     object_pairs_hook=_object, parse_int=_NUMBER.__add__, parse_float=_NUMBER.__add__, parse_constant=_no_number

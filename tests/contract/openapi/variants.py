@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import jsonschema_rs
 
+from services.domain.device_protocol.frames import MAX_FRAME_BYTES
+
 Json = dict[str, Any]
 Put = Callable[[Any], Json]
 _BY_TYPE: dict[str, Any] = {"object": {"x": 1}, "array": [{}], "boolean": True, "string": "nonsense", "number": 1.5}
@@ -125,8 +127,10 @@ class Variants:
         if schema.get("format") in _NAMES or "enum" in schema:
             return
         if "maxLength" in schema:
-            yield Variant(path, put("世" * schema["maxLength"]), fits=True)
-            yield Variant(path, put("世" * (schema["maxLength"] + 1)), fits=False)
+            # A frame of a device has no room for the longest proofs in letters of three bytes.
+            letter = "世" if 3 * schema["maxLength"] < MAX_FRAME_BYTES else "x"
+            yield Variant(path, put(letter * schema["maxLength"]), fits=True)
+            yield Variant(path, put(letter * (schema["maxLength"] + 1)), fits=False)
         if limit := schema.get("x-maxBytes"):
             yield Variant(path, put("é" * (limit // 2)), fits=True)
             yield Variant(path, put("x" * (limit + 1)), fits=False)
