@@ -1,6 +1,7 @@
 """Calls to analytics for app servers: cancelled when the client leaves; 503 when analytics cannot answer."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable
 from typing import Any, TypeVar
 
@@ -11,6 +12,10 @@ from services.runtime.errors import CarillonError, DeadlineError, TryLaterError,
 from services.runtime.process.logs import logger
 
 _RETRY_AFTER_S = 5
+
+_ENDED_S = 2.0
+"""Time that a call has left once its client sends no more: it may still read, or may have left without a reset."""
+
 Answer = TypeVar("Answer")
 
 
@@ -22,6 +27,8 @@ class ClientLeftError(CarillonError):
 
 async def call_analytics(request: Request, call: Awaitable[Answer]) -> Answer:
     """Return the answer to the call, which is cancelled when the client leaves: analytics then stops the query.
+
+    A client that sends no more may have left, or may still read: its call has `_ENDED_S` left.
 
     TooManyRequestsError: too many calls of the app wait. TryLaterError: analytics cannot answer at present.
     """
@@ -51,7 +58,11 @@ async def _while_connected(request: Request, call: Awaitable[Answer]) -> Answer:
 
 
 async def _disconnect(request: Request) -> None:
-    """Return once the client has closed its connection; its body is read already."""
+    """Return once the client has closed its connection, or sends no more since `_ENDED_S`; its body is read already."""
     receive: Any = request.scope[RECEIVE]
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    if (await receive())["type"] == "http.disconnect":
+        return
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_ENDED_S):
+            while (await receive())["type"] != "http.disconnect":
+                pass

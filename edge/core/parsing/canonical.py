@@ -22,6 +22,7 @@ import numpy as np
 from services.runtime.errors import InputError
 
 MAX_DEPTH = 32
+_CUT = "; it ends too early: Content-Length counts bytes, not characters"
 _NUMBER = "\udc80"
 _SPACES = b" \t\r\n"
 _QUOTE, _BACKSLASH = b'"', b"\\"
@@ -189,10 +190,14 @@ def loads(raw: bytes) -> Any:
         if _SURROGATE_ESCAPE.search(raw):
             _refuse_lone_surrogates(raw)
         return _decoder.decode(raw.decode())
-    except UnicodeDecodeError:
-        raise InputError("the body is not UTF-8") from None
+    except UnicodeDecodeError as error:
+        raise InputError("the body is not UTF-8" + (_CUT if error.end == len(raw) else "")) from None
     except json.JSONDecodeError as error:
-        raise InputError(f"the body is not JSON: {error.msg} at character {error.pos}") from None
+        is_cut = error.pos >= len(error.doc) or error.msg.startswith("Unterminated")
+        hint = _CUT if is_cut else ""
+        raise InputError(
+            f"the body is not JSON: {error.msg.removesuffix(' at')} at character {error.pos}{hint}"
+        ) from None
 
 
 def written(value: Any) -> bytes:

@@ -60,7 +60,8 @@ class UpgradeReader:
             (end,) = upgrade.args
             return self._upgrade(self._parser.get_method()), received[end:]
         except httptools.HttpParserError:
-            raise UpgradeError(HTTPStatus.BAD_REQUEST, "this is no HTTP request") from None
+            if not self._is_complete:
+                raise UpgradeError(HTTPStatus.BAD_REQUEST, "this is no HTTP request") from None
         if self._is_complete:
             raise UpgradeError(HTTPStatus.BAD_REQUEST, "this port serves only requests that upgrade to WebSocket")
         self._size += len(received)

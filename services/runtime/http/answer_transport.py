@@ -1,6 +1,7 @@
 """Answers of the HTTP server in as few writes as possible."""
 
 import asyncio
+from collections.abc import Callable
 
 _CONTINUE = b"HTTP/1.1 100 "
 """Beginning of the interim answer that uvicorn writes before the head, for a client that waits for it with its body."""
@@ -14,10 +15,11 @@ class AnswerTransport:
 
     __slots__ = ("_head", "_transport", "close", "is_closing")
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        """`close` is called behind the last answer of the connection."""
         self._transport = transport
         self._head: bytes | None = b""
-        self.close = transport.close
+        self.close = close
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:

@@ -15,7 +15,8 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     `connections` may be open in all, `per_address` from one address. `head_bytes` and `headers` bound the request line
     and the headers, together with any trailers; `pipelined` the requests that wait for the answer to an earlier one.
     `head_ms` is the time for a whole head, `idle_ms` the time between two requests, and `closing_ms` the time for
-    the end of a connection. While an answer waits to be sent, the client must read `write_bytes` in `write_ms`.
+    the end of a connection. `half_closed_ms` is the time for the answers to a client that has ended its sending
+    direction. While an answer waits to be sent, the client must read `write_bytes` in `write_ms`.
     `spare_files` are kept open for the case that the process has no other file for a new connection.
     """
 
@@ -29,6 +30,7 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     write_ms: int = 20_000
     write_bytes: int = 32 * 1024
     closing_ms: int = 3_000
+    half_closed_ms: int = 30_000
     spare_files: int = 0
 
 

@@ -24,6 +24,9 @@ class HttpProtocol(HttpToolsProtocol):
 
     It ignores offers to upgrade the connection. Java's HttpClient offers h2c with every request. The parser then stops
     before the body, and uvicorn would handle the request without one; this protocol reads on.
+
+    A request that has arrived whole is answered, whatever comes behind it: bytes that are no HTTP request, a request
+    that is refused, or the end of the client's sending direction. Then the answers that are due are written first.
     """
 
     def __init__(
@@ -34,6 +37,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._limits = connections.limits
         self._resuming = False
         self._refusal: tuple[int, str] | None = None
+        self._is_refusal_due = False
+        self._client_ended = False
         self._running: RequestResponseCycle | None = None
         self._in_head = False
         self._is_idle = False
@@ -62,6 +67,23 @@ class HttpProtocol(HttpToolsProtocol):
             running.message_event.set()
         super().connection_lost(exc)
 
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Return whether the connection stays open: the client sends no more, and answers to it are due."""
+        self._client_ended = True
+        if self.transport.is_closing():
+            return False
+        if self._refusal is None and (self._is_in_body() or self._in_head):
+            self._refuse(HTTPStatus.BAD_REQUEST, "the connection ended inside the request")
+        if self._is_streaming():
+            return False
+        if not self._is_answer_due():
+            return False
+        self.cycle.keep_alive = False
+        if self._running is not None:
+            self._running.message_event.set()  # `receive` returns another empty body
+        self._deadline_ms = self._group.now_ms() + self._limits.half_closed_ms
+        return True
+
     def abort(self) -> None:
         if self.transport is not None:
             self.transport.abort()
@@ -87,7 +109,11 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _discard(self, data: bytes) -> None:
         self._discarded_bytes += len(data)
-        if self._discarded_bytes > _MAX_DISCARDED_BYTES:
+        if self._discarded_bytes <= _MAX_DISCARDED_BYTES:
+            return
+        if self._is_answer_due():
+            self.flow.pause_reading()
+        else:
             self.transport.abort()
 
     def _feed(self, data: bytes) -> None:
@@ -156,7 +182,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
         if cycle.scope["method"] != "HEAD":
-            cycle.transport = AnswerTransport(self.transport)  # type: ignore[assignment]
+            cycle.transport = AnswerTransport(self.transport, self._close_after_answer)  # type: ignore[assignment]
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
@@ -169,6 +195,8 @@ class HttpProtocol(HttpToolsProtocol):
         if self.pipeline:
             cycle, app = self.pipeline.pop()
             self._start_asgi_task(cycle, app)
+        elif self._is_refusal_due:
+            self._end_refused()
         elif self._message_complete:
             self._become_idle()
         else:
@@ -185,7 +213,7 @@ class HttpProtocol(HttpToolsProtocol):
             self.transport.abort()
         elif self._unsent_bytes:
             return
-        elif self.transport.is_closing() or self._refusal is not None:
+        elif self.transport.is_closing() or (self._refusal is not None and not self._is_answer_due()):
             self._closing_since_ms = self._closing_since_ms or now_ms
             if now_ms >= self._closing_since_ms + self._limits.closing_ms:
                 self.transport.abort()
@@ -210,7 +238,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._group.set_waiting(self)
 
     def _end_late(self) -> None:
-        if self._in_head:
+        if self._in_head and not self._client_ended:
             seconds = self._limits.head_ms / 1000
             self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"no complete request head within {seconds:g} s")
         else:
@@ -230,31 +258,80 @@ class HttpProtocol(HttpToolsProtocol):
         raise ValueError(desc)
 
     def _refuse(self, status: int, desc: str) -> None:
-        """Answer with the error unless another answer is due, close the connection, and discard further data."""
+        """Answer with the error behind the answers that are due, close the connection, and discard further data.
+
+        Bytes in which no request has begun, behind a whole one, get no answer of their own: a client would take it for
+        the answer to its next request.
+        """
         self._refusal = status, desc
         self._group.count_closed("head")
-        self._group.set_waiting(self)
         if self.transport.is_closing():
             return
-        if not self._may_answer():
-            self.transport.close()
+        is_request = self._is_in_body() or self._head_bytes > 0
+        if self._is_in_body():
+            self._drop_incomplete()
+        if not self._is_answer_due():
+            self._end_refused()
             return
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True
-            self.cycle.waiting_for_100_continue = False  # nothing can be written any more
-            self.cycle.message_event.set()
-        self.transport.write(refusal(status, desc))
-        # Closing with unread data would reset the connection, and the client might not see the answer.
-        if self.transport.can_write_eof():
+        self._is_refusal_due = is_request
+        if not is_request:
+            newest = self.pipeline[0][0] if self.pipeline else self._running
+            assert newest is not None
+            newest.keep_alive = False
+
+    def _drop_incomplete(self) -> None:
+        """Handle the newest request no more, whose body cannot be read."""
+        cycle = self.cycle
+        if self.pipeline and self.pipeline[0][0] is cycle:
+            self.pipeline.popleft()
+        elif not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.waiting_for_100_continue = False  # nothing can be written any more
+            cycle.message_event.set()
+
+    def _end_refused(self) -> None:
+        """Write the refusal, unless an answer to the same request has begun, and close the connection."""
+        self._is_refusal_due = False
+        self._group.set_waiting(self)
+        has_begun = self._is_in_body() and self.cycle.response_started
+        if self._refusal is not None and not has_begun:
+            self.transport.write(refusal(*self._refusal))
+        if has_begun and not self.cycle.response_complete:
+            self.transport.close()
+        else:
+            self._end_sending()
+
+    def _close_after_answer(self) -> None:
+        """Close the connection behind an answer that is the last one."""
+        self.pipeline.clear()
+        self._is_refusal_due = False
+        if self._refusal is None:
+            self.transport.close()
+        else:
+            self._group.set_waiting(self)
+            self._end_sending()
+
+    def _end_sending(self) -> None:
+        """Close the connection. Closing with unread data would reset it, and the client might not see the answer."""
+        if self.transport.can_write_eof() and not self._client_ended:
             self.transport.write_eof()
         else:
             self.transport.close()
 
-    def _may_answer(self) -> bool:
-        cycle = self.cycle
-        if cycle is None or cycle.response_complete:
-            return True
-        return not (self._in_head or cycle.response_started or self.pipeline)
+    def _is_in_body(self) -> bool:
+        return not (self._message_complete or self._in_head)
+
+    def _is_answer_due(self) -> bool:
+        """Return whether a request that has arrived whole is not answered yet."""
+        running = self._running
+        return bool(self.pipeline) or (
+            running is not None and not running.response_complete and not running.disconnected
+        )
+
+    def _is_streaming(self) -> bool:
+        """Return whether an answer without a known end has begun: its client may have left for good."""
+        running = self._running
+        return running is not None and bool(running.chunked_encoding) and not running.response_complete
 
 
 class _PipelineFlow(FlowControl):

@@ -7,7 +7,7 @@ from typing import Any
 
 from services.runtime.http.connections import HttpConnections
 from services.runtime.http.limits import HttpLimits
-from services.runtime.http.listener import HttpListener
+from services.runtime.http.listener import Asgi, HttpListener
 from services.runtime.process.clock import ManualClock
 from services.runtime.sockets.peers import IsShared
 from testkit.waiting import until_holds
@@ -19,14 +19,14 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 class Serving:
     """A running listener. Its application counts the requests and answers once `answering` is set."""
 
-    def __init__(self, limits: HttpLimits, answer: bytes, is_shared: IsShared) -> None:
+    def __init__(self, limits: HttpLimits, answer: bytes, is_shared: IsShared, application: Asgi | None = None) -> None:
         self.clock = ManualClock(1_000_000)
         self.connections = HttpConnections("test", limits, self.clock, is_shared)
         self.answering = asyncio.Event()
         self.answering.set()
         self.requests = 0
         self._answer = answer
-        self.listener = HttpListener("test", self._application, "127.0.0.1", 0, self.connections)
+        self.listener = HttpListener("test", application or self._application, "127.0.0.1", 0, self.connections)
 
     async def _application(self, scope: Any, receive: Any, send: Any) -> None:
         self.requests += 1
@@ -69,6 +69,11 @@ class Client:
             size = int(head.lower().partition(b"content-length: ")[2].split()[0])
             return int(head.split()[1]), await self._reader.readexactly(size)
 
+    async def part(self, end: bytes) -> bytes:
+        """Return what comes up to these bytes."""
+        async with asyncio.timeout(BOUND_S):
+            return await self._reader.readuntil(end)
+
     async def ended(self) -> bytes:
         """Return all that still comes, once the connection has ended."""
         async with asyncio.timeout(BOUND_S):
@@ -82,10 +87,13 @@ class Client:
 
 @asynccontextmanager
 async def serving(
-    limits: HttpLimits | None = None, answer: bytes = b"done", is_shared: IsShared = lambda _: False
+    limits: HttpLimits | None = None,
+    answer: bytes = b"done",
+    is_shared: IsShared = lambda _: False,
+    application: Asgi | None = None,
 ) -> AsyncIterator[Serving]:
-    """Run a listener with these limits while the block runs."""
-    served = Serving(limits or HttpLimits(), answer, is_shared)
+    """Run a listener with these limits while the block runs, with its own application unless another is given."""
+    served = Serving(limits or HttpLimits(), answer, is_shared, application)
     running = asyncio.create_task(served.listener.run(ready := asyncio.Event()))
     await asyncio.wait_for(ready.wait(), BOUND_S)
     try:

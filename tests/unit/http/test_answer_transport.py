@@ -56,5 +56,5 @@ async def test_the_head_is_written_with_the_first_part_of_the_body(monkeypatch: 
 
 def test_an_answer_that_never_gets_a_body_writes_nothing() -> None:
     transport = Mock()
-    AnswerTransport(transport).write(b"HTTP/1.1 200 OK\r\n\r\n")
+    AnswerTransport(transport, transport.close).write(b"HTTP/1.1 200 OK\r\n\r\n")
     transport.write.assert_not_called()

@@ -198,7 +198,9 @@ def test_nesting_as_deep_as_allowed() -> None:
     [
         (b"", "the body is not JSON: Expecting value at character 0"),
         (b"nonsense", "the body is not JSON: Expecting value at character 0"),
-        (b'{"a":1', "the body is not JSON: Expecting ',' delimiter at character 6"),
+        (b'{"a":1', "the body is not JSON: Expecting ',' delimiter at character 6; it ends too early: Content-Length"),
+        (b'{"a":"b', "the body is not JSON: Unterminated string starting at character 5; it ends too early"),
+        ('{"a":"\u4f60'.encode()[:-1], "the body is not UTF-8; it ends too early: Content-Length counts bytes"),
         (b'{"a":1} x', "the body is not JSON: Extra data at character 8"),
         (b'\xef\xbb\xbf{"a":1}', "the body is not JSON"),
         (b'{"a":01}', "the body is not JSON"),

@@ -30,6 +30,7 @@ from testkit.edge.v2_bodies import broadcast
 from testkit.installation.draining import accepted_for, until_stopping
 from testkit.ports import free_ports
 from testkit.signing import signed
+from tests.roles.edge.core.test_transport import plain_answer
 
 SECRET = "s" * 64
 CONFIGURE = "from services.runtime.process.logs import configure; configure('INFO', text_on_terminal=False)"
@@ -104,6 +105,8 @@ async def test_every_interface_answers_on_its_port_until_the_drain_is_over(tmp_p
         answer = await http.post(f"http://127.0.0.1:{v2}/v2/push", content=push, headers=forwarded)
         assert answer.json()["result"] == 0
         assert "server" not in answer.headers
+        request = b"POST /v2/push HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(push) + push
+        behind = json.loads((await plain_answer(v2, request + b"}", ends=True)).partition(b"\r\n\r\n")[2])
         legacy = signed({"appkey": app.appkey, "message": "m"}, SECRET)
         told = [(await http.post(f"http://127.0.0.1:{port}/push", content=legacy)).json() for port in (android, ios)]
         assert [each["result"] for each in told] == [0, 401]
@@ -124,7 +127,7 @@ async def test_every_interface_answers_on_its_port_until_the_drain_is_over(tmp_p
     await log.close()
     commands: list[PushCommand] = [decode(record) for record in records]
     assert {command.meta.origin.address for command in commands} == {"127.0.0.1"}, "gunicorn's trust is not ours"
-    answered = [answer.json()["id"], told[0]["msgid"], *(push["id"] for push in later)]
+    answered = [answer.json()["id"], behind["id"], told[0]["msgid"], *(push["id"] for push in later)]
     assert [command.send.msgid for command in commands[: len(answered)]] == answered
 
 

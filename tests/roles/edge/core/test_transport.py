@@ -87,6 +87,38 @@ async def test_a_client_that_disconnects_inside_a_body_leaves_nothing(installati
     assert len(await installation.sent()) == 1
 
 
+async def test_a_push_that_is_sent_is_answered_whatever_comes_behind_it(installation: EdgeInstallation) -> None:
+    """Half of the clients end their sending direction, as `nc -N` does."""
+    app = await installation.app()
+    body = signed(broadcast(app), installation.secrets[app.appkey])
+    head = b"POST /v2/push HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n"
+    port = installation.http.base_url.port
+    for behind in (b"", b"\0", b"}", b"\r\n--x--\r\n", b"\r\n\r\n"):
+        for ends in (False, True):
+            answer = await plain_answer(port, head % len(body) + body + behind, ends=ends)
+            assert (b'"result":0' in answer) is True, (behind, ends, answer)
+    assert len(await installation.sent()) == 10
+    cut = await plain_answer(port, head % (len(body) - 9) + body, ends=False)
+    assert b'"result":400,"desc":"the body is not JSON' in cut.replace(b"input error: ", b"")
+    assert b"Content-Length counts bytes, not characters" in cut
+    cut = await plain_answer(port, head % (len(body) + 9) + body, ends=True)
+    assert cut.startswith(b"HTTP/1.1 400 ")
+    assert len(await installation.sent()) == 10
+
+
+async def plain_answer(port: int | None, sent: bytes, *, ends: bool) -> bytes:
+    """Return the whole answer to these bytes; with `ends` nothing is sent after them."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    if ends:
+        writer.write_eof()
+    async with asyncio.timeout(60):
+        head = await reader.readuntil(b"\r\n\r\n")
+        found = head + await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split()[0]))
+    writer.close()
+    return found
+
+
 @pytest.mark.parametrize("line", [b"POST /v2/push", b"POST /v2/push HTTP/0.9", b"POST /v2/push HTTP/2.0"])
 async def test_other_versions_of_http_are_refused(installation: EdgeInstallation, line: bytes) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", installation.http.base_url.port)
