@@ -31,7 +31,7 @@ from falcon.asgi import Request
 from edge.core.answers import Content, Reply
 from edge.core.push import AppPush, PreparedPushes, Pushes, PushResult, new_task_key
 from edge.core.quotas.pushes import is_broadcast_or_multicast
-from edge.core.request_limiter import RequestLimiter
+from edge.core.request_limiter import LONG_LIST, RequestLimiter
 from protos.push.v1.push_pb2 import SendPush
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, GetClaimRequest, GetClaimResponse
@@ -43,8 +43,6 @@ from services.runtime.rpc.peers import WAIT_APPLIED_S, Peers
 
 HEADER = "Idempotency-Key"
 MAX_KEY_LENGTH = 255
-LONG_LIST = 100
-"""Tokens and aliases up to which a push is handled as one to a single target."""
 
 
 class RequestedPushes(NamedTuple):

@@ -16,6 +16,8 @@ import asyncio
 import hashlib
 import hmac
 import re
+import zlib
+from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
@@ -40,7 +42,11 @@ WINDOW_S = 300
 """Longest difference between the time of a request and this service's clock, seconds."""
 
 MOST_NONCES = 1_000_000
-"""Upper bound of the nonces that a process remembers, about 100 bytes each; requests beyond it are asked to wait."""
+"""Upper bound of the nonces that a process remembers, about 100 bytes each."""
+
+_SHARE = 4
+"""Nonces of one app that are remembered, as a multiple of the free places: an app beyond it is asked to wait. So one
+app alone gets four fifths of all places, and however many it uses, others find some free."""
 
 NONCE = "[A-Za-z0-9_-]{16,64}"
 _NONCE = re.compile(NONCE)
@@ -116,18 +122,20 @@ class ReplayProtection:
     async def take(self, given: ReplaySafeSignature, appkeys: Sequence[str]) -> None:
         """Use the nonce of an authenticated request up.
 
-        InputError: the nonce was used, or the time is too far away. TryLaterError: too many nonces are remembered, or
-        those of this time are not known. UnavailableError: the log does not answer, and the nonce may be used up.
+        InputError: the nonce was used, or the time is too far away. TryLaterError: too many nonces of the app are
+        remembered, or those of this time are not known. UnavailableError: the log does not answer, and the nonce may
+        be used up.
         """
         now_s = self._clock.now_ms() // 1000
         if abs(now_s - given.time_s) > WINDOW_S:
             raise InputError(
                 f"{TIME_HEADER} is {given.time_s}, but it is {now_s} here: at most {WINDOW_S} s may lie between"
             )
-        if self._used.count >= MOST_NONCES:
-            raise TryLaterError("too many requests with nonces at once; repeat the request", _RETRY_AFTER_S)
         named = "\n".join([*sorted(appkeys), given.nonce]).encode()
-        claim = NonceClaim(nonce=hashlib.sha256(named).digest()[:_NAME_BYTES], time_s=given.time_s)
+        app = zlib.crc32(appkeys[0].encode())
+        claim = NonceClaim(nonce=hashlib.sha256(named).digest()[:_NAME_BYTES], time_s=given.time_s, app=app)
+        if not self._used.has_place(app):
+            raise TryLaterError("the app has sent too many requests with nonces; repeat the request", _RETRY_AFTER_S)
         if not await self._claim(claim):
             raise InputError(f"{NONCE_HEADER} was used already: each request needs another one")
         if given.time_s < self._used.known_from_s:
@@ -178,15 +186,18 @@ class _UsedNonces:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._by_end_s: dict[int, set[bytes]] = {}
+        self._by_end_s: dict[int, dict[bytes, int]] = {}
         self._nonces: set[bytes] = set()
+        self._of_app: Counter[int] = Counter()
+        self._forgotten_s = 0
         self._is_first = True
         self.known_from_s = 0
         """Requests of an earlier time may be repetitions: their nonces may stand before the first record read."""
 
-    @property
-    def count(self) -> int:
-        return len(self._nonces)
+    def has_place(self, app: int) -> bool:
+        """Return whether another nonce of the app may be remembered; `app`: the number for it in the records."""
+        self._forget()
+        return self._of_app[app] < _SHARE * (MOST_NONCES - len(self._nonces))
 
     def __contains__(self, nonce: bytes) -> bool:
         return nonce in self._nonces
@@ -205,6 +216,16 @@ class _UsedNonces:
             end_s = min(claim.time_s, now_s + WINDOW_S) + WINDOW_S + _SKEW_S
             if end_s > now_s and claim.nonce not in self._nonces:
                 self._nonces.add(claim.nonce)
-                self._by_end_s.setdefault(end_s, set()).add(claim.nonce)
+                self._by_end_s.setdefault(end_s, {})[claim.nonce] = claim.app
+                self._of_app[claim.app] += 1
+        self._forget()
+
+    def _forget(self) -> None:
+        now_s = self._clock.now_ms() // 1000
+        if now_s == self._forgotten_s:
+            return
+        self._forgotten_s = now_s
         for end_s in [end_s for end_s in self._by_end_s if end_s <= now_s]:
-            self._nonces -= self._by_end_s.pop(end_s)
+            ended = self._by_end_s.pop(end_s)
+            self._nonces -= ended.keys()
+            self._of_app -= Counter(ended.values())

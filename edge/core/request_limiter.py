@@ -8,9 +8,9 @@ waiting; beside other apps of the last 10 s they limit:
 
 - of large bodies one step is done at a time, at most a quarter of the time for all together;
 - of an app's authenticated requests a bounded number is worked on at once;
-- of an app's broadcasts, multicasts and long lists of tokens or aliases one is accepted at a time: the next when
-  delivery has started it, or after the time that so many targets take, and after a rest of three times as long.
-  Delivery, targeting, the gateway and the log then serve others most of the time;
+- of an app's broadcasts, multicasts and long lists of tokens or aliases, be it for a push or for string tags, one is
+  accepted at a time: the next when delivery has started it, or after the time that so many targets take, and after a
+  rest of three times as long. Delivery, targeting, the gateway and the log then serve others most of the time;
 - of an app's queries of statistics one runs at a time, at most half of the time.
 
 What waits is bounded, and refused with HTTP 429 beyond. Each edge process has semaphores of its own.
@@ -42,6 +42,9 @@ from services.runtime.rpc.peers import Peers
 
 LARGE_BODY_BYTES = 16 * 1024
 """Size from which a body is large: work in proportion to it waits for the turn of its address or app."""
+
+LONG_LIST = 100
+"""Tokens and aliases up to which a request is handled as one for a single target."""
 
 REQUESTS_BESIDE_OTHERS = 16
 """Slots of one app for authenticated requests while other apps are active."""
@@ -176,6 +179,11 @@ class RequestLimiter:
         _release(request.scope)
         with busy_as_too_many():
             request.scope[_SLOT] = await self._broadcasts_and_multicasts.acquire(appkey)
+
+    async def enter_list(self, request: Request, appkey: str, targets: int) -> None:
+        """Wait as `enter_broadcast_or_multicast` does for a request with a long list of targets. Errors as there."""
+        if targets > LONG_LIST:
+            await self.enter_broadcast_or_multicast(request, appkey)
 
     async def enter_query(self, request: Request, appkey: str) -> None:
         """Exchange the request's slot for one of queries of analytics, and wait for it. Errors as for `enter`."""

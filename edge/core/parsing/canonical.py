@@ -22,6 +22,13 @@ import numpy as np
 from services.runtime.errors import InputError
 
 MAX_DEPTH = 32
+MAX_KEYS = 20_000
+"""Upper bound of the keys of a body, all levels together. A token is a key where string tags of devices are changed."""
+
+MAX_VALUES = 120_000
+"""Upper bound of the commas and brackets of a body, and so of its values, all levels together. The largest
+valid request has 100,000 values: 100 string tags for each of 1000 tokens."""
+
 _CUT = "; it ends too early: Content-Length counts bytes, not characters"
 _NUMBER = "\udc80"
 _SPACES = b" \t\r\n"
@@ -127,7 +134,7 @@ def fields_and_text(raw: bytes) -> tuple[dict[str, Any], str]:
 
 def _fields_and_text(raw: bytes) -> Steps[tuple[dict[str, Any], str]]:
     """Return the fields, with numbers as `number_or_text` reads them, and the canonical text without the sign."""
-    _refuse_depth(raw)
+    _refuse_shape(raw)
     yield
     fields = _plain(raw)
     if fields is not None:
@@ -186,7 +193,7 @@ def parse(raw: bytes) -> dict[str, Any]:
 def loads(raw: bytes) -> Any:
     """Parse any JSON value as `parse` does."""
     try:
-        _refuse_depth(raw)
+        _refuse_shape(raw)
         if _SURROGATE_ESCAPE.search(raw):
             _refuse_lone_surrogates(raw)
         return _decoder.decode(raw.decode())
@@ -254,13 +261,21 @@ def _refuse_lone_surrogates(raw: bytes) -> None:
         raise InputError("the body contains half of a surrogate pair") from None
 
 
-def _refuse_depth(raw: bytes) -> None:
-    """Count the brackets outside of texts, before parsing: the JSON parser recurses into each level."""
-    if raw.count(b"{") + raw.count(b"[") <= MAX_DEPTH:
+def _refuse_shape(raw: bytes) -> None:
+    """Count brackets, commas and colons outside of texts, before parsing: the JSON parser recurses into each level,
+    and the time of parsing and sorting grows with the values more than with the bytes.
+    """
+    levels = raw.count(b"{") + raw.count(b"[")
+    if levels <= MAX_DEPTH and raw.count(b",") <= MAX_VALUES // 2 and raw.count(b":") <= MAX_KEYS:
         return
-    steps = _without_texts(raw).translate(_STEPS, _NO_BRACKETS)
+    outside = _without_texts(raw)
+    steps = outside.translate(_STEPS, _NO_BRACKETS)
     if np.frombuffer(steps, np.int8).cumsum(dtype=np.int32).max(initial=0) > MAX_DEPTH:
         raise InputError(f"the body is nested deeper than {MAX_DEPTH} levels")
+    if len(steps) + outside.count(b",") > MAX_VALUES:
+        raise InputError(f"the body has more than {MAX_VALUES} values")
+    if outside.count(b":") > MAX_KEYS:
+        raise InputError(f"the body has more than {MAX_KEYS} keys")
 
 
 def _without_texts(raw: bytes) -> bytes:

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from edge.core.parsing import canonical
-from edge.core.parsing.canonical import MAX_DEPTH, canonical_text, read
+from edge.core.parsing.canonical import MAX_DEPTH, MAX_KEYS, canonical_text, read
 from edge.core.signature import sign_text
 from services.runtime.errors import InputError
 from testkit.examples import examples
@@ -188,6 +188,10 @@ def nested(levels: int) -> bytes:
     return b'{"a":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
 
 
+def compact(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
 def test_nesting_as_deep_as_allowed() -> None:
     assert canonical_text(nested(MAX_DEPTH)).count("[") == MAX_DEPTH - 1
     canonical_text(b'{"a":[' + b",".join([b"{}"] * 1000) + b"]}")
@@ -224,12 +228,22 @@ def test_nesting_as_deep_as_allowed() -> None:
         (nested(MAX_DEPTH + 1), "the body is nested deeper than 32 levels"),
         (b'{"a":' + b"[" * 500_000, "the body is nested deeper than 32 levels"),
         (b'{"a":' * 200_000, "the body is nested deeper than 32 levels"),
+        (b'{"a":[' + b"[1]," * 200_000 + b"1]}", "the body has more than 120000 values"),
+        (b'{"a":[' + b"1," * 120_000 + b"1]}", "the body has more than 120000 values"),
+        (b"{" + b",".join(b'"%d":1' % number for number in range(20_001)) + b"}", "the body has more than 20000 keys"),
     ],
 )
 def test_refused(raw: bytes, problem: str) -> None:
     with pytest.raises(InputError) as refusal:
         canonical_text(raw)
     assert str(refusal.value).startswith(problem)
+
+
+def test_as_many_values_and_keys_as_allowed() -> None:
+    tokens = {f"token-{number}": ["a"] * 100 for number in range(1000)}
+    assert canonical_text(compact({"params": tokens})).count('"a"') == 100_000
+    assert canonical_text(compact({str(number): 1 for number in range(MAX_KEYS)})).count(":") == MAX_KEYS
+    assert canonical_text(compact({"a": ",:[{" * 100_000}))
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import pytest
 
 import edge
 from edge.core.parsing.body import MAX_BODY_BYTES
-from edge.core.parsing.canonical import canonical_text
+from edge.core.parsing.canonical import MAX_KEYS, MAX_VALUES, canonical_text
 from edge.core.request_limiter import RequestLimiter
 from edge.openapi import android, ios, v2, v2_examples
 from edge.openapi.document import Operation
@@ -43,14 +43,21 @@ INTERFACES: Mapping[str, list[Operation]] = {
 }
 _FILL = "@fill@"
 _ROOM = MAX_BODY_BYTES - 8 * 1024
+_EXAMPLE = 1000
+"""Values and keys that an example has at most besides."""
 _RARE_ROOM = _ROOM // 4
 """Bytes of what is sent rarely: enough entries to exceed both bounds, in a quarter of the time."""
 
 
 def repeated(unit: str, opening: str, closing: str, room: int = _RARE_ROOM) -> str:
-    """Return a list or an object with so many units as there is room for; `%d` in the unit is its number."""
+    """Return a list or an object with so many units as there is room for, and as a body may have values and keys.
+
+    `%d` in the unit is its number.
+    """
     size = len(unit % 100_000 if "%" in unit else unit) + 1
-    units = (unit % number for number in range(room // size)) if "%" in unit else [unit] * (room // size)
+    values = 1 + sum(map(unit.count, ",[]{}"))
+    count = min(room // size, (MAX_VALUES - _EXAMPLE) // values, (MAX_KEYS - _EXAMPLE) // max(unit.count(":"), 1))
+    units = (unit % number for number in range(count)) if "%" in unit else [unit] * count
     return f"{opening}{','.join(units)}{closing}"
 
 

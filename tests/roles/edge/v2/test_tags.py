@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from falcon.asgi import Request
 
+from edge.core.request_limiter import LONG_LIST, RequestLimiter
 from protos.push.v1.push_pb2 import Audience, Filter, StagGroup
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
@@ -251,3 +253,21 @@ async def test_a_refused_change_leaves_no_command(installation: EdgeInstallation
     assert await commands(installation) == before
     await change(installation, "POST", app, {"t": ["a"], "x": ["a"]})
     assert await commands(installation) == before + 1
+
+
+async def test_long_lists_take_turns_with_broadcasts(
+    installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entered: list[str] = []
+
+    async def noted(limiter: RequestLimiter, request: Request, appkey: str) -> None:
+        entered.append(request.path)
+
+    monkeypatch.setattr(RequestLimiter, "enter_broadcast_or_multicast", noted)
+    app = await installation.app()
+    for count, turns in ((LONG_LIST, 0), (LONG_LIST + 1, 1)):
+        tokens = [f"t{number}" for number in range(count)]
+        for method in ("POST", "DELETE"):
+            await change(installation, method, app, dict.fromkeys(tokens, ["a"]))
+        await info(installation, app, *tokens)
+        assert entered == ["/v2/device", "/v2/device", "/v2/deviceinfo"] * turns
