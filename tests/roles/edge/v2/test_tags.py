@@ -268,6 +268,6 @@ async def test_long_lists_take_turns_with_broadcasts(
     for count, turns in ((LONG_LIST, 0), (LONG_LIST + 1, 1)):
         tokens = [f"t{number}" for number in range(count)]
         for method in ("POST", "DELETE"):
-            await change(installation, method, app, dict.fromkeys(tokens, ["a"]))
+            await change(installation, method, app, {key: ["a"] for key in tokens})
         await info(installation, app, *tokens)
         assert entered == ["/v2/device", "/v2/device", "/v2/deviceinfo"] * turns
