@@ -38,6 +38,7 @@ def test_a_world_under_faults_finds_nothing_and_a_seed_gives_the_same_trace() ->
     assert simulated("--replay", SEED, hash_seed="2")["digests"][SEED] == summary["digests"][SEED]
 
 
+@pytest.mark.long
 def test_a_long_world_lasts_hours_and_finds_nothing() -> None:
     assert plan_of(LONG_SEED).load_s == 2 * 3600
     summary = simulated("--seeds", "1", "--first", str(LONG_SEED), "--processes", "1")

@@ -69,6 +69,7 @@ def test_by_default_one_address_registers_640_devices_in_20_s() -> None:
     assert admitted(limits, App(appkey="2"), ["203.0.113.9"] * 601) == 600
 
 
+@pytest.mark.long
 def test_by_default_a_million_devices_behind_a_thousand_addresses_register_within_an_hour() -> None:
     limits, clock = rates()
     for _ in range(60):
