@@ -20,6 +20,7 @@ from services.domain.role_context import connected_peers, role_context
 from services.runtime.errors import CarillonError
 from services.runtime.http.operations import Operations
 from services.runtime.log.archive.state_copies import StateCopies, StateSaver
+from services.runtime.log.monitored import LogAgeElsewhere
 from services.runtime.ownership.membership import Membership, state_directory_id
 from services.runtime.process import data_directory
 from services.runtime.process.clock import SteadyClock
@@ -66,12 +67,17 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
     health = Health(clock)
     peers = connected_peers(env, settings.tls())
     async with role_context(settings, peers, definition.keys, health, clock, role=definition.name) as context:
+        sync = ClockSync(clock, peers.channels, f"{definition.name}-{settings.shard}")
+        health.compare_with(sync.log_age_elsewhere)
         if definition.name in ROLES_WITH_STANDBYS:
-            context = replace(context, membership=_membership(definition.name, settings, env, context))
+            membership = _membership(definition.name, settings, env, context, sync.log_age_elsewhere)
+            context = replace(context, membership=membership)
         copying = await _state_copies(definition, settings, context)
         built = definition.build(settings, context)
         health.watch(built.followers)
-        operations = Operations(settings.host, settings.console_port, health.problems, pages=built.pages)
+        operations = Operations(
+            settings.host, settings.console_port, health.problems, health.shared_problems, pages=built.pages
+        )
         has_pages = built.pages is not None
         metrics = [operations.metrics_listener(settings.host, settings.metrics_port)] if has_pages else []
         listeners = []
@@ -83,9 +89,8 @@ async def _serve(definition: RoleDefinition[Any], settings: Settings, env: Mappi
             server = serve_rpc([listens], settings.tls(), permissions=PERMISSIONS, shard=shard, streams=streams)
             for add_to in built.servicers:
                 add_to(server)
-            add_ClockServiceServicer_to_server(ClockServicer(clock), server)
+            add_ClockServiceServicer_to_server(ClockServicer(clock, health.log_accepted_ms_ago), server)
             listeners = [RpcListener(f"{definition.name} calls", server, streams)]
-        sync = ClockSync(clock, peers.channels, f"{definition.name}-{settings.shard}")
         own = OwnStatus([built.reported(settings)], clock.now_ms(), lambda: operations.stage, health.problems)
         process = process_id()
         announcer = Announcer(lambda: {process: own.read()}, to_log(context.log), clock, definition.name)
@@ -113,9 +118,20 @@ async def _state_copies(definition: RoleDefinition[Any], settings: Settings, con
     return [StateSaver(copies, context.clock, settings.state_copy_hours * _HOUR_MS)]
 
 
-def _membership(role: str, settings: Settings, env: Mapping[str, str], context: RoleContext) -> Membership:
+def _membership(
+    role: str, settings: Settings, env: Mapping[str, str], context: RoleContext, log_age_elsewhere: LogAgeElsewhere
+) -> Membership:
     directory_id = state_directory_id(settings.state_dir(role))
-    return Membership(context.log, context.clock, role, settings.shard, own_address(role, settings, env), directory_id)
+    address = own_address(role, settings, env)
+    return Membership(
+        context.log,
+        context.clock,
+        role,
+        settings.shard,
+        address,
+        directory_id,
+        log_age_elsewhere=log_age_elsewhere,
+    )
 
 
 def own_address(role: str, settings: Settings, env: Mapping[str, str]) -> str:

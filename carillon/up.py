@@ -109,7 +109,12 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
         add_forwarded_analytics(of_analytics, socket_server)
         hand_over = HandOver(up_console.connections_socket_path(settings), is_operation)
         operations = Operations(
-            settings.host, settings.console_port, health.problems, partial(_metrics, children), hand_over=hand_over
+            settings.host,
+            settings.console_port,
+            health.problems,
+            health.shared_problems,
+            partial(_metrics, children),
+            hand_over=hand_over,
         )
         announcements = Announcements()
         own = OwnStatus(

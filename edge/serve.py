@@ -119,7 +119,9 @@ class EdgeProcess:
         self._env = env
         self._clock = SteadyClock()
         self._health = Health(self._clock)
-        self._operations = Operations(settings.host, settings.console_port, self._health.problems)
+        self._operations = Operations(
+            settings.host, settings.console_port, self._health.problems, self._health.shared_problems
+        )
         operations = self._operations if settings.edge_workers == 1 else WorkersOperations(self._operations, sockets)
         self._applications: dict[int, Application] = {settings.console_port: operations.application}
         self._stop = asyncio.Event()
@@ -194,6 +196,7 @@ class EdgeProcess:
             peers = connected_peers(self._env, self.settings.tls())
             async with role_context(self.settings, peers, KEYS, self._health, self._clock, role=ROLE_NAME) as context:
                 sync = ClockSync(self._clock, peers.channels)
+                self._health.compare_with(sync.log_age_elsewhere)
                 await sync.check()
                 tasks.append(background.start_endless(sync.name, sync.run(asyncio.Event())))
                 interfaces = Interfaces(self.settings, context)

@@ -91,17 +91,21 @@ async def _ask(socket_path: str, path: str) -> httpx.Response | None:
 def merged_readiness(by_worker: dict[str, httpx.Response | None]) -> tuple[int, str, bytes]:
     """Return the answer for all workers. Stopping workers count only when all of them stop: a reload replaces them."""
     problems: dict[str, str] = {}
+    shared: set[str] = set()
     stages: set[Stage] = set()
     for name, found in by_worker.items():
         if found is None:
             problems[f"worker {name}"] = "does not answer"
             continue
         told = msgspec.json.decode(found.content)
-        problems |= {f"worker {name}: {part}": text for part, text in told.get("problems", {}).items()}
+        of_worker = {f"worker {name}: {part}": text for part, text in told.get("problems", {}).items()}
+        problems |= of_worker
+        if told["status"] == "ready":
+            shared |= of_worker.keys()
         stages.add(told["status"] if told["status"] in ("starting", "stopping") else "ready")
-    if stages == {"stopping"} and not problems:
+    if stages == {"stopping"} and problems.keys() <= shared:
         return readiness("stopping", problems)
-    return readiness("starting" if "starting" in stages and not problems else "ready", problems)
+    return readiness("starting" if "starting" in stages and problems.keys() <= shared else "ready", problems, shared)
 
 
 def merged(texts: dict[str, str]) -> bytes:

@@ -54,7 +54,7 @@ async def _role(settings: AnalyticsSettings) -> AsyncIterator[tuple[BuiltRole, P
     opened = await retry_until_available(
         "the log cannot be reached yet", lambda: open_log(settings, read_only=True, poll_s=_POLL_S)
     )
-    monitored = MonitoredLog(opened)
+    monitored = MonitoredLog(opened, SystemClock())
     try:
         log = signed_log(settings, load_signing_keys(settings, ROLE_NAME, reads_master=False), monitored)
         context = RoleContext(log, SystemClock(), Peers({}, TOPICS), Keys({}), AppDirectory(log))

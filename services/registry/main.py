@@ -51,7 +51,7 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
     tenure = RegistryTenure(context.log, projection.device_follower, projection.alias_follower, epochs)
     if membership:
         projection.is_owner = lambda: tenure.is_held
-    queries = RegistryQueries(projection.devices, projection.aliases, tenure.check)
+    queries = RegistryQueries(projection.devices, projection.aliases, tenure.check_query)
     servicer = RegistryServicer(context, queries, settings, tenure, epochs)
     if settings.shard == 0:
         export_paused_apps(context.apps)

@@ -1,6 +1,6 @@
 """Queries of the registry beside its followers: look-ups of a few numbers in the event loop, all others in a thread."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
 from functools import partial
 from typing import TypeVar
@@ -42,7 +42,7 @@ class RegistryQueries:
     log. Methods that use the thread raise BusyError when too many queries wait for it.
     """
 
-    def __init__(self, devices: SqliteStore, aliases: SqliteStore, check: Callable[[], None]) -> None:
+    def __init__(self, devices: SqliteStore, aliases: SqliteStore, check: Callable[[], Awaitable[None]]) -> None:
         self._devices = devices.reading()
         self._few_devices = devices.reading()
         self._aliases = aliases.reading()
@@ -53,7 +53,7 @@ class RegistryQueries:
     async def numbers(self, appkey: str, tokens: Sequence[str], *, removed_too: bool = False) -> list[int | None]:
         """Return the devices' numbers in the order of the tokens."""
         if len(tokens) <= _FEW:
-            self._check()
+            await self._check()
             return self._numbers_of_few(appkey, tokens, removed_too)
         return await self._run(self._numbers, appkey, tokens, removed_too)
 
@@ -92,7 +92,7 @@ class RegistryQueries:
         self._aliases.close()
 
     async def _run(self, query: Callable[..., Answer], *arguments: object) -> Answer:
-        self._check()
+        await self._check()
         if self._waiting >= MAX_WAITING:
             raise BusyError("too many queries are waiting; try again")
         self._waiting += 1

@@ -133,12 +133,12 @@ class RegistryServicer(RegistryServiceServicer):
         return await self._changes.make(partial(self._create, app, request.origin))
 
     async def ListApps(self, request: ListAppsRequest, context: Context) -> ListAppsResponse:
-        self._tenure.check()
+        await self._tenure.check_query()
         apps = self._context.apps
         return ListAppsResponse(apps=apps.all(), installation_pause=apps.installation_pause)
 
     async def GetApp(self, request: GetAppRequest, context: Context) -> GetAppResponse:
-        self._tenure.check()
+        await self._tenure.check_query()
         check_texts(request)
         return GetAppResponse(app=self._app(request.appkey), installation_pause=self._context.apps.installation_pause)
 

@@ -43,6 +43,11 @@ class RegistryTenure:
         self._devices.check()
         self._own.check()
 
+    async def check_query(self) -> None:
+        """Check that this process may answer a query. NotOwnerError as for `check`."""
+        await self._devices.check_query()
+        self._own.check()
+
     def confirm(self) -> None:
         """Check after an operation that the process owned its partitions meanwhile.
 

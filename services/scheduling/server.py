@@ -75,7 +75,7 @@ class SchedulingServicer(SchedulingServiceServicer):
         return GetStoredBytesResponse(bytes=stored)
 
     async def _query(self, query: Callable[..., Answer], *arguments: object) -> Answer:
-        self._follower.tenure.check()
+        await self._follower.tenure.check_query()
         return await self._follower.query(query, *arguments)
 
     def _page(self, request: ListTasksRequest) -> ListTasksResponse:

@@ -307,7 +307,7 @@ class Installation:
                 answer = http.get(f"{self.operations_url(name)}/healthz")
             except httpx.TransportError:
                 return False
-            assert answer.status_code != 200 or answer.json() == {"status": "ready"}
+            assert answer.status_code != 200 or answer.json()["status"] == "ready"
             return answer.status_code == 200
 
         try:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Literal
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -35,9 +35,10 @@ class Operations:
     Where it answers for pages too, /metrics has a port of its own, which `metrics_listener` serves: people reach the
     pages through proxies, whose rules for paths can be evaded, as by `/%6detrics`.
 
-    `problems` returns what keeps the process from being ready, in words, by the name of the part. `metrics` returns the
-    text of the metrics, unless they are those of this process alone. `pages` answers all other paths once the process
-    is ready; or connections that ask for them are given to the process behind `hand_over`.
+    `problems` returns what is wrong with the process, in words, by the name of the part. It is not ready then, unless
+    `shared_problems` has all of these names: no other process would do better. `metrics` returns the text of the
+    metrics, unless they are those of this process alone. `pages` answers all other paths once the process is ready; or
+    connections that ask for them are given to the process behind `hand_over`.
     """
 
     name = "operations"
@@ -47,6 +48,7 @@ class Operations:
         host: str,
         port: int,
         problems: Callable[[], Mapping[str, str]] = dict,
+        shared_problems: Callable[[], Collection[str]] = tuple,
         metrics: Callable[[], Awaitable[bytes]] | None = None,
         pages: Asgi | None = None,
         hand_over: HandOver | None = None,
@@ -55,6 +57,7 @@ class Operations:
         self._hand_over = hand_over
         self._metrics = metrics
         self._problems = problems
+        self._shared_problems = shared_problems
         self._pages = pages
         limits = pages_limits(hard_file_limit()) if pages else OPERATIONS_LIMITS
         connections = HttpConnections("console" if pages else "operations", limits, SteadyClock())
@@ -116,7 +119,7 @@ class Operations:
             case "/livez":
                 return 200, _JSON, b'{"status":"alive"}'
             case _:
-                return readiness(self._stage, self._problems())
+                return readiness(self._stage, self._problems(), self._shared_problems())
 
 
 class MetricsListener:
@@ -164,14 +167,15 @@ def _closing(send: Any) -> Any:
     return closing
 
 
-def readiness(stage: Stage, problems: Mapping[str, str]) -> tuple[int, str, bytes]:
-    """Return the answer of /healthz: 200, or 503 with what is wrong."""
+def readiness(stage: Stage, problems: Mapping[str, str], shared: Collection[str] = ()) -> tuple[int, str, bytes]:
+    """Return the answer of /healthz: 200, or 503. It names the problems, of which `shared` ones alone are no reason."""
     if stage != "ready":
         return 503, _JSON, b'{"status":"%s"}' % stage.encode()
+    is_ready = problems.keys() <= set(shared)
+    body: dict[str, object] = {"status": "ready" if is_ready else "not ready"}
     if problems:
-        body = {"status": "not ready", "problems": dict(problems)}
-        return 503, _JSON, json.dumps(body, separators=(",", ":")).encode()
-    return 200, _JSON, b'{"status":"ready"}'
+        body["problems"] = dict(problems)
+    return 200 if is_ready else 503, _JSON, json.dumps(body, separators=(",", ":")).encode()
 
 
 async def answer(scope: Any, send: Any, answer_of: Any) -> None:

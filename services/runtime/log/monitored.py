@@ -2,14 +2,19 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from services.runtime.errors import UnavailableError
 from services.runtime.log.delegating import DelegatingLog
 from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
+from services.runtime.process.clock import Clock
 
 PROBE_S = 10.0
 _LATE_CHECKS = 3
+
+LogAgeElsewhere = Callable[[], Awaitable[float | None]]
+"""Returns how long ago, in ms, the log accepted a record of any other process: infinity where none of them knows, None
+where none of them answers."""
 
 
 class MonitoredLog(DelegatingLog):
@@ -17,12 +22,15 @@ class MonitoredLog(DelegatingLog):
 
     An append that fails because the log is unavailable is a problem, and so is one that is not answered between four
     calls of `check`. The next append that succeeds ends it. While there is a problem, `check` also asks the log whether
-    it accepts records again, without appending one: a process that is not ready may get no requests.
+    it accepts records again, without appending one: a process that is not ready may get no requests. `accepted_ms`:
+    when it last accepted a record, or said that it would.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, clock: Clock) -> None:
         super().__init__(log)
         self.problem: str | None = None
+        self.accepted_ms: int | None = None
+        self._clock = clock
         self.records_read = 0
         self._numbers = itertools.count()
         self._pending: dict[int, int] = {}
@@ -41,7 +49,7 @@ class MonitoredLog(DelegatingLog):
             raise
         finally:
             del self._pending[number]
-        self.problem = None
+        self._accepted()
         return offsets
 
     async def check(self) -> None:
@@ -58,7 +66,11 @@ class MonitoredLog(DelegatingLog):
         except (TimeoutError, UnavailableError) as error:
             self.problem = str(error) or self.problem
         else:
-            self.problem = None
+            self._accepted()
+
+    def _accepted(self) -> None:
+        self.problem = None
+        self.accepted_ms = self._clock.now_ms()
 
     def _count(self, records: int) -> None:
         self.records_read += records

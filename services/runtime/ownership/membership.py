@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import secrets
 from collections import deque
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from protos.runtime.v1.instances_pb2 import InstanceAlive, InstanceFact, InstanceLeft
 from protos.runtime.v1.log_pb2 import Meta
 from services.runtime.errors import BusyError, UnavailableError
+from services.runtime.log.monitored import LogAgeElsewhere
 from services.runtime.log.port import Log, NewRecord
 from services.runtime.ownership.directory import INSTANCES_TOPIC, InstanceDirectory
 from services.runtime.ownership.instances import LEASE_INTERVALS, Instance
@@ -28,6 +30,9 @@ _PAUSE_S = 0.1
 """Pause between two reads of the instances; shorter where the interval is short."""
 
 _LAST_RECORD_S = 2.0
+
+_ASK_S = 0.5
+"""Time for which an answer of other processes, whether the log serves them, is used again."""
 
 _UNREAD = 100
 """Upper bound of the own records that are recognised when they are read; an instance writes two a second."""
@@ -51,7 +56,9 @@ class Membership:
         address: str,
         directory_id: str,
         interval_s: float = INTERVAL_S,
+        log_age_elsewhere: LogAgeElsewhere | None = None,
     ) -> None:
+        """`log_age_elsewhere` asks other processes when the log served them, once this one is no longer confirmed."""
         self._id = secrets.token_hex(8)
         self._log = log
         self._clock = clock
@@ -65,6 +72,10 @@ class Membership:
         self._lease_s = 0.0
         self._own_offset = 0
         self._is_owner = False
+        self._log_age_elsewhere = log_age_elsewhere
+        self._asking = asyncio.Lock()
+        self._asked_s = -math.inf
+        self._was_log_away = False
 
     async def run(self, ready: asyncio.Event) -> None:
         labels = self._role, str(self._alive.shard)
@@ -124,6 +135,21 @@ class Membership:
     def is_confirmed(self) -> bool:
         now_s = asyncio.get_running_loop().time()
         return now_s < self._lease_s and not self._directory.instances.is_superseded
+
+    async def is_log_away(self) -> bool:
+        """Ask the other roles whether the log accepted a record of theirs after this instance's lease, at most twice a
+        second. A successor must have appended one.
+        """
+        if self._log_age_elsewhere is None:
+            return False
+        loop = asyncio.get_running_loop()
+        async with self._asking:
+            if loop.time() >= self._asked_s + _ASK_S:
+                age_ms = await self._log_age_elsewhere()
+                self._asked_s = loop.time()
+                over_ms = (self._asked_s - self._lease_s) * 1000
+                self._was_log_away = age_ms is not None and over_ms < age_ms < math.inf
+        return self._was_log_away and not self._directory.instances.is_superseded
 
     def end(self) -> None:
         self._alive.owner_since_ms = 0

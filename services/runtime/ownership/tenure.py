@@ -1,7 +1,8 @@
 """Tenure: the time in which a follower owns its partitions. Otherwise it stands by for the process that owns them.
 
 A standby applies the owner's facts as they are written and decides nothing, so it can take over at once. An owner that
-was paused or cut off may not know of its successor: it answers calls only while its ownership is confirmed.
+was paused or cut off may not know of its successor: it answers calls only while its ownership is confirmed. While the
+log serves no process, nobody can have taken over either: then the owner goes on answering queries.
 """
 
 import asyncio
@@ -53,6 +54,10 @@ class OwnerElection(Protocol):
         """Whether no other process can have begun to answer calls for the partitions that this one has claimed."""
         ...
 
+    async def is_log_away(self) -> bool:
+        """Return whether no process can have taken over since the ownership was confirmed, as the log serves none."""
+        ...
+
     def end(self) -> None:
         """Note that this process does not own its partitions any more."""
         ...
@@ -85,6 +90,13 @@ class Tenure:
             raise NotOwnerError("this process stands by, or has not caught up with the log yet; try again")
         if self.election and not self.election.is_confirmed:
             raise NotOwnerError("the log has not confirmed lately that this process is the owner; try again")
+
+    async def check_query(self) -> None:
+        """Check that this process may answer a query, which changes nothing. NotOwnerError as for `check`."""
+        election = self.election
+        if self.is_held and election and not election.is_confirmed and await election.is_log_away() and self.is_held:
+            return
+        self.check()
 
     def begin(self) -> None:
         self._begun.set()

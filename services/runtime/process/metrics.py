@@ -7,7 +7,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _FAST = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
-READY = Gauge("carillon_ready", "1 while /healthz answers that the process is ready, else 0")
+READY = Gauge("carillon_ready", "1 while the process is ready and all of its parts work, else 0")
 DATA_FREE = Gauge("carillon_data_free_bytes", "Bytes that are free on the disk of the data directory")
 DATA_SIZE = Gauge("carillon_data_size_bytes", "Bytes of the disk of the data directory")
 CERTIFICATE_EXPIRES = Gauge(

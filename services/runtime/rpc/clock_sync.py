@@ -1,8 +1,12 @@
-"""Comparison of the hosts' clocks: a process whose host's clock is wrong follows the majority of the others."""
+"""Comparison of the hosts' clocks: a process whose host's clock is wrong follows the majority of the others.
+
+The same calls tell a process that cannot reach the event log whether others can.
+"""
 
 import asyncio
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -27,13 +31,14 @@ _LEAST_CLOCKS = 3
 
 
 class ClockServicer(ClockServiceServicer):
-    """Tells the time of the host."""
+    """Tells the time of the host, and how long ago the event log accepted a record of this process."""
 
-    def __init__(self, clock: SteadyClock) -> None:
+    def __init__(self, clock: SteadyClock, log_accepted_ms_ago: Callable[[], int | None]) -> None:
         self._clock = clock
+        self._log_accepted_ms_ago = log_accepted_ms_ago
 
     async def Now(self, request: NowRequest, context: Context) -> NowResponse:
-        return NowResponse(host_ms=self._clock.host_ms())
+        return NowResponse(host_ms=self._clock.host_ms(), log_accepted_ms_ago=self._log_accepted_ms_ago())
 
 
 class ClockSync:
@@ -74,6 +79,21 @@ class ClockSync:
         self._skewed = skewed
         if 1 + len(skews) >= _LEAST_CLOCKS:
             self._clock.follow(round(median([0, *skews.values()])))
+
+    async def log_age_elsewhere(self) -> float | None:
+        """Return how long ago, in ms, the event log accepted a record of any other role that takes calls.
+
+        Infinity where none of them knows, as those of an older version; None where none of them answers.
+        """
+        answers = await asyncio.gather(*map(self._log_age, self._peers.values()))
+        return min((age for age in answers if age is not None), default=None)
+
+    async def _log_age(self, peer: "ClockServiceAsyncStub") -> float | None:
+        try:
+            answer = await peer.Now(NowRequest(), timeout=_CALL_S)
+        except CarillonError:
+            return None
+        return answer.log_accepted_ms_ago if answer.HasField("log_accepted_ms_ago") else math.inf
 
     async def _skew_ms(self, peer: "ClockServiceAsyncStub") -> float | None:
         """Return how far the peer's host is ahead of this one; None when it does not answer."""

@@ -127,3 +127,49 @@ async def test_requests_reach_the_edge_over_tls_with_the_address_that_the_proxy_
         async with httpx.AsyncClient() as strict:
             with pytest.raises(httpx.ConnectError, match="certificate"):
                 await strict.get(f"https://localhost:{ports[0]}/")
+
+
+async def _hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Serve an edge that is ready, and ends when it is asked for anything else than its health, or hangs."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    if head.startswith(b"GET /healthz"):
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+    elif head.startswith(b"POST /hangs"):
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+    writer.close()
+
+
+@pytest.mark.skipif(HAPROXY is None, reason="HAProxy is not installed: apt-get install haproxy")
+async def test_app_servers_get_json_from_the_proxy_too(certified: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What HAProxy answers itself, for an edge that is away, hangs or ends."""
+    quick = re.sub(r"timeout server \S+", "timeout server 400ms", CONFIG)
+    monkeypatch.setattr("tests.contract.packaging.test_proxy.CONFIG", quick)
+    server = await asyncio.start_server(_hang_up, "127.0.0.1", 0)
+    (away,) = free_ports(1)
+    async with server, running_proxy(certified, server.sockets[0].getsockname()[1]) as ports:
+        for port in ports:
+            assert await _answered(certified, port, b"POST /ends HTTP/1.1\r\nhost: a\r\n\r\n") == 502
+        assert await _answered(certified, ports[0], b"POST /hangs HTTP/1.1\r\nhost: a\r\n\r\n") == 504
+    async with running_proxy(certified, away) as ports:
+        for port in ports:
+            assert await _answered(certified, port, b"POST /v2/push HTTP/1.1\r\nhost: a\r\n\r\n") == 503
+
+
+async def _answered(certified: Path, port: int, sent: bytes) -> int:
+    """Send these bytes over TLS, check that the answer is one of our JSON objects, and return its status."""
+    trusted = ssl.create_default_context(cafile=str(certified / "certs/carillon.pem"))
+    reader, writer = await asyncio.open_connection("localhost", port, ssl=trusted)
+    writer.write(sent)
+    async with asyncio.timeout(30):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = re.search(r"content-length: (\d+)", head)
+        assert length
+        told = json.loads(await reader.readexactly(int(length[1])))
+    writer.close()
+    status = int(head.split()[1])
+    assert "content-type: application/json" in head
+    assert sorted(told) == ["desc", "result"]
+    assert told["result"] == status
+    assert told["desc"]
+    return status

@@ -2,6 +2,7 @@
 
 import sqlite3
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta
@@ -40,7 +41,7 @@ def fold(rules: AliasRules, number: int, alias: str | None) -> int:
 
 async def test_the_queries_of_an_alias_use_its_index(tmp_path: Path) -> None:
     devices, aliases = SqliteStore(tmp_path / "devices", DEVICES_DDL), TracedStore(tmp_path / "aliases", ALIASES_DDL)
-    rules, queries = AliasRules(AliasTable(aliases), 0, 1), RegistryQueries(devices, aliases, lambda: None)
+    rules, queries = AliasRules(AliasTable(aliases), 0, 1), RegistryQueries(devices, aliases, AsyncMock())
     cleared = [fold(rules, number, "user") for number in range(DEVICES_PER_ALIAS + 2)]
     fold(rules, DEVICES_PER_ALIAS + 1, None)
     (found,) = await queries.aliases(APPKEY, ["user"])

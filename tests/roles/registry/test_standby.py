@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from protos.registry.v1.registry_pb2 import (
     GetAppRequest,
     GetDevicesRequest,
     GetTokensRequest,
+    ReserveDeviceRequest,
     RevokeDeviceKeyRequest,
     UpdateAppRequest,
 )
@@ -37,6 +39,7 @@ from services.registry.store import DEVICES_DDL, DEVICES_FILE, DeviceTable
 from services.runtime.errors import NotOwnerError, UnavailableError
 from services.runtime.log.delegating import DelegatingLog
 from services.runtime.log.port import Log, NewRecord, Partition, Record
+from services.runtime.ownership import membership
 from services.runtime.ownership.directory import InstanceDirectory
 from services.runtime.ownership.membership import Membership
 from services.runtime.process.clock import ManualClock
@@ -94,10 +97,14 @@ class Registries:
         self.settings, self.log, self.clock = settings, log, clock
         self.servers: dict[str, LocalServer] = {}
         self.logs: dict[str, ProcessLog] = {}
+        self.log_age_ms: float | None = 0.0
         self.directory = InstanceDirectory()
         channel: Any = OwnerChannel(self.directory, "registry", 0, "a", self.connect, HAZARDOUS)
         self.peers = Peers({"registry": [channel], "targeting": []}, TOPICS)
         self.stub = RegistryServiceStub(channel)
+
+    async def log_age_elsewhere(self) -> float | None:
+        return self.log_age_ms
 
     def connect(self, address: str) -> Channel:
         return self.servers[address].channel()
@@ -111,9 +118,11 @@ class Registries:
         server, clock = LocalServer(), self.clock
         log = self.logs[address] = ProcessLog(self.log)
         settings = msgspec.structs.replace(self.settings, data_dir=str(self.settings.data / address))
-        membership = Membership(log, clock, "registry", 0, address, address, INTERVAL_S)
+        member = Membership(
+            log, clock, "registry", 0, address, address, INTERVAL_S, log_age_elsewhere=self.log_age_elsewhere
+        )
         apps = AppDirectory(log)
-        context = RoleContext(log, clock, self.peers, MasterKey(bytes(32)).only(ROLE.keys), apps, membership)
+        context = RoleContext(log, clock, self.peers, MasterKey(bytes(32)).only(ROLE.keys), apps, member)
         role = build(settings, context)
         add_servicers(role, server)
         self.servers[address] = server
@@ -201,6 +210,43 @@ async def test_a_standby_takes_over_what_a_stopped_owner_has_confirmed(registrie
         assert renamed.app.name == "B"
         await registries.apply(command_record(register(app, "new")))
         assert len({*await registries.numbers(app, "new"), -1}) == 2
+
+
+@pytest.mark.parametrize(
+    ("log_age_ms", "is_answered"), [(600_000.0, True), (0.0, False), (math.inf, False), (None, False)]
+)
+async def test_an_owner_answers_look_ups_while_the_log_serves_nobody(
+    registries: Registries, monkeypatch: pytest.MonkeyPatch, log_age_ms: float | None, is_answered: bool
+) -> None:
+    """Its lease is over: where the log serves another process, there may be a successor. Changes need the log."""
+    monkeypatch.setattr(membership, "_ASK_S", 0.0)
+    async with registries.running("a"):
+        await registries.until_owner("a")
+        app = await registries.app()
+        await registries.apply(command_record(register(app, "t")))
+        numbers = await registries.numbers(app, "t")
+        registries.log_age_ms = log_age_ms
+        registries.logs["a"].hang(INSTANCES.name)
+        owner = registries.of("a")
+        find = FindDevicesRequest(appkey=app.appkey, tokens=["t"])
+
+        async def is_unconfirmed() -> bool:
+            with suppress(NotOwnerError):
+                await owner.ReserveDevice(ReserveDeviceRequest(appkey=app.appkey, token="new"))
+                return False
+            return True
+
+        await until(is_unconfirmed)
+        if is_answered:
+            assert [each - 1 for each in (await owner.FindDevices(find)).numbers_plus_one] == numbers
+            assert (await owner.GetDevices(GetDevicesRequest(appkey=app.appkey, tokens=["t"]))).devices[0].token == "t"
+            assert (await owner.GetApp(GetAppRequest(appkey=app.appkey))).app.appkey == app.appkey
+        else:
+            with pytest.raises(NotOwnerError, match="not confirmed lately"):
+                await owner.FindDevices(find)
+        with pytest.raises(NotOwnerError):
+            await owner.UpdateApp(UpdateAppRequest(appkey=app.appkey, name="B"))
+        registries.logs["a"].release()
 
 
 async def test_what_a_former_owner_writes_late_changes_nothing(registries: Registries) -> None:

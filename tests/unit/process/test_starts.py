@@ -243,7 +243,7 @@ async def test_a_start_without_progress_is_a_failure() -> None:
 
 
 async def test_progress_is_what_was_read_of_the_log(tmp_path: Path) -> None:
-    log = MonitoredLog(SqliteLog(tmp_path / "events.db", TOPICS))
+    log = MonitoredLog(SqliteLog(tmp_path / "events.db", TOPICS), SystemClock())
     partition = Partition(DEVICES.name, 0)
     await log.append([NewRecord(*partition, key, b"value") for key in (b"a", b"b", b"c")])
     reader = await log.open({partition: 0})

@@ -128,6 +128,9 @@ class WonElection:
     async def wait_superseded(self) -> None:
         await asyncio.Event().wait()
 
+    async def is_log_away(self) -> bool:
+        return False
+
     def end(self) -> None: ...
 
 

@@ -1,5 +1,6 @@
 """Processes whose hosts' clocks are wrong have the time of the majority, and a difference is logged and measured."""
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -23,7 +24,7 @@ def host(ahead_ms: int) -> SteadyClock:
 def channels(clocks: Sequence[SteadyClock]) -> dict[str, list[Channel]]:
     servers = [LocalServer() for _ in clocks]
     for server, clock in zip(servers, clocks, strict=True):
-        add_ClockServiceServicer_to_server(ClockServicer(clock), server)  # type: ignore[arg-type]
+        add_ClockServiceServicer_to_server(ClockServicer(clock, lambda: None), server)  # type: ignore[arg-type]
     return {"registry": [server.channel() for server in servers]}
 
 
@@ -55,3 +56,20 @@ async def test_a_difference_of_more_than_a_second_is_measured_and_logged_once() 
         REGISTRY.get_sample_value("carillon_clock_skew_seconds", {"peer": f"registry-{at}"}) or 0 for at in (0, 1)
     ]
     assert [round(skew, 1) for skew in measured] == [0.5, -2.5]
+
+
+@pytest.mark.parametrize(
+    ("ages_ms", "least_ms"), [((7000, 40, None), 40), ((None, None), math.inf), ((), None)], ids=str
+)
+async def test_a_process_learns_when_the_log_last_accepted_a_record_of_another_role(
+    ages_ms: Sequence[int | None], least_ms: float | None
+) -> None:
+    """A role of an older version answers without it, as one whose log has accepted nothing yet."""
+    servers = [LocalServer() for _ in ages_ms]
+    for server, age_ms in zip(servers, ages_ms, strict=True):
+        servicer = ClockServicer(host(0), lambda age_ms=age_ms: age_ms)  # type: ignore[misc]
+        add_ClockServiceServicer_to_server(servicer, server)  # type: ignore[arg-type]
+    absent = connect("127.0.0.1:1")
+    others = {"registry": [server.channel() for server in servers], "delivery": [absent]}
+    assert await ClockSync(host(0), others).log_age_elsewhere() == least_ms
+    await absent.close()

@@ -59,6 +59,17 @@ def test_workers_that_stop_count_when_no_others_are_there(
     assert (status, json.loads(body)["status"]) == told
 
 
+@pytest.mark.parametrize(("shared", "told"), [(("log",), (200, "ready")), ((), (503, "not ready"))])
+def test_a_log_that_serves_no_edge_leaves_the_workers_ready(shared: tuple[str, ...], told: tuple[int, str]) -> None:
+    answers: dict[str, httpx.Response | None] = {}
+    for number, (problems, of_all) in enumerate(((dict[str, str](), ()), ({"log": "is away"}, shared)), 1):
+        status, _, body = readiness("ready", problems, of_all)
+        answers[str(number)] = httpx.Response(status, content=body)
+    status, _, body = merged_readiness(answers)
+    found = json.loads(body)
+    assert ((status, found["status"]), found["problems"]) == (told, {"worker 2: log": "is away"})
+
+
 @pytest.mark.long
 @pytest.mark.kafka
 async def test_metrics_and_readiness_are_those_of_both_workers(tmp_path: Path, empty_broker: KafkaBroker) -> None:

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
@@ -196,7 +197,7 @@ async def test_an_appkey_in_use_is_not_assigned_again(registry: RunningRegistry)
     keys = iter([app.appkey, app.appkey, "1234567890"])
     devices = SqliteStore(registry.settings.data / "d.sqlite", DEVICES_DDL)
     aliases = SqliteStore(registry.settings.data / "a.sqlite", ALIASES_DDL)
-    queries = RegistryQueries(devices, aliases, lambda: None)
+    queries = RegistryQueries(devices, aliases, AsyncMock())
     owner: Any = SimpleNamespace(check=lambda: None, confirm=lambda: None)
     epochs = AppEpochs(registry.log, registry.apps, registry.clock, lambda: registry.apps.epoch)
     assert await epochs.begin()
