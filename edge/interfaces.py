@@ -15,6 +15,7 @@ from edge.v2.app import v2_app
 from services.domain.limits.registrations import RegistrationRates
 from services.domain.role import RoleContext
 from services.runtime.process.clock import Clock, HangWatch, SteadyClock
+from services.runtime.status.replicas import Replicas
 
 
 class Interfaces:
@@ -35,7 +36,7 @@ class Interfaces:
         replays = ReplayProtection(ROLE_NAME, context.log, context.clock)
         android = android_app(settings, settings.timed_min_lead_s, context, ids, limiter, budget, replays)
         self.android = _application(android, limiter)
-        rates = RegistrationRates(settings, context.clock, settings.shards * settings.edge_workers, SystemRandom())
+        rates = RegistrationRates(settings, context.clock, Replicas(context.board, ROLE_NAME).processes, SystemRandom())
         self.ios = _application(ios_app(settings, context, ids, limiter, budget, rates, replays), limiter)
         v2 = v2_app(settings, settings.v2_max_period_s, context, ids, limiter, budget, rates, replays)
         self.v2 = _application(v2, limiter)

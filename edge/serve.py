@@ -178,8 +178,8 @@ class EdgeProcess:
     async def _announced(self, log: Log) -> AsyncIterator[None]:
         """Announce the status of this worker, which the console lists as a process of its own."""
         operations, process = self._operations, process_id()
-        role = ReportedRole(ROLE_NAME)
-        own = OwnStatus([role], self._clock.now_ms(), lambda: operations.stage, self._health.problems)
+        role, instance = ReportedRole(ROLE_NAME), self.sockets.instance
+        own = OwnStatus([role], self._clock.now_ms(), lambda: operations.stage, self._health.problems, instance)
         announcer = Announcer(lambda: {process: own.read()}, to_log(log), self._clock, ROLE_NAME)
         announcing = background.start_endless(announcer.name, announcer.run(asyncio.Event()))
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import mmap
+import secrets
 import socket
 from pathlib import Path
 from typing import Any
@@ -24,10 +25,11 @@ class WorkerSockets:
     """The listening Unix sockets of the workers, opened before they are forked, and which of them are in use.
 
     A worker that replaces another one takes over its number. There are twice as many as workers, because a reload
-    (SIGHUP) forks the new workers before it ends the old ones.
+    (SIGHUP) forks the new workers before it ends the old ones. `instance`: the random id of this edge.
     """
 
     def __init__(self, directory: Path, workers: int) -> None:
+        self.instance = secrets.token_hex(8)
         self._paths = [str(directory / f"worker-{number}.sock") for number in range(1, 2 * workers + 1)]
         self._listeners = [_listener(path) for path in self._paths]
         self._workers: list[object] = [None] * len(self._paths)

@@ -10,23 +10,20 @@ from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
 from services.runtime.http.limits import pages_limits
 from services.runtime.process.clock import HangWatch
-from services.runtime.process.runner import Service
 from services.runtime.sockets.open_files import hard_file_limit
 from services.runtime.status.status_board import StatusBoard
-from services.runtime.status.status_board_follower import StatusBoardFollower
 
 
 def build(settings: ConsoleSettings, context: RoleContext) -> BuiltRole:
     """Wire the role: pages on the port of the process, and the accounts that may use them."""
     accounts = AccountDirectory(context.log)
     board = context.board or StatusBoard(context.clock)
-    following: list[Service] = [] if context.board else [StatusBoardFollower(context.log, board)]
     # Half of the connections are left for pages and forms.
     feeds = Feeds(context.clock, pages_limits(hard_file_limit()).connections // 2)
     hangs = HangWatch()
     return BuiltRole(
         ROLE_NAME,
-        [accounts, FirstStart(settings, context.peers), *following, feeds, hangs],
+        [accounts, FirstStart(settings, context.peers), feeds, hangs],
         followers=[accounts.followed],
         pages=console_app(settings, context, accounts, Observer(board, context.clock), feeds, hangs),
     )

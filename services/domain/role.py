@@ -32,7 +32,7 @@ class RoleContext:
 
     `archived`: the log with its archive, where it has one; the service that moves records to the archive needs both.
     `membership`: this process among those that stand by for each other, for a role with standbys; the role runs it.
-    `board`: the states of all processes, where the parent process reports them; elsewhere they are read from the log.
+    `board`: the states of all processes, for a role that reads them from the log or from its parent process.
     """
 
     log: Log

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -17,7 +18,7 @@ from services.domain.role import RoleContext
 from services.domain.role_addresses import DEFAULT_ADDRESSES, HAZARDOUS, ROLES_WITH_STANDBYS, role_addresses
 from services.domain.signed_log import SignedLog, holds_signed
 from services.domain.signing_keys import SIGNERS, SigningKeys, load_signing_keys
-from services.domain.topics import APPS, TOPICS
+from services.domain.topics import APPS, PROCESSES, TOPICS
 from services.runtime.errors import CarillonError
 from services.runtime.log.archive.directory import ArchiveDirectory
 from services.runtime.log.archive.log import ArchivedLog, TrimmableLog
@@ -39,6 +40,8 @@ from services.runtime.rpc.channel import Channel, connect
 from services.runtime.rpc.owner_channel import OwnerChannel
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.tls import Tls
+from services.runtime.status.status_board import StatusBoard
+from services.runtime.status.status_board_follower import StatusBoardFollower
 from services.runtime.traces import push_traces
 
 _NOTE_S = 10.0
@@ -149,7 +152,24 @@ async def role_context(
             context_on(log, clock or SteadyClock(), peers, keys, health, signing) as context,
         ):
             await check_keys(context, role if settings.kafka_bootstrap else None)
-            yield context
+            async with _with_board(context, role) as with_board:
+                yield with_board
+
+
+@asynccontextmanager
+async def _with_board(context: RoleContext, role: str | None) -> AsyncIterator[RoleContext]:
+    """Yield the context of a role that runs alone with the states of all processes, if it reads them."""
+    if role not in PROCESSES.read_by:
+        yield context
+        return
+    board = StatusBoard(context.clock)
+    follower = StatusBoardFollower(context.log, board)
+    following = background.start_endless(follower.name, follower.run(asyncio.Event()))
+    try:
+        yield replace(context, board=board)
+    finally:
+        following.cancel()
+        await asyncio.wait([following])
 
 
 async def _signing(settings: Settings, role: str | None, reads_master: bool, log: Log) -> Signing:

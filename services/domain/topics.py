@@ -83,7 +83,12 @@ ACCOUNTS = Topic(
 LOG_INS = Topic("log-ins", LogInFact, single=True, written_by=("accounts",), read_by=("accounts", "analytics"))
 DRAFTS = Topic("drafts", DraftFact, single=True, written_by=("accounts",), read_by=("accounts", "analytics"))
 PROCESSES = Topic(
-    PROCESSES_TOPIC, ProcessFact, single=True, compacted=True, written_by=EVERY_ROLE, read_by=("console",)
+    PROCESSES_TOPIC,
+    ProcessFact,
+    single=True,
+    compacted=True,
+    written_by=EVERY_ROLE,
+    read_by=("console", "edge", "gateway"),
 )
 
 TOPICS: Topics = {

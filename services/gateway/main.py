@@ -32,6 +32,7 @@ from services.runtime.process.runner import Service
 from services.runtime.process.settings import PREFIX
 from services.runtime.sockets.open_files import raise_file_limit
 from services.runtime.sockets.peers import shared_addresses
+from services.runtime.status.replicas import Replicas
 
 NewConnection = Callable[[Callable[[], None]], DeviceConnection]
 """Makes the connection of an accepted WebSocket; its argument is called at the welcome."""
@@ -99,7 +100,7 @@ def wire(
     now_ms = context.clock.now_ms
     connection_ids = ConnectionIds(random.getrandbits(16))
     open_connections: OpenConnections[DeviceConnection] = OpenConnections(connection_ids, now_ms)
-    rates = RegistrationRates(settings, context.clock, settings.shards, random)
+    rates = RegistrationRates(settings, context.clock, Replicas(context.board, ROLE_NAME).processes, random)
     requests = DeviceRequests(context, settings.partitions, rates)
     drain = Drain(open_connections, context.clock, random, limits.drain_per_s)
     handshake = Handshake(

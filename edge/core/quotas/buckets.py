@@ -8,6 +8,7 @@ for more tokens than that passes when the bucket is full, and later ones wait un
 import fcntl
 import os
 import struct
+from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
 
@@ -31,9 +32,9 @@ class Rate(IntEnum):
 
 
 class SharedBuckets:
-    """The buckets of all apps. `instances`: edges that share the load; each has 1/instances of every rate."""
+    """The buckets of all apps. `instances`: how many edges share the load now; each has an equal share of a rate."""
 
-    def __init__(self, directory: Path, clock: Clock, instances: int) -> None:
+    def __init__(self, directory: Path, clock: Clock, instances: Callable[[], int]) -> None:
         self._directory = directory
         self._clock = clock
         self._instances = instances
@@ -54,7 +55,7 @@ class SharedBuckets:
         self.take(appkey, rate, -count, per_s)
 
     def _change(self, appkey: str, rate: Rate, count: int, per_s: int) -> int:
-        interval_ns = self._instances * _SECOND_NS // per_s
+        interval_ns = self._instances() * _SECOND_NS // per_s
         capacity_ns = max(_SECOND_NS, interval_ns)
         now_ns = self._clock.now_ms() * 1_000_000
         descriptor = self._open(appkey)

@@ -9,6 +9,7 @@ from services.domain.role import RoleContext
 from services.runtime.errors import TooManyRequestsError
 from services.runtime.process.metrics import QUOTA_REFUSALS
 from services.runtime.process.settings import Settings
+from services.runtime.status.replicas import Replicas
 
 CODES_PER_S = 20
 """Pushes with possession codes that one app sends a second at most, whatever its quotas."""
@@ -20,7 +21,9 @@ _NAMES = {Rate.REQUESTS: "requests", Rate.TARGETS: "targets"}
 def rate_quotas(settings: Settings, context: RoleContext) -> "RateQuotas":
     """Return the quotas of this edge, whose processes share the files in its state's directory."""
     directory = settings.state_dir(ROLE_NAME) / "quotas"
-    return RateQuotas(context.apps, SharedBuckets(directory, context.clock, settings.shards))
+    return RateQuotas(
+        context.apps, SharedBuckets(directory, context.clock, Replicas(context.board, ROLE_NAME).instances)
+    )
 
 
 class RateQuotas:

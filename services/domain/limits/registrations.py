@@ -1,6 +1,7 @@
 """Limits the registrations of new devices: from one network, of one app, and of one app from one network."""
 
 from collections import OrderedDict
+from collections.abc import Callable
 from random import Random
 from typing import Never
 
@@ -55,11 +56,11 @@ class RegistrationLimiter:
 class RegistrationRates:
     """The rates at which new devices may register: of each app, and of each app from one network.
 
-    `processes` share the load of registrations evenly; each admits its share of both rates. A bucket is the time at
-    which it will be full again. Buckets are in memory, so they are full after a start.
+    `processes`: how many share the load of registrations now; each admits an equal share of both rates. A bucket is
+    the time at which it will be full again. Buckets are in memory, so they are full after a start.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, processes: int, random: Random) -> None:
+    def __init__(self, settings: Settings, clock: Clock, processes: Callable[[], int], random: Random) -> None:
         self._settings = settings
         self._random = random
         self._clock = clock
@@ -104,7 +105,7 @@ class RegistrationRates:
 
     def _next(self, full_ms: float, per_minute: int, now_ms: int) -> float | None:
         """Return when a bucket will be full again after one more token was taken; None if it is empty."""
-        interval_ms = self._processes * _MINUTE_MS / per_minute
+        interval_ms = self._processes() * _MINUTE_MS / per_minute
         capacity_ms = max(BURST_MINUTES * _MINUTE_MS, interval_ms)
         if full_ms > now_ms + capacity_ms:
             full_ms = 0  # the clock was set back, or the rate was raised

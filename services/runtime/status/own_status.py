@@ -60,7 +60,10 @@ class ReportedRole:
 
 
 class OwnStatus:
-    """Reads the status of this process. `stage` and `problems` are those that /healthz answers."""
+    """Reads the status of this process. `stage` and `problems` are those that /healthz answers.
+
+    `instance`: a random id that this process has in common with others with which it shares its counts.
+    """
 
     def __init__(
         self,
@@ -68,11 +71,14 @@ class OwnStatus:
         started_ms: int,
         stage: Callable[[], str],
         problems: Callable[[], Mapping[str, str]],
+        instance: str = "",
     ) -> None:
         self._roles = roles
         self._stage = stage
         self._problems = problems
-        self._always = ProcessStatus(host=socket.gethostname(), version=version("carillon"), started_ms=started_ms)
+        self._always = ProcessStatus(
+            host=socket.gethostname(), version=version("carillon"), started_ms=started_ms, instance=instance
+        )
 
     def read(self) -> ProcessStatus:
         """Return how the process is now."""

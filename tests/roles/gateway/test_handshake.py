@@ -47,7 +47,7 @@ async def test_devices_that_come_together_are_registered_by_one_append_each_with
 ) -> None:
     await gateway.create_app(OTHER, Platform.PLATFORM_ANDROID)
     await gateway.apps.refresh()
-    rates = RegistrationRates(gateway.settings, gateway.clock, 1, Random(1))
+    rates = RegistrationRates(gateway.settings, gateway.clock, lambda: 1, Random(1))
     requests, append = DeviceRequests(gateway.context, PARTITIONS, rates), gateway.log.append
     appends = Counter[str]()
 

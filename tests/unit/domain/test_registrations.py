@@ -45,7 +45,7 @@ def test_a_network_of_48_bits_of_ipv6_shares_a_bucket() -> None:
 
 def rates(processes: int = 1, **settings: Any) -> tuple[RegistrationRates, ManualClock]:
     clock = ManualClock(1_000_000_000)
-    return RegistrationRates(Settings(**settings), clock, processes, Random(1)), clock
+    return RegistrationRates(Settings(**settings), clock, lambda: processes, Random(1)), clock
 
 
 def admitted(rates: RegistrationRates, app: App, addresses: Iterable[str | None]) -> int:

@@ -22,7 +22,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def buckets(tmp_path: Path, clock: ManualClock) -> SharedBuckets:
-    return SharedBuckets(tmp_path / "edge" / "quotas", clock, 1)
+    return SharedBuckets(tmp_path / "edge" / "quotas", clock, lambda: 1)
 
 
 def taken(buckets: SharedBuckets, per_s: int, times: int, count: int = 1) -> int:
@@ -80,7 +80,7 @@ def test_a_clock_that_is_set_back_does_not_lock_an_app_out(buckets: SharedBucket
 
 
 def test_instances_have_equal_shares(tmp_path: Path, clock: ManualClock) -> None:
-    shares = [SharedBuckets(tmp_path / str(shard), clock, 4) for shard in range(4)]
+    shares = [SharedBuckets(tmp_path / str(shard), clock, lambda: 4) for shard in range(4)]
     assert [taken(share, 20, 30) for share in shares] == [5] * 4
     clock.move(10)
     assert [taken(share, 1, 30) for share in shares] == [1] * 4
@@ -88,9 +88,24 @@ def test_instances_have_equal_shares(tmp_path: Path, clock: ManualClock) -> None
     assert [taken(share, 1, 30) for share in shares] == [0] * 4
 
 
+def test_the_shares_follow_the_instances_that_are_there(tmp_path: Path, clock: ManualClock) -> None:
+    """10 tokens a second are asked of each edge; all together admit 10, whether two of them serve or five."""
+    there = 2
+    shares = [SharedBuckets(tmp_path / str(edge), clock, lambda: there) for edge in range(5)]
+    for there in (2, 5, 3, 1):
+        clock.move(60)
+        taken_at_once = sum(taken(share, 10, 10) for share in shares[:there])
+        admitted = 0
+        for _ in range(200):
+            clock.move(0.1)
+            admitted += sum(taken(share, 10, 1) for share in shares[:there])
+        assert abs(admitted - 200) <= there
+        assert taken_at_once <= 10
+
+
 def test_a_file_that_cannot_be_written_stops_no_request(tmp_path: Path, clock: ManualClock) -> None:
     (tmp_path / "quotas").write_text("no directory")
-    assert taken(SharedBuckets(tmp_path / "quotas", clock, 1), 1, 9) == 9
+    assert taken(SharedBuckets(tmp_path / "quotas", clock, lambda: 1), 1, 9) == 9
 
 
 def test_a_worker_that_was_stopped_with_the_lock_stops_no_other(tmp_path: Path, buckets: SharedBuckets) -> None:
@@ -105,7 +120,7 @@ def test_processes_that_share_a_directory_share_the_buckets(tmp_path: Path, cloc
         "from pathlib import Path\n"
         "from edge.core.quotas.buckets import Rate, SharedBuckets\n"
         "from services.runtime.process.clock import ManualClock\n"
-        f"buckets = SharedBuckets(Path({str(tmp_path)!r}), ManualClock({NOW_MS}), 1)\n"
+        f"buckets = SharedBuckets(Path({str(tmp_path)!r}), ManualClock({NOW_MS}), lambda: 1)\n"
         f"print(sum(buckets.take({APP!r}, Rate.REQUESTS, 1, 1000) == 0 for _ in range(800)))\n"
     )
     workers = [subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) for _ in range(2)]
