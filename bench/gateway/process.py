@@ -37,6 +37,8 @@ from protos.delivery.v1.delivery_pb2_grpc import (
 )
 from protos.push.v1.push_pb2 import AndroidStyle, Message
 from protos.registry.v1.apps_pb2 import App, AppFact, Platform
+from protos.registry.v1.registry_pb2 import FindDevicesRequest, FindDevicesResponse
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, add_RegistryServiceServicer_to_server
 from services.delivery.main import build as build_delivery
 from services.delivery.settings import DeliverySettings
 from services.domain.apps import AppDirectory
@@ -74,6 +76,13 @@ _SETTINGS = {
     "CARILLON_GATEWAY_FRAMES_PER_10S": str(10**9),
     "CARILLON_GATEWAY_ACK_S": str(10**6),
 }
+
+
+class NumberingRegistry(RegistryServiceServicer):
+    """The registry as the gateway sees it: each token is the hexadecimal number of its device."""
+
+    async def FindDevices(self, request: FindDevicesRequest, context: Context) -> FindDevicesResponse:
+        return FindDevicesResponse(numbers_plus_one=[int(token, 16) + 1 for token in request.tokens])
 
 
 class RecordingDelivery(DeliveryServiceServicer):
@@ -168,11 +177,12 @@ async def main(directory: Path, real: bool) -> None:
     log = SqliteLog(directory / "log.db", TOPICS)
     fact = AppFact(app=App(appkey=APPKEY, platform=Platform.PLATFORM_ANDROID))
     await log.append([NewRecord(APPS.name, 0, APPKEY.encode(), fact.SerializeToString())])
-    front, behind, nobody = LocalServer(), LocalServer(), LocalServer()
+    front, behind, registry, nobody = LocalServer(), LocalServer(), LocalServer(), LocalServer()
+    add_RegistryServiceServicer_to_server(NumberingRegistry(), cast(Server, registry))  # type: ignore[abstract]
     delivery = ForwardingDelivery(behind.channel()) if real else ScriptedDelivery()
     add_DeliveryServiceServicer_to_server(delivery, cast(Server, front))
     peers = Peers(
-        {"delivery": [front.channel()], "registry": [nobody.channel()], "targeting": [nobody.channel()]}, TOPICS
+        {"delivery": [front.channel()], "registry": [registry.channel()], "targeting": [nobody.channel()]}, TOPICS
     )
     context = RoleContext(log, SystemClock(), peers, MasterKey(MASTER), AppDirectory(log))
     services: list[Service] = [context.apps]

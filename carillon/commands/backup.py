@@ -73,28 +73,33 @@ def backup(directory: Path, as_json: bool) -> None:
     default=10_000,
     show_default=True,
     metavar="N",
-    help="Upper bound of the devices that registered in one app after the backup.",
+    help="Upper bound of the devices that registered in one app in the time that is lost.",
 )
 @_JSON
 def restore(directory: Path | None, lost_devices: int, as_json: bool) -> None:
     """Put the event log of a backup in place, before the service is started on it.
 
     The data directory (CARILLON_DATA_DIR) must hold nothing but the master key; the service rebuilds its states when it
-    starts. If a restore is killed, run the same command again. With Kafka, restore the brokers first and give no
-    DIRECTORY.
+    starts. If a restore is killed, run the same command again.
+
+    Without DIRECTORY the log is the one that is there: that of Kafka, whose brokers were restored or have lost the end
+    of the log, or that of a data directory that a snapshot of the machine was rolled back to.
 
     Devices that registered after the backup are unknown to the restored log, but hold valid keys. In each app the
-    keys of the next --lost-devices device numbers are revoked, so that these devices register anew. Otherwise one of
-    them might share a number with a new device, and get its pushes.
+    next --lost-devices device numbers are reserved, so that no new device gets one of theirs; these devices are
+    registered anew, under their tokens, as soon as they connect.
     """
     restrict_permissions()
     with plain_errors():
         settings = load(Settings, environment())
-        if (directory is None) != (settings.kafka_bootstrap is not None):
-            raise InputError("name the backup's DIRECTORY, but none where CARILLON_KAFKA_BOOTSTRAP is set")
-        work = (
-            _restore_kafka(settings, lost_devices) if directory is None else _restore(settings, directory, lost_devices)
-        )
+        if directory is not None and settings.kafka_bootstrap is not None:
+            raise InputError("name no DIRECTORY where CARILLON_KAFKA_BOOTSTRAP is set: restore its brokers first")
+        if directory is not None:
+            work = _restore(settings, directory, lost_devices)
+        elif settings.kafka_bootstrap is not None:
+            work = _reserve_in_kafka(settings, lost_devices)
+        else:
+            work = _reserve_in_place(settings, lost_devices)
         apps, newest_ms = uvloop.run(work)
     newest = datetime.fromtimestamp(newest_ms / 1000, UTC).astimezone(settings.zone()).isoformat(timespec="seconds")
     answer = {"newest_record": newest, "apps": apps}
@@ -167,7 +172,20 @@ async def _restore(settings: Settings, directory: Path, lost_devices: int) -> tu
     return len(apps.all()), newest_ms
 
 
-async def _restore_kafka(settings: Settings, lost_devices: int) -> tuple[int, int]:
+async def _reserve_in_place(settings: Settings, lost_devices: int) -> tuple[int, int]:
+    """Reserve numbers in the embedded log that is in the data directory, which no service may use meanwhile."""
+    if not (settings.data / _LOG).exists():
+        raise InputError(f"there is no event log at {settings.data / _LOG}: name the DIRECTORY of a backup")
+    with data_directory.lock_directory(settings.data):
+        log = SqliteLog(settings.data / _LOG, TOPICS, partitions=settings.partitions)
+        try:
+            apps = await _apps(log)
+            return len(apps.all()), await _reserve(log, apps, settings, lost_devices)
+        finally:
+            await log.close()
+
+
+async def _reserve_in_kafka(settings: Settings, lost_devices: int) -> tuple[int, int]:
     log = await open_log(settings)
     try:
         apps = await _apps(log)

@@ -104,6 +104,14 @@ class AppDirectory:
         """Return whether the key of the device with this number is revoked."""
         return number in self.revoked(appkey, partition)
 
+    def is_lost(self, appkey: str, partition: int, number: int) -> bool:
+        """Return whether the number was reserved because the log had gone back: see RevokedKeys."""
+        return number in self.revoked(appkey, partition).lost
+
+    def is_refused(self, appkey: str, partition: int, number: int) -> bool:
+        """Return whether the key with this number is refused whatever its token: it was revoked, and not only lost."""
+        return self.is_revoked(appkey, partition, number) and not self.is_lost(appkey, partition, number)
+
     def on_revoked(self, listener: Callable[[str], None]) -> None:
         """Call `listener` with the appkey, in the event loop, whenever more keys of an app are revoked."""
         self._listeners.append(listener)

@@ -12,21 +12,24 @@ from protos.registry.v1.apps_pb2 import Revocations
 class RevokedKeys:
     """Revoked device numbers: all below `below`, and `others`. Numbers are never reused, so keys stay revoked.
 
-    A number may be revoked before a device has it: no device gets it then.
+    A number may be revoked before a device has it: no device gets it then. `lost` are those of `others` that were
+    reserved because the log may have given them out before it went back: the token of such a key may register again.
     """
 
     below: int = 0
     others: BitMap = field(default_factory=BitMap)
+    lost: BitMap = field(default_factory=BitMap)
 
     @classmethod
     def of(cls, record: Revocations) -> "RevokedKeys":
         """Decode a record. ValueError: its numbers are no bitmap."""
-        return cls(record.below, BitMap.deserialize(record.numbers) if record.numbers else BitMap())
+        return cls(record.below, _bitmap(record.numbers), _bitmap(record.lost))
 
     def __or__(self, other: "RevokedKeys") -> "RevokedKeys":
-        below, others = max(self.below, other.below), self.others | other.others
+        below, others, lost = max(self.below, other.below), self.others | other.others, self.lost | other.lost
         others.remove_range(0, below)
-        return RevokedKeys(below, others)
+        lost.remove_range(0, below)
+        return RevokedKeys(below, others, lost)
 
     def __contains__(self, number: int) -> bool:
         return number < self.below or number in self.others
@@ -47,6 +50,10 @@ class RevokedKeys:
             last = number
         if last >= 0:
             yield first, last
+
+
+def _bitmap(serialized: bytes) -> BitMap:
+    return BitMap.deserialize(serialized) if serialized else BitMap()
 
 
 NONE_REVOKED = RevokedKeys()

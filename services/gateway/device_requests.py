@@ -7,7 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from protos.registry.v1.apps_pb2 import Platform
-from protos.registry.v1.devices_pb2 import REGISTRATION_AUTHORITY_TOKEN, BeginSession, Device, DeviceCommand
+from protos.registry.v1.devices_pb2 import (
+    REGISTRATION_AUTHORITY_KEY,
+    REGISTRATION_AUTHORITY_TOKEN,
+    BeginSession,
+    Device,
+    DeviceCommand,
+)
 from protos.registry.v1.registry_pb2 import FindDevicesRequest, GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Origin, Position
@@ -52,6 +58,13 @@ class _NewDevice(NamedTuple):
     command: DeviceCommand
 
 
+class _Known(NamedTuple):
+    """A device whose key was proven, to be looked up."""
+
+    appkey: str
+    token: str
+
+
 class _Ping(NamedTuple):
     """A ping that a device was sent, and the future of its answer."""
 
@@ -81,21 +94,40 @@ class DeviceRequests:
         self._registrations: list[Batcher[_NewDevice, int]] = [
             Batcher(partial(self._register, registry), self._budget, _MAX_BATCH) for registry in self._registries
         ]
+        self._look_up_budget = ByteBudget(_MAX_WAITING_BYTES)
+        self._look_ups: list[Batcher[_Known, int]] = [
+            Batcher(partial(self._look_up, registry), self._look_up_budget) for registry in self._registries
+        ]
 
     def partition(self, appkey: str, token: str) -> int:
         return partition_of(device_key(appkey, token), self._partitions)
 
-    async def register(self, hello: Hello, address: str) -> tuple[str, int]:
+    async def registered_number(self, appkey: str, token: str) -> int | None:
+        """Return the number that the token's device has or had when it was removed; None: the log has no such token.
+
+        Look-ups of many devices share one call. Any CarillonError: the registry does not answer now.
+        """
+        shard = self.partition(appkey, token) % len(self._look_ups)
+        self._look_up_budget.reserve(_OVERHEAD_BYTES)
+        (number,) = await self._look_ups[shard].put([_Known(appkey, token)], _OVERHEAD_BYTES)
+        return None if number < 0 else number
+
+    async def register(self, hello: Hello, address: str, proven_number: int | None = None) -> tuple[str, int]:
         """Register a new device; return its token and number.
 
+        `proven_number` is that in the key of a token that the log does not know: the token is registered anew.
         TooManyRequestsError: the app has too many devices, or too many register at once. Other errors: it may be
         registered all the same.
         """
         if (app := self._context.apps.get(hello.app)) is not None:
             self._rates.take(app, address)
-        token = ids.new_token()
+        is_new = proven_number is None
+        token = ids.new_token() if is_new else str(hello.token)
+        authority = REGISTRATION_AUTHORITY_TOKEN if is_new else REGISTRATION_AUTHORITY_KEY
         await self._quota.reserve(hello.app, token)
-        command = registration(hello.app, token, Platform.PLATFORM_ANDROID, hello, REGISTRATION_AUTHORITY_TOKEN)
+        command = registration(
+            hello.app, token, Platform.PLATFORM_ANDROID, hello, authority, proven_number=proven_number or 0
+        )
         command.meta.origin.CopyFrom(_origin(address))
         new, partition = _NewDevice(hello.app, token, command), self.partition(hello.app, token)
         size = command.ByteSize() + _OVERHEAD_BYTES
@@ -193,15 +225,29 @@ class DeviceRequests:
     async def _register(self, registry: "RegistryServiceAsyncStub", devices: list[_NewDevice]) -> Sequence[int]:
         """Register the devices; return the number of each, -1 for one that the registry does not have."""
         await self._writer.append_and_wait([device_command(device.command) for device in devices])
+        return await self._numbers(registry, [(device.appkey, device.token) for device in devices], removed_too=False)
+
+    async def _look_up(self, registry: "RegistryServiceAsyncStub", devices: list[_Known]) -> Sequence[int]:
+        return await self._numbers(registry, devices, removed_too=True)
+
+    @staticmethod
+    async def _numbers(
+        registry: "RegistryServiceAsyncStub", devices: Sequence[tuple[str, str]], *, removed_too: bool
+    ) -> Sequence[int]:
+        """Return the number of each device, given as appkey and token; -1 for one that the registry does not have."""
         tokens: dict[str, list[str]] = defaultdict(list)
-        for device in devices:
-            tokens[device.appkey].append(device.token)
-        requests = [FindDevicesRequest(appkey=appkey, tokens=of_app) for appkey, of_app in tokens.items()]
+        for appkey, token in devices:
+            tokens[appkey].append(token)
+        requests = [
+            FindDevicesRequest(appkey=appkey, tokens=of_app, removed_too=removed_too)
+            for appkey, of_app in tokens.items()
+        ]
         answers = await asyncio.gather(*map(registry.FindDevices, requests))
-        numbers: dict[str, int] = {}
+        numbers: dict[tuple[str, str], int] = {}
         for request, found in zip(requests, answers, strict=True):
-            numbers |= zip(request.tokens, found.numbers_plus_one, strict=True)
-        return [numbers[device.token] - 1 for device in devices]
+            names = ((request.appkey, token) for token in request.tokens)
+            numbers.update(zip(names, found.numbers_plus_one, strict=True))
+        return [numbers[device] - 1 for device in devices]
 
     async def _get_device(self, request_id: int, session: Session) -> Answer:
         if (position := self._unapplied.get(session.partition)) is not None:

@@ -23,7 +23,7 @@ from services.gateway.rules import (
     refused_retry_ms,
 )
 from services.gateway.session import UNEXPECTED_HELLO, SessionHandler, decode_or_answer
-from services.runtime.errors import TooManyRequestsError
+from services.runtime.errors import CarillonError, TooManyRequestsError
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REFUSED
 
@@ -82,7 +82,7 @@ class Handshake(Handler[DeviceConnection]):
             return
         match self._decide(hello):
             case "welcome", number:
-                self._welcome(connection, hello, str(hello.token), number, new=False)
+                connection.submit(partial(self._welcome_known, connection, hello, number))
             case "register", _:
                 connection.submit(partial(self._register, connection, hello))
             case _:
@@ -96,7 +96,7 @@ class Handshake(Handler[DeviceConnection]):
         is_current = await self._apps.refresh()
         match self._decide(hello):
             case "welcome", number:
-                self._welcome(connection, hello, str(hello.token), number, new=False)
+                await self._welcome_known(connection, hello, number)
             case "register", _:
                 await self._register(connection, hello)
             case _ if is_current:
@@ -109,9 +109,31 @@ class Handshake(Handler[DeviceConnection]):
         number = None if is_new(hello) else self._proven_number(hello)
         return decide_hello(hello, self._apps.get(hello.app), number), number or 0
 
-    async def _register(self, connection: DeviceConnection, hello: Hello) -> None:
+    async def _welcome_known(self, connection: DeviceConnection, hello: Hello, proven: int) -> None:
+        """Welcome a device whose key proves this number, once the registry has confirmed that it is the token's.
+
+        The key of a device that registered before the log went back is right, and its number may be another device's by
+        now. So a token that the log does not know is registered anew, and one that was before gets its new key.
+        """
+        token = str(hello.token)
         try:
-            token, number = await self._requests.register(hello, connection.address)
+            number = await self._requests.registered_number(hello.app, token)
+        except CarillonError as error:
+            logger.warning("a device could not be looked up", appkey=hello.app, error=str(error))
+            self._ask_to_try_again(connection)
+            return
+        if number is None:
+            await self._register(connection, hello, proven)
+        elif self._apps.is_revoked(hello.app, self._requests.partition(hello.app, token), number):
+            connection.goodbye("unauthorized")
+        else:
+            self._welcome(connection, hello, token, number, new=number != proven)
+            self._update(connection, hello)
+
+    async def _register(self, connection: DeviceConnection, hello: Hello, proven: int | None = None) -> None:
+        """Register a device that is new, or whose key proves a number that the log has lost."""
+        try:
+            token, number = await self._requests.register(hello, connection.address, proven)
         except TooManyRequestsError as error:
             REFUSED.labels("quota").inc()
             connection.send(error_answer(None, error))
@@ -128,12 +150,13 @@ class Handshake(Handler[DeviceConnection]):
         connection.goodbye("draining", "try again", retry_after_ms=retry_after_ms)
 
     def _proven_number(self, hello: Hello) -> int | None:
-        """Return the device number that the key proves; a revoked key proves none."""
+        """Return the device number that the key proves; a revoked key proves none, unless its number was lost."""
         token = hello.token or ""
         number = self._keys.device_number(hello.app, token, hello.key or "")
-        if number is None or self._apps.is_revoked(hello.app, self._requests.partition(hello.app, token), number):
+        if number is None:
             return None
-        return number
+        is_refused = self._apps.is_refused(hello.app, self._requests.partition(hello.app, token), number)
+        return None if is_refused else number
 
     def _welcome(self, connection: DeviceConnection, hello: Hello, token: str, number: int, *, new: bool) -> None:
         if connection.closing_ms is not None:
@@ -145,7 +168,10 @@ class Handshake(Handler[DeviceConnection]):
         session = Session(connection.id, hello.app, token, partition, number)
         heartbeat_s = self._limits.heartbeat(hello.heartbeat)
         self._sessions.start(connection, session, heartbeat_s)
-        key = hello.key or self._keys.device_key(hello.app, token, number)
+        key = hello.key if hello.key and not new else self._keys.device_key(hello.app, token, number)
         connection.send(Welcome(token=token, key=key, heartbeat=heartbeat_s, new=new))
-        if not new and hello.device is not None:
-            connection.submit(partial(self._requests.update, hello, session, connection.address))
+
+    def _update(self, connection: DeviceConnection, hello: Hello) -> None:
+        """Store the attributes of a device that was registered before."""
+        if connection.session is not None and hello.device is not None:
+            connection.submit(partial(self._requests.update, hello, connection.session, connection.address))

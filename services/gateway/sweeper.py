@@ -48,7 +48,10 @@ class Sweeper:
 
 
 class RevocationSweeper:
-    """Service: each time keys of an app are revoked, ends the connections of the devices with revoked keys."""
+    """Service: each time keys of an app are revoked, ends the connections of the devices with revoked keys.
+
+    A device whose number was lost is registered anew when it says hello again.
+    """
 
     name = "gateway-revocations"
 
@@ -80,4 +83,5 @@ class RevocationSweeper:
             if self._apps.is_revoked(appkey, session.partition, session.number):
                 connection = self._connections.find(session.connection)
                 if connection is not None:
-                    connection.goodbye("unauthorized")
+                    is_lost = self._apps.is_lost(appkey, session.partition, session.number)
+                    connection.goodbye("draining" if is_lost else "unauthorized")

@@ -8,13 +8,21 @@ from services.domain.meta import RecordStamp
 from services.domain.revocations import RevokedKeys, revocations_key
 from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, device_key
 from services.registry.decide import FreeNumber, decide
-from services.registry.decide_revocations import removed, reserve, revoke_all, revoke_one
+from services.registry.decide_revocations import (
+    proves_lost_number,
+    removed,
+    reserve,
+    reserve_lost,
+    revoke_all,
+    revoke_one,
+)
 from services.registry.state import AliasState, DeviceState, record_id
 from services.registry.store import AliasTable, DeviceTable, DroppedDevice
 from services.runtime.log.port import Partition, Record
 from services.runtime.log.topics import partition_of
 from services.runtime.process.clock import Clock
-from services.runtime.process.metrics import ALIASES_LOST
+from services.runtime.process.logs import logger
+from services.runtime.process.metrics import ALIASES_LOST, LOST_DEVICES
 from services.runtime.projection.decider import Fact
 
 _DEDUPE_WINDOW = 50_000
@@ -51,6 +59,7 @@ class DeviceRules:
         self._partitions = partitions
         self._publishes_revocations = publishes_revocations
         self._decided_ids: dict[bytes, tuple[int, int]] = {}
+        self._apps_with_lost_devices: set[str] = set()
         self.apply = DeviceState(devices, on_revocations, on_returns).apply
 
     def decide(self, record: Record, command: DeviceCommand) -> Sequence[Fact]:
@@ -91,10 +100,33 @@ class DeviceRules:
         is_revoked = known is not None and known.number in revoked
         may_need_number = command.WhichOneof("command") == "register"
         free = self._free_number(command.appkey, partition, revoked) if may_need_number else FreeNumber(partition, 0)
+        reserving: Sequence[Fact] = ()
+        if known is None and proves_lost_number(command) and self._find_app(command.appkey) is not None:
+            LOST_DEVICES.inc()
+            record = reserve_lost(command, partition, revoked, free.number)
+            self._warn_of_lost_tail(command.appkey, record)
+            if record is not None:
+                reserving, free = (
+                    self._revocation_facts(record, None),
+                    FreeNumber(partition, RevokedKeys.of(record).end),
+                )
         device = decide(command, known, self._find_app(command.appkey), free, is_revoked=is_revoked)
         if device is not None and device.HasField("alias_lost") and not (known and known.HasField("alias_lost")):
             ALIASES_LOST.labels("proven" if device.alias_lost.was_proven else "unproven").inc()
-        return () if device is None else (device_fact(device),)
+        return reserving if device is None else (*reserving, device_fact(device))
+
+    def _warn_of_lost_tail(self, appkey: str, reserved: Revocations | None) -> None:
+        """Tell the operator once for each app, and again whenever numbers are reserved."""
+        if reserved is None and appkey in self._apps_with_lost_devices:
+            return
+        self._apps_with_lost_devices.add(appkey)
+        logger.error(
+            "the event log has gone back: a device holds a valid key, but the log does not know its token. It is"
+            " registered anew, and the device numbers that the log may have lost are reserved. What else was"
+            " acknowledged since is lost too: see docs/operators/backup.md, A log that went back",
+            appkey=appkey,
+            reserved=reserved is not None,
+        )
 
     def _free_number(self, appkey: str, partition: int, revoked: RevokedKeys) -> FreeNumber:
         """Return the number after all numbers that devices have, or that were reserved or revoked."""

@@ -85,8 +85,9 @@ class RunningGateway:
         self.port = 0
 
     async def open(self) -> None:
-        await self.create_app(ANDROID, Platform.PLATFORM_ANDROID)
-        await self.create_app(IOS, Platform.PLATFORM_IOS)
+        if not await self.log.last(Partition(APPS.name, 0)):
+            await self.create_app(ANDROID, Platform.PLATFORM_ANDROID)
+            await self.create_app(IOS, Platform.PLATFORM_IOS)
         targeting, delivery = LocalServer(), LocalServer()
         add_PositionsServiceServicer_to_server(PositionsServicer(AppliedPositions()), cast(Server, targeting))
         add_DeliveryServiceServicer_to_server(self.delivery, cast(Server, delivery))

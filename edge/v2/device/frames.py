@@ -129,11 +129,13 @@ class FrameHandler:
     def _proven(self, appkey: str, token: str, key: str | None) -> tuple[str, int] | None:
         """Return the token and the device number that the key proves; None if it proves none, or is revoked.
 
-        A key belongs to the token as it is registered, which may be an older spelling.
+        A key belongs to the token as it is registered, which may be an older spelling. One whose number was reserved
+        because the log had gone back opens no device, but its token may register again.
         """
         for name in spellings(token):
             number = self._context.keys.device_number(appkey, name, key or "")
-            if number is not None and not self._is_revoked(appkey, name, number):
+            partition = partition_of(device_key(appkey, name), self._partitions)
+            if number is not None and not self._context.apps.is_refused(appkey, partition, number):
                 return name, number
         return None
 
@@ -142,7 +144,10 @@ class FrameHandler:
         return self._context.apps.is_revoked(appkey, partition, number)
 
     async def _hello_of_android(self, app: App, hello: frames.Hello, origin: Origin) -> answers.Welcome:
-        """Register a new device, which is given a token, or welcome the device that the key proves."""
+        """Register a new device, which is given a token, or welcome the device that the key proves.
+
+        The key of a device that registered before the log went back may prove a number that is not its token's now.
+        """
         if not hello.token and not hello.key:
             made = commands.registration(app.appkey, new_token(), app.platform, hello, REGISTRATION_AUTHORITY_TOKEN)
             return await self._register(app, made, origin)
@@ -150,11 +155,9 @@ class FrameHandler:
         number = await self._number(app.appkey, caller.token)
         if number is None:
             return await self._register(app, self._by_key(app, caller.token, caller.number, hello), origin)
-        if number != caller.number:
-            raise SignError("unauthorized")
         if command := commands.command(hello, app.appkey, caller.token):
             await self._writer.append_and_wait([device_command(command)], origin)
-        return self._welcome(app.appkey, caller.token, number, new=False)
+        return self._welcome(app.appkey, caller.token, number, new=number != caller.number)
 
     async def _hello_of_ios(self, app: App, hello: frames.Hello, origin: Origin) -> answers.Welcome:
         """Register a new token, or welcome the device that the key or the code proves.

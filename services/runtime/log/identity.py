@@ -20,8 +20,9 @@ def check_log_identity(directory: Path, log: Log, role: str) -> None:
     if known:
         raise ConflictError(
             f"the state of {role} belongs to another log: it was built from {known}, but this one is"
-            f" {log.identity}. Bring that log back, or rebuild the state of each role from this one: `carillon replay"
-            f" {role}`"
+            f" {log.identity}. Bring that log back. Where it is lost and this one is a backup of it, let `carillon"
+            " restore` reserve device numbers if that was not done (docs/operators/backup.md), and then rebuild the"
+            f" state of each role from this one: `carillon replay {role}`"
         )
     try:
         directory.mkdir(parents=True, exist_ok=True)

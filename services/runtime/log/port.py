@@ -77,7 +77,7 @@ class Reader(Protocol):
         """Return the next records; wait until there is at least one. Each partition is read in order.
 
         UnavailableError: the log cannot be reached, call again; or the reader was closed. TrimmedError: the position
-        lies before the first stored record. ConflictError: it lies behind the end, so the state belongs to another log.
+        lies before the first stored record. ConflictError: it lies behind the end, as of a log that went back.
         A cancelled call skips no record.
         """
         ...
@@ -145,13 +145,21 @@ def trimmed(partition: Partition, start: int, begin: int) -> str:
     )
 
 
-def another_log(partition: Partition, start: int, end: int) -> str:
+def went_back(partition: Partition, start: int, end: int) -> str:
     """Return the error of a start behind the end."""
     return (
         f"the event log ends at offset {end} of {partition.topic}/{partition.number}, but the next record to read is"
-        f" {start}: the state belongs to another log. Bring that log back, or rebuild the state from this one with"
-        " `carillon replay`"
+        f" {start}: the log has gone back, or the state belongs to another log. {LOG_WENT_BACK_HELP}"
     )
+
+
+LOG_WENT_BACK_HELP = (
+    "Bring back the log that was read. Where it is lost, stop every process; run `carillon restore --lost-devices N`, N"
+    " at least the devices of one app that registered in the lost time, so that no device number is given out twice;"
+    " then `carillon replay ROLE` for every role with a state; then start (docs/operators/backup.md, A log that went"
+    " back)"
+)
+"""What an operator does about a log that ends before what was read of it. `carillon replay` alone is not enough."""
 
 
 async def ends_of(log: Log, role: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -167,6 +175,6 @@ async def check_offsets(log: Log, role: str, offsets: Mapping[Partition, int]) -
     ends = await ends_of(log, role, offsets)
     for partition, next_offset in offsets.items():
         if next_offset > ends[partition]:
-            raise ConflictError(f"the state of {role}: {another_log(partition, next_offset, ends[partition])}")
+            raise ConflictError(f"the state of {role}: {went_back(partition, next_offset, ends[partition])}")
         if next_offset < begins[partition]:
             raise ConflictError(f"the state of {role}: {trimmed(partition, next_offset, begins[partition])}")

@@ -133,6 +133,10 @@ REFUSED = Counter(
     "Devices refused: the gateway was full, an address had its share, or registrations too fast",
     ["why"],
 )
+LOST_DEVICES = Counter(
+    "carillon_registry_lost_devices_total",
+    "Devices with a valid key whose token the log does not know: the log has gone back",
+)
 DEVICES_RETIRED = Counter(
     "carillon_registry_devices_retired_total", "Devices removed because they were silent for too long", ["appkey"]
 )

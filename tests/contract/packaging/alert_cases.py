@@ -204,6 +204,13 @@ CASES = {
         {"appkey": "1", "quota": "registrations_per_address"},
         "4 new devices a second of app 1 are refused: registrations_per_address",
     ),
+    "CarillonLogWentBack": Case(
+        {'carillon_registry_lost_devices_total{instance="r"}': "0x10 2x100"},
+        0,
+        30,
+        {},
+        "2 devices hold keys of tokens that the log does not know: the log has gone back",
+    ),
     "CarillonDevicesSilent": Case(
         {
             'carillon_registry_silent_share{instance="r",appkey="1"}': "0.02x10 0.25x90",

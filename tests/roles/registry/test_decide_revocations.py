@@ -3,14 +3,36 @@
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from pyroaring import BitMap
 
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, Revocations
-from protos.registry.v1.devices_pb2 import AddTags, Attributes, Device, DeviceCommand, ReserveNumbers, RevokeKey
+from protos.registry.v1.devices_pb2 import (
+    REGISTRATION_AUTHORITY_CODE,
+    REGISTRATION_AUTHORITY_KEY,
+    REGISTRATION_AUTHORITY_TOKEN,
+    AddTags,
+    Attributes,
+    Device,
+    DeviceCommand,
+    RegisterDevice,
+    RegistrationAuthority,
+    ReserveNumbers,
+    RevokeKey,
+)
 from protos.runtime.v1.log_pb2 import Origin
+from services.domain.device_numbers import MAX_NUMBER
 from services.domain.revocations import RevokedKeys
 from services.registry.decide import FreeNumber, decide
-from services.registry.decide_revocations import removed, reserve, revoke_all, revoke_one
+from services.registry.decide_revocations import (
+    LOST_MARGIN,
+    proves_lost_number,
+    removed,
+    reserve,
+    reserve_lost,
+    revoke_all,
+    revoke_one,
+)
 from tests.roles.registry.conftest import NOON_MS, command, register
 
 APP = App(appkey="1000000001", platform=PLATFORM_ANDROID)
@@ -55,11 +77,54 @@ def test_reserving_numbers_revokes_the_next_free_ones() -> None:
     ask = requested(reserve_numbers=ReserveNumbers(count=3))
     reserved = reserve(ask, 3, RevokedKeys(2, BitMap([7])), 12)
     assert reserved is not None
-    assert RevokedKeys.of(reserved) == RevokedKeys(2, BitMap([7, 12, 13, 14]))
+    assert RevokedKeys.of(reserved) == RevokedKeys(2, BitMap([7, 12, 13, 14]), BitMap([12, 13, 14]))
     assert reserve(requested(reserve_numbers=ReserveNumbers()), 3, RevokedKeys(), 5) is None
     revoked = RevokedKeys(2, BitMap([7, 12, 13, 14]))
     assert (revoked.end, [*revoked.runs()]) == (15, [(7, 7), (12, 14)])
     assert (RevokedKeys(4).end, [*RevokedKeys(4).runs()]) == (4, [])
+
+
+def test_reserving_numbers_below_a_bound_may_be_repeated() -> None:
+    ask = requested(reserve_numbers=ReserveNumbers(below=15))
+    reserved = reserve(ask, 3, RevokedKeys(2, BitMap([7])), 12)
+    assert reserved is not None
+    revoked = RevokedKeys.of(reserved)
+    assert revoked == RevokedKeys(2, BitMap([7, 12, 13, 14]), BitMap([12, 13, 14]))
+    assert reserve(ask, 3, revoked, revoked.end) is None
+    more = reserve(requested(reserve_numbers=ReserveNumbers(count=2, below=17)), 3, revoked, revoked.end)
+    assert more is not None
+    assert RevokedKeys.of(more).lost == BitMap(range(12, 17))
+    largest = reserve(requested(reserve_numbers=ReserveNumbers(count=9)), 3, RevokedKeys(), MAX_NUMBER - 1)
+    assert largest is not None
+    assert RevokedKeys.of(largest).end == MAX_NUMBER, "the state refuses larger ones"
+
+
+def test_a_revocation_keeps_the_lost_numbers_and_one_of_all_keys_ends_them() -> None:
+    revoked = RevokedKeys(2, BitMap([7, 12]), BitMap([12]))
+    device = Device(appkey=APP.appkey, token="t", partition=3, number=9)
+    one = revoke_one(requested(revoke_key=RevokeKey()), device, revoked)
+    assert one is not None
+    assert RevokedKeys.of(one) == RevokedKeys(2, BitMap([7, 9, 12]), BitMap([12]))
+    every = revoke_all(requested(), 3, revoked, 13)
+    assert every is not None
+    assert (revoked | RevokedKeys.of(every)) == RevokedKeys(13)
+
+
+@pytest.mark.parametrize("authority", [REGISTRATION_AUTHORITY_TOKEN, REGISTRATION_AUTHORITY_CODE])
+def test_only_a_key_proves_that_the_log_lost_its_number(authority: "RegistrationAuthority.ValueType") -> None:
+    register = requested(register=RegisterDevice(authority=authority, proven_number=20))
+    assert not proves_lost_number(register)
+    assert not proves_lost_number(requested(add_tags=AddTags(tags=[2])))
+    register.register.authority = REGISTRATION_AUTHORITY_KEY
+    assert proves_lost_number(register)
+
+
+def test_a_lost_number_is_reserved_with_a_margin_unless_another_device_has_it() -> None:
+    by_key = RegisterDevice(authority=REGISTRATION_AUTHORITY_KEY, proven_number=20)
+    reserved = reserve_lost(requested(register=by_key), 3, RevokedKeys(2), 12)
+    assert reserved is not None
+    assert RevokedKeys.of(reserved).lost == BitMap(range(12, 21 + LOST_MARGIN))
+    assert reserve_lost(requested(register=by_key), 3, RevokedKeys(2), 21) is None
 
 
 def test_registering_a_revoked_device_creates_a_new_one() -> None:

@@ -21,6 +21,7 @@ from services.runtime.log.archive.directory import ArchiveDirectory
 from services.runtime.log.archive.segments import encode
 from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.log.sqlite.log import SqliteLog
+from services.runtime.process.data_directory import lock_directory
 from testkit.faults.full_disk import full_disk
 
 PARTITIONS = 2
@@ -117,6 +118,17 @@ def test_a_backup_beside_the_writer_is_restored_with_numbers_reserved(data: Path
         assert 100 + 50 < command.reserve_numbers.count < 200
     again = carillon(restored, "restore", tmp_path / "backups" / "monday")
     assert (again.exit_code, "holds log: restore into one with the master key alone" in again.output) == (1, True)
+
+
+def test_numbers_are_reserved_in_a_directory_that_was_rolled_back(data: Path) -> None:
+    with lock_directory(data):
+        busy = carillon(data, "restore", "--lost-devices", "200")
+    assert (busy.exit_code, "another carillon process uses" in busy.output) == (1, True)
+    done = carillon(data, "restore", "--lost-devices", "200", "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output) == {"newest_record": "2026-09-21T14:13:20+00:00", "apps": 1}
+    for command in commands(data).values():
+        assert 100 + 50 < command.reserve_numbers.count < 200
 
 
 def test_a_backup_that_fails_leaves_nothing(data: Path, tmp_path: Path) -> None:
@@ -249,8 +261,8 @@ def test_what_cannot_be_meant_is_refused(data: Path, tmp_path: Path) -> None:
         (carillon(data, "backup", tmp_path), "exists: name a new directory"),
         (carillon(tmp_path / "none", "backup", tmp_path / "b"), "there is no event log at"),
         (carillon(data, "backup", tmp_path / "b", **kafka), "the event log is in Kafka"),
-        (carillon(data, "restore", tmp_path / "b", **kafka), "none where CARILLON_KAFKA_BOOTSTRAP is set"),
-        (carillon(data, "restore"), "name the backup's DIRECTORY"),
+        (carillon(data, "restore", tmp_path / "b", **kafka), "name no DIRECTORY where CARILLON_KAFKA_BOOTSTRAP is set"),
+        (carillon(tmp_path / "none", "restore"), "name the DIRECTORY of a backup"),
         (carillon(data, "restore", tmp_path / "b"), "holds no backup"),
     ):
         assert (result.exit_code, why in result.output) == (1, True), result.output

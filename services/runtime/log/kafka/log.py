@@ -28,9 +28,9 @@ from services.runtime.log.port import (
     Partition,
     Record,
     TrimmedError,
-    another_log,
     checked_size,
     trimmed,
+    went_back,
 )
 from services.runtime.log.topics import Topics
 
@@ -116,7 +116,7 @@ class KafkaLog:
             if start < first[partition]:
                 raise TrimmedError(trimmed(partition, start, first[partition]))
             if start > ends[partition]:
-                raise ConflictError(another_log(partition, start, ends[partition]))
+                raise ConflictError(went_back(partition, start, ends[partition]))
         reader = KafkaReader(self._settings, self._timeout_s, dict(starts), self._readers.discard)
         self._readers.add(reader)
         return reader

@@ -18,9 +18,9 @@ from services.runtime.log.port import (
     Partition,
     Record,
     TrimmedError,
-    another_log,
     checked_size,
     trimmed,
+    went_back,
 )
 from services.runtime.log.recent_records import RecentRecords
 from services.runtime.log.sqlite.file import Page, changed_ends, connect, identity, select, stored_ends
@@ -89,7 +89,7 @@ class SqliteLog:
             if start < begins[partition]:
                 raise TrimmedError(trimmed(partition, start, begins[partition]))
             if not 0 <= start <= ends[partition]:
-                raise ConflictError(another_log(partition, start, ends[partition]))
+                raise ConflictError(went_back(partition, start, ends[partition]))
         reader = SqliteReader(self, dict(starts), ends)
         self._readers.add(reader)
         for partition in starts:

@@ -1,12 +1,13 @@
 """POST /device/v1: the device protocol over HTTP."""
 
+import itertools
 import json
 from pathlib import Path
 
 import pytest
 
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_LOGGED_OUT, SessionFact
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, Platform
 from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
 from protos.registry.v1.registry_pb2 import RevokeDeviceKeyRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
@@ -235,3 +236,27 @@ async def test_registrations_are_limited_by_address_as_at_the_gateway(
         assert (await known.hello())["new"] is False
         installation.clock.move(1)
         await HttpDevice(installation, app, token="beef" * 16).hello()
+
+
+@pytest.mark.parametrize("platform", [PLATFORM_ANDROID, PLATFORM_IOS])
+async def test_a_device_that_registered_before_the_log_went_back_is_registered_anew(
+    installation: EdgeInstallation, platform: "Platform.ValueType"
+) -> None:
+    app = await installation.app(platform)
+    device = HttpDevice(installation, app, TOKEN)
+    lost = installation.context.keys.device_key(app.appkey, TOKEN, 7)
+    assert (await device.send("set_alias", alias="x", key=lost))["desc"] == "input error: no such device"
+    welcome = await device.hello(key=lost, device={"model": "m1"})
+    assert (welcome["token"], welcome["new"], welcome["key"] != lost) == (TOKEN, True, True)
+    assert (await device.send("get_device"))["device"] == {"model": "m1"}
+    assert (await device.hello())["new"] is False
+    assert await device.send("get_device", key=lost) == UNAUTHORIZED
+    partition = partition_of(device_key(app.appkey, TOKEN), PARTITIONS)
+    names = (ios_token(str(number)) for number in itertools.count())
+    neighbour = next(name for name in names if partition_of(device_key(app.appkey, name), PARTITIONS) == partition)
+    assert installation.context.apps.is_lost(app.appkey, partition, 8)
+    other = HttpDevice(installation, app, neighbour)
+    reserved = installation.context.keys.device_key(app.appkey, neighbour, 8)
+    assert (await other.hello(key=reserved))["new"] is True
+    if platform == PLATFORM_ANDROID:  # an iOS device is asked for the code of a silent push
+        assert (await device.hello(key=lost))["key"] == welcome["key"]
