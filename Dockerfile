@@ -21,6 +21,9 @@ COPY carillon carillon
 COPY sdk sdk
 COPY setup setup
 COPY --from=browser-files /src/edge edge
+# docker build --build-arg COMMIT=$(git rev-parse HEAD): what `carillon --version` names.
+ARG COMMIT
+RUN printf %s "$COMMIT" > services/runtime/process/COMMIT
 RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . ./sdk
 RUN /opt/carillon/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
 

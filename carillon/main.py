@@ -8,6 +8,7 @@ from typing import IO, Any
 
 import click
 
+from services.runtime.process.build import build
 from services.runtime.process.logs import configure
 from services.runtime.process.terminal import printable
 
@@ -36,6 +37,7 @@ COMMANDS = {
     "up": "carillon.up",
     "up-analytics": "carillon.children.analytics",
     "up-console": "carillon.children.console",
+    "upgrade": "carillon.commands.upgrade",
     "user": "carillon.commands.accounts.users",
 }
 """Module of each subcommand. The subcommand's object in it has the same name, with `_` for `-`."""
@@ -95,8 +97,15 @@ class LazyGroup(click.Group):
         return command
 
 
+def _version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    """Print the version and the commit, and end the command."""
+    if is_asked and not context.resilient_parsing:
+        click.echo(f"carillon, version {build()}")
+        context.exit()
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="carillon")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 @click.option("--url", metavar="URL", help="Ask the console at this address, with an API token: https://HOST.")
 @click.option("--token-file", type=click.Path(path_type=Path), help="The file with the API token.")
 @click.pass_context

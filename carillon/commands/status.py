@@ -27,6 +27,9 @@ from services.runtime.process.settings import Settings, load
 from services.runtime.projection.catch_up import read_until
 
 _SILENT_S = 2 * ABSENT_AFTER * INTERVAL_S
+_FORGOTTEN_S = 600
+"""A process that was silent for longer is not shown: it was killed, or ran before the log was restored."""
+
 _PARTITION = Partition(INSTANCES.name, 0)
 
 
@@ -81,15 +84,22 @@ def status(as_json: bool) -> None:
 
 
 def instance_statuses(facts: Sequence[OffsetFact], now_ms: int) -> list[InstanceStatus]:
-    """Return the processes that have not left, by role and shard, owners first."""
+    """Return the processes that have not left, by role and shard, owners first; not those of long ago."""
     return sorted(_statuses(facts, now_ms), key=lambda each: (each.role, each.shard, each.state, each.address))
 
 
 def _statuses(facts: Sequence[OffsetFact], now_ms: int) -> Iterator[InstanceStatus]:
     instances = present(facts)
     heard_ms = {fact.instance: fact.meta.time_ms for _, fact in facts}
+    latest_ms: dict[tuple[str, int, str], int] = {}
+    for each in instances.all():
+        where = each.alive.role, each.alive.shard, each.alive.address
+        latest_ms[where] = max(heard_ms[each.id], latest_ms.get(where, 0))
     for each in instances.all():
         alive, silent_s = each.alive, (now_ms - heard_ms[each.id]) / 1000
+        is_replaced = heard_ms[each.id] < latest_ms[alive.role, alive.shard, alive.address]
+        if silent_s > _FORGOTTEN_S or (is_replaced and silent_s > _SILENT_S):
+            continue
         state, epoch, since = "starting", None, None
         if silent_s > _SILENT_S:
             state = "silent"

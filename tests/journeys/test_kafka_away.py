@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import json
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from services.domain.role_addresses import ROLES_WITH_STANDBYS
 from testkit import plain_http
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials
@@ -33,6 +35,14 @@ async def test_a_balancer_keeps_its_edges_while_kafka_is_away_from_all(
         edge = Server("edge", _port(carillon.v2_url), _port(operations))
         with contextlib.closing(Balancer(tmp_path / "balancer", [Listener("http", [edge])])) as balancer:
             await asyncio.to_thread(balancer.start)
+            checked = json.loads(
+                await asyncio.to_thread(carillon.carillon, "upgrade", "--check", "--json", check=False)
+            )
+            assert {each["role"] for each in checked["processes"]} == set(ROLES)
+            assert sorted(checked["findings"]) == [
+                "analytics: no process of this role was heard of",
+                *(f"{role}, shard 0: no standby that has caught up" for role in sorted(ROLES_WITH_STANDBYS)),
+            ]
             app = await asyncio.to_thread(carillon.create_app)
             device = VirtualDevice(carillon.gateway_url, app.appkey)
             await device.connect()

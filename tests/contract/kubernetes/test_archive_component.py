@@ -18,6 +18,7 @@ from services.runtime.log.archive.store import FILES
 from services.runtime.process.settings import load
 from testkit.certificates import Authority
 from testkit.repository import ROOT
+from tests.contract.kubernetes.test_roles import unhashed
 from tests.contract.packaging.container_files import image_settings
 
 KUBECTL = shutil.which("kubectl")
@@ -34,7 +35,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], d
     overlay = {"resources": ["../kubernetes"], "components": ["../kubernetes/archive"]}
     (directory / "mine/kustomization.yaml").write_text(yaml.safe_dump(overlay))
     command = [str(KUBECTL), "kustomize", str(directory / "mine")]
-    made = yaml.safe_load_all(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    made = yaml.safe_load_all(unhashed(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
     return {(one["kind"], one["metadata"]["name"]): one for one in made}
 
 

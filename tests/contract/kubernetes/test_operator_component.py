@@ -15,6 +15,7 @@ from carillon.commands.certs.files import operator
 from services.runtime.process.settings import Settings, addresses, load
 from testkit.certificates import Authority
 from testkit.repository import ROOT
+from tests.contract.kubernetes.test_roles import COMMON
 from tests.contract.packaging.container_files import image_settings
 
 KUBERNETES = ROOT / "deploy/kubernetes"
@@ -37,9 +38,8 @@ def test_the_pod_is_restricted_as_those_of_the_roles() -> None:
 
 def test_commands_find_the_roles_and_their_own_certificate(tmp_path: Path) -> None:
     (source,) = CONTAINER["envFrom"]
-    common = yaml.safe_load((KUBERNETES / "settings.yaml").read_text())
-    assert source == {"configMapRef": {"name": common["metadata"]["name"]}}
-    env = {**image_settings(), **common["data"], **{each["name"]: each["value"] for each in CONTAINER["env"]}}
+    assert source == {"configMapRef": {"name": "carillon-settings"}}
+    env = {**image_settings(), **COMMON, **{each["name"]: each["value"] for each in CONTAINER["env"]}}
     assert addresses("registry", env) == ["registry-0.registry:7401"]
     mounts = {mount["mountPath"]: mount["name"] for mount in CONTAINER["volumeMounts"]}
     secrets = {one["name"]: one["secret"]["secretName"] for one in POD["spec"]["volumes"] if "secret" in one}
@@ -78,6 +78,9 @@ def test_an_overlay_with_the_component_has_the_pod(tmp_path: Path) -> None:
     }
     (tmp_path / "mine/kustomization.yaml").write_text(yaml.safe_dump(overlay))
     command = [str(KUBECTL), "kustomize", str(tmp_path / "mine")]
-    made = yaml.safe_load_all(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    made = list(yaml.safe_load_all(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
     (pod,) = [one for one in made if one["kind"] == "Pod"]
     assert pod["spec"]["containers"][0]["image"] == "registry.example.com/carillon:1.2.3"
+    (settings,) = [one for one in made if one["kind"] == "ConfigMap"]
+    assert pod["spec"]["containers"][0]["envFrom"] == [{"configMapRef": {"name": settings["metadata"]["name"]}}]
+    assert {one["metadata"]["namespace"] for one in made if one["kind"] != "Namespace"} == {"carillon"}

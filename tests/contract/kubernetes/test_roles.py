@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -55,9 +56,27 @@ def merged(base: Any, patch: Any, key: str = "") -> Any:
     return patch
 
 
+def generated() -> list[dict[str, Any]]:
+    """Return the ConfigMaps that Kustomize makes, without the hash that it appends to their names."""
+    maps = []
+    for generator in KUSTOMIZATION["configMapGenerator"]:
+        lines = [line for file in generator["envs"] for line in (FOLDER / file).read_text().splitlines()]
+        pairs = [line.partition("=") for line in lines if not line.startswith("#")]
+        data = {name: value for name, _, value in pairs}
+        assert len(data) == len(pairs)
+        maps.append({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": generator["name"]}, "data": data})
+    return maps
+
+
+def unhashed(text: str) -> str:
+    """Return the output of Kustomize with the names of generated ConfigMaps as they are written."""
+    return re.sub(r"\b(carillon-settings)-[a-z0-9]{10}\b", r"\1", text)
+
+
 def rendered() -> list[dict[str, Any]]:
-    """Return all objects with their patches, as Kustomize makes them, but for namespaces and tags."""
+    """Return all objects with their patches, as Kustomize makes them, but for namespaces, tags and hashes."""
     objects = [one for file in KUSTOMIZATION["resources"] for one in yaml.safe_load_all((FOLDER / file).read_text())]
+    objects += generated()
     for patch in KUSTOMIZATION["patches"]:
         change = {"spec": yaml.safe_load((FOLDER / patch["path"]).read_text())["spec"]}
         objects = [
@@ -124,7 +143,8 @@ def test_every_role_is_there_and_every_file_is_used() -> None:
         assert container(role)["image"] == OURS[role]["image"]
         assert WORKLOADS[role]["kind"] == ("Deployment" if role in ("edge", "gateway", "console") else "StatefulSet")
     used = [*KUSTOMIZATION["resources"], *(patch["path"] for patch in KUSTOMIZATION["patches"])]
-    assert sorted([*used, "kustomization.yaml"]) == sorted(file.name for file in FOLDER.glob("*.yaml"))
+    used += [file for generator in KUSTOMIZATION["configMapGenerator"] for file in generator["envs"]]
+    assert sorted([*used, "kustomization.yaml"]) == sorted(file.name for file in FOLDER.iterdir() if file.is_file())
     version = PROJECT["project"]["version"]
     assert {image["name"]: image["newTag"] for image in KUSTOMIZATION["images"]} == {
         container(role)["image"]: version for role in ROLES
@@ -140,7 +160,7 @@ def test_every_object_has_the_form_of_its_kind(version: str) -> None:
 @pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed")
 def test_kustomize_makes_the_same_objects() -> None:
     command = [str(KUBECTL), "kustomize", str(FOLDER)]
-    made = yaml.safe_load_all(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    made = yaml.safe_load_all(unhashed(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
     by_name = {(one["kind"], one["metadata"]["name"]): one for one in made}
     assert by_name.keys() == OBJECTS.keys()
     for key, one in OBJECTS.items():
@@ -165,8 +185,16 @@ def test_the_overlay_of_the_page_changes_what_it_names(tmp_path: Path) -> None:
         "CARILLON_KAFKA_BOOTSTRAP": "kafka.example.com:9092",
         "CARILLON_TIMEZONE": "Asia/Shanghai",
     }
+    assert len({one["metadata"]["name"] for one in made if one["kind"] == "ConfigMap"} | named_in(made)) == 1
+    base = subprocess.run([str(KUBECTL), "kustomize", str(FOLDER)], check=True, capture_output=True, text=True).stdout
+    assert not named_in(made) & named_in(yaml.safe_load_all(base)), "a change of the settings would roll no pod"
     images = {match[1] for match in re.finditer(r"'image': '([^']+)'", str(made))}
     assert images == {f"registry.example.com/{name}:0.1.0" for name in ("carillon", "carillon-embedded")}
+
+
+def named_in(objects: Iterable[dict[str, Any]]) -> set[str]:
+    """Return the names of the ConfigMaps from which the pods have their environment."""
+    return set(re.findall(r"'configMapRef': \{'name': '([^']+)'", str(list(objects))))
 
 
 def in_order(value: Any) -> Any:
@@ -257,10 +285,25 @@ def test_one_pod_at_a_time_is_evicted_and_instances_are_on_different_hosts(role:
     selector = {"matchLabels": {"app.kubernetes.io/name": role}}
     assert labels.items() >= selector["matchLabels"].items()
     assert WORKLOADS[role]["spec"]["selector"] == selector
-    assert OBJECTS["PodDisruptionBudget", role]["spec"] == {"maxUnavailable": 1, "selector": selector}
+    for kind in (WORKLOADS[role]["kind"], "Service", "PodDisruptionBudget"):
+        assert OBJECTS[kind, role]["metadata"]["labels"] == labels, "an upgrade applies the objects of one role"
+    assert OBJECTS["PodDisruptionBudget", role]["spec"] == {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": selector,
+    }
     assert OBJECTS["Service", role]["spec"]["selector"] == selector["matchLabels"]
     (apart,) = pod(role)["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     assert apart["podAffinityTerm"] == {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
+    assert pod(role)["topologySpreadConstraints"] == [
+        {
+            "topologyKey": "topology.kubernetes.io/zone",
+            "maxSkew": 1,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": selector,
+        }
+    ]
+    assert pod(role)["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch", "a large volume delays a start"
     requests, limits = container(role)["resources"]["requests"], container(role)["resources"]["limits"]
     assert requests.keys() == {"cpu", "memory"}
     assert limits.keys() == {"memory"}, "a limit of the CPU would stop an event loop for tens of ms at a time"

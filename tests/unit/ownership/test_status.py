@@ -37,3 +37,17 @@ def test_each_shard_is_shown_with_its_owner_first() -> None:
         InstanceStatus("r", 0, "starting", "c:1", None, None, 0.0),
         InstanceStatus("r", 1, "standby", "e:1", None, None, 0.0),
     ]
+
+
+def test_processes_of_before_a_restore_are_not_listed() -> None:
+    """The restored log says of nobody that it has left. A process in the place of a dead one shows that it is dead."""
+    facts = [
+        alive_fact("long ago", _NOW_MS - 601_000, epoch=1),
+        alive_fact("killed", _NOW_MS - 60_000),
+        alive_fact("replaced", _NOW_MS - 60_000),
+        alive_fact("new"),
+    ]
+    facts[2].alive.address = facts[3].alive.address
+    given = [OffsetFact(offset, fact) for offset, fact in enumerate(facts, 1000)]
+    found = instance_statuses(given, _NOW_MS)
+    assert sorted((each.address, each.state) for each in found) == [("killed:1", "silent"), ("new:1", "standby")]

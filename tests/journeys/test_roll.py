@@ -1,0 +1,72 @@
+"""Every process is restarted as Kubernetes does it after a change of the settings: all roles at once."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from testkit import plain_http
+from testkit.device import VirtualDevice
+from testkit.installation.balancer import HAPROXY
+from testkit.installation.cluster import ClusterInstallation
+from testkit.kafka.broker import skip_without_kafka
+from testkit.kafka.cluster import KafkaCluster
+from testkit.signing import signed
+from tests.journeys.test_push import message
+
+WORKLOADS = ("registry", "targeting", "scheduling", "delivery", "analytics", "edge", "gateway")
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(HAPROXY is None, reason="HAProxy is not installed: apt-get install haproxy")
+async def test_a_roll_of_everything_at_once_answers_no_request_with_an_error(tmp_path: Path) -> None:
+    """Of each role one process after the other, standbys before owners, while pushes are sent and looked up."""
+    skip_without_kafka()
+    cluster = KafkaCluster(tmp_path / "kafka", count=1)
+    with contextlib.ExitStack() as stack:
+        stack.callback(cluster.stop)
+        await asyncio.to_thread(cluster.start)
+        carillon = stack.enter_context(contextlib.closing(ClusterInstallation(tmp_path / "data", cluster)))
+        await asyncio.to_thread(carillon.start, seconds=180)
+        await asyncio.to_thread(carillon.start_balancer)
+        app = await asyncio.to_thread(carillon.create_app)
+        device = VirtualDevice(carillon.gateway_url, app.appkey)
+        await device.connect()
+        rolled = asyncio.Event()
+        answers: list[tuple[str, int, str]] = []
+
+        async def ask() -> None:
+            lookup = {"appkey": app.appkey, "action": "stag", "params": [device.token]}
+            timed = message(app, 1, "later", {"timed": 2, "send_time_interval": 3600})
+            tag = {"appkey": app.appkey, "action": "stag", "params": {device.token: ["news"]}}
+            calls = (
+                ("/v2/push", message(app, 1, "all")),
+                ("/v2/push", message(app, 3, "one", token=[device.token])),
+                ("/v2/push", timed),
+                ("/v2/deviceinfo", lookup),
+                ("/v2/device", tag),
+            )
+            async with plain_http.async_client(timeout=60) as http:
+                while not rolled.is_set():
+                    for path, body in calls:
+                        answer = await http.post(f"{carillon.v2_url}{path}", content=signed(body, app.secret_key))
+                        answers.append((path, answer.status_code, answer.text))
+                    await asyncio.sleep(0.05)
+
+        async def roll(names: Sequence[str]) -> None:
+            for name in names:
+                await asyncio.to_thread(carillon.stop, name)
+                await asyncio.to_thread(carillon.start, name, seconds=180)
+
+        asking = asyncio.create_task(ask())
+        await asyncio.gather(*(roll(carillon.of_role(role)[::-1]) for role in WORKLOADS))
+        rolled.set()
+        await asking
+        await device.close()
+        wrong = [each for each in answers if each[1] != 200 or '"result":0' not in each[2].replace(" ", "")]
+        assert not wrong, f"{len(wrong)} of {len(answers)}: {wrong[:5]}"
+        assert len(answers) > 100
