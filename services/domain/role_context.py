@@ -28,9 +28,11 @@ from services.runtime.log.sqlite.log import SqliteLog
 from services.runtime.log.sqlite.reader import POLL_S
 from services.runtime.ownership.directory import InstanceDirectory
 from services.runtime.process import background, stages
+from services.runtime.process.build import build
 from services.runtime.process.clock import Clock, SteadyClock
 from services.runtime.process.host_metrics import export_disk_space, export_expiry
 from services.runtime.process.logs import logger
+from services.runtime.process.metrics import PROCESS_INFO
 from services.runtime.process.retries import retry_until_available
 from services.runtime.process.settings import PREFIX, Settings
 from services.runtime.projection.dead_letters import DeadLetters
@@ -131,6 +133,7 @@ async def role_context(
     """
     keys = None if creates_master else load_keys(settings, key_purposes)
     export_disk_space(settings.data)
+    PROCESS_INFO.labels(role or "up", *build()).set(1)
     for name in ("tls_cert", "kafka_tls_cert"):
         export_expiry(f"{PREFIX}{name.upper()}", getattr(settings, name))
     log = log or await _wait_for_log(settings)

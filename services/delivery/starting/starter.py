@@ -27,7 +27,7 @@ from services.runtime.process import stages
 from services.runtime.process.clock import Clock
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.logs import logger
-from services.runtime.process.metrics import PENDING, PUSHES_FAILED, PUSHES_HELD_UP, PUSHES_STARTED
+from services.runtime.process.metrics import ACCEPTED_TO_SENT, PENDING, PUSHES_FAILED, PUSHES_HELD_UP, PUSHES_STARTED
 from services.runtime.traces import push_traces
 
 _META_BYTES = 1000
@@ -213,6 +213,8 @@ class PushStarter:
             self._send(part)
             if not part.waiting.unstarted:
                 push_traces.started(part.waiting.msgid)
+                accepted_ms = part.waiting.push.accepted_ms
+                ACCEPTED_TO_SENT.observe(max(0, self._clock.now_ms() - accepted_ms) / 1000)
                 self._forget(part.waiting)
         reached(Point.PUSH_SENT)
         PUSHES_STARTED.inc(len(starts))

@@ -7,6 +7,11 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _FAST = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
+PROCESS_INFO = Gauge(
+    "carillon_process_info",
+    "1; the role of the process (up for carillon up), its version, and the commit it was built from",
+    ["role", "version", "commit"],
+)
 READY = Gauge("carillon_ready", "1 while the process is ready and all of its parts work, else 0")
 DATA_FREE = Gauge("carillon_data_free_bytes", "Bytes that are free on the disk of the data directory")
 DATA_SIZE = Gauge("carillon_data_size_bytes", "Bytes of the disk of the data directory")
@@ -152,6 +157,12 @@ SILENT_SHARE = Gauge(
 )
 APPS_PAUSED = Gauge("carillon_apps_paused", "Apps that are paused, by their own pause or by that of all apps")
 PUSHES_STARTED = Counter("carillon_delivery_pushes_started_total", "Pushes started, counted once per partition")
+ACCEPTED_TO_SENT = Histogram(
+    "carillon_delivery_accepted_to_sent_seconds",
+    "Time from the acceptance of a push until the messages for connected devices are handed to their gateways, or those"
+    " for iOS to Apple's senders; once for each push and process that starts it",
+    buckets=(0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300),
+)
 PUSHES_FAILED = Counter("carillon_delivery_pushes_failed_total", "Pushes that could not start and ended as failed")
 PUSHES_HELD_UP = Gauge(
     "carillon_delivery_pushes_held_up", "Pushes that wait for targeting and are passed by later pushes of their app"

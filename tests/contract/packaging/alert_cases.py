@@ -23,12 +23,80 @@ CASES = {
         {"instance": "edge:8080", "job": "carillon"},
         "edge:8080 does not answer",
     ),
+    "CarillonGone": Case(
+        {f"up{{{EDGE}}}": "1+0x5 0+0x3 _x20"}, 7, 8, {}, "no process of Carillon answers, or Prometheus looks for none"
+    ),
+    "CarillonRoleGone": Case(
+        {
+            'carillon_process_info{role="registry",instance="registry-0",version="1",commit="a"}': "1+0x5 _x30",
+            'carillon_process_info{role="registry",instance="registry-1",version="1",commit="a"}': "1+0x9 _x30",
+            'carillon_process_info{role="edge",instance="edge-a",version="1",commit="a"}': "1+0x5 _x30",
+            'carillon_process_info{role="edge",instance="edge-b",version="1",commit="a"}': "_x5 1+0x30",
+        },
+        16,
+        17,
+        {"role": "registry"},
+        "no process of the role registry is there any more",
+    ),
+    "CarillonNoOwner": Case(
+        {
+            'carillon_owner{instance="d-0",role="delivery",shard="0"}': "1+0x5 0+0x20",
+            'carillon_owner{instance="d-1",role="delivery",shard="0"}': "0+0x30",
+            'carillon_owner{instance="r-1",role="registry",shard="0"}': "0+0x30",
+            'carillon_owner{instance="r-0",role="registry",shard="0"}': "1+0x30",
+        },
+        6,
+        7,
+        {"role": "delivery", "shard": "0"},
+        "nobody owns shard 0 of delivery",
+    ),
+    "CarillonNoStandby": Case(
+        {
+            'carillon_standbys{instance="d-0",role="delivery",shard="0"}': "1+0x5 0+0x30",
+            'carillon_standbys{instance="d-1",role="delivery",shard="0"}': "1+0x5 stale",
+            'carillon_standbys{instance="s-0",role="scheduling",shard="0"}': "0+0x40",
+        },
+        15,
+        16,
+        {"role": "delivery", "shard": "0"},
+        "shard 0 of delivery has no standby",
+    ),
+    "CarillonSendingBurnsFast": Case(
+        {
+            'carillon_delivery_accepted_to_sent_seconds_bucket{le="1.0"}': "0+1000x60 60980+980x60",
+            "carillon_delivery_accepted_to_sent_seconds_count": "0+1000x120",
+        },
+        63,
+        118,
+        {},
+        "1.933% of the last hour's pushes were sent later than a second after their acceptance",
+    ),
+    "CarillonSendingBurnsSlowly": Case(
+        {
+            'carillon_delivery_accepted_to_sent_seconds_bucket{le="1.0"}': "0+1000x60 60990+990x400",
+            "carillon_delivery_accepted_to_sent_seconds_count": "0+1000x460",
+        },
+        70,
+        420,
+        {},
+        "1% of the last six hours' pushes were sent later than a second after their acceptance",
+    ),
+    "CarillonClocksDiffer": Case(
+        {
+            'carillon_clock_skew_seconds{instance="e",peer="registry-0"}': "0+0x5 -90+0x20",
+            'carillon_clock_skew_seconds{instance="e",peer="delivery-0"}': "0.2+0x30",
+        },
+        10,
+        11,
+        {"instance": "e", "peer": "registry-0"},
+        "the clocks of e and registry-0 differ by 1m 30s",
+    ),
     "CarillonNotReady": Case(
         {'carillon_ready{instance="e",worker="1"}': "1+0x20", 'carillon_ready{instance="e",worker="2"}': "1+0x5 0+0x9"},
         8,
         9,
         {"instance": "e"},
-        "e runs and is not ready",
+        "e runs, and a part of it does not work",
     ),
     "CarillonRestarts": Case(
         {f"process_start_time_seconds{{{EDGE}}}": "1 1 60 60 120 120 180 180 240 240"},

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
+from prometheus_client import REGISTRY
 
 from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
@@ -17,7 +18,7 @@ from testkit.delivery.faulty_targeting import FaultyTargeting, put_before
 from testkit.delivery.gateway import GatewayClient
 from testkit.delivery.records import APP, OTHER_APP, NumberedDevice, stag_audience
 from testkit.delivery.role import DeliveryHarness
-from testkit.waiting import run_ready_tasks
+from testkit.waiting import run_ready_tasks, until_holds
 
 A, B = NumberedDevice(0, 0), NumberedDevice(1, 0)
 GONE = "/protos.targeting.v1.TargetingService/Resolve is not served in this process"
@@ -235,3 +236,24 @@ async def test_an_audience_too_large_for_a_record_fails_its_push_alone(
             1,
         ]
     assert (await delivery.verify()).equal
+
+
+async def test_the_time_from_accepted_to_sent_is_measured_once_for_each_push(delivery: DeliveryHarness) -> None:
+    """One that is sent at once, and one that waits for targeting."""
+
+    def measured() -> tuple[float, float]:
+        name = "carillon_delivery_accepted_to_sent_seconds"
+        within = REGISTRY.get_sample_value(f"{name}_bucket", {"le": "1.0"}) or 0
+        return within, REGISTRY.get_sample_value(f"{name}_count") or 0
+
+    before = measured()
+    async with without_targeting(delivery) as gateway:
+        waiting, unicast = delivery.push(), delivery.push(A)
+        await delivery.command(waiting, unicast)
+        await gateway.expect((1, unicast.msgid))
+        await until_holds(lambda: measured() == (before[0] + 1, before[1] + 1))
+        await delivery.advance(5, steps=5)
+        delivery.show_targeting()
+        await delivery.advance(30, steps=30)
+        await gateway.expect((1, unicast.msgid), (1, waiting.msgid))
+        await until_holds(lambda: measured() == (before[0] + 1, before[1] + 2))
