@@ -19,7 +19,9 @@ class Action(Enum):
     """Record the push as failed and remove the token from the registry, unless it registered again since."""
 
     TRY_OTHER_ENVIRONMENT = auto()
-    """Resend once to Apple's sandbox if the app uses both environments, else like REMOVE."""
+    """Resend once to Apple's sandbox if the app uses both environments. Else the push has failed: the token is bad, or
+    the app's settings are wrong.
+    """
 
     STOP_APP = auto()
     """Apple does not accept the app's key: open the app's circuit and retry."""

@@ -12,6 +12,7 @@ from services.delivery.apns.push import ApnsResult
 from services.delivery.apns.sender import ApnsSender
 from services.delivery.apns.sender_pool import CredentialsSource, SenderPool
 from services.delivery.ios.app_health import AppHealth
+from services.delivery.ios.bad_tokens import BadTokens
 from services.delivery.ios.badge_counter import BadgeCounter
 from services.delivery.ios.device_delays import DeviceDelays
 from services.delivery.ios.device_message import DeviceMessage
@@ -28,6 +29,7 @@ from services.delivery.ios.next_step import (
     ResendWithNewToken,
     RetryLater,
     Step,
+    SuspectToken,
     react,
 )
 from services.delivery.ios.push_progress import PayloadOf
@@ -52,6 +54,10 @@ _SLICE = 500
 _NO_KEY = (
     "the app has no APNs key, so its pushes wait; set one: "
     "carillon app set APPKEY --apns-key FILE --apns-key-id ID --apns-team ID"
+)
+_MOSTLY_BAD = (
+    "Apple calls most tokens of the app bad; its devices stay registered. Does the environment fit its builds? "
+    "carillon app set APPKEY --apns-environment production|sandbox|both"
 )
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
 _FAILED = OutcomeKind.OUTCOME_KIND_FAILED
@@ -87,6 +93,7 @@ class IosAppSender:
         self._device_delays = DeviceDelays(MAX_DELAYED_DEVICES)
         self._window = InFlightWindow(WINDOW, wake_up)
         self._health = AppHealth(appkey, shared.clock)
+        self._bad_tokens = BadTokens(shared.clock)
         badges = BadgeCounter(appkey, shared.badges)
         self._builder = DeviceMessageBuilder(appkey, self, shared.tokens, badges, shared.recorder, shared.clock)
         self._closed = False
@@ -116,6 +123,7 @@ class IosAppSender:
     def close(self) -> None:
         """Ignore responses from now on: their pushes are sent again after the next start."""
         self._closed = True
+        self._bad_tokens.close()
         self._schedule.close()
 
     # --- choosing what to send
@@ -216,11 +224,14 @@ class IosAppSender:
         message.history = message.history.apply(step)
         match step:
             case RecordSent():
+                self._bad_tokens.accepted(message.push.token, message.partition, message.number)
                 self._record(message, _SENT, badge=message.badge)
             case RecordFailed(reason):
                 self._record(message, _FAILED, reason)
             case RemoveToken(reason, registered_before_ms):
                 self._remove_token(message, reason, registered_before_ms)
+            case SuspectToken(reason):
+                self._suspect_token(message, reason)
             case ResendToSandbox() | ResendWithNewToken():
                 self._schedule.resend(message)
             case DelayDevice(backoff_ms):
@@ -252,6 +263,15 @@ class IosAppSender:
         self._shared.invalid_tokens.remove(
             TokenRemoval(self._appkey, message.partition, token, reason, registered_before_ms, done)
         )
+
+    def _suspect_token(self, message: DeviceMessage, reason: str) -> None:
+        refused_ms = self._bad_tokens.refused(message.push.token, message.partition, message.number)
+        if self._bad_tokens.is_mostly_bad:
+            self._health.alarm(_MOSTLY_BAD, reason)
+        if refused_ms is None:
+            self._record(message, _FAILED, reason)
+        else:
+            self._remove_token(message, reason, refused_ms)
 
     def _record(self, message: DeviceMessage, kind: int, reason: str = "", badge: int | None = None) -> None:
         self._shared.recorder.record_final(

@@ -36,6 +36,13 @@ class RemoveToken:
 
 
 @dataclass(frozen=True, slots=True)
+class SuspectToken:
+    """Record the push as failed, and remove the token once BadTokens is sure of it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ResendToSandbox:
     """Send at once to Apple's sandbox."""
 
@@ -60,7 +67,16 @@ class DelayDevice:
     backoff_ms: int
 
 
-Step = RecordSent | RecordFailed | RemoveToken | ResendToSandbox | ResendWithNewToken | RetryLater | DelayDevice
+Step = (
+    RecordSent
+    | RecordFailed
+    | RemoveToken
+    | SuspectToken
+    | ResendToSandbox
+    | ResendWithNewToken
+    | RetryLater
+    | DelayDevice
+)
 
 
 class CircuitChange(Enum):
@@ -107,7 +123,7 @@ class RetryHistory:
                 return replace(self, retries=self.retries + 1, unknown=unknown or self.unknown)
             case DelayDevice():
                 return replace(self, retries=self.retries + 1)
-            case RecordSent() | RecordFailed() | RemoveToken():
+            case RecordSent() | RecordFailed() | RemoveToken() | SuspectToken():
                 return self
             case _:
                 assert_never(step)
@@ -131,7 +147,9 @@ def _step(action: Action, result: ApnsResult, history: RetryHistory, uses_both: 
             return RecordFailed(result.reason)
         case Action.TRY_OTHER_ENVIRONMENT if uses_both and not history.sandbox:
             return ResendToSandbox()
-        case Action.REMOVE | Action.TRY_OTHER_ENVIRONMENT:
+        case Action.TRY_OTHER_ENVIRONMENT:
+            return SuspectToken(result.reason)
+        case Action.REMOVE:
             return RemoveToken(result.reason, result.timestamp_ms or 0)
         case Action.RENEW_TOKEN if not history.renewed:
             return ResendWithNewToken()

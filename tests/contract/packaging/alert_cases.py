@@ -211,6 +211,13 @@ CASES = {
         {},
         "pushes of 2 iOS apps wait: Apple does not accept their keys",
     ),
+    "CarillonApnsBadTokens": Case(
+        {"carillon_apns_apps_with_bad_tokens": "0+0x5 1+0x20"},
+        10,
+        11,
+        {},
+        "Apple calls most tokens of 1 iOS apps bad: their environment is probably wrong",
+    ),
     "CarillonDevicesGone": Case(
         {
             'carillon_gateway_connections{instance="g1"}': "1000+0x40",

@@ -6,8 +6,8 @@ from services.apns_simulator.script import scripted_answer
 from tests.soak.checks import Observations, Violation
 from tests.soak.history import DeviceNumber
 
-_INVALIDATING = frozenset({"Unregistered", "ExpiredToken", "BadDeviceToken"})
-"""Apple's reasons after which a token is invalid; any other refusal concerns the push, not the token."""
+_INVALIDATING = frozenset({"Unregistered", "ExpiredToken"})
+"""Apple's reasons after which a token is invalid; others concern the push, the app, or the token after a day alone."""
 
 Reasons = Mapping[tuple[int, DeviceNumber], Collection[str]]
 """The reasons with which messages failed on devices, by message id."""

@@ -127,8 +127,9 @@ def apns_settings(apple: SimulatedApple | None, directory: Path) -> dict[str, st
 
 
 def is_alarm(error: LoggedError) -> bool:
-    """Return whether an error is the expected alarm that a token does not belong to the app's topic."""
-    return error.text == "Apple refuses pushes" and "DeviceTokenNotForTopic" in error.details
+    """Return whether an error is the expected alarm that tokens do not belong to the app's topic or environment."""
+    is_bad = error.text.startswith("Apple calls most tokens of the app bad") and "BadDeviceToken" in error.details
+    return is_bad or (error.text == "Apple refuses pushes" and "DeviceTokenNotForTopic" in error.details)
 
 
 def random_trouble(random: Random) -> str:

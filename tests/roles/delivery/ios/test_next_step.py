@@ -15,6 +15,7 @@ from services.delivery.ios.next_step import (
     RetryHistory,
     RetryLater,
     Step,
+    SuspectToken,
     backoff_ms,
     react,
 )
@@ -25,7 +26,7 @@ RETRY = RetryLater(1000)
 
 DOCUMENTED: list[tuple[int, str, Step, CircuitChange, bool]] = [
     (400, "BadCollapseId", RecordFailed("BadCollapseId"), CLOSE, True),
-    (400, "BadDeviceToken", RemoveToken("BadDeviceToken", 0), CLOSE, False),
+    (400, "BadDeviceToken", SuspectToken("BadDeviceToken"), CLOSE, False),
     (400, "BadExpirationDate", RecordFailed("BadExpirationDate"), CLOSE, True),
     (400, "BadMessageId", RecordFailed("BadMessageId"), CLOSE, True),
     (400, "BadPriority", RecordFailed("BadPriority"), CLOSE, True),
@@ -87,7 +88,7 @@ def test_every_documented_reason_has_a_row() -> None:
     [
         (ApnsResult(410, "Unregistered", 7), RetryHistory(), True, RemoveToken("Unregistered", 7)),
         (ApnsResult(400, "BadDeviceToken"), RetryHistory(), True, ResendToSandbox()),
-        (ApnsResult(400, "BadDeviceToken"), RetryHistory(sandbox=True), True, RemoveToken("BadDeviceToken", 0)),
+        (ApnsResult(400, "BadDeviceToken"), RetryHistory(sandbox=True), True, SuspectToken("BadDeviceToken")),
         (ApnsResult(403, "ExpiredProviderToken"), RetryHistory(renewed=True), False, RetryLater(1000)),
         (ApnsResult(403, "ExpiredProviderToken"), RetryHistory(retries=1), False, ResendWithNewToken()),
         (ApnsResult(503, "Shutdown"), RetryHistory(retries=2), False, RetryLater(4000)),

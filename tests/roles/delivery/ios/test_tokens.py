@@ -20,22 +20,59 @@ from testkit.services import running_services
 
 async def test_invalid_tokens_are_recorded_as_failed_and_removed_from_the_registry(ios: IosHarness) -> None:
     async with ios.running() as simulator:
-        dead, bad, good = await ios.register(UNREGISTERED_TOKEN, MALFORMED_TOKEN, VALID_TOKENS[0])
+        dead, good = await ios.register(UNREGISTERED_TOKEN, VALID_TOKENS[0])
         ios.delivery.clock.move(5)
         msgid = await ios.send()
-        await ios.delivery.expect_outcomes(
-            OutcomeRow(msgid, dead, FAILED, "Unregistered"), OutcomeRow(msgid, bad, FAILED, "BadDeviceToken")
-        )
+        await ios.delivery.expect_outcomes(OutcomeRow(msgid, dead, FAILED, "Unregistered"))
         await ios.delivery.expect_outcomes(OutcomeRow(msgid, good, SENT))
         await ios.wait_commands_applied()
-        again = await ios.send(dead, bad)
+        again = await ios.send(dead)
         await ios.delivery.expect_outcomes(
             OutcomeRow(msgid, dead, FAILED, "Unregistered"),
-            OutcomeRow(msgid, bad, FAILED, "BadDeviceToken"),
             OutcomeRow(again, dead, FAILED, "removed"),
-            OutcomeRow(again, bad, FAILED, "removed"),
         )
-        assert simulator.request_count == 3
+        assert simulator.request_count == 2
+
+
+async def test_a_token_that_is_called_bad_again_after_a_day_is_removed(ios: IosHarness) -> None:
+    async with ios.running() as simulator:
+        bad, good, alive = await ios.register(MALFORMED_TOKEN, *VALID_TOKENS[:2])
+        simulator.unknown_tokens = {VALID_TOKENS[1]}
+        ios.delivery.clock.move(3 * 3600)
+        failed: list[OutcomeRow] = []
+        accepted: list[OutcomeRow] = []
+        for hours in (23, 2, 0):
+            sent = [await ios.send(good) for _ in range(3)]  # Apple accepts most
+            await ios.delivery.expect_outcomes(*accepted, *(OutcomeRow(msgid, good, SENT) for msgid in sent))
+            sent.append(await ios.send())
+            failed += [OutcomeRow(sent[-1], device, FAILED, "BadDeviceToken") for device in (bad, alive)]
+            accepted += [OutcomeRow(msgid, good, SENT) for msgid in sent]
+            await ios.delivery.expect_outcomes(*failed)
+            await ios.delivery.expect_outcomes(*accepted)
+            await ios.wait_commands_applied()
+            ios.delivery.clock.move(hours * 3600)
+            await ios.register(VALID_TOKENS[1])  # its app is opened
+        last = await ios.send(bad, alive)
+        failed += [OutcomeRow(last, bad, FAILED, "removed"), OutcomeRow(last, alive, FAILED, "BadDeviceToken")]
+        await ios.delivery.expect_outcomes(*failed)
+
+
+async def test_a_wrong_environment_removes_no_device_and_is_said(
+    ios: IosHarness, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with ios.running() as simulator:
+        devices = await ios.register(*VALID_TOKENS)
+        simulator.unknown_tokens = set(VALID_TOKENS)
+        failed: list[OutcomeRow] = []
+        for _ in range(3):
+            msgid = await ios.send()
+            failed += [OutcomeRow(msgid, device, FAILED, "BadDeviceToken") for device in devices]
+            await ios.delivery.expect_outcomes(*failed)
+            ios.delivery.clock.move(25 * 3600)
+        simulator.unknown_tokens = set()
+        msgid = await ios.send()
+        await ios.delivery.expect_outcomes(*(OutcomeRow(msgid, device, SENT) for device in devices))
+    assert "Apple calls most tokens of the app bad; its devices stay registered" in capsys.readouterr().out
 
 
 async def test_a_token_registered_after_apples_timestamp_is_kept(ios: IosHarness) -> None:
