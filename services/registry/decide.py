@@ -19,6 +19,7 @@ from protos.registry.v1.devices_pb2 import (
     SetAlias,
 )
 from services.domain.recorded_reasons import FixedReason
+from services.domain.regions import region_name
 from services.registry.carriers import carrier_code
 
 MAX_DEVICE_BYTES = 256 * 1024
@@ -245,4 +246,5 @@ def _merge_attributes(device: Device, attributes: Attributes) -> None:
     reported = Attributes()
     reported.CopyFrom(attributes)
     reported.carrier = carrier_code(attributes.carrier)
+    reported.region = region_name(attributes.region)
     device.attributes.MergeFrom(reported)

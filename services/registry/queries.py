@@ -153,7 +153,7 @@ class RegistryQueries:
         self, appkey: str, aliases: Sequence[str], ranking: AliasRanking = AliasRanking.BY_ACTIVITY
     ) -> list[AliasDevices]:
         rows = self._aliases.execute(
-            "SELECT requested.key, token, partition, number, max(seen_ms, since_ms) AS active_ms, proven"
+            "SELECT requested.key, token, partition, number, max(used_ms, since_ms) AS active_ms, proven"
             " FROM json_each(?) AS requested"
             " CROSS JOIN members INDEXED BY members_by_alias ON appkey = ? AND alias = requested.value"
             " WHERE dropped_by IS NULL AND proven >= ?"

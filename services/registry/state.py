@@ -8,6 +8,7 @@ from protos.gateway.v1.sessions_pb2 import (
     SESSION_EVENT_KIND_LOGGED_IN,
     SESSION_EVENT_KIND_OPENED,
     SessionEvent,
+    SessionEventKind,
     SessionFact,
 )
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
@@ -18,11 +19,15 @@ from services.runtime.log.port import Record
 from services.runtime.log.topics import partition_of
 
 DEVICES_PER_ALIAS = 10
-ACTIVITY_KINDS = frozenset({SESSION_EVENT_KIND_OPENED, SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_LOGGED_IN})
+USE_KINDS = frozenset({SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_LOGGED_IN})
+"""Session events by which somebody uses a device: they decide which device of an alias is the most recently active."""
+
+LIFE_KINDS = USE_KINDS | {SESSION_EVENT_KIND_OPENED}
+"""Session events that show that a device exists; a phone in a drawer connects by itself."""
 
 
 class DeviceState:
-    """The devices of the owned partitions: the last record of each, and the latest activity of each number.
+    """The devices of the owned partitions: the last record of each, and the latest sign of life of each number.
 
     The state does not depend on the order in which `devices` and `sessions` are read: a standby may read a session
     before its device.
@@ -37,7 +42,7 @@ class DeviceState:
 
     def apply(self, record: Record, message: DeviceFact | SessionFact) -> None:
         if isinstance(message, SessionFact):
-            if self._devices.note_activity(record.partition, list(activity_events(message))):
+            if self._devices.note_activity(record.partition, list(_events(message, LIFE_KINDS))):
                 self._on_returns()
             return
         match message.WhichOneof("fact"):
@@ -58,9 +63,9 @@ class DeviceState:
 class AliasState:
     """The alias index of one instance: the devices of the aliases that the instance owns, out of all partitions.
 
-    A device was last active when it registered, when its alias was set, or at the latest event of its sessions. The
-    index is a function of the last record of each device and its latest session event, so it does not depend on the
-    order in which partitions and topics are read.
+    A device was last active when it registered, its alias was set, its app was opened, or its user logged in; a
+    connection is no activity. The index is a function of the last record of each device and of its latest such
+    event, so it does not depend on the order in which partitions and topics are read.
 
     Where an alias has more than DEVICES_PER_ALIAS devices, the surplus is marked as dropped, and queries leave dropped
     devices out. A new device marks the least recently active of the others that have not proven the alias. Where all
@@ -76,7 +81,7 @@ class AliasState:
 
     def apply(self, record: Record, message: DeviceFact | SessionFact) -> None:
         if isinstance(message, SessionFact):
-            self._aliases.note_activity(record.partition, activity_events(message))
+            self._aliases.note_activity(record.partition, _events(message, USE_KINDS))
             return
         match message.WhichOneof("fact"):
             case "device":
@@ -126,11 +131,11 @@ class AliasState:
         return max(0, count - DEVICES_PER_ALIAS) - dropped
 
 
-def activity_events(fact: SessionFact) -> Iterator[SessionEvent]:
-    """Yield the session events that count as activity of a device."""
+def _events(fact: SessionFact, kinds: frozenset["SessionEventKind.ValueType"]) -> Iterator[SessionEvent]:
+    """Yield the session events of these kinds."""
     match fact.WhichOneof("fact"):
         case "batch":
-            yield from (event for event in fact.batch.events if event.kind in ACTIVITY_KINDS)
+            yield from (event for event in fact.batch.events if event.kind in kinds)
         case "counts" | None:
             pass
         case unexpected:

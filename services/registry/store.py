@@ -51,7 +51,7 @@ CREATE TABLE revocations (
 ALIASES_FILE = "aliases.sqlite"
 ALIASES_DDL = """
 CREATE TABLE members (
-  appkey TEXT NOT NULL, partition INTEGER NOT NULL, number INTEGER NOT NULL, seen_ms INTEGER NOT NULL,
+  appkey TEXT NOT NULL, partition INTEGER NOT NULL, number INTEGER NOT NULL, used_ms INTEGER NOT NULL,
   alias TEXT, token TEXT, since_ms INTEGER NOT NULL, dropped_by TEXT, dropped_ms INTEGER,
   proven INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (appkey, partition, number)) WITHOUT ROWID;
@@ -315,7 +315,7 @@ class AliasTable:
             where,
         )
         self._rows.execute(
-            "DELETE FROM members WHERE appkey = ? AND partition = ? AND number = ? AND seen_ms = 0", where
+            "DELETE FROM members WHERE appkey = ? AND partition = ? AND number = ? AND used_ms = 0", where
         )
 
     def note_activity(self, partition: int, events: Iterable[SessionEvent]) -> None:
@@ -325,7 +325,7 @@ class AliasTable:
         """
         self._rows.executemany(
             "INSERT INTO members VALUES (?, ?, ?, ?, NULL, NULL, 0, NULL, NULL, 0) ON CONFLICT DO UPDATE SET"
-            " seen_ms = excluded.seen_ms WHERE seen_ms NOT BETWEEN excluded.seen_ms AND excluded.seen_ms + ?",
+            " used_ms = excluded.used_ms WHERE used_ms NOT BETWEEN excluded.used_ms AND excluded.used_ms + ?",
             _activity_rows(partition, events),
         )
 
@@ -347,7 +347,7 @@ class AliasTable:
         rows = self._rows.execute(
             "SELECT partition, number FROM members INDEXED BY members_by_alias"
             " WHERE appkey = ? AND alias = ? AND dropped_by IS NULL"
-            " ORDER BY proven, (partition, number) = (?, ?), max(seen_ms, since_ms), partition, number LIMIT ?",
+            " ORDER BY proven, (partition, number) = (?, ?), max(used_ms, since_ms), partition, number LIMIT ?",
             (device.appkey, device.alias, device.partition, device.number, count),
         ).fetchall()
         self._mark(device.appkey, rows, by, time_ms)
@@ -357,7 +357,7 @@ class AliasTable:
         rows = self._rows.execute(
             "SELECT partition, number FROM members INDEXED BY members_by_alias"
             " WHERE appkey = ? AND alias = ? AND dropped_by IS NOT NULL"
-            " ORDER BY proven DESC, max(seen_ms, since_ms) DESC, partition, number LIMIT ?",
+            " ORDER BY proven DESC, max(used_ms, since_ms) DESC, partition, number LIMIT ?",
             (appkey, alias, count),
         ).fetchall()
         self._mark(appkey, rows, None, None)

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import msgspec
 
 from edge.core.parsing.fields import described
-from edge.core.parsing.regions import REGIONS
 from edge.core.parsing.shown import Shown
 from edge.core.parsing.typed import decode
 from protos.push.v1.push_pb2 import (
@@ -19,6 +18,7 @@ from protos.push.v1.push_pb2 import (
     ModelClause,
 )
 from services.domain.limits.filters import MAX_VALUES, check_count
+from services.domain.regions import REGIONS
 from services.runtime.errors import InputError
 
 _SOME = msgspec.Meta(min_length=1, max_length=MAX_VALUES)

@@ -54,7 +54,10 @@ Decoded = TypeVar("Decoded")
 class DeviceAttributes(msgspec.Struct, frozen=True, omit_defaults=True):
     """Attributes that a device reports about itself; an empty string stands for no value."""
 
-    region: Annotated[AttributeText, described("A region such as 北京市.")] = ""
+    region: Annotated[
+        AttributeText,
+        described("A region such as 北京市; other forms of it, such as 北京 or Beijing, become this one."),
+    ] = ""
     carrier: Annotated[
         AttributeText, described("The carrier's name; those of the three main carriers become cm, ct, cu.")
     ] = ""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_OPENED, SessionBatch, SessionEvent, SessionFact
+from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SessionBatch, SessionEvent, SessionFact
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.topics import DEVICES, SESSIONS
@@ -83,7 +83,7 @@ def device(
 
 
 def session(partition: int, offset: int, number: int, at_ms: int) -> Step:
-    event = SessionEvent(appkey=APPKEY, number=number, kind=SESSION_EVENT_KIND_OPENED, time_ms=at_ms)
+    event = SessionEvent(appkey=APPKEY, number=number, kind=SESSION_EVENT_KIND_APP_OPENED, time_ms=at_ms)
     return Record(SESSIONS.name, partition, offset, b"", b""), SessionFact(batch=SessionBatch(events=[event]))
 
 
@@ -147,7 +147,7 @@ def test_the_index_does_not_depend_on_the_order_of_reading(drawn: list[Generated
 
 
 def members(index: Index) -> list[tuple[object, ...]]:
-    query = "SELECT appkey, partition, number, seen_ms, alias, token, since_ms, proven FROM members ORDER BY 1, 2, 3"
+    query = "SELECT appkey, partition, number, used_ms, alias, token, since_ms, proven FROM members ORDER BY 1, 2, 3"
     return index.store.rows.execute(query).fetchall()
 
 
@@ -203,11 +203,11 @@ def test_a_time_far_ahead_is_replaced_at_the_next_activity_and_a_late_event_chan
     day_ms = 86_400_000
     now_ms = 1000 * day_ms
     times_ms = [now_ms, now_ms - day_ms, now_ms + 200 * day_ms, now_ms + 1, now_ms + 1 + day_ms, now_ms + 2]
-    seen_ms = [now_ms, now_ms, now_ms + 200 * day_ms, now_ms + 1, now_ms + 1 + day_ms, now_ms + 1 + day_ms]
+    used_ms = [now_ms, now_ms, now_ms + 200 * day_ms, now_ms + 1, now_ms + 1 + day_ms, now_ms + 1 + day_ms]
     with empty_index() as index:
-        for offset, (time_ms, expected_ms) in enumerate(zip(times_ms, seen_ms, strict=True)):
+        for offset, (time_ms, expected_ms) in enumerate(zip(times_ms, used_ms, strict=True)):
             index.fold([session(0, offset, 0, time_ms)])
-            assert index.store.rows.execute("SELECT seen_ms FROM members").fetchall() == [(expected_ms,)]
+            assert index.store.rows.execute("SELECT used_ms FROM members").fetchall() == [(expected_ms,)]
 
 
 def test_a_device_without_alias_and_activity_has_no_row() -> None:

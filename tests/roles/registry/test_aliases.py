@@ -4,7 +4,11 @@ import itertools
 
 import msgspec
 
-from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED
+from protos.gateway.v1.sessions_pb2 import (
+    SESSION_EVENT_KIND_APP_OPENED,
+    SESSION_EVENT_KIND_LOGGED_IN,
+    SESSION_EVENT_KIND_OPENED,
+)
 from protos.registry.v1.apps_pb2 import (
     IDENTITY_MODE_ACCEPT,
     IDENTITY_MODE_OFF,
@@ -63,6 +67,26 @@ async def test_devices_are_ordered_by_latest_activity(registry: RunningRegistry)
         await registry.report(opened, SESSION_EVENT_KIND_APP_OPENED, NOON_MS + 2000)
     equal = [(device.partition, device.number) for device in await registry.alias(app.appkey, "alice")]
     assert equal == sorted(equal)
+
+
+async def test_a_connection_is_no_activity(registry: RunningRegistry) -> None:
+    """The phone in the drawer connects again after that in the hand was used."""
+    app = await registry.app()
+    await join(registry, app, "alice", "drawer", "hand")
+    devices = {token: await registry.device(app.appkey, token) for token in ("drawer", "hand")}
+    for kind, token, at_ms in (
+        (SESSION_EVENT_KIND_APP_OPENED, "drawer", 1000),
+        (SESSION_EVENT_KIND_LOGGED_IN, "hand", 2000),
+        (SESSION_EVENT_KIND_OPENED, "drawer", 3000),
+    ):
+        device = devices[token]
+        assert device is not None
+        await registry.report(device, kind, NOON_MS + at_ms)
+    assert await tokens_of(registry, app, "alice") == ["hand", "drawer"]
+    assert [device.last_active_ms for device in await registry.alias(app.appkey, "alice")] == [
+        NOON_MS + 2000,
+        NOON_MS + 1000,
+    ]
 
 
 async def test_an_alias_changes_with_its_devices(registry: RunningRegistry) -> None:

@@ -17,11 +17,11 @@ from edge.console.send.snippets import snippets
 from edge.console.view.message_preview import audience_of, moment_of, nobody_of, options_of, previews
 from edge.console.view.push_contents import PushContents, contents_of_composed
 from edge.console.view.words.approval import need_words
-from edge.core.parsing.regions import REGIONS
 from protos.accounts.v1.accounts_pb2 import TeamDevice
 from protos.accounts.v1.drafts_pb2 import ApprovalNeed
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, Pause
 from services.domain.accounts.approval import has_rules
+from services.domain.regions import REGIONS
 from services.runtime.errors import (
     CarillonError,
     ConflictError,

@@ -3,7 +3,7 @@
 `None` stands for accepted.
 """
 
-from edge.core.parsing.regions import REGIONS
+from services.domain.regions import REGIONS
 from testkit.edge.legacy_client import Row
 
 NAME_40 = "世" * 13 + "a"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from edge.core.parsing.regions import REGIONS
+from services.domain.regions import REGIONS
 from testkit.edge.push_rules import (
     ANDROID,
     GONE,
