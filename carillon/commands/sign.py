@@ -10,6 +10,7 @@ from carillon.commands.output import say
 from carillon.startup import plain_errors
 from edge.core.parsing.canonical import canonical_text
 from edge.core.signature import sign_text
+from services.domain.text import without_byte_order_mark
 from services.runtime.errors import InputError
 from services.runtime.process.settings import environment
 
@@ -66,7 +67,7 @@ def _check_encoding(secret: str, source: str) -> None:
 
 def _read(file: Path) -> str:
     try:
-        secret = file.read_text(encoding="utf-8").strip()
+        secret = file.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise click.BadParameter(f"{file} cannot be read: {error}", param_hint="--secret-file") from None
     if len(secret.split()) != 1:
@@ -85,6 +86,6 @@ def sign(secrets: Sequence[str], secret_files: Sequence[Path], file: IO[bytes]) 
 def text_in(file: IO[bytes]) -> str:
     """Return the canonical text of the request in a file. click.ClickException: the file holds no request."""
     try:
-        return canonical_text(file.read())
+        return canonical_text(without_byte_order_mark(file.read()))
     except InputError as error:
         raise click.ClickException(f"the request cannot be signed: {error}") from None

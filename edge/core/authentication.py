@@ -17,6 +17,7 @@ from edge.core.signature import AppRef, SignatureVerifier, Signers
 from protos.registry.v1.apps_pb2 import App, Platform
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apps import AppDirectory
+from services.domain.text import without_byte_order_mark
 from services.runtime.errors import InputError, SignError
 from services.runtime.process import stages
 
@@ -93,14 +94,15 @@ class Authenticator:
         with self._budget.body(origin.address) as unverified:
             raw = await read_body(request, counted=unverified)
             stages.note("read", origin.request_id)
-            signed = await self._limiter.in_turns(origin.address, len(raw), canonical.reading(raw, apps_of))
+            body = without_byte_order_mark(raw)
+            signed = await self._limiter.in_turns(origin.address, len(raw), canonical.reading(body, apps_of))
             used = await self._signatures.verify(signed.hashed_text, signed.sign, signed.apps.accepted)
             replay_safe = ReplaySafeSignature.of(request)
             if replay_safe is not None:
                 hashed = await self._limiter.in_turns(origin.address, len(raw), _one_step(body_hash, raw))
                 replay_safe.verify(request, hashed, used.secrets)
         stages.note("signed", origin.request_id)
-        verified = VerifiedRequest(raw, signed.text, signed.apps, origin, self._limiter)
+        verified = VerifiedRequest(body, signed.text, signed.apps, origin, self._limiter)
         if canonical.may_have_nul(signed.text):
             await verified.read(canonical.check_nul)
         appkeys = signed.apps.appkeys

@@ -1,5 +1,6 @@
 """Checks of texts that enter the service: names are printable; no text has NUL, which ends it in other programs."""
 
+import codecs
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
@@ -49,3 +50,8 @@ def _nul_place(value: Any, path: str) -> str | None:
         case _:
             return None
     return next((found for inner, own in parts if (found := _nul_place(inner, own)) is not None), None)
+
+
+def without_byte_order_mark(text: bytes) -> bytes:
+    """Return UTF-8 without the mark that some editors and libraries write before it (RFC 8259, 8.1)."""
+    return text.removeprefix(codecs.BOM_UTF8)

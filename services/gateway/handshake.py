@@ -4,7 +4,7 @@ from functools import partial
 from random import Random
 
 from services.domain.device_protocol.answers import Welcome, error_answer
-from services.domain.device_protocol.frames import Hello
+from services.domain.device_protocol.frames import Hello, ignored_attributes
 from services.domain.limits.registrations import RegistrationLimiter
 from services.domain.role import RoleContext
 from services.gateway.connection import DeviceConnection
@@ -169,7 +169,8 @@ class Handshake(Handler[DeviceConnection]):
         heartbeat_s = self._limits.heartbeat(hello.heartbeat)
         self._sessions.start(connection, session, heartbeat_s)
         key = hello.key if hello.key and not new else self._keys.device_key(hello.app, token, number)
-        connection.send(Welcome(token=token, key=key, heartbeat=heartbeat_s, new=new))
+        ignored = ignored_attributes(hello)
+        connection.send(Welcome(token=token, key=key, heartbeat=heartbeat_s, new=new, ignored=ignored))
 
     def _update(self, connection: DeviceConnection, hello: Hello) -> None:
         """Store the attributes of a device that was registered before."""

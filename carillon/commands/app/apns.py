@@ -1,5 +1,6 @@
 """`carillon app set --apns-...`: the APNs signing key of an iOS app."""
 
+import codecs
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,7 +67,7 @@ def apns_change(
 def _read(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            return file.read(_MAX_FILE_BYTES).decode("ascii")
+            return file.read(_MAX_FILE_BYTES).removeprefix(codecs.BOM_UTF8).decode("ascii")
     except OSError as error:
         raise click.BadParameter(f"{path}: {error.strerror}", param_hint="--apns-key") from None
     except UnicodeDecodeError:

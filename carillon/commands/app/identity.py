@@ -1,5 +1,6 @@
 """`carillon app set --identity...`: the proofs of aliases and identity tags by the app's server."""
 
+import codecs
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,7 +67,7 @@ def _read(path: Path) -> str:
     """Return the PEM text of a public key. It is checked here too, so that a private key never leaves this process."""
     try:
         with path.open("rb") as file:
-            text = file.read(4 * MAX_KEY_BYTES).decode("ascii")
+            text = file.read(4 * MAX_KEY_BYTES).removeprefix(codecs.BOM_UTF8).decode("ascii")
         public_key(text)
     except OSError as error:
         raise _wrong(f"{path}: {error.strerror}") from None

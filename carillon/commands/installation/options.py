@@ -87,7 +87,7 @@ def _environment() -> Mapping[str, str]:
 def _read(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            return file.read(_MAX_TOKEN_BYTES).decode(errors="replace").strip()
+            return file.read(_MAX_TOKEN_BYTES).decode("utf-8-sig", errors="replace").strip()
     except OSError as error:
         raise click.ClickException(f"the API token in {path} cannot be read: {error.strerror}") from None
 

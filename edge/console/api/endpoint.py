@@ -14,7 +14,7 @@ from edge.console.backend import Backend
 from edge.core.idempotency import HEADER, check_key
 from edge.core.parsing.body import MAX_BODY_BYTES, read_body
 from edge.core.parsing.typed import decode
-from services.domain.text import refuse_nul
+from services.domain.text import refuse_nul, without_byte_order_mark
 from services.runtime.errors import InputError
 
 MEDIA_TYPE = "application/json"
@@ -71,6 +71,7 @@ async def _body(request: Request, types: Types) -> Any:
     raw = await read_body(request, MAX_BODY_BYTES if types.body is bytes else MAX_SMALL_BODY_BYTES)
     if media_type != MEDIA_TYPE and (raw or media_type):
         raise falcon.HTTPUnsupportedMediaType(description=f"send the body as Content-Type: {MEDIA_TYPE}")
+    raw = without_byte_order_mark(raw)
     if types.body is bytes:
         return raw
     body = decode(types.body, raw or b"{}")

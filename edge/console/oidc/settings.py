@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from edge.console.oidc.groups import GroupMapping
+from services.domain.text import without_byte_order_mark
 from services.runtime.process.settings import PREFIX, Settings, SettingsError
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -77,7 +78,7 @@ class OidcSettings(Settings, frozen=True, kw_only=True):
             return ""
         name = f"{PREFIX}OIDC_CLIENT_SECRET_FILE is {self.oidc_client_secret_file!r}"
         try:
-            secret = Path(self.oidc_client_secret_file).read_text().strip()
+            secret = Path(self.oidc_client_secret_file).read_text(encoding="utf-8-sig").strip()
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError(f"{name}, which cannot be read: {error}") from None
         if not secret or "\n" in secret:
@@ -104,7 +105,7 @@ class OidcSettings(Settings, frozen=True, kw_only=True):
         if self.oidc_roles_file is None:
             return None
         try:
-            return GroupMapping.parse(Path(self.oidc_roles_file).read_bytes())
+            return GroupMapping.parse(without_byte_order_mark(Path(self.oidc_roles_file).read_bytes()))
         except (OSError, ValueError) as error:
             raise SettingsError(
                 f"{PREFIX}OIDC_ROLES_FILE is {self.oidc_roles_file!r}, which cannot be used: {error}"

@@ -9,6 +9,7 @@ import msgspec
 ANY_KEY = "[...]"
 _ERROR = re.compile(r"(.*?)(?: - at (`key` in )?`\$(.*)`)?", re.DOTALL)
 _NO_INTEGER = re.compile(r"Expected `[^`]*\bint\b[^`]*`, got `(?:str|float)`")
+_NO_OBJECT = re.compile(r"Expected `[^`]*\bobject\b[^`]*`, got `array`")
 _EMPTY = '""'
 _entries = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items = msgspec.json.Decoder(list[msgspec.Raw])
@@ -40,6 +41,11 @@ class Failure(NamedTuple):
     def is_of_integer(self) -> bool:
         """Whether a text or a fraction stands where an integer is expected."""
         return bool(_NO_INTEGER.fullmatch(self.text))
+
+    @property
+    def is_of_object(self) -> bool:
+        """Whether a list stands where an object is expected."""
+        return bool(_NO_OBJECT.fullmatch(self.text))
 
 
 class TooManyKeysError(Exception):

@@ -8,6 +8,7 @@ import msgspec
 import msgspec.inspect
 
 from edge.core.parsing import integers
+from edge.core.parsing.empty_objects import with_objects
 from edge.core.parsing.failing_keys import MAX_KEYS, Failure, TooManyKeysError, named_path
 from services.runtime.errors import InputError
 
@@ -39,7 +40,8 @@ _EXPECTED = re.compile(r"Expected `([^`]+)`")
 
 
 def decode(kind: Any, raw: bytes | msgspec.Raw, at: str = "") -> Any:
-    """Decode JSON; `at` is its path in the request. Where the type has integers, strings of digits are integers too.
+    """Decode JSON; `at` is its path in the request. Where the type has integers, strings of digits are integers too;
+    where it has objects, `[]` is an empty one.
 
     InputError names the first field that does not fit the type. What comes before that field fits, so nothing is
     rewritten unless the field is an integer that may be written in another way.
@@ -47,7 +49,10 @@ def decode(kind: Any, raw: bytes | msgspec.Raw, at: str = "") -> Any:
     try:
         return _decoder(kind).decode(raw)
     except msgspec.ValidationError as error:
-        if not Failure.of(error).is_of_integer:
+        failure = Failure.of(error)
+        if failure.is_of_object and (changed := with_objects(bytes(raw), kind)) != bytes(raw):
+            return decode(kind, changed, at)
+        if not failure.is_of_integer:
             raise InputError(_problem(error, kind, at, bytes(raw))) from None
         return _decode_plain(kind, integers.rewritten(bytes(raw), kind, at), at)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -58,6 +63,8 @@ def _decode_plain(kind: Any, raw: bytes, at: str) -> Any:
     try:
         return _decoder(kind).decode(raw)
     except msgspec.ValidationError as error:
+        if Failure.of(error).is_of_object and (changed := with_objects(raw, kind)) != raw:
+            return _decode_plain(kind, changed, at)
         raise InputError(_problem(error, kind, at, raw)) from None
 
 

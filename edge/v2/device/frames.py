@@ -86,7 +86,8 @@ class FrameHandler:
         app = await self._app(credentials.app)
         if isinstance(frame, frames.Hello):
             is_ios = app.platform == Platform.PLATFORM_IOS
-            return await (self._hello_of_ios if is_ios else self._hello_of_android)(app, frame, origin)
+            welcome = await (self._hello_of_ios if is_ios else self._hello_of_android)(app, frame, origin)
+            return msgspec.structs.replace(welcome, ignored=frames.ignored_attributes(frame))
         caller = self._caller(app, credentials, origin)
         if isinstance(frame, frames.Ack | frames.Report | frames.Ping):
             raise InputError("input error: type: acknowledgements, reports and pings are not supported over HTTP")

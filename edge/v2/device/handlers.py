@@ -13,6 +13,7 @@ from edge.v2.device.frames import FrameHandler
 from edge.v2.device.invalid_tokens import InvalidTokens
 from edge.v2.device.replies import InvalidTokensReply
 from services.domain.device_protocol import answers, frames
+from services.domain.text import without_byte_order_mark
 from services.runtime.errors import CarillonError
 
 
@@ -24,7 +25,7 @@ class DeviceEndpoint:
         self._origins = origins
 
     async def on_post(self, request: Request, response: Response) -> None:
-        payload = await read_body(request, frames.MAX_FRAME_BYTES)
+        payload = without_byte_order_mark(await read_body(request, frames.MAX_FRAME_BYTES))
         response.context.result = 0
         try:
             frame = await self._frames.answer(payload, self._origins.of(request))

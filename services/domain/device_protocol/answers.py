@@ -21,11 +21,15 @@ class HelloRefusedError(SignError):
         self.reason: ErrorReason = reason
 
 
-class Welcome(msgspec.Struct, frozen=True, tag_field="type", tag="welcome"):
+class Welcome(msgspec.Struct, frozen=True, tag_field="type", tag="welcome", omit_defaults=True):
     token: Annotated[str, described("The device's token, to be stored.")]
     key: Annotated[str, described("The key that proves the token, to be stored.")]
     heartbeat: Annotated[int, described("The device sends a frame at least once in this interval, seconds.")]
     new: Annotated[bool, described("Whether the hello registered the device.")]
+    ignored: Annotated[
+        Sequence[str],
+        described("Attributes of the hello that were not stored, and why; such as one that is too long."),
+    ] = ()
 
 
 class Pong(msgspec.Struct, frozen=True, tag_field="type", tag="pong"):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 import msgspec
 
 from protos.registry.v1.devices_pb2 import Attributes
-from services.domain.text import refuse_nul
+from services.domain.text import refuse_nul, without_byte_order_mark
 from services.runtime.errors import InputError
 
 SUBPROTOCOL = "carillon.device.v1"
@@ -41,7 +41,8 @@ Proof = Annotated[
     Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PROOF_LENGTH)] | None,
     described("A JWT of the app's server, which proves that the device may have this."),
 ]
-AttributeText = Annotated[str, msgspec.Meta(max_length=100, extra_json_schema=_WITHOUT_NUL)]
+MAX_ATTRIBUTE_LENGTH = 100
+AttributeText = Annotated[str, msgspec.Meta(max_length=MAX_ATTRIBUTE_LENGTH, extra_json_schema=_WITHOUT_NUL)]
 DeviceToken = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 """Long enough for an iOS token with the spaces and brackets of Apple's old printed form."""
 
@@ -102,6 +103,12 @@ class Hello(Credentials, frozen=True, tag_field="type", tag="hello"):
         Secret | None,
         described("iOS, in place of a lost key: the code that a silent push brought after a hello without it."),
     ] = None
+
+
+class CleanedHello(Hello, frozen=True, tag_field="type", tag="hello"):
+    """A hello without those of its attributes that cannot be stored; `ignored` says which, and why."""
+
+    ignored: tuple[str, ...] = ()
 
 
 class Ack(msgspec.Struct, frozen=True, tag_field="type", tag="ack"):
@@ -205,15 +212,73 @@ class _Identified(msgspec.Struct, frozen=True):
 _frames: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
 _credentials = msgspec.json.Decoder(Credentials)
 _identified = msgspec.json.Decoder(_Identified)
+_WITH_ATTRIBUTES = ("hello", "set_attributes")
 _values: msgspec.json.Decoder[object] = msgspec.json.Decoder()
 
 
 def decode(payload: bytes) -> Frame:
-    """Decode one frame. MalformedError: no JSON object; InputError: a field is wrong, the text names it."""
-    frame = _decoded(_frames, payload)
-    if b"\\u0000" in payload:
-        _refuse_nul(payload)
+    """Decode one frame. MalformedError: no JSON object; InputError: a field is wrong, the text names it.
+
+    An attribute may be a number or null too. An odd one never keeps a device out: the hello is decoded without it.
+    """
+    payload = without_byte_order_mark(payload)
+    try:
+        frame = _decoded(_frames, payload)
+        if b"\\u0000" in payload:
+            _refuse_nul(_decoded(_values, payload))
+    except MalformedError:
+        raise
+    except InputError:
+        return _cleaned(payload)
     return frame
+
+
+def ignored_attributes(frame: Frame) -> tuple[str, ...]:
+    """Return what was wrong with the attributes that a hello was decoded without."""
+    return frame.ignored if isinstance(frame, CleanedHello) else ()
+
+
+def _cleaned(payload: bytes) -> Frame:
+    """Decode a frame once more without odd attributes. Errors as for `decode`: something else is wrong."""
+    value = _decoded(_values, payload)
+    assert isinstance(value, dict)
+    ignored: list[str] = []
+    if value.get("type") in _WITH_ATTRIBUTES and value.get("device") is not None:
+        value["device"], ignored = _usable(value["device"])
+    if ignored and value["type"] != "hello":
+        raise InputError(f"input error: {ignored[0]}")
+    _refuse_nul(value)
+    try:
+        frame: Frame = msgspec.convert(value, Frame)
+    except msgspec.ValidationError as error:
+        raise _refusal(error) from None
+    if not ignored:
+        return frame
+    return CleanedHello(**{**msgspec.structs.asdict(frame), "ignored": tuple(ignored)})
+
+
+def _usable(device: object) -> tuple[dict[str, str], list[str]]:
+    """Return the attributes that can be stored, and what is wrong with the others."""
+    if device == []:
+        return {}, []
+    if not isinstance(device, dict):
+        return {}, ["device: expected `object`"]
+    usable: dict[str, str] = {}
+    ignored: list[str] = []
+    for name in DeviceAttributes.__struct_fields__:
+        given = device.get(name)
+        if given is None:
+            continue
+        text = str(given) if isinstance(given, int | float) and not isinstance(given, bool) else given
+        if not isinstance(text, str):
+            ignored.append(f"device.{name}: expected `str`")
+        elif len(text) > MAX_ATTRIBUTE_LENGTH:
+            ignored.append(f"device.{name}: expected `str` of length <= {MAX_ATTRIBUTE_LENGTH}")
+        elif "\0" in text:
+            ignored.append(f"device.{name} must not contain NUL")
+        else:
+            usable[name] = text
+    return usable, ignored
 
 
 def credentials(payload: bytes) -> Credentials:
@@ -240,8 +305,7 @@ def _check_stags(stags: list[str]) -> None:
         _check_name("stags", stag)
 
 
-def _refuse_nul(payload: bytes) -> None:
-    value = _decoded(_values, payload)
+def _refuse_nul(value: object) -> None:
     try:
         refuse_nul(value)
     except InputError as error:

@@ -90,6 +90,18 @@ async def test_a_known_device_is_welcomed_by_its_key_and_can_change_its_attribut
     assert read["device"] == {"model": "X"}
 
 
+async def test_an_odd_attribute_keeps_no_device_out(gateway: RunningGateway) -> None:
+    device = await DeviceClient.connect(gateway.port)
+    odd = {"model": None, "os_version": 14, "brand": "b" * 101, "carrier": ["x"], "channel": "c"}
+    welcome = await device.request(type="hello", appkey=ANDROID, device=odd)
+    assert welcome["type"] == "welcome"
+    assert welcome["ignored"] == [
+        "device.carrier: expected `str`",
+        "device.brand: expected `str` of length <= 100",
+    ]
+    assert (await device.request(type="get_device", id=1))["device"] == {"os_version": "14", "channel": "c"}
+
+
 async def test_the_appkey_may_be_a_number(gateway: RunningGateway) -> None:
     client = await DeviceClient.connect(gateway.port)
     assert (await client.request(type="hello", appkey=int(ANDROID)))["type"] == "welcome"

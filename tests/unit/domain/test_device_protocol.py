@@ -1,9 +1,11 @@
 """The device protocol: frames to commands, answers to JSON; every wrong frame raises InputError."""
 
+import codecs
 import json
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +28,15 @@ from services.domain.device_protocol.answers import (
     error_answer,
 )
 from services.domain.device_protocol.commands import command, registration
-from services.domain.device_protocol.frames import Hello, MalformedError, credentials, decode, request_id
+from services.domain.device_protocol.frames import (
+    DeviceAttributes,
+    Hello,
+    MalformedError,
+    credentials,
+    decode,
+    ignored_attributes,
+    request_id,
+)
 from services.runtime.errors import ConflictError, InputError, UnavailableError
 
 TYPES = [
@@ -76,6 +86,51 @@ def test_each_frame_maps_to_its_command(frame: dict[str, Any], field: str | None
     assert (made and made.WhichOneof("command")) == field
     if made:
         assert (made.appkey, made.token) == ("1", "t")
+
+
+@pytest.mark.parametrize(
+    ("device", "stored", "ignored"),
+    [
+        ({"model": None, "brand": "b"}, {"brand": "b"}, ()),
+        ({"os_version": 34, "app_version": 1.5}, {"os_version": "34", "app_version": "1.5"}, ()),
+        ({"model": "a" * 100}, {"model": "a" * 100}, ()),
+        (
+            {"model": "a" * 101, "brand": "b"},
+            {"brand": "b"},
+            ("device.model: expected `str` of length <= 100",),
+        ),
+        ({"model": True, "brand": {"b": 1}}, {}, ("device.brand: expected `str`", "device.model: expected `str`")),
+        ({"model": "a\0", "unknown": [1]}, {}, ("device.model must not contain NUL",)),
+        ([], {}, ()),
+        (None, {}, ()),
+        ("Redmi", {}, ("device: expected `object`",)),
+        ([1], {}, ("device: expected `object`",)),
+    ],
+)
+def test_a_hello_is_decoded_without_its_odd_attributes(
+    device: object, stored: dict[str, str], ignored: tuple[str, ...]
+) -> None:
+    body = msgspec.json.encode({"type": "hello", "appkey": 1, "heartbeat": 60, "device": device})
+    for payload in (body, codecs.BOM_UTF8 + body):
+        hello = decode(payload)
+        assert isinstance(hello, Hello)
+        assert (hello.app, hello.heartbeat) == ("1", 60)
+        assert (hello.device or DeviceAttributes()) == DeviceAttributes(**stored)
+        assert ignored_attributes(hello) == ignored
+
+
+@pytest.mark.parametrize(
+    ("frame", "problem"),
+    [
+        ({"type": "set_attributes", "device": {"model": "a" * 101}}, "device.model: expected `str` of length <= 100"),
+        ({"type": "hello", "appkey": [], "device": {"model": 1}}, "appkey"),
+        ({"type": "hello", "appkey": "1\0", "device": {"model": None}}, "appkey must not contain NUL"),
+        ({"type": "hello", "appkey": "1", "heartbeat": "x", "device": {"model": None}}, "heartbeat"),
+    ],
+)
+def test_other_wrong_fields_are_refused(frame: object, problem: str) -> None:
+    with pytest.raises(InputError, match=f"^input error: {problem}"):
+        decode(msgspec.json.encode(frame))
 
 
 def test_a_registration_carries_platform_and_attributes() -> None:

@@ -1,5 +1,6 @@
 """Settings of connections to Kafka: transport security and authentication."""
 
+import codecs
 import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,7 +45,7 @@ def add_client_certificate(context: ssl.SSLContext, certificate: Path, key: Path
 
 def read_password(file: Path) -> str:
     """Return the one line of the file. ValueError: none or several, or no UTF-8. OSError: it is unreadable."""
-    lines = file.read_bytes().splitlines()
+    lines = file.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines()
     if len(lines) != 1 or not lines[0]:
         raise ValueError("it must hold the password and nothing else")
     try:

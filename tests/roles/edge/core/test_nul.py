@@ -69,7 +69,6 @@ FRAMES: list[tuple[dict[str, Any], str]] = [
     ({"appkey": "1\0"}, "appkey"),
     ({"token": "a\0"}, "token"),
     ({"key": "a\0"}, "key"),
-    ({"device": {"brand": "a\0"}}, "device.brand"),
     ({"unread": [{"x": "\0"}]}, "unread[0].x"),
     ({"\0": 1}, "a key"),
 ]

@@ -1,6 +1,7 @@
 """Transport errors: unknown paths, wrong methods, and bodies that are too large, cut off, slow or malformed."""
 
 import asyncio
+import codecs
 import json
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -63,6 +64,13 @@ async def test_a_body_of_one_mebibyte_is_read_and_a_larger_one_not(installation:
         assert answer.status_code == 413
         assert answer.headers["content-type"] == JSON
         assert answer.json() == {"result": 413, "desc": f"the body is larger than {MAX_BODY_BYTES} bytes"}
+    assert len(await installation.sent()) == 1
+
+
+async def test_a_byte_order_mark_before_the_body_is_ignored(installation: EdgeInstallation) -> None:
+    app = await installation.app()
+    body = codecs.BOM_UTF8 + signed(broadcast(app), installation.secrets[app.appkey])
+    assert (await installation.http.post("/v2/push", content=body)).json()["result"] == 0
     assert len(await installation.sent()) == 1
 
 

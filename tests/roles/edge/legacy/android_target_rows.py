@@ -119,7 +119,7 @@ OPTFILTER: list[Row] = [
     ({"optfilter": {"phone": []}}, "optfilter.phone must not be empty"),
     ({"optfilter": {"phone": "x"}}, "optfilter.phone must be a list"),
     ({"optfilter": {"phone": [5]}}, "optfilter.phone[0] must be a string"),
-    ({"optfilter": []}, "optfilter must be an object"),
+    ({"optfilter": []}, "optfilter must name at least one option"),
     ({"optfilter": "x"}, "optfilter must be an object"),
     ({"optfilter": optfilter_of(2000)}, None),
     ({"optfilter": optfilter_of(2001)}, "optfilter must have at most 2000 bytes"),

@@ -127,7 +127,7 @@ def test_integers_as_strings_of_digits() -> None:
         ("x", {"dur": TODAY}, "type must be an integer"),
         (None, {"dur": TODAY}, "type must be an integer"),
         (0, None, "param must be an object"),
-        (0, [], "param must be an object"),
+        (0, "x", "param must be an object"),
         (0, {}, "param.dur is missing"),
         (2, {"dur": None}, "param.dur is missing"),
         (3, {"dur": 1}, "param.dur must be an object"),

@@ -149,7 +149,7 @@ CHANGES: list[tuple[Any, str | None]] = [
     ({"t": [f"s{number}" for number in range(101)]}, "params.t must have at most 100 entries"),
     ({f"t{number}": ["a"] for number in range(1001)}, "params must have at most 1000 entries"),
     ({}, "params must not be empty"),
-    ([], "params must be an object"),
+    ([], "params must not be empty"),
     ("t", "params must be an object"),
     (None, "params is missing"),
 ]
