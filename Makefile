@@ -3,6 +3,7 @@ PYTHON ?= $(shell made=$$(sed -n 's/^executable = //p' .venv/pyvenv.cfg 2>/dev/n
 BIN := .venv/bin
 TOOLS := .cache/tools
 BUF_VERSION := 1.75.0
+export PATH := $(CURDIR)/.cache/node/bin:$(PATH)
 PYTEST := $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 TESTS_OF_PYTHON := tests/unit tests/contract/log tests/contract/packaging/test_install.py tests/roles/registry \
 	tests/roles/scheduling tests/contract/sdk tests/roles/delivery tests/roles/edge/core tests/roles/analytics/store \
@@ -66,8 +67,10 @@ $(TOOLS)/installed: requirements/tools.lock
 	$(TOOLS)/bin/pip install -q --disable-pip-version-check --require-hashes -r requirements/tools.lock
 	touch $@
 
-## Every check, and every test that decides a change; at most 8 minutes on two cores.
+## Every check, and every test that decides a change; at most 8 minutes on two cores. Installs the programs that are
+## missing where it may, and says what it leaves out without them.
 test: install-dev
+	@$(BIN)/python -m setup.test_programs
 	@$(MAKE) --no-print-directory --jobs=4 ruff mypy imports buf
 	$(PYTEST) -m "not long"
 

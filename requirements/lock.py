@@ -45,6 +45,7 @@ def main(options: Sequence[str]) -> None:
     compile_lock("embedded", [*runtime, *extras["embedded"]], [*oldest, *of_dev, *options])
     compile_lock("build", build, [*oldest, *of_dev, *options])
     compile_lock("tools", extras["tools"], [*oldest, *options])
+    compile_lock("node", extras["node"], [*oldest, *options])
 
 
 if __name__ == "__main__":

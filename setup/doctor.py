@@ -31,26 +31,58 @@ PORTS = {
     "CARILLON_V2_PORT": 8300,
     "CARILLON_GATEWAY_PORT": 8400,
 }
-_PACKAGES = {
-    "apt-get": {"java": "openjdk-17-jdk-headless", "maven": "maven", "npm": "npm", "chromium": "chromium"},
-    "dnf": {"java": "java-17-openjdk-headless", "maven": "maven", "npm": "npm", "chromium": "chromium"},
-    "brew": {"java": "openjdk@17", "maven": "maven", "npm": "node", "chromium": "--cask chromium"},
+PACKAGES = {
+    "apt-get": {
+        "java": "openjdk-17-jdk-headless",
+        "mvn": "maven",
+        "npm": "npm",
+        "chromium": "chromium",
+        "haproxy": "haproxy",
+        "promtool": "prometheus",
+        "php": "php-cli",
+    },
+    "dnf": {
+        "java": "java-17-openjdk-headless",
+        "mvn": "maven",
+        "npm": "npm",
+        "chromium": "chromium",
+        "haproxy": "haproxy",
+        "promtool": "golang-github-prometheus",
+        "php": "php-cli",
+    },
+    "brew": {
+        "java": "openjdk@17",
+        "mvn": "maven",
+        "npm": "node",
+        "chromium": "--cask chromium",
+        "haproxy": "haproxy",
+        "promtool": "prometheus",
+        "php": "php",
+    },
 }
+"""By package manager: the package that brings a program."""
+
 _SHOWN_CHARS = 200
 _LISTENING = "0A"
 """The state of a listening socket in Linux' tables of sockets."""
 
-_FOLDERS_OF_PROGRAMS = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
+_PATH = os.environ.get("PATH", "")
+_FOLDERS_OF_PROGRAMS = _PATH + (":/usr/sbin:/usr/local/sbin" if "/usr/bin" in _PATH.split(os.pathsep) else "")
+"""Debian has servers such as HAProxy in folders that are not on the path of every user."""
 
 
 class Check(NamedTuple):
-    """A requirement and its check. `needed_for`: the make target, or a part of it. `fix`: a command or an advice."""
+    """A requirement and its check. `needed_for`: the make target, or a part of it. `fix`: a command or an advice.
+
+    `program`: that which is missing, for the requirements that are programs.
+    """
 
     name: str
     is_ok: bool
     found: str
     needed_for: str
     fix: str
+    program: str = ""
 
 
 def checks(env: Dict[str, str]) -> List[Check]:
@@ -60,18 +92,26 @@ def checks(env: Dict[str, str]) -> List[Check]:
         _free_disk(),
         *(_port(name, env) for name in PORTS),
         _open_files(),
+        *checks_of_tests(),
+    ]
+
+
+def checks_of_tests() -> List[Check]:
+    """Check the programs that the tests start."""
+    return [
         _version("Java 17", ["java", "-version"], 17, TEST + " (a Kafka broker)", _install("java")),
-        _program("Maven", ["mvn"], TEST + " (the broker's files)", _install("maven")),
+        _program("Maven", ["mvn"], TEST + " (the broker's files)", _install("mvn")),
         _version("Node.js 20", ["node", "--version"], 20, TEST + " (the JavaScript SDK)", _NODE),
         _program("npx", ["npx"], TEST + " (buf, which checks protos/)", _NODE),
         _program(
             "a browser",
             ["chromium", "chromium-browser", "google-chrome"],
-            TEST + " (the JavaScript SDK in a page)",
+            TEST + " (the JavaScript SDK and the console in a page)",
             _install("chromium"),
         ),
         _program("haproxy", ["haproxy"], TEST + " (the proxy's settings)", _install("haproxy")),
-        _program("promtool", ["promtool"], TEST + " (the alert rules)", _install("prometheus")),
+        _program("promtool", ["promtool"], TEST + " (the alert rules)", _install("promtool")),
+        _program("PHP", ["php"], TEST + " (the examples in PHP)", _install("php")),
     ]
 
 
@@ -187,14 +227,14 @@ def _open_files() -> Check:
 def _program(name: str, programs: Sequence[str], needed_for: str, fix: str) -> Check:
     """Check that one of these programs is installed."""
     paths = [path for path in (shutil.which(program, path=_FOLDERS_OF_PROGRAMS) for program in programs) if path]
-    return Check(name, bool(paths), paths[0] if paths else "", needed_for, fix)
+    return Check(name, bool(paths), paths[0] if paths else "", needed_for, fix, programs[0])
 
 
 def _version(name: str, command: Sequence[str], least: int, needed_for: str, fix: str) -> Check:
     """Check that the first number that the command prints is at least `least`."""
     number = _printed_number(command)
     found = "" if number is None else "{} {}".format(command[0], number)
-    return Check(name + " or newer", number is not None and number >= least, found, needed_for, fix)
+    return Check(name + " or newer", number is not None and number >= least, found, needed_for, fix, command[0])
 
 
 def _printed_number(command: Sequence[str]) -> Optional[int]:
@@ -206,10 +246,14 @@ def _printed_number(command: Sequence[str]) -> Optional[int]:
     return int(found.group(1)) if found and ended.returncode == 0 else None
 
 
-def _install(package: str) -> str:
-    """Return the command that installs a package with the package manager of this machine."""
-    manager = next((name for name in _PACKAGES if shutil.which(name)), "apt-get")
-    return "{} install {}".format(manager, _PACKAGES[manager].get(package, package))
+def manager() -> str:
+    """Return the package manager of this machine, apt-get where none is found."""
+    return next((name for name in PACKAGES if shutil.which(name)), "apt-get")
+
+
+def _install(program: str) -> str:
+    """Return the command that installs a program with the package manager of this machine."""
+    return "{} install {}".format(manager(), PACKAGES[manager()][program])
 
 
 _NODE = "{} && npm install --global node@22".format(_install("npm"))

@@ -24,8 +24,9 @@ from demo.fill import DemoPlan, fill
 from demo.screenshots.pages import BEFORE_LOG_IN, SHOTS, DemoPaths, Shot, find_paths, log_in
 from demo.service import Service
 from services.runtime.errors import CarillonError
-from testkit.edge.browser import chromium, running_browser
+from testkit.edge.browser import running_browser
 from testkit.ports import free_ports
+from testkit.programs import BROWSERS, installed
 from testkit.repository import ROOT
 
 SHOWN = {
@@ -87,10 +88,8 @@ def main() -> None:
 
 def _check_machine() -> None:
     """Check that there are a browser and a font, before the demo is filled. CarillonError says what to install."""
-    try:
-        chromium()
-    except RuntimeError as error:
-        raise CarillonError(str(error)) from None
+    if installed(*BROWSERS) is None:
+        raise CarillonError("no browser is on the path: install it with `apt-get install chromium`")
     if shutil.which("fc-list") and not subprocess.run(_CHINESE_FONTS, capture_output=True, check=True).stdout.strip():
         raise CarillonError("no font has Chinese characters: install one with `apt-get install fonts-noto-cjk`")
 

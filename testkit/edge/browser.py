@@ -9,26 +9,19 @@ from typing import Any
 
 from playwright.async_api import Browser, Page, async_playwright
 
+from testkit.programs import BROWSERS, needed
 from testkit.repository import ROOT
 
 AXE = "4.14.1"
 _CACHE = ROOT / ".cache" / "axe"
 
 
-def chromium() -> str:
-    """Return the path of the installed browser. RuntimeError: there is none."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        raise RuntimeError("no browser is on the path: install it with `apt-get install chromium`")
-    return found
-
-
 @asynccontextmanager
 async def running_browser() -> AsyncIterator[Browser]:
-    """Yield the browser without a screen."""
+    """Yield the browser without a screen; a test is skipped where there is none."""
     async with async_playwright() as playwright:
         options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        browser = await playwright.chromium.launch(executable_path=chromium(), args=options)
+        browser = await playwright.chromium.launch(executable_path=needed(*BROWSERS), args=options)
         try:
             yield browser
         finally:
@@ -51,7 +44,7 @@ def _axe_source() -> str:
     if not file.exists():
         directory = _CACHE / AXE
         directory.mkdir(parents=True, exist_ok=True)
-        command = ["npm", "pack", "--silent", "--pack-destination", str(directory), f"axe-core@{AXE}"]
+        command = [needed("npm"), "pack", "--silent", "--pack-destination", str(directory), f"axe-core@{AXE}"]
         subprocess.run(command, check=True, capture_output=True, env={**os.environ, "npm_config_audit": "false"})
         shutil.unpack_archive(directory / f"axe-core-{AXE}.tgz", directory)
     return file.read_text()

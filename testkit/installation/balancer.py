@@ -1,7 +1,5 @@
 """HAProxy in front of the edges and the gateways of an installation."""
 
-import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Sequence
@@ -9,9 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from testkit.ports import free_ports
+from testkit.programs import installed
 from testkit.waiting import blocking_until
 
-HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
+HAPROXY = installed("haproxy")
 
 SERVED_BY = "x-served-by"
 """The header of an answer over HTTP that names its server."""

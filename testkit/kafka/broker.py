@@ -22,6 +22,7 @@ from aiokafka.errors import KafkaError
 
 from testkit.kafka.jars import KafkaMissingError, kafka_jars
 from testkit.ports import free_ports
+from testkit.programs import needed
 
 _START_SECONDS = 240
 _SETTINGS = """\
@@ -241,16 +242,18 @@ class KafkaBroker:
 
 
 def skip_without_kafka() -> None:
-    """Skip the test if CARILLON_TEST_WITHOUT_KAFKA=1 allows it."""
+    """Skip the test if CARILLON_TEST_WITHOUT_KAFKA=1 allows it, or where Java or Maven is not installed."""
     if os.environ.get("CARILLON_TEST_WITHOUT_KAFKA") == "1":
         pytest.skip("CARILLON_TEST_WITHOUT_KAFKA=1: not run on a real Kafka broker")
+    for program in ("java", "mvn"):
+        needed(program)
 
 
 @contextlib.contextmanager
 def kafka(directory: Path, security: Security | None = None) -> Iterator[KafkaBroker]:
     """Run a broker for the caller alone.
 
-    Without Java and Maven the test fails, unless CARILLON_TEST_WITHOUT_KAFKA=1 allows skipping what needs Kafka.
+    Where its files cannot be fetched the test fails, unless CARILLON_TEST_WITHOUT_KAFKA=1 allows skipping it.
     """
     skip_without_kafka()
     broker = KafkaBroker(directory, security)

@@ -15,6 +15,7 @@ from typing import Any
 
 from testkit.plain_http import client
 from testkit.ports import free_ports
+from testkit.programs import needed
 from testkit.repository import ROOT
 
 SECRET = "secret of the client: 100% & more"
@@ -73,7 +74,7 @@ def running_provider(console_url: str, backchannel_url: str = "") -> Iterator[Ru
         "backchannel": backchannel_url or f"{issuer}/inbox",
         "secret": SECRET,
     }
-    command = ["node", "--no-warnings", str(_HERE / "provider.mjs"), str(_packages()), json.dumps(settings)]
+    command = [needed("node"), "--no-warnings", str(_HERE / "provider.mjs"), str(_packages()), json.dumps(settings)]
     with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -95,7 +96,7 @@ def _packages() -> Path:
         with tempfile.TemporaryDirectory(dir=_CACHE) as scratch:
             for name in ("package.json", "package-lock.json"):
                 shutil.copyfile(_HERE / name, Path(scratch, name))
-            command = ["npm", "ci", "--silent", "--ignore-scripts", "--no-audit", "--no-fund"]
+            command = [needed("npm"), "ci", "--silent", "--ignore-scripts", "--no-audit", "--no-fund"]
             subprocess.run(command, cwd=scratch, check=True, capture_output=True)
             made = Path(scratch, "made")
             made.mkdir()

@@ -1,7 +1,6 @@
 """deploy/alerts.yml: every rule fires on made-up series in time, and uses metrics that the service exports."""
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.metrics import MetricWrapperBase
 
 from services.runtime.process import metrics
+from testkit.programs import installed
 from testkit.repository import ROOT
 from tests.contract.packaging.alert_cases import CASES, Case
 from tests.contract.packaging.container_files import configs
@@ -20,7 +20,7 @@ FILE = ROOT / "deploy/alerts.yml"
 RULES: list[dict[str, Any]] = [rule for group in yaml.safe_load(FILE.read_text())["groups"] for rule in group["rules"]]
 BY_NAME = {rule["alert"]: rule for rule in RULES}
 RUNBOOK = ROOT / "docs/operators/alerts.md"
-PROMTOOL = shutil.which("promtool")
+PROMTOOL = installed("promtool")
 SUFFIXES = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_sum", "_count"], "info": ["_info"]}
 OF_PROMETHEUS = {"up": {"job", "instance"}}
 OF_THE_SCRAPE = {"job", "instance", "worker", "le"}

@@ -29,6 +29,7 @@ LOCKED = {
     "embedded": [*RUNTIME, *EXTRAS["embedded"]],
     "dev": [*RUNTIME, *EXTRAS["embedded"], *BUILD, *EXTRAS["dev"]],
     "tools": EXTRAS["tools"],
+    "node": EXTRAS["node"],
 }
 AUDIT = runpy.run_path(str(ROOT / "requirements/audit.py"))
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
 import re
 import shutil
 import ssl
@@ -19,12 +18,13 @@ import pytest
 from services.runtime.http.listener import HttpListener
 from testkit import plain_http
 from testkit.ports import free_ports
+from testkit.programs import installed
 from testkit.repository import ROOT
 from testkit.services import running_services
 from testkit.waiting import until
 from tests.contract.packaging.container_files import COMPOSE, SERVICES, configs, environment, settings
 
-HAPROXY = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
+HAPROXY = installed("haproxy")
 CONFIG = (ROOT / "deploy/haproxy.cfg").read_text()
 
 

@@ -1,6 +1,5 @@
 """Fixtures: the real gateway, a scripted one, and each SDK in a process that the test drives."""
 
-import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from testkit.gateway.role import RunningGateway
 from testkit.gateway.scripted_gateway import ScriptedGateway
+from testkit.programs import needed
 from tests.contract.sdk.driven_device import DrivenDevice, StartDevice
 from tests.roles.gateway.conftest import pytest_asyncio_loop_factories
 
@@ -35,8 +35,8 @@ async def start_device(
     request: pytest.FixtureRequest, gateway: ScriptedGateway, tmp_path: Path
 ) -> AsyncIterator[StartDevice]:
     """Starts a device of either SDK at the scripted gateway; its `random` is always 0.5, its clock is the test's."""
-    if request.param == "javascript" and shutil.which("node") is None:
-        pytest.fail("node is not on the path: install Node.js 20 or newer", pytrace=False)
+    if request.param == "javascript":
+        needed("node")
     devices: list[DrivenDevice] = []
 
     async def start(

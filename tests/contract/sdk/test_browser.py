@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import shutil
 import threading
 from collections.abc import AsyncIterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -13,6 +12,7 @@ import pytest
 
 from protos.push.v1.push_pb2 import Message
 from testkit.gateway.role import ANDROID, RunningGateway
+from testkit.programs import BROWSERS, needed
 from testkit.repository import ROOT
 
 FILES = {
@@ -66,10 +66,7 @@ class Site:
 
 @pytest.fixture
 def chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        pytest.fail("no browser is on the path: install it with `apt-get install chromium`", pytrace=False)
-    return found
+    return needed(*BROWSERS)
 
 
 @pytest.fixture

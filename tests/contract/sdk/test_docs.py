@@ -19,6 +19,7 @@ from services.runtime.errors import InputError
 from testkit.gateway.role import IOS, RunningGateway
 from testkit.gateway.scripted_gateway import ScriptedGateway
 from testkit.gateway.websocket import BOUND_S
+from testkit.programs import needed
 from testkit.repository import ROOT
 from tests.contract.sdk.test_packages import for_gateway, shows_a_push, snippet
 
@@ -131,4 +132,4 @@ def node_command(folder: Path, text: str) -> list[str]:
         "for (const [name, value] of Object.entries({ localStorage, Notification }))\n"
         "  Object.defineProperty(globalThis, name, { value });\n"
     )
-    return ["node", "--no-warnings", "--experimental-websocket", "--import", str(browser), str(program)]
+    return [needed("node"), "--no-warnings", "--experimental-websocket", "--import", str(browser), str(program)]

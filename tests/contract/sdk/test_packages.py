@@ -18,6 +18,7 @@ import pytest
 from protos.push.v1.push_pb2 import Message
 from testkit.gateway.role import ANDROID, RunningGateway
 from testkit.gateway.websocket import BOUND_S
+from testkit.programs import needed
 from testkit.repository import ROOT
 from tests.contract.packaging.container_files import PROJECT
 
@@ -45,7 +46,7 @@ def wheel(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tarball(tmp_path: Path) -> Path:
-    command = ["npm", "pack", "--silent", "--pack-destination", str(tmp_path)]
+    command = [needed("npm"), "pack", "--silent", "--pack-destination", str(tmp_path)]
     subprocess.run(command, cwd=ROOT / "sdk", check=True, capture_output=True)
     (built,) = tmp_path.glob("*.tgz")
     assert built.stat().st_size < SMALL_BYTES
@@ -142,7 +143,7 @@ def test_the_types_are_right(tarball: Path, tmp_path: Path) -> None:
         'device.report("seen", 1);\n'
     )
     options = ["--noEmit", "--strict", "--module", "nodenext", "--target", "es2022", "--lib", "es2022,dom"]
-    command = ["npx", "--yes", "-p", f"typescript@{TYPESCRIPT}", "tsc", *options, "readme.mts", "uses.mts"]
+    command = [needed("npx"), "--yes", "-p", f"typescript@{TYPESCRIPT}", "tsc", *options, "readme.mts", "uses.mts"]
     checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
