@@ -18,5 +18,5 @@ def starting_cost(waiting: WaitingPush, partition: int, connected: int) -> float
     if waiting.push.is_ios:
         return _PARTITION_COST
     if waiting.push.is_listed:
-        return _PARTITION_COST + _TARGET_COST * len(waiting.audiences[partition])
+        return _PARTITION_COST + _TARGET_COST * waiting.listed[partition]
     return _PARTITION_COST + connected / _CONNECTIONS_PER_UNIT

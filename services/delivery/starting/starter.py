@@ -1,6 +1,7 @@
 """Starts pushes: writes their audiences to the log and sends them, app by app in turn."""
 
 import asyncio
+import contextlib
 import heapq
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from services.delivery.state.pushes import RequestedPush
 from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
 from services.domain.recorded_reasons import AudienceTooLarge, AudienceUnresolved, FixedReason, TooMuchHeldUp
 from services.domain.topics import PUSHES
+from services.runtime.fairness.activity import Activity
 from services.runtime.fairness.queue import FairQueue
 from services.runtime.log.port import MAX_RECORD_BYTES
 from services.runtime.process import stages
@@ -31,6 +33,8 @@ from services.runtime.process.metrics import ACCEPTED_TO_SENT, PENDING, PUSHES_F
 from services.runtime.traces import push_traces
 
 _META_BYTES = 1000
+_REST = 3
+"""Rest after a turn of a long list beside other apps, as a multiple of the time that its messages take in all roles."""
 
 
 class _App(NamedTuple):
@@ -42,8 +46,10 @@ class PushStarter:
     """Service that works in rounds: it starts the pushes whose turn it is, then ends failed and cancelled pushes.
 
     Pushes of different apps do not wait for each other: an audience that is not resolved holds up its own app's pushes
-    at most (see AppQueue), and an app with many waiting pushes lets another's pass after one round. Facts about starts
-    and cancels are written here alone, so that no start follows the end of its push.
+    at most (see AppQueue), and an app with many waiting pushes lets another's pass after one round. Beside other apps
+    a long list of devices is sent in turns with rests, which a push of another app ends: its frames, acknowledgements
+    and outcomes are handled one by one, and come between those of others. Facts about starts and cancels are written
+    here alone, so that no start follows the end of its push.
     """
 
     name = "delivery starts"
@@ -76,6 +82,12 @@ class PushStarter:
         self._expiries: list[tuple[int, int]] = []
         self._failed: list[tuple[WaitingPush, str]] = []
         self._has_work = asyncio.Event()
+        self._activity = Activity(clock.now_ms)
+        self._resting = ""
+        """The app whose long list rests now, or after this round."""
+
+        self._rest_s = 0.0
+        self._other_has_work = asyncio.Event()
         self._is_in_round = False
 
     @property
@@ -89,6 +101,7 @@ class PushStarter:
         if msgid in self._waiting:
             return
         waiting = self._waiting[msgid] = WaitingPush.of(push)
+        self._activity.seen(waiting.appkey)
         self._waiting_bytes.add(waiting.appkey, waiting.size)
         app = self._app(waiting.appkey)
         if not waiting.is_resolved:
@@ -120,7 +133,7 @@ class PushStarter:
                 self._has_work.clear()
                 self._is_in_round = True
                 while await self._round():
-                    await asyncio.sleep(0)
+                    await self._rest()
                 self._is_in_round = False
                 self.has_resumed.set()
                 ready.set()
@@ -178,6 +191,16 @@ class PushStarter:
         PUSHES_HELD_UP.set(len(self._held_up))
         return bool(self._turns or self._failed or cancels)
 
+    async def _rest(self) -> None:
+        """Let other work pass between two rounds."""
+        if not self._resting:
+            await asyncio.sleep(0)
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._rest_s):
+                await self._other_has_work.wait()
+        self._resting = ""
+
     def _take_parts(self) -> list[StartingPart]:
         parts: list[StartingPart] = []
         spent = 0.0
@@ -190,6 +213,10 @@ class PushStarter:
             self._take_turn(appkey, app)
             parts += taken
             spent += cost
+            if any(part.waiting.is_long_list for part in taken) and not self._activity.is_alone(appkey):
+                self._resting, self._rest_s = appkey, _REST * cost / 1e6
+                self._other_has_work.clear()
+                break
         return parts
 
     def _cost(self, waiting: WaitingPush, partition: int) -> float:
@@ -280,6 +307,8 @@ class PushStarter:
     def _take_turn(self, appkey: str, app: _App) -> None:
         if app.queue.is_ready:
             self._has_work.set()
+            if appkey != self._resting:
+                self._other_has_work.set()
             if not self._turns.waiting(appkey):
                 self._turns.put(appkey, None)
 

@@ -6,6 +6,9 @@ from pyroaring import BitMap
 
 from services.delivery.state.pushes import RequestedPush
 
+LONG_LIST = 100
+"""Messages up to which a push to listed devices is handled as one to a single device."""
+
 
 @dataclass(slots=True, eq=False)
 class WaitingPush:
@@ -28,6 +31,8 @@ class WaitingPush:
     retries: int = 0
     last_error: str = ""
     is_over: bool = False
+    listed: dict[int, int] = field(default_factory=dict)
+    """Messages to the listed devices, by partition: a list may name a device several times."""
 
     @classmethod
     def of(cls, push: RequestedPush) -> "WaitingPush":
@@ -35,6 +40,7 @@ class WaitingPush:
         waiting = cls(push, push.send.ByteSize(), set(push.remaining))
         if push.is_listed:
             waiting.audiences = {partition: BitMap(push.targets(partition)) for partition in push.remaining}
+            waiting.listed = {p: sum(map(len, push.targets(p).values())) for p in push.remaining}
         return waiting
 
     @property
@@ -44,6 +50,10 @@ class WaitingPush:
     @property
     def appkey(self) -> str:
         return self.push.send.appkey
+
+    @property
+    def is_long_list(self) -> bool:
+        return sum(self.listed.values()) > LONG_LIST
 
     @property
     def unresolved(self) -> list[int]:
