@@ -5,11 +5,12 @@ TOOLS := .cache/tools
 BUF_VERSION := 1.75.0
 export PATH := $(CURDIR)/.cache/node/bin:$(PATH)
 PYTEST := $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
-TESTS_OF_PYTHON := tests/unit tests/contract/log tests/contract/packaging/test_install.py tests/roles/registry \
+TESTS_OF_PYTHON := tests/unit tests/contract/clients tests/contract/kubernetes tests/contract/log tests/contract/packaging \
+	tests/roles/console/oidc tests/roles/console/view tests/journeys/console tests/roles/registry \
 	tests/roles/scheduling tests/contract/sdk tests/roles/delivery tests/roles/edge/core tests/roles/analytics/store \
 	tests/journeys/test_push.py tests/simulation/test_installations.py tests/simulation/test_python_versions.py
 
-.PHONY: run install install-dev python doctor demo screenshots test test-long test-python sdk lint ruff mypy imports buf release-schema soak cluster simulate fuzz lock sbom audit-dependencies pin-images clean
+.PHONY: run install install-dev python doctor demo screenshots test test-programs test-long test-python sdk lint ruff mypy imports buf release-schema soak cluster simulate fuzz lock sbom audit-dependencies pin-images clean
 
 ## Start everything in one process on ./data; prints a first push to try.
 run: install
@@ -69,8 +70,7 @@ $(TOOLS)/installed: requirements/tools.lock
 
 ## Every check, and every test that decides a change; at most 8 minutes on two cores. Installs the programs that are
 ## missing where it may, and says what it leaves out without them.
-test: install-dev
-	@$(BIN)/python -m setup.test_programs
+test: install-dev test-programs
 	@$(MAKE) --no-print-directory --jobs=4 ruff mypy imports buf
 	$(PYTEST) -m "not long"
 
@@ -78,10 +78,14 @@ test: install-dev
 test-long: install-dev
 	$(PYTEST) -m "long or hypothesis" --hypothesis-profile=full
 
-## The part of the tests that a new version of Python may break, in a few minutes: make test-python PYTHON=python3.14
-test-python: install-dev
+## Install the programs that tests start, where that is possible, and say what is left out; ARGS=--all: fail if anything is.
+test-programs: install-dev
+	@$(BIN)/python -m setup.test_programs $(ARGS)
+
+## The part of the tests that a new version of Python, or the lack of a program, may break: make test-python PYTHON=python3.14
+test-python: install-dev test-programs
 	$(BIN)/python -VV
-	$(PYTEST) -m "not long and not kafka" $(TESTS_OF_PYTHON)
+	$(PYTEST) -m "not long" $(TESTS_OF_PYTHON)
 
 ## The checks of Python's code alone.
 lint: ruff mypy imports
@@ -97,8 +101,10 @@ imports: install-dev
 	$(BIN)/lint-imports
 
 buf:
-	npx --yes @bufbuild/buf@$(BUF_VERSION) lint
-	npx --yes @bufbuild/buf@$(BUF_VERSION) format -d --exit-code
+	@command -v npx >/dev/null || { echo "buf: left out, because npx is not installed" >&2; exit 0; }; \
+	set -ex; \
+	npx --yes @bufbuild/buf@$(BUF_VERSION) lint; \
+	npx --yes @bufbuild/buf@$(BUF_VERSION) format -d --exit-code; \
 	npx --yes @bufbuild/buf@$(BUF_VERSION) breaking --against $(lastword $(sort $(wildcard .ci/released_schemas/*.binpb)))
 
 ## Store the contracts of a release and a log that it writes, with which later versions are compared: make release-schema VERSION=0.2.0

@@ -66,9 +66,8 @@ _SHOWN_CHARS = 200
 _LISTENING = "0A"
 """The state of a listening socket in Linux' tables of sockets."""
 
-_PATH = os.environ.get("PATH", "")
-_FOLDERS_OF_PROGRAMS = _PATH + (":/usr/sbin:/usr/local/sbin" if "/usr/bin" in _PATH.split(os.pathsep) else "")
-"""Debian has servers such as HAProxy in folders that are not on the path of every user."""
+_OF_ADMINISTRATORS = ("/usr/sbin", "/usr/local/sbin")
+"""Folders in which Debian has servers such as HAProxy, and which are not on the path of every user."""
 
 
 class Check(NamedTuple):
@@ -226,7 +225,11 @@ def _open_files() -> Check:
 
 def _program(name: str, programs: Sequence[str], needed_for: str, fix: str) -> Check:
     """Check that one of these programs is installed."""
-    paths = [path for path in (shutil.which(program, path=_FOLDERS_OF_PROGRAMS) for program in programs) if path]
+    folders = os.environ.get("PATH", "").split(os.pathsep)
+    if "/usr/bin" in folders:
+        folders += _OF_ADMINISTRATORS
+    found = [shutil.which(program, path=os.pathsep.join(folders)) for program in programs]
+    paths = [path for path in found if path]
     return Check(name, bool(paths), paths[0] if paths else "", needed_for, fix, programs[0])
 
 

@@ -17,7 +17,7 @@ from setup.doctor import PACKAGES, Check, checks_of_tests, manager
 
 ROOT = Path(__file__).resolve().parent.parent
 NODE = Path(".cache/node")
-_UPDATES = {"apt-get": ["apt-get", "update", "-qq"]}
+_UPDATES = {"apt-get": [["apt-get", "update", "-qq"]]}
 _INSTALLS = {
     "apt-get": ["apt-get", "install", "-y", "-qq", "--no-install-recommends"],
     "dnf": ["dnf", "install", "-y", "-q"],
@@ -60,9 +60,7 @@ def install_packages(names: Sequence[str]) -> str:
         return "CARILLON_TEST_INSTALL=no forbids to install it"
     print(f"Installing what the tests need: {' '.join(names)}", file=sys.stderr)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for command in [_UPDATES.get(program), [*_INSTALLS[program], *names]]:
-        if command is None:
-            continue
+    for command in [*_UPDATES.get(program, []), [*_INSTALLS[program], *names]]:
         try:
             subprocess.run(command, check=True, capture_output=True, text=True, timeout=_TIMEOUT_S, env=environment)  # noqa: S603
         except subprocess.CalledProcessError as error:

@@ -25,6 +25,7 @@ PROGRAMS = {
     "chromium": "",
     "haproxy": "",
     "promtool": "",
+    "php": "",
     "apt-get": "",
 }
 

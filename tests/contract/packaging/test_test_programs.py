@@ -1,0 +1,79 @@
+"""`setup.test_programs`: what it installs and what it says, on machines of a PATH of the test."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from setup import test_programs
+
+HERE = ("java", "mvn", "node", "npx", "npm", "chromium", "haproxy", "promtool", "php")
+VERSIONS = {"java": "openjdk version 17.0.15", "node": "v24.1.0"}
+
+
+def put(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with every program that the tests need, which is the whole path; the user is root."""
+    for name in HERE:
+        put(tmp_path, name, f"echo {VERSIONS.get(name, '')}")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CARILLON_TEST_INSTALL", raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    return tmp_path
+
+
+def test_nothing_is_done_where_nothing_is_missing(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(programs, "apt-get", f"echo called > {programs}/called")
+    assert test_programs.main(["--all"]) == 0
+    assert capsys.readouterr().err == ""
+    assert not (programs / "called").exists()
+
+
+def test_root_installs_what_is_missing(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("haproxy", "promtool"):
+        (programs / name).rename(programs / f"{name}.package")
+    installs = f"[ $1 = update ] || /bin/mv {programs}/haproxy.package {programs}/haproxy"
+    put(programs, "apt-get", f'echo "$@" >> {programs}/called; {installs}; {installs.replace("haproxy", "promtool")}')
+    assert test_programs.main(["--all"]) == 0
+    assert capsys.readouterr().err == "Installing what the tests need: haproxy prometheus\n"
+    update, install = (programs / "called").read_text().splitlines()
+    assert (update.split()[0], install.split()[0], install.split()[-2:]) == (
+        "update",
+        "install",
+        ["haproxy", "prometheus"],
+    )
+
+
+def test_what_cannot_be_installed_is_named_with_the_reason_and_a_command(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (programs / "haproxy").unlink()
+    expected = "make test (the proxy's settings): left out, because haproxy is missing, and {}. To run it: {} haproxy\n"
+
+    def said(reason: str, command: str = "apt-get install") -> None:
+        assert test_programs.main([]) == 0
+        assert capsys.readouterr().err.endswith(expected.format(reason, command))
+        assert test_programs.main(["--all"]) == 1
+        capsys.readouterr()
+
+    said("this machine has neither apt-get nor dnf")
+    put(programs, "apt-get", "echo 'W: old' >&2; echo 'E: no such package' >&2; exit 100")
+    said("apt-get failed: E: no such package")
+    monkeypatch.setenv("CARILLON_TEST_INSTALL", "no")
+    said("CARILLON_TEST_INSTALL=no forbids to install it")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    said("only root may install it")
+
+
+def test_node_comes_from_a_package_where_it_is_missing_or_too_old(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(programs, "node", "echo v18.20.4")
+    monkeypatch.setattr(test_programs, "install_node", lambda root: put(programs, "node", "echo v24.1.0"))
+    assert test_programs.main(["--all"]) == 0
+    assert capsys.readouterr().err == ""
