@@ -20,7 +20,7 @@ from carillon.startup import plain_errors, restrict_permissions
 from protos.registry.v1.devices_pb2 import DeviceCommand, ReserveNumbers
 from services.domain.apps import AppDirectory
 from services.domain.command_writer import Command, CommandWriter
-from services.domain.master_key import KeyPurpose, load_keys
+from services.domain.master_key import KeyPurpose, former_master_file, load_keys, next_master_file
 from services.domain.role_context import open_log
 from services.domain.topics import DEVICE_COMMANDS, TOPICS
 from services.runtime.errors import ConflictError, InputError
@@ -205,7 +205,8 @@ def _discard_unfinished(work: Path) -> None:
 
 def _check_fresh(settings: Settings) -> None:
     """Check that the data directory has nothing but keys and locks. ConflictError: it has more."""
-    expected = {settings.key_file.name, "carillon.lock"}
+    key = settings.key_file
+    expected = {key.name, next_master_file(key).name, former_master_file(key).name, "carillon.lock"}
     if others := sorted({path.name for path in settings.data.iterdir()} - expected):
         raise ConflictError(f"{settings.data} holds {', '.join(others)}: restore into one with the master key alone")
 

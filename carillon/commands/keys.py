@@ -1,22 +1,50 @@
-"""`carillon keys`: the files with the keys that single roles need."""
+"""`carillon keys`: the files with the keys that single roles need, and the rotation of all keys."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from carillon.commands.output import say
+from carillon.commands.installation.options import refuse_console
+from carillon.commands.origin import command_origin
+from carillon.commands.output import as_json, device_count, print_json, say, time_text
+from carillon.commands.role_calls import call_all_instances, call_registry, call_role
 from carillon.startup import plain_errors, restrict_permissions
-from services.domain.master_key import KeyPurpose, create_master, derive, read_master, write_key
+from protos.accounts.v1.service_pb2 import SealAnewRequest
+from protos.accounts.v1.service_pb2_grpc import AccountsServiceStub
+from protos.registry.v1.registry_pb2 import CountDevicesNotBackRequest, DropFormerKeysRequest, RotateKeysRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.master_key import (
+    KeyPurpose,
+    create_master,
+    derive,
+    fingerprint_of,
+    former_master_file,
+    next_master_file,
+    read_master,
+    read_masters,
+    replace_master,
+    write_keys,
+)
 from services.domain.signing_keys import SIGNERS, derive_signing_key, write_public_keys, write_signing_key
 from services.runtime.errors import CarillonError
-from services.runtime.process.settings import Settings, environment, load
+from services.runtime.process.settings import Settings, addresses, environment, load
+from services.runtime.rpc.channel import Channel
+
+if TYPE_CHECKING:
+    from protos.accounts.v1.service_pb2_grpc import AccountsServiceAsyncStub
+    from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
+
+_FINGERPRINTS = 32
+"""Bytes of the fingerprints of the two keys that are derived from a master key."""
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.group()
 def keys() -> None:
-    """Write files with the keys that single roles need, so that the master key stays in one place."""
+    """Write files with the keys that single roles need, so that the master key stays in one place; rotate the keys."""
 
 
 @keys.command()
@@ -46,6 +74,9 @@ def export(
     CARILLON_SECRETS_KEY_FILE, the registry and accounts each its own from CARILLON_SIGNING_KEY_FILE, and all roles the
     public keys from CARILLON_PUBLIC_KEYS_FILE. The keys of an installation do not change unless the master key does, so
     repeating the command changes nothing; of other public keys in the file the former one of each role stays valid.
+
+    While the keys rotate the files hold both keys of a purpose, and the public keys of both master keys. A signing key
+    is the present one until the rotation has ended.
     """
     restrict_permissions()
     files = {KeyPurpose.DEVICES: device_keys, KeyPurpose.SECRETS: secrets_key}
@@ -71,17 +102,227 @@ def export(
                 f"no master key is at {settings.key_file}; set CARILLON_MASTER_KEY_FILE, or use --create to make the"
                 " first one"
             )
-        master = read_master(settings.key_file)
+        masters = read_masters(settings.key_file)
         if create:
             say(f"The master key is in {settings.key_file}. Keep it: no other key opens what it has sealed.")
         for purpose, file in files.items():
             if file is not None:
-                write_key(file, derive(master, purpose), purpose)
-                say(f"The key of {purpose.value} is in {file}.")
+                write_keys(file, [derive(master, purpose) for master in masters], purpose)
+                both = "present and the next " if len(masters) > 1 else ""
+                say(f"The {both}key of {purpose.value} is in {file}.")
         for role, file in signing.items():
             if file is not None:
-                write_signing_key(file, derive_signing_key(master, role), role)
+                write_signing_key(file, derive_signing_key(masters[0], role), role)
                 say(f"The signing key of the role {role} is in {file}.")
         if public_keys is not None:
-            write_public_keys(public_keys, {role: derive_signing_key(master, role).public_key() for role in SIGNERS})
+            for master in masters:
+                write_public_keys(
+                    public_keys, {role: derive_signing_key(master, role).public_key() for role in SIGNERS}
+                )
             say(f"The public keys are in {public_keys}.")
+
+
+@keys.command()
+@as_json
+def prepare(as_json: bool) -> None:
+    """Make the next master key, beside the present one: the first step of a rotation.
+
+    Nothing uses it before `carillon keys rotate`. With `carillon up` that command does this one too. In a cluster write
+    the files of the roles anew with `carillon keys export`, and give each process its file, which then has both keys.
+    Repeating the command changes nothing.
+    """
+    restrict_permissions()
+    with plain_errors():
+        settings = load(Settings, environment())
+        file = _prepared(settings)
+        to = _fingerprints(read_master(file)).hex()
+    if as_json:
+        print_json({"file": str(file), "to": to})
+        return
+    say(
+        f"The next master key is in {file}. Keep a copy of it where the present one has its copy.",
+        "With roles in processes of their own: write their files anew with `carillon keys export`, give each process"
+        " its file, and then run",
+        f"  carillon keys rotate --to {to}",
+    )
+
+
+@keys.command()
+@click.option("--to", metavar="FINGERPRINTS", help="The next keys, as `carillon keys prepare` names them: no secret.")
+@click.option("--finish", is_flag=True, help="End the rotation: accept the former keys no more.")
+@click.option("--yes", is_flag=True, help="With --finish: also if devices have not come back since the rotation.")
+@as_json
+def rotate(to: str | None, finish: bool, yes: bool, as_json: bool) -> None:
+    """Issue and seal with the next master key, and seal anew what the former one has sealed.
+
+    All processes do so at once, without a restart. They accept device keys of the former key until --finish; connected
+    devices come again within minutes for one of the new key, and others when they next come. Repeat the command after
+    an interruption.
+
+    --finish ends that. It refuses while something is sealed with the former key, and without --yes also while devices
+    have not come back: these then begin anew, as after a revocation.
+    """
+    restrict_permissions()
+    refuse_console("this command", "works on the machine alone")
+    with plain_errors():
+        env = environment()
+        settings = load(Settings, env)
+        is_one_process = not addresses("registry", env)
+        if finish:
+            if to:
+                raise click.UsageError("--finish ends the rotation that was begun, and takes no --to")
+            _finish(settings, is_one_process=is_one_process, yes=yes, as_json=as_json)
+        elif yes:
+            raise click.UsageError("--yes goes with --finish")
+        else:
+            _rotate(settings, _next_fingerprints(settings, to, makes=is_one_process), as_json=as_json)
+
+
+@keys.command()
+def adopt() -> None:
+    """Put the next master key in the place of the present one, after `carillon keys rotate --finish` elsewhere.
+
+    On the machine that has the master key of a cluster. The present one is kept as the former one, for old backups.
+    Repeating the command changes nothing.
+    """
+    restrict_permissions()
+    with plain_errors():
+        settings = load(Settings, environment())
+        replace_master(settings.key_file)
+    say(f"The present master key is in {settings.key_file}.")
+    _say_former(settings)
+
+
+def _rotate(settings: Settings, to: bytes, *, as_json: bool) -> None:
+    half = _FINGERPRINTS // 2
+    request = RotateKeysRequest(
+        device_keys_fingerprint=to[:half], secrets_fingerprint=to[half:], origin=command_origin()
+    )
+    answer = call_registry(lambda registry: registry.RotateKeys(request))
+    users = _seal_accounts_anew()
+    if answer.already_dropped:
+        _replace_master(settings, to[half:])
+    if as_json:
+        print_json(
+            {
+                "switched_ms": answer.switched_ms,
+                "already_switched": answer.already_switched,
+                "finished": answer.already_dropped,
+                "apps_sealed": answer.apps_sealed,
+                "users_sealed": users,
+            }
+        )
+    elif answer.already_dropped:
+        say("This rotation has ended: the former keys are not accepted any more.")
+    else:
+        say(
+            f"The new keys are in force since {time_text(answer.switched_ms)}. The former ones are still accepted.",
+            f"Sealed anew: {answer.apps_sealed} apps, {users} second factors.",
+            "Once the devices have come back: carillon keys rotate --finish",
+        )
+
+
+def _finish(settings: Settings, *, is_one_process: bool, yes: bool, as_json: bool) -> None:
+    users = _seal_accounts_anew()
+    not_back = call_all_instances("registry", _count_not_back)
+    refuses = bool(not_back) and not yes
+    already = False
+    if not refuses:
+        request = DropFormerKeysRequest(at_once=is_one_process, origin=command_origin())
+        answer = call_registry(lambda registry: registry.DropFormerKeys(request))
+        already = answer.already_dropped
+        _replace_master(settings, answer.secrets_fingerprint)
+    if as_json:
+        found: Mapping[str, int | bool] = {
+            "finished": not refuses,
+            "already_finished": already,
+            "devices_not_back": not_back,
+            "users_sealed": users,
+        }
+        print_json(found)
+    if refuses:
+        raise click.ClickException(
+            f"{device_count(not_back)} of those registered showed no life since the keys were rotated, and would have"
+            " to begin anew: wait for them, or add --yes"
+        )
+    if as_json:
+        return
+    say("No rotation was under way." if already else "The former keys are not accepted any more.")
+    if not already and is_one_process:
+        say("Restart `carillon up`: it signs its records with the new key from then on.")
+    elif not already:
+        say(
+            "Run `carillon keys adopt` and `carillon keys export` where the master key is, and give each process its"
+            " file."
+        )
+    _say_former(settings)
+
+
+def _seal_accounts_anew() -> int:
+    async def call(channel: Channel) -> int:
+        accounts: AccountsServiceAsyncStub = AccountsServiceStub(channel)
+        return (await accounts.SealAnew(SealAnewRequest(origin=command_origin()))).users_sealed
+
+    return call_role("accounts", call)
+
+
+async def _count_not_back(channels: Sequence[Channel]) -> int:
+    count = 0
+    for channel in channels:
+        registry: RegistryServiceAsyncStub = RegistryServiceStub(channel)
+        count += (await registry.CountDevicesNotBack(CountDevicesNotBackRequest())).devices
+    return count
+
+
+def _prepared(settings: Settings) -> Path:
+    """Return the file of the next master key, which is made if there is none. CarillonError: there is no present."""
+    if not settings.key_file.exists():
+        raise CarillonError(
+            f"no master key is at {settings.key_file}: run this where it is, or set CARILLON_MASTER_KEY_FILE"
+        )
+    read_master(settings.key_file)
+    create_master(file := next_master_file(settings.key_file))
+    return file
+
+
+def _next_fingerprints(settings: Settings, to: str | None, *, makes: bool) -> bytes:
+    """Return the fingerprints of the keys that come into force: those named, or of the next master key here.
+
+    `makes`: without a next master key one is made, because all processes find it here.
+    """
+    if to is not None:
+        try:
+            given = bytes.fromhex(to)
+        except ValueError:
+            given = b""
+        if len(given) != _FINGERPRINTS:
+            raise click.UsageError(f"--to must be the {_FINGERPRINTS * 2} digits that `carillon keys prepare` prints")
+        return given
+    file = next_master_file(settings.key_file)
+    if makes:
+        file = _prepared(settings)
+    elif not file.exists():
+        raise CarillonError(
+            f"no next master key is at {file}: run `carillon keys prepare` where the master key is, give every process"
+            " its file of both keys, and name the keys with --to"
+        )
+    return _fingerprints(read_master(file))
+
+
+def _fingerprints(master: bytes) -> bytes:
+    return b"".join(fingerprint_of(derive(master, purpose)) for purpose in (KeyPurpose.DEVICES, KeyPurpose.SECRETS))
+
+
+def _replace_master(settings: Settings, in_force: bytes) -> None:
+    """Put the next master key in its place where it is on this machine, and the one in force by this fingerprint."""
+    file = next_master_file(settings.key_file)
+    if file.exists() and fingerprint_of(derive(read_master(file), KeyPurpose.SECRETS)) == in_force:
+        replace_master(settings.key_file)
+
+
+def _say_former(settings: Settings) -> None:
+    if (former := former_master_file(settings.key_file)).exists():
+        say(
+            f"The former master key is in {former}. Only backups from before the rotation need it: remove it when you"
+            " keep none."
+        )

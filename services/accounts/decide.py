@@ -7,7 +7,7 @@ PermissionDeniedError say why nothing follows.
 import hashlib
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from protos.accounts.v1.accounts_pb2 import (
@@ -261,6 +261,27 @@ def set_totp(
     user.sealed_totp_secret = sealed_secret
     user.recovery_code_hashes[:] = recovery_code_hashes
     return [changed_user(user, "one-time code set", [])]
+
+
+def seal_anew(accounts: AccountTable, sealed_anew: Callable[[bytes, str], bytes | None]) -> list[AccountFact]:
+    """Return the users whose second factor is sealed with a former key, with it sealed with the one in force.
+
+    `sealed_anew` returns what is sealed so, in its context, or None for what is already.
+    """
+    facts = []
+    for known in accounts.users():
+        sealed = known.sealed_totp_secret and sealed_anew(known.sealed_totp_secret, totp_context(known))
+        if sealed:
+            user = User()
+            user.CopyFrom(known)
+            user.sealed_totp_secret = sealed
+            facts.append(changed_user(user, "second factor sealed anew", []))
+    return facts
+
+
+def totp_context(user: User) -> str:
+    """Return the encryption context of a user's second factor."""
+    return f"user/{user.user_id}/totp"
 
 
 def check_may_have_totp(known: User) -> None:

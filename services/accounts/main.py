@@ -40,7 +40,7 @@ def build(settings: AccountsSettings, context: RoleContext, hasher: argon2.Passw
     writer = FactWriter(follower, projection.accounts, context.clock)
     commands = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     sender = DraftSender(follower, committed, writer, commands)
-    accounts = AccountsServicer(follower, committed, writer, context.apps, context.clock)
+    accounts = AccountsServicer(follower, committed, writer, context.keys, context.apps, context.clock)
     passwords = Passwords(hasher or argon2.PasswordHasher())
     log_ins = LogInServicer(follower, committed, writer, passwords, context.keys, context.apps, context.clock)
     counts = AudienceCounts(context.peers, settings.partitions)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
+from protos.accounts.v1.accounts_pb2 import AccountFact
 from protos.accounts.v1.service_pb2 import (
     CreateTeamRequest,
     CreateTeamResponse,
@@ -28,6 +29,8 @@ from protos.accounts.v1.service_pb2 import (
     ResetPasswordResponse,
     RevokeTokenRequest,
     RevokeTokenResponse,
+    SealAnewRequest,
+    SealAnewResponse,
     SetMemberRequest,
     SetMemberResponse,
     SetTestDevicesRequest,
@@ -44,6 +47,7 @@ from services.accounts.store import AccountTable
 from services.accounts.summaries import summary_of_team, summary_of_user, token_summary, user_summary
 from services.domain.accounts.secret_texts import LINK_PREFIX, TOKEN_PREFIX, new_id, new_secret_text
 from services.domain.apps import OUTDATED, AppDirectory
+from services.domain.master_key import Keys
 from services.domain.text import check_texts
 from services.runtime.errors import UnavailableError
 from services.runtime.process.clock import Clock
@@ -60,11 +64,18 @@ class AccountsServicer(AccountsServiceServicer):
     """
 
     def __init__(
-        self, follower: Follower, committed: AccountTable, writer: FactWriter, apps: AppDirectory, clock: Clock
+        self,
+        follower: Follower,
+        committed: AccountTable,
+        writer: FactWriter,
+        keys: Keys,
+        apps: AppDirectory,
+        clock: Clock,
     ) -> None:
         self._follower = follower
         self._committed = committed
         self._writer = writer
+        self._keys = keys
         self._apps = apps
         self._clock = clock
 
@@ -113,6 +124,17 @@ class AccountsServicer(AccountsServiceServicer):
         return await self._query(
             lambda accounts: ListUsersResponse(users=[user_summary(accounts, user) for user in accounts.users()])
         )
+
+    async def SealAnew(self, request: SealAnewRequest, context: Context) -> SealAnewResponse:
+        check_texts(request)
+        if not await self._apps.refresh():
+            raise UnavailableError(OUTDATED)
+
+        def seal(accounts: AccountTable, now_ms: int) -> tuple[int, list[AccountFact]]:
+            facts = decide.seal_anew(accounts, self._keys.sealed_anew)
+            return len(facts), facts
+
+        return SealAnewResponse(users_sealed=await self._writer.write(seal, request.origin))
 
     async def CreateTeam(self, request: CreateTeamRequest, context: Context) -> CreateTeamResponse:
         check_texts(request)

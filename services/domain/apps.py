@@ -13,6 +13,7 @@ from protos.registry.v1.apps_pb2 import (
     Pause,
     Revocations,
 )
+from services.domain.key_chain import KeyChain, extended
 from services.domain.revocations import NONE_REVOKED, RevokedKeys, revocations_key
 from services.domain.topics import APPS, decode
 from services.runtime.log.partition_reader import PartitionReader
@@ -57,7 +58,9 @@ class AppDirectory:
         self._published: dict[tuple[str, int], RevokedKeys] = {}
         self._installation_pause: Pause | None = None
         self._paused: set[str] = set()
-        self._key_fingerprints: dict[str, bytes] = {}
+        self._key_chains: dict[str, KeyChain] = {}
+        self._noted_keys: dict[bytes, KeyFingerprint] = {}
+        self._key_listeners: list[Callable[[str, KeyChain], None]] = []
         self._broadcasts: dict[str, BroadcastCount] = {}
         self._listeners: list[Callable[[str], None]] = []
         self._pauses_changed = asyncio.Event()
@@ -84,9 +87,13 @@ class AppDirectory:
         """Return every app, by creation time."""
         return sorted(self._apps.values(), key=lambda app: (app.created_ms, app.appkey))
 
-    def key_fingerprint(self, purpose: str) -> bytes | None:
-        """Return the fingerprint of the installation's key for the purpose: the first one in the log, if any."""
-        return self._key_fingerprints.get(purpose)
+    def key_chain(self, purpose: str) -> KeyChain | None:
+        """Return the fingerprints of the installation's keys for the purpose; None: no process has had one yet."""
+        return self._key_chains.get(purpose)
+
+    def on_key_change(self, listener: Callable[[str, KeyChain], None]) -> None:
+        """Call `listener` with the purpose and its keys whenever another key is in force, or one is dropped."""
+        self._key_listeners.append(listener)
 
     def broadcasts(self, appkey: str) -> BroadcastCount:
         """Return the latest count of broadcasts of an app with a quota; an empty one if none was counted."""
@@ -184,10 +191,8 @@ class AppDirectory:
             return AppFact(broadcasts=count)
         if (revocations := self._revocations.get(key)) is not None:
             return AppFact(revocations=revocations)
-        for purpose, fingerprint in self._key_fingerprints.items():
-            noted = KeyFingerprint(purpose=purpose, fingerprint=fingerprint)
-            if key == fingerprint_key(noted):
-                return AppFact(key_fingerprint=noted)
+        if (noted := self._noted_keys.get(key)) is not None:
+            return AppFact(key_fingerprint=noted)
         return None
 
     def _is_new(self, key: bytes, fact: AppFact) -> bool:
@@ -227,12 +232,23 @@ class AppDirectory:
             case "broadcasts":
                 self._broadcasts[fact.broadcasts.appkey] = fact.broadcasts
             case "key_fingerprint":
-                found = fact.key_fingerprint
-                self._key_fingerprints.setdefault(found.purpose, found.fingerprint)
+                self._apply_key(fact.key_fingerprint)
             case "changed" | None:
                 pass
             case unexpected:
                 assert_never(unexpected)
+
+    def _apply_key(self, noted: KeyFingerprint) -> None:
+        key, chain = fingerprint_key(noted), self._key_chains.get(noted.purpose)
+        known = self._noted_keys.get(key)
+        if known is not None and known.predecessor_dropped and not noted.predecessor_dropped:
+            self._note_refused(key)  # an earlier record once more, behind which a dropped key would be accepted again
+            return
+        self._noted_keys[key] = noted
+        self._key_chains[noted.purpose] = changed = extended(chain, noted)
+        if changed != chain:
+            for listener in self._key_listeners:
+                listener(noted.purpose, changed)
 
     def _change_pauses(self) -> None:
         self._pauses_changed.set()

@@ -3,6 +3,9 @@
 The master key is 32 random bytes in a file of mode 600, created by the first `carillon up` or by `carillon keys export
 --create`. The other keys are derived from it by HKDF-SHA256, and may be given to processes in files of their own, which
 do not reveal the master key.
+
+While the keys rotate a process has two of each purpose: the next master key is in a file beside the present one, and a
+file of derived keys has two lines. Which key is in force, the log says: see KeyChain.
 """
 
 import base64
@@ -11,9 +14,9 @@ import hashlib
 import hmac
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
@@ -21,10 +24,13 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from services.runtime.errors import CarillonError
-from services.runtime.log.durable import written_beside
+from services.runtime.errors import CarillonError, UnavailableError
+from services.runtime.log.durable import make_durable, written_beside
 from services.runtime.process.logs import logger
 from services.runtime.process.settings import Settings
+
+DEVICE_KEY_LENGTH = 27
+"""Characters of a device key."""
 
 _KEY = 32
 _NONCE = 12
@@ -49,81 +55,177 @@ def sealed_digest(sealed: bytes) -> bytes:
     return hashlib.sha256(sealed).digest()
 
 
+class _HeldKey:
+    """A derived key of a process, and its fingerprint."""
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.fingerprint = hmac.digest(key, b"carillon fingerprint", "sha256")[:_MAC]
+        self._empty_mac = hmac.new(key, digestmod=hashlib.sha256)  # copying it takes half the time of keying another
+
+    def device_key(self, appkey: str, token: str, number: int) -> str:
+        packed = number.to_bytes(4, "big")
+        mac = self._empty_mac.copy()
+        mac.update(packed + f"{appkey}/{token}".encode())
+        return base64.urlsafe_b64encode(packed + mac.digest()[:_MAC]).decode().rstrip("=")
+
+    def opened(self, sealed: bytes, context: str) -> str | None:
+        """Return the secret, or None when it was sealed with another key or context."""
+        try:
+            return AESGCM(self.key).decrypt(sealed[:_NONCE], sealed[_NONCE:], context.encode()).decode()
+        except (InvalidTag, ValueError):
+            return None
+
+
+ReadKeys = Callable[[], Mapping[KeyPurpose, Sequence[bytes]]]
+"""Reads the keys of a process by purpose from their files. CarillonError: a file is missing or cannot be used."""
+
+
 class Keys:
     """The derived keys of a process. Methods whose key the process does not have raise CarillonError.
 
-    The key of DEVICES issues and checks device keys, that of SECRETS seals and opens secrets.
+    The key of DEVICES issues and checks device keys, that of SECRETS seals and opens secrets. Of each purpose there may
+    be two: the one in force issues and seals, and both are accepted, until one is dropped.
+
+    UnavailableError: the installation has another key in force, which this process has not been given.
     """
 
-    def __init__(self, by_purpose: Mapping[KeyPurpose, bytes]) -> None:
-        self._by_purpose = by_purpose
+    def __init__(self, by_purpose: Mapping[KeyPurpose, Sequence[bytes]], read_again: ReadKeys | None = None) -> None:
+        """`by_purpose`: the keys, of which the first is in force until `use` says otherwise.
+
+        `read_again` is called when a key comes into force that is not among them: it may be in the files by now.
+        """
+        self._accepted = {purpose: list(map(_HeldKey, keys)) for purpose, keys in by_purpose.items()}
+        self._read_again = read_again
+        self._former: dict[KeyPurpose, bytes] = {}
+        self._dropped: dict[KeyPurpose, Collection[bytes]] = {}
+        self._lacking: set[KeyPurpose] = set()
+
+    def use(
+        self, purpose: KeyPurpose, in_force: bytes, former: bytes = b"", dropped: Collection[bytes] = frozenset()
+    ) -> bool:
+        """Issue and seal with the key that has the fingerprint `in_force`, and accept none of the `dropped` ones.
+
+        `former`: the fingerprint of the key that was in force before, and is accepted still; empty: there is none.
+
+        False: the process does not have both. What it then cannot judge it answers with UnavailableError.
+        """
+        self._former[purpose], self._dropped[purpose] = former, dropped
+        is_held = all(self.has(purpose, needed) for needed in (in_force, former) if needed)
+        kept = [held for held in self._accepted[purpose] if held.fingerprint not in dropped]
+        self._accepted[purpose] = sorted(kept, key=lambda held: held.fingerprint != in_force)
+        (self._lacking.discard if is_held else self._lacking.add)(purpose)
+        return is_held
+
+    def has(self, purpose: KeyPurpose, fingerprint: bytes) -> bool:
+        """Return whether the process has the key of this fingerprint, or finds it in its file now."""
+        return self._holds(purpose, fingerprint) or (self._read(purpose) and self._holds(purpose, fingerprint))
 
     def seal(self, secret: str, context: str) -> bytes:
         """Encrypt a secret; `context` (the appkey) must be given again to open it."""
         nonce = os.urandom(_NONCE)
-        return nonce + self._sealing().encrypt(nonce, secret.encode(), context.encode())
+        return nonce + AESGCM(self._in_force(KeyPurpose.SECRETS).key).encrypt(nonce, secret.encode(), context.encode())
 
     def open(self, sealed: bytes, context: str) -> str:
         """Decrypt a secret; CarillonError when it was sealed with another master key or context."""
-        try:
-            return self._sealing().decrypt(sealed[:_NONCE], sealed[_NONCE:], context.encode()).decode()
-        except (InvalidTag, ValueError):
-            raise CarillonError(f"a secret of {context} was sealed with another master key") from None
+        for held in self._all(KeyPurpose.SECRETS):
+            if (secret := held.opened(sealed, context)) is not None:
+                return secret
+        self.check(KeyPurpose.SECRETS)
+        raise CarillonError(f"a secret of {context} was sealed with another master key") from None
 
-    def device_key(self, appkey: str, token: str, number: int) -> str:
-        """Return the key that proves ownership of a token; it contains the device's number, so no look-up is needed."""
-        packed = number.to_bytes(4, "big")
-        return base64.urlsafe_b64encode(packed + self._device_mac(appkey, token, packed)).decode().rstrip("=")
+    def sealed_anew(self, sealed: bytes, context: str) -> bytes | None:
+        """Return the secret sealed with the key in force; None if it is so already. CarillonError as for `open`."""
+        if self._in_force(KeyPurpose.SECRETS).opened(sealed, context) is not None:
+            return None
+        return self.seal(self.open(sealed, context), context)
+
+    def device_key(self, appkey: str, token: str, number: int, shown: str | None = None) -> str:
+        """Return the key that proves ownership of a token; it contains the device's number, so no look-up is needed.
+
+        `shown`: the key with which the device has proven itself. It stays the device's key if it belongs to a key that
+        comes into force next: another process may have learned of that earlier.
+        """
+        in_force = self._in_force(KeyPurpose.DEVICES)
+        for other in self._all(KeyPurpose.DEVICES)[1:] if shown else ():
+            is_coming = other.fingerprint != self._former.get(KeyPurpose.DEVICES)
+            if is_coming and (own := other.device_key(appkey, token, number)) == shown:
+                return own
+        return in_force.device_key(appkey, token, number)
 
     def device_number(self, appkey: str, token: str, key: str) -> int | None:
         """Return the device number in the key, or None when it is not the key of this token."""
         try:
             given = key.encode("ascii")
             number = int.from_bytes(base64.urlsafe_b64decode(given[:8])[:4], "big")
-            right = self.device_key(appkey, token, number).encode()
+            for held in self._all(KeyPurpose.DEVICES):
+                if hmac.compare_digest(given, held.device_key(appkey, token, number).encode()):
+                    return number
         except ValueError:
             return None
-        return number if hmac.compare_digest(given, right) else None
+        self.check(KeyPurpose.DEVICES)
+        return None
 
-    def possession_mac(self, text: str) -> bytes:
-        """Return the MAC of 16 bytes of a possession code; no device key is one, nor the reverse."""
-        key = hmac.digest(self._derived(KeyPurpose.DEVICES), b"carillon possession codes", "sha256")
-        return hmac.digest(key, text.encode(), "sha256")[:_MAC]
+    def possession_macs(self, text: str) -> Sequence[bytes]:
+        """Return the MACs of 16 bytes of a possession code, that by the key in force first.
 
-    def _device_mac(self, appkey: str, token: str, packed: bytes) -> bytes:
-        mac = self._empty_device_mac.copy()
-        mac.update(packed + f"{appkey}/{token}".encode())
-        return mac.digest()[:_MAC]
-
-    @cached_property
-    def _empty_device_mac(self) -> hmac.HMAC:
-        """The MAC before any text, made once: copying it takes half the time of keying another one."""
-        return hmac.new(self._derived(KeyPurpose.DEVICES), digestmod=hashlib.sha256)
+        No device key is one, nor the reverse.
+        """
+        self._in_force(KeyPurpose.DEVICES)
+        keys = (hmac.digest(held.key, b"carillon possession codes", "sha256") for held in self._all(KeyPurpose.DEVICES))
+        return [hmac.digest(key, text.encode(), "sha256")[:_MAC] for key in keys]
 
     @property
     def purposes(self) -> Collection[KeyPurpose]:
         """The purposes of the keys that this process has."""
-        return tuple(self._by_purpose)
+        return tuple(self._accepted)
 
     def fingerprint(self, purpose: KeyPurpose) -> bytes:
-        """Return 16 bytes by which the key is recognised, and which reveal nothing of it."""
-        return hmac.digest(self._derived(purpose), b"carillon fingerprint", "sha256")[:16]
+        """Return 16 bytes by which the key in force is recognised, and which reveal nothing of it."""
+        return self._all(purpose)[0].fingerprint
 
     def only(self, purposes: Collection[KeyPurpose]) -> "Keys":
         """Return the keys of these purposes alone."""
-        return Keys({purpose: self._derived(purpose) for purpose in purposes})
+        return Keys({purpose: [held.key for held in self._all(purpose)] for purpose in purposes})
 
-    def _sealing(self) -> AESGCM:
-        return AESGCM(self._derived(KeyPurpose.SECRETS))
+    def _holds(self, purpose: KeyPurpose, fingerprint: bytes) -> bool:
+        return any(held.fingerprint == fingerprint for held in self._accepted[purpose])
 
-    def _derived(self, purpose: KeyPurpose) -> bytes:
-        key = self._by_purpose.get(purpose)
-        if key is None:
+    def _read(self, purpose: KeyPurpose) -> bool:
+        """Add the keys that are in the files by now; return whether there are further ones."""
+        if self._read_again is None:
+            return False
+        try:
+            found = map(_HeldKey, self._read_again()[purpose])
+        except CarillonError as error:
+            logger.error("the key files cannot be read again", error=str(error))
+            return False
+        known = {held.fingerprint for held in self._accepted[purpose]} | set(self._dropped.get(purpose, ()))
+        further = [held for held in found if held.fingerprint not in known]
+        self._accepted[purpose] += further
+        return bool(further)
+
+    def _all(self, purpose: KeyPurpose) -> Sequence[_HeldKey]:
+        """Return the accepted keys, that in force first."""
+        accepted = self._accepted.get(purpose)
+        if accepted is None:
             raise CarillonError(
                 f"this process was not given the key of {purpose.value}: set {_FILE_SETTINGS[purpose]}, or"
                 " CARILLON_MASTER_KEY_FILE"
             )
-        return key
+        return accepted
+
+    def _in_force(self, purpose: KeyPurpose) -> _HeldKey:
+        accepted = self._all(purpose)
+        self.check(purpose)
+        return accepted[0]
+
+    def check(self, purpose: KeyPurpose) -> None:
+        """UnavailableError: the process lacks an accepted key of this purpose."""
+        if purpose in self._lacking:
+            raise UnavailableError(
+                f"this process has not been given all keys of {purpose.value} that are accepted at present"
+            )
 
 
 class MasterKey(Keys):
@@ -132,7 +234,7 @@ class MasterKey(Keys):
     def __init__(self, master: bytes) -> None:
         if len(master) != _KEY:
             raise CarillonError(f"the master key must be {_KEY} bytes")
-        super().__init__({purpose: derive(master, purpose) for purpose in KeyPurpose})
+        super().__init__({purpose: [derive(master, purpose)] for purpose in KeyPurpose})
 
     @classmethod
     def load(cls, path: Path) -> "MasterKey":
@@ -146,14 +248,19 @@ def load_keys(settings: Settings, purposes: Collection[KeyPurpose]) -> Keys:
 
     The master key is not read when it is not needed. CarillonError: a file is missing or cannot be used.
     """
+    read = partial(_read_all, settings, purposes)
+    return Keys(read(), read)
+
+
+def _read_all(settings: Settings, purposes: Collection[KeyPurpose]) -> Mapping[KeyPurpose, Sequence[bytes]]:
     files = {KeyPurpose.DEVICES: settings.device_keys_file, KeyPurpose.SECRETS: settings.secrets_key_file}
-    by_purpose = {purpose: read_key(Path(file), purpose) for purpose in purposes if (file := files[purpose])}
+    by_purpose = {purpose: read_keys(Path(file), purpose) for purpose in purposes if (file := files[purpose])}
     if missing := set(purposes) - by_purpose.keys():
         if not settings.key_file.exists():
             raise CarillonError(_missing_text(settings.key_file, missing))
-        master = read_master(settings.key_file)
-        by_purpose |= {purpose: derive(master, purpose) for purpose in missing}
-    return Keys(by_purpose)
+        masters = read_masters(settings.key_file)
+        by_purpose |= {purpose: [derive(master, purpose) for master in masters] for purpose in missing}
+    return by_purpose
 
 
 def derive(master: bytes, purpose: KeyPurpose) -> bytes:
@@ -178,25 +285,67 @@ def read_master(path: Path) -> bytes:
     return master
 
 
-def read_key(path: Path, purpose: KeyPurpose) -> bytes:
-    """Read a derived key from the file that `write_key` made. CarillonError: it cannot be used."""
+def next_master_file(path: Path) -> Path:
+    """Return the file of the next master key, which is beside that of the present one."""
+    return path.with_name(f"{path.name}.next")
+
+
+def former_master_file(path: Path) -> Path:
+    """Return the file to which a rotation moves the former master key."""
+    return path.with_name(f"{path.name}.former")
+
+
+def read_masters(path: Path) -> Sequence[bytes]:
+    """Read the master key, and the next one if there is one. CarillonError: one cannot be used."""
+    following = next_master_file(path)
+    return [read_master(path), *([read_master(following)] if following.exists() else [])]
+
+
+def replace_master(path: Path) -> None:
+    """Put the next master key in the place of the present one, which is kept as the former one.
+
+    It may be repeated after a kill at any point. CarillonError: a file cannot be written.
+    """
+    following, former = next_master_file(path), former_master_file(path)
+    with _errors_of_writing(path):
+        if not following.exists():
+            return
+        with written_beside(former, path.read_bytes()) as fresh:
+            os.replace(fresh, former)
+        os.replace(following, path)
+        make_durable(path.parent)
+
+
+def fingerprint_of(key: bytes) -> bytes:
+    """Return 16 bytes by which a derived key is recognised, and which reveal nothing of it."""
+    return _HeldKey(key).fingerprint
+
+
+def read_keys(path: Path, purpose: KeyPurpose) -> Sequence[bytes]:
+    """Read the derived key from the file that `write_keys` made, or two while the keys rotate.
+
+    CarillonError: the file cannot be used.
+    """
+    keys = []
     try:
-        title, encoded = read_file(path).decode().strip().rsplit(": ", 1)
-        key = base64.b64decode(encoded, validate=True)
+        for line in read_file(path).decode().strip().split("\n"):
+            title, encoded = line.rsplit(": ", 1)
+            key = base64.b64decode(encoded, validate=True)
+            keys += [key] if title == _title(purpose) and len(key) == _KEY else [b""]
     except ValueError:
-        title, key = "", b""
-    if title != _title(purpose) or len(key) != _KEY:
+        keys = []
+    if not keys or b"" in keys:
         raise CarillonError(f"{path} holds no key of {purpose.value}; `carillon keys export` makes such a file")
-    return key
+    return keys
 
 
-def write_key(path: Path, key: bytes, purpose: KeyPurpose) -> None:
-    """Write a derived key to a file of mode 600, in place of a key of the same purpose.
+def write_keys(path: Path, keys: Sequence[bytes], purpose: KeyPurpose) -> None:
+    """Write derived keys to a file of mode 600, in place of keys of the same purpose.
 
     CarillonError: the file holds anything else, or cannot be written.
     """
-    content = f"{_title(purpose)}: {base64.b64encode(key).decode()}\n".encode()
-    write_file(path, content, f"{_title(purpose)}: ".encode(), f"key of {purpose.value}")
+    content = "".join(f"{_title(purpose)}: {base64.b64encode(key).decode()}\n" for key in keys)
+    write_file(path, content.encode(), f"{_title(purpose)}: ".encode(), f"key of {purpose.value}")
 
 
 def _missing_text(path: Path, missing: Collection[KeyPurpose]) -> str:

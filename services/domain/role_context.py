@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import cast
 
@@ -12,6 +13,7 @@ from protos.registry.v1.apps_pb2 import AppFact, KeyFingerprint
 from protos.registry.v1.registry_pb2 import NoteKeyFingerprintRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.apps import APPS_PARTITION, AppDirectory, fingerprint_key
+from services.domain.key_chain import KeyChain
 from services.domain.master_key import KeyPurpose, Keys, create_master, load_keys
 from services.domain.meta import RecordStamp
 from services.domain.role import RoleContext
@@ -155,8 +157,13 @@ async def role_context(
             context_on(log, clock or SteadyClock(), peers, keys, health, signing) as context,
         ):
             await check_keys(context, role if settings.kafka_bootstrap else None)
-            async with _with_board(context, role) as with_board:
-                yield with_board
+            following = follow_keys(context.apps, context.keys)
+            try:
+                async with _with_board(context, role) as with_board:
+                    yield with_board
+            finally:
+                following.cancel()
+                await asyncio.wait([following])
 
 
 @asynccontextmanager
@@ -218,44 +225,94 @@ async def _create_first_master(settings: Settings, log: Log) -> None:
 
 
 async def check_keys(context: RoleContext, role: str | None = None) -> None:
-    """Check that the keys are those with which the installation began, and note them in the log if they are the first.
+    """Check that the process has the keys in force, and note them in the log if they are the installation's first.
 
     A role that may not write `apps` has the registry note them, and waits until it answers. CarillonError: a key is
     another one. With it, secrets could not be opened, or all known devices would be refused.
     """
     apps, keys = context.apps, context.keys
     for purpose in keys.purposes:
-        own = keys.fingerprint(purpose)
-        first = apps.key_fingerprint(purpose.name)
-        if first is None:
+        chain = apps.key_chain(purpose.name)
+        if chain is None:
             sealed = next((app for app in apps.all() if app.sealed_secret), None)
             if purpose is KeyPurpose.SECRETS and sealed is not None:
                 keys.open(sealed.sealed_secret, sealed.appkey)
-            noted = KeyFingerprint(purpose=purpose.name, fingerprint=own)
+            noted = KeyFingerprint(purpose=purpose.name, fingerprint=keys.fingerprint(purpose))
             if role is None or role in APPS.written_by:
-                first = await _noted_here(context, noted)
+                chain = await _noted_here(context, noted)
             else:
-                first = await _noted_by_registry(context, noted, role)
-        if first != own:
-            raise CarillonError(
-                f"the key of {purpose.value} is not the one with which this installation began: its devices or secrets"
-                " would be refused. Give this process the file that `carillon keys export` writes on the machine that"
-                " has the installation's master key, or that master key"
-            )
+                chain = KeyChain(await _noted_by_registry(context, noted, role))
+        if not _is_usable(keys, purpose, chain):
+            raise CarillonError(_wrong_key_text(keys, purpose, chain))
 
 
-async def _noted_here(context: RoleContext, noted: KeyFingerprint) -> bytes | None:
-    """Append the fingerprint; return the first one in the log."""
+def _is_usable(keys: Keys, purpose: KeyPurpose, chain: KeyChain) -> bool:
+    """Issue and seal with the key in force from now on; return whether the process has it."""
+    return keys.use(purpose, chain.in_force, chain.former, chain.dropped)
+
+
+def _wrong_key_text(keys: Keys, purpose: KeyPurpose, chain: KeyChain) -> str:
+    """Return the error of a process that lacks an accepted key: it has a former one, the next one or a foreign one."""
+    if not chain.used:
+        return (
+            f"the key of {purpose.value} is not the one with which this installation began: its devices or secrets"
+            " would be refused. Give this process the file that `carillon keys export` writes on the machine that"
+            " has the installation's master key, or that master key. While the keys rotate it needs the present and the"
+            " next key, both of which that command writes"
+        )
+    if keys.has(purpose, chain.in_force):
+        return (
+            f"the former key of {purpose.value} is missing, and it is accepted until the rotation of"
+            f" {_utc(chain.switched_ms)} is ended with `carillon keys rotate --finish`: give this process both keys,"
+            " which `carillon keys export` writes while the next master key is beside the former one"
+        )
+    return (
+        f"the key of {purpose.value} is not the present one: the keys were rotated at {_utc(chain.switched_ms)}. Give"
+        " this process the file that `carillon keys export` writes now on the machine that has the master key, or the"
+        " present master key"
+    )
+
+
+def _utc(time_ms: int) -> str:
+    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def follow_keys(apps: AppDirectory, keys: Keys) -> "asyncio.Task[None]":
+    """Use the keys that come into force from now on. The task ends with CarillonError when the process lacks one.
+
+    It has then not judged by a former key: see Keys.use, which a reader of the log calls before it goes on.
+    """
+    lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def changed(name: str, chain: KeyChain) -> None:
+        purpose = next((each for each in keys.purposes if each.name == name), None)
+        if purpose is not None and not _is_usable(keys, purpose, chain) and not lost.done():
+            lost.set_result(_wrong_key_text(keys, purpose, chain))
+
+    async def wait() -> None:
+        raise CarillonError(await lost)
+
+    apps.on_key_change(changed)
+    for purpose in keys.purposes:
+        if (chain := apps.key_chain(purpose.name)) is not None:
+            changed(purpose.name, chain)
+    return background.start_endless("keys", wait())
+
+
+async def _noted_here(context: RoleContext, noted: KeyFingerprint) -> KeyChain:
+    """Append the fingerprint; return the keys that the log names then."""
     fact = AppFact(key_fingerprint=noted)
     RecordStamp("keys").complete(fact.meta, context.clock.now_ms())
     record = NewRecord(*APPS_PARTITION, fingerprint_key(noted), fact.SerializeToString())
     (offset,) = await retry_until_available(LOG_UNAVAILABLE, lambda: context.log.append([record]))
     await context.apps.applied.wait([(APPS_PARTITION, offset)])
-    return context.apps.key_fingerprint(noted.purpose)
+    chain = context.apps.key_chain(noted.purpose)
+    assert chain is not None
+    return chain
 
 
 async def _noted_by_registry(context: RoleContext, noted: KeyFingerprint, role: str) -> bytes:
-    """Have the registry append the fingerprint; return the first one in the log."""
+    """Have the registry append the fingerprint if it is the first; return that of the key in force."""
     registry = RegistryServiceStub(context.peers.owner("registry", 0))
     request = NoteKeyFingerprintRequest(fingerprint=noted)
     message = "the registry cannot note the fingerprint of a key yet"

@@ -2,7 +2,7 @@
 
 A private key is derived from the installation's master key, as the other keys are; `carillon keys export` writes it to
 a file for the process of that role alone. The public keys are in one file for all, which is no secret: a line for each,
-two of a role while its key changes.
+those of former keys too, which check the records that they have signed.
 """
 
 import base64
@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from services.domain.master_key import read_file, read_master, write_file
+from services.domain.master_key import former_master_file, read_file, read_master, read_masters, write_file
 from services.runtime.errors import CarillonError
 from services.runtime.process.settings import Settings
 
@@ -25,8 +25,8 @@ SIGNERS = ("registry", "accounts")
 PUBLIC_KEYS_FILE = "public.keys"
 """The file in the data directory of `carillon up` with the public keys."""
 
-MOST_PUBLIC_KEYS = 2
-"""Public keys of a role that are valid at a time: the present one, and while it changes the former or the next one."""
+MOST_PUBLIC_KEYS = 8
+"""Public keys of a role that are valid at a time: the present one, the next one while it changes, and former ones."""
 
 _SEED = 32
 
@@ -53,8 +53,9 @@ def load_signing_keys(settings: Settings, role: str | None, *, reads_master: boo
     if settings.public_keys_file or file.exists():
         public = read_public_keys(file)
     elif reads_master and settings.key_file.exists():
-        master = read_master(settings.key_file)
-        public = {signer: [derive_signing_key(master, signer).public_key()] for signer in SIGNERS}
+        former = former_master_file(settings.key_file)
+        masters = [*read_masters(settings.key_file), *([read_master(former)] if former.exists() else [])]
+        public = {signer: [derive_signing_key(each, signer).public_key() for each in masters] for signer in SIGNERS}
     for signer, key in private.items():
         if public and key.public_key() not in public.get(signer, ()):
             raise CarillonError(

@@ -2,10 +2,12 @@
 
 from functools import partial
 from random import Random
+from typing import Literal
 
 from services.domain.device_protocol.answers import Welcome, error_answer
 from services.domain.device_protocol.frames import Hello, ignored_attributes
 from services.domain.limits.registrations import RegistrationLimiter
+from services.domain.master_key import KeyPurpose
 from services.domain.role import RoleContext
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionTable, Session
@@ -23,7 +25,7 @@ from services.gateway.rules import (
     refused_retry_ms,
 )
 from services.gateway.session import UNEXPECTED_HELLO, SessionHandler, decode_or_answer
-from services.runtime.errors import CarillonError, TooManyRequestsError
+from services.runtime.errors import CarillonError, TooManyRequestsError, UnavailableError
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REFUSED
 
@@ -99,14 +101,21 @@ class Handshake(Handler[DeviceConnection]):
                 await self._welcome_known(connection, hello, number)
             case "register", _:
                 await self._register(connection, hello)
-            case _ if is_current:
+            case "refuse", _ if is_current:
                 connection.goodbye("unauthorized")
             case _:
                 self._ask_to_try_again(connection)
 
-    def _decide(self, hello: Hello) -> tuple[HelloDecision, int]:
-        """Return the decision, and the device number that the key proves (0 when it proves none)."""
-        number = None if is_new(hello) else self._proven_number(hello)
+    def _decide(self, hello: Hello) -> tuple[HelloDecision | Literal["later"], int]:
+        """Return the decision, and the device number that the key proves (0 when it proves none).
+
+        later: this process has not been given the key in force, so it cannot judge, nor give a key; see Keys.
+        """
+        try:
+            self._keys.check(KeyPurpose.DEVICES)
+            number = None if is_new(hello) else self._proven_number(hello)
+        except UnavailableError:
+            return "later", 0
         return decide_hello(hello, self._apps.get(hello.app), number), number or 0
 
     async def _welcome_known(self, connection: DeviceConnection, hello: Hello, proven: int) -> None:
@@ -164,11 +173,15 @@ class Handshake(Handler[DeviceConnection]):
         if self._connections.newest(hello.app, token) > connection.id:
             connection.goodbye("replaced")
             return
+        try:
+            key = self._keys.device_key(hello.app, token, number, hello.key)
+        except UnavailableError:
+            self._ask_to_try_again(connection)
+            return
         partition = self._requests.partition(hello.app, token)
         session = Session(connection.id, hello.app, token, partition, number)
         heartbeat_s = self._limits.heartbeat(hello.heartbeat)
         self._sessions.start(connection, session, heartbeat_s)
-        key = hello.key if hello.key and not new else self._keys.device_key(hello.app, token, number)
         ignored = ignored_attributes(hello)
         connection.send(Welcome(token=token, key=key, heartbeat=heartbeat_s, new=new, ignored=ignored))
 

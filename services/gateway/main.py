@@ -23,7 +23,7 @@ from services.gateway.rules import Capacity, process_capacity
 from services.gateway.session import SessionHandler
 from services.gateway.session_writer import SessionWriter
 from services.gateway.settings import ROLE_NAME, GatewaySettings
-from services.gateway.sweeper import RevocationSweeper, Sweeper
+from services.gateway.sweeper import KeyRenewal, RevocationSweeper, Sweeper
 from services.gateway.uplink import UnreportedQueue, Uplink
 from services.runtime.ownership.directory import OwnerOfShard
 from services.runtime.process.host_metrics import export_expiry
@@ -95,8 +95,9 @@ def wire(
 
     uplinks = map(uplink, range(len(deliveries)))
     revocations = RevocationSweeper(context.apps, connections)
-    resumption = PushResumption(context.apps, pushes, deliveries, context.clock)
     limits = settings.limits()
+    renewal = KeyRenewal(context.apps, connections, context.clock, random, limits.drain_per_s)
+    resumption = PushResumption(context.apps, pushes, deliveries, context.clock)
     now_ms = context.clock.now_ms
     connection_ids = ConnectionIds(random.getrandbits(16))
     open_connections: OpenConnections[DeviceConnection] = OpenConnections(connection_ids, now_ms)
@@ -115,7 +116,7 @@ def wire(
         random,
     )
     return WiredGateway(
-        [writer, *uplinks, revocations, resumption],
+        [writer, *uplinks, revocations, renewal, resumption],
         partial(DeviceConnection, handshake, open_connections, limits, now_ms, settings.client_addresses()),
         connections,
         Sweeper(open_connections, context.clock, limits, certificate),

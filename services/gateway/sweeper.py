@@ -1,13 +1,16 @@
-"""Ends the connections that have exceeded a deadline, and those of devices whose keys were revoked."""
+"""Ends connections: those that have exceeded a deadline, and of devices whose keys were revoked or must be renewed."""
 
 import asyncio
 from collections import deque
+from random import Random
 
 from services.domain.apps import AppDirectory
+from services.domain.key_chain import KeyChain
+from services.domain.master_key import KeyPurpose
 from services.gateway.acceptor import Certificate
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionTable, OpenConnections
-from services.gateway.rules import Limits, end_reason
+from services.gateway.rules import Limits, drained_retry_ms, end_reason
 from services.runtime.process.clock import Clock
 
 _SWEEP_MS = 1000
@@ -85,3 +88,46 @@ class RevocationSweeper:
                 if connection is not None:
                     is_lost = self._apps.is_lost(appkey, session.partition, session.number)
                     connection.goodbye("draining" if is_lost else "unauthorized")
+
+
+class KeyRenewal:
+    """Service: each time another key of device keys is in force, has the connected devices come again.
+
+    The welcome then gives each a device key by the new key. Without this a device that stays connected for long would
+    keep its former one until that is refused. `per_s` devices a second are told.
+    """
+
+    name = "gateway-key-renewal"
+
+    def __init__(
+        self,
+        apps: AppDirectory,
+        connections: ConnectionTable[DeviceConnection],
+        clock: Clock,
+        random: Random,
+        per_s: int,
+    ) -> None:
+        self._connections = connections
+        self._clock = clock
+        self._random = random
+        self._per_s = per_s
+        self._switched = asyncio.Event()
+        apps.on_key_change(self._note)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        ready.set()
+        while True:
+            await self._switched.wait()
+            self._switched.clear()
+            began_ms = self._clock.now_ms()
+            for index, session in enumerate(list(self._connections.sessions(0, 1))):
+                if index % _CHUNK == _CHUNK - 1:
+                    await self._clock.sleep_until(began_ms + index * 1000 // self._per_s)
+                    await asyncio.sleep(0)
+                connection = self._connections.find(session.connection)
+                if connection is not None:
+                    connection.goodbye("draining", retry_after_ms=drained_retry_ms(_CHUNK, self._per_s, self._random))
+
+    def _note(self, purpose: str, chain: KeyChain) -> None:
+        if purpose == KeyPurpose.DEVICES.name and chain.former:
+            self._switched.set()

@@ -1,6 +1,6 @@
 """Pauses and resumes one app or all apps at once; each change is a fact in `apps` and a record for the audit."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from protos.registry.v1.apps_pb2 import App, AppChanged, AppFact, InstallationPause, Pause
 from protos.registry.v1.registry_pb2 import (
@@ -18,14 +18,14 @@ from services.runtime.process.metrics import APPS_PAUSED
 _MAX_REASON_LENGTH = 200
 _ROLES_THAT_SEND = ("delivery", "scheduling")
 
-WriteApps = Callable[[AppChanged, bytes, AppFact, Origin], Awaitable[None]]
-"""Appends a change for the audit and the fact with its key; returns once this process has applied them."""
+WriteChange = Callable[[AppChanged, Mapping[bytes, AppFact], Origin], Awaitable[None]]
+"""Appends a change for the audit and the facts by their keys; returns once this process has applied them."""
 
 
 class Pauses:
     """The pauses of single apps and the pause of all apps. The caller makes one change at a time."""
 
-    def __init__(self, context: RoleContext, write: WriteApps) -> None:
+    def __init__(self, context: RoleContext, write: WriteChange) -> None:
         self._context = context
         self._apps = context.apps
         self._write = write
@@ -75,7 +75,7 @@ class Pauses:
             action="resumed" if pause is None else "paused",
             settings=[request.reason] if request.reason else [],
         )
-        await self._write(changed, key, fact, request.origin)
+        await self._write(changed, {key: fact}, request.origin)
 
     def _app(self, appkey: str) -> App:
         app = self._apps.get(appkey)

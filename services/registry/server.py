@@ -1,6 +1,6 @@
 """RegistryService: changes of apps, which are decided here, revocations, which become commands, and queries."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from protos.registry.v1.apps_pb2 import (
@@ -16,8 +16,12 @@ from protos.registry.v1.apps_pb2 import (
 )
 from protos.registry.v1.devices_pb2 import DeviceCommand, RevokeAllKeys, RevokeKey
 from protos.registry.v1.registry_pb2 import (
+    CountDevicesNotBackRequest,
+    CountDevicesNotBackResponse,
     CreateAppRequest,
     CreateAppResponse,
+    DropFormerKeysRequest,
+    DropFormerKeysResponse,
     FindAliasesRequest,
     FindAliasesResponse,
     FindDevicesRequest,
@@ -44,6 +48,8 @@ from protos.registry.v1.registry_pb2 import (
     RevokeAppKeysResponse,
     RevokeDeviceKeyRequest,
     RevokeDeviceKeyResponse,
+    RotateKeysRequest,
+    RotateKeysResponse,
     RotateSecretRequest,
     RotateSecretResponse,
     TakeBroadcastsRequest,
@@ -73,6 +79,7 @@ from services.registry.apps.app_settings import (
 from services.registry.apps.broadcast_quota import BroadcastQuota
 from services.registry.apps.change_queue import ChangeQueue
 from services.registry.apps.device_reservations import DeviceReservations
+from services.registry.apps.key_rotation import KeyRotation
 from services.registry.pauses import Pauses
 from services.registry.queries import AliasRanking, RegistryQueries
 from services.registry.tenure import RegistryTenure
@@ -116,7 +123,8 @@ class RegistryServicer(RegistryServiceServicer):
         self._new_appkey = new_appkey
         self._new_secret = new_secret
         self._changes = ChangeQueue()
-        self._pauses = Pauses(context, self._append_change)
+        self._pauses = Pauses(context, self._append_changes)
+        self._rotation = KeyRotation(context, self._changes, self._append_changes, self._append_facts)
 
     async def CreateApp(self, request: CreateAppRequest, context: Context) -> CreateAppResponse:
         self._check_owner()
@@ -225,6 +233,25 @@ class RegistryServicer(RegistryServiceServicer):
         await self._writer.append_and_wait(commands, request.origin)
         return RevokeAppKeysResponse()
 
+    async def RotateKeys(self, request: RotateKeysRequest, context: Context) -> RotateKeysResponse:
+        self._check_owner()
+        check_texts(request)
+        return await self._rotation.rotate(request)
+
+    async def CountDevicesNotBack(
+        self, request: CountDevicesNotBackRequest, context: Context
+    ) -> CountDevicesNotBackResponse:
+        self._tenure.check()
+        chain = self._context.apps.key_chain(KeyPurpose.DEVICES.name)
+        if chain is None or not chain.former:
+            return CountDevicesNotBackResponse()
+        return CountDevicesNotBackResponse(devices=await self._queries.count_silent(chain.switched_ms))
+
+    async def DropFormerKeys(self, request: DropFormerKeysRequest, context: Context) -> DropFormerKeysResponse:
+        self._check_owner()
+        check_texts(request)
+        return await self._rotation.drop_former(request)
+
     async def NoteKeyFingerprint(
         self, request: NoteKeyFingerprintRequest, context: Context
     ) -> NoteKeyFingerprintResponse:
@@ -235,11 +262,13 @@ class RegistryServicer(RegistryServiceServicer):
 
     async def _note_fingerprint(self, noted: KeyFingerprint) -> NoteKeyFingerprintResponse:
         apps = self._context.apps
-        if apps.key_fingerprint(noted.purpose) is None:
-            command = Command(APPS, fingerprint_key(noted), AppFact(key_fingerprint=noted))
+        if apps.key_chain(noted.purpose) is None:
+            first = KeyFingerprint(purpose=noted.purpose, fingerprint=noted.fingerprint)
+            command = Command(APPS, fingerprint_key(first), AppFact(key_fingerprint=first))
             (position,) = await self._writer.append([command])
             await apps.applied.wait([(APPS_PARTITION, position.offset)])
-        return NoteKeyFingerprintResponse(fingerprint=apps.key_fingerprint(noted.purpose) or b"")
+        chain = apps.key_chain(noted.purpose)
+        return NoteKeyFingerprintResponse(fingerprint=chain.in_force if chain else b"")
 
     async def _registered(self, appkey: str, given: str) -> str:
         """Return a token as it is or was registered. NotFoundError: the app never had such a device."""
@@ -298,18 +327,22 @@ class RegistryServicer(RegistryServiceServicer):
     async def _write(self, app: App, action: str, settings: Sequence[str], origin: Origin) -> None:
         """Append the change and the app's new record; return once this process has applied them."""
         changed = AppChanged(appkey=app.appkey, action=action, settings=settings)
-        await self._append_change(changed, app.appkey.encode(), AppFact(app=app), origin)
+        await self._append_changes(changed, {app.appkey.encode(): AppFact(app=app)}, origin)
 
-    async def _append_change(self, changed: AppChanged, key: bytes, fact: AppFact, origin: Origin) -> None:
-        """Append a change and the fact that it makes; return once this process has applied them."""
-        epoch = self._check_owner().current
-        meta = Meta(event_id=ids.event_id(), time_ms=self._context.clock.now_ms(), epoch=epoch)
-        fact.meta.CopyFrom(meta)
+    async def _append_changes(self, changed: AppChanged, facts: Mapping[bytes, AppFact], origin: Origin) -> None:
+        """Append a change and the facts that it makes; return once this process has applied them."""
+        meta = Meta(event_id=ids.event_id(), time_ms=self._context.clock.now_ms())
         changed_key = f"{changed.appkey or 'installation'}/changed/{meta.event_id.hex()}"
-        commands = [
-            Command(APPS, changed_key.encode(), AppFact(meta=meta, changed=changed)),
-            Command(APPS, key, fact),
-        ]
+        for fact in facts.values():
+            fact.meta.CopyFrom(meta)
+        await self._append_facts({changed_key.encode(): AppFact(meta=meta, changed=changed), **facts}, origin)
+
+    async def _append_facts(self, facts: Mapping[bytes, AppFact], origin: Origin) -> None:
+        """Append facts by their keys, under the owner's epoch; return once this process has applied them."""
+        epoch = self._check_owner().current
+        for fact in facts.values():
+            fact.meta.epoch = epoch
+        commands = [Command(APPS, key, fact) for key, fact in facts.items()]
         last = (await self._writer.append(commands, origin if origin != Origin() else None))[-1]
         await self._context.apps.applied.wait([(Partition(last.topic, last.partition), last.offset)])
         self._tenure.confirm()

@@ -33,7 +33,7 @@ from protos.runtime.v1.log_pb2 import Meta, Position
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand
 from services.domain.apps import AppDirectory
 from services.domain.ids import event_id
-from services.domain.master_key import MasterKey
+from services.domain.master_key import Keys, MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import DEVICE_COMMANDS, PUSH_COMMANDS, TASK_COMMANDS, TOPICS, decode, device_key
 from services.runtime.http.listener import HttpListener
@@ -176,11 +176,17 @@ class EdgeInstallation:
 
 @asynccontextmanager
 async def edge_installation(
-    tmp_path: Path, backends: Mapping[str, Any], *, has_owner: bool = False, **edge_settings: Any
+    tmp_path: Path,
+    backends: Mapping[str, Any],
+    *,
+    has_owner: bool = False,
+    keys: Keys | None = None,
+    **edge_settings: Any,
 ) -> AsyncIterator[EdgeInstallation]:
     """Run the edge with these roles behind it; calls to other roles fail.
 
     `has_owner`: the registry's shard has an owner by the log, and callers find it there; see OwnedRegistry.
+    `keys`: those of the processes.
     """
     clock = ManualClock(NOW_MS)
     log = SqliteLog(tmp_path / "events.db", TOPICS)
@@ -191,7 +197,7 @@ async def edge_installation(
         channels["registry"] = [owned.channel]
     peers = Peers(channels, TOPICS)
     apps = AppDirectory(log)
-    context = RoleContext(log=log, clock=clock, peers=peers, keys=MasterKey(bytes(32)).only(KEYS), apps=apps)
+    context = RoleContext(log=log, clock=clock, peers=peers, keys=keys or MasterKey(bytes(32)).only(KEYS), apps=apps)
     common = {"data_dir": str(tmp_path), "partitions": PARTITIONS, "timezone": ZONE}
     async with AsyncExitStack() as stack:
         stack.push_async_callback(log.close)

@@ -22,7 +22,7 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.domain.apps import AppDirectory
-from services.domain.master_key import MasterKey
+from services.domain.master_key import Keys, MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import APPS, SESSIONS, TOPICS, decode
 from services.gateway.device_listener import DeviceListener
@@ -70,13 +70,15 @@ async def stop_services(tasks: Sequence["asyncio.Task[None]"]) -> None:
 class RunningGateway:
     """A gateway between `open` and `close`. A second one in the same directory continues with the same log."""
 
-    def __init__(self, directory: Path, settings: GatewaySettings | None = None) -> None:
+    def __init__(self, directory: Path, settings: GatewaySettings | None = None, keys: Keys | None = None) -> None:
+        """`keys`: those of the gateway's process, if they are not those of `keys` of this object."""
         self.settings = settings or GatewaySettings(partitions=PARTITIONS, gateway_port=0)
         self._directory = directory
         self.log = SqliteLog(directory / "log.db", TOPICS)
         self.clock = ManualClock(NOON_MS)
         self.apps = AppDirectory(self.log)
         self.keys = MasterKey(bytes(32))
+        self._keys = keys or self.keys.only(ROLE.keys)
         self.delivery = ScriptedDelivery()
         self._registry = LocalServer()
         self._tasks: list[asyncio.Task[None]] = []
@@ -93,7 +95,7 @@ class RunningGateway:
         add_DeliveryServiceServicer_to_server(self.delivery, cast(Server, delivery))
         servers = {"registry": self._registry, "targeting": targeting, "delivery": delivery}
         peers = Peers({role: [server.channel()] for role, server in servers.items()}, TOPICS)
-        context = self.context = RoleContext(self.log, self.clock, peers, self.keys.only(ROLE.keys), self.apps)
+        context = self.context = RoleContext(self.log, self.clock, peers, self._keys, self.apps)
         settings = RegistrySettings(partitions=PARTITIONS, data_dir=str(self._directory))
         registry = build_registry(settings, context)
         for add in registry.servicers:

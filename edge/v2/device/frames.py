@@ -29,6 +29,7 @@ from services.domain.ios_tokens import ios_token, spellings
 from services.domain.limits.device_quota import DeviceQuota
 from services.domain.limits.registrations import RegistrationLimiter, RegistrationRates
 from services.domain.limits.string_tags import check_room
+from services.domain.master_key import DEVICE_KEY_LENGTH, KeyPurpose
 from services.domain.role import RoleContext
 from services.domain.topics import SESSIONS, device_key
 from services.runtime.errors import InputError, NotFoundError, SignError, TooManyRequestsError, UnavailableError
@@ -85,10 +86,11 @@ class FrameHandler:
             self._limit_registrations(origin.address)
         app = await self._app(credentials.app)
         if isinstance(frame, frames.Hello):
+            self._context.keys.check(KeyPurpose.DEVICES)
             is_ios = app.platform == Platform.PLATFORM_IOS
             welcome = await (self._hello_of_ios if is_ios else self._hello_of_android)(app, frame, origin)
             return msgspec.structs.replace(welcome, ignored=frames.ignored_attributes(frame))
-        caller = self._caller(app, credentials, origin)
+        caller = await self._caller(app, credentials, origin)
         if isinstance(frame, frames.Ack | frames.Report | frames.Ping):
             raise InputError("input error: type: acknowledgements, reports and pings are not supported over HTTP")
         if isinstance(frame, frames.GetDeviceRequest):
@@ -117,22 +119,35 @@ class FrameHandler:
                 raise SignError("unauthorized") if is_current else UnavailableError(OUTDATED)
         return app
 
-    def _caller(self, app: App, credentials: frames.Credentials, origin: Origin) -> Caller:
+    async def _caller(self, app: App, credentials: frames.Credentials, origin: Origin) -> Caller:
         """Authenticate the sender. SignError: it has no key of the token, or a revoked one."""
         token = credentials.token or ""
         if token and app.platform == Platform.PLATFORM_IOS:
             ios_token(token, "input error: token")
-        proven = self._proven(app.appkey, token, credentials.key)
+        proven = await self._proven(app.appkey, token, credentials.key)
         if proven is None:
             raise SignError("unauthorized")
         return Caller(app.appkey, *proven, origin)
 
-    def _proven(self, appkey: str, token: str, key: str | None) -> tuple[str, int] | None:
+    async def _proven(self, appkey: str, token: str, key: str | None) -> tuple[str, int] | None:
         """Return the token and the device number that the key proves; None if it proves none, or is revoked.
 
         A key belongs to the token as it is registered, which may be an older spelling. One whose number was reserved
         because the log had gone back opens no device, but its token may register again.
+
+        Before a key is refused that looks like one, the directory is refreshed once: keys may have been rotated a
+        moment ago. UnavailableError: that failed, or this process has not been given the key in force.
         """
+        proven = self._proven_now(appkey, token, key)
+        if proven is None and key and len(key) == DEVICE_KEY_LENGTH:
+            is_current = await self._context.apps.refresh()
+            proven = self._proven_now(appkey, token, key)
+            if proven is None and not is_current:
+                raise UnavailableError(OUTDATED)
+        return proven
+
+    def _proven_now(self, appkey: str, token: str, key: str | None) -> tuple[str, int] | None:
+        """A key belongs to the token as it is registered, which may be an older spelling."""
         for name in spellings(token):
             number = self._context.keys.device_number(appkey, name, key or "")
             partition = partition_of(device_key(appkey, name), self._partitions)
@@ -152,13 +167,14 @@ class FrameHandler:
         if not hello.token and not hello.key:
             made = commands.registration(app.appkey, new_token(), app.platform, hello, REGISTRATION_AUTHORITY_TOKEN)
             return await self._register(app, made, origin)
-        caller = self._caller(app, hello, origin)
+        caller = await self._caller(app, hello, origin)
         number = await self._number(app.appkey, caller.token)
         if number is None:
-            return await self._register(app, self._by_key(app, caller.token, caller.number, hello), origin)
+            made = self._by_key(app, caller.token, caller.number, hello)
+            return await self._register(app, made, origin, shown=hello.key)
         if command := commands.command(hello, app.appkey, caller.token):
             await self._writer.append_and_wait([device_command(command)], origin)
-        return self._welcome(app.appkey, caller.token, number, new=number != caller.number)
+        return self._welcome(app.appkey, caller.token, number, new=number != caller.number, shown=hello.key)
 
     async def _hello_of_ios(self, app: App, hello: frames.Hello, origin: Origin) -> answers.Welcome:
         """Register a new token, or welcome the device that the key or the code proves.
@@ -170,7 +186,7 @@ class FrameHandler:
             raise InputError("input error: token is missing: it is the one that APNs gave")
         ios_token(hello.token, "input error: token")
         appkey = app.appkey
-        proven = self._proven(appkey, hello.token, hello.key)
+        proven = await self._proven(appkey, hello.token, hello.key)
         if hello.key and proven is None:
             self._limit_registrations(origin.address)
         registered = await self._registered(appkey, spellings(hello.token))
@@ -178,7 +194,8 @@ class FrameHandler:
             return await self._return_or_register(app, hello, proven, origin)
         token, number = registered
         if proven == registered:
-            return await self._register(app, self._by_key(app, token, number, hello), origin, new=False)
+            made = self._by_key(app, token, number, hello)
+            return await self._register(app, made, origin, new=False, shown=hello.key)
         if not self._possession.is_right(hello.code, appkey, token, number):
             await self._ask_for_code(appkey, token, number, origin)
         made = commands.registration(appkey, token, app.platform, hello, REGISTRATION_AUTHORITY_CODE, number)
@@ -201,13 +218,18 @@ class FrameHandler:
             made = self._by_key(app, *proven, hello)
         else:
             raise SignError("unauthorized")
-        return await self._register(app, made, origin)
+        return await self._register(app, made, origin, shown=hello.key)
 
     def _by_key(self, app: App, token: str, number: int, hello: frames.Hello) -> DeviceCommand:
         return commands.registration(app.appkey, token, app.platform, hello, REGISTRATION_AUTHORITY_KEY, number)
 
-    async def _register(self, app: App, command: DeviceCommand, origin: Origin, *, new: bool = True) -> answers.Welcome:
-        """Carry out the registration, and welcome the device if it is this command that entitles to its key."""
+    async def _register(
+        self, app: App, command: DeviceCommand, origin: Origin, *, new: bool = True, shown: str | None = None
+    ) -> answers.Welcome:
+        """Carry out the registration, and welcome the device if it is this command that entitles to its key.
+
+        `shown`: the key in the hello.
+        """
         appkey, token = command.appkey, command.token
         if new:
             self._rates.take(app, origin.address)
@@ -219,7 +241,7 @@ class FrameHandler:
             raise NotFoundError("the device was removed while it was registered; repeat the request")
         if not _is_entitled(command, device):
             raise SignError("unauthorized: the device was registered otherwise meanwhile; repeat the request")
-        return self._welcome(appkey, token, device.number, new=new)
+        return self._welcome(appkey, token, device.number, new=new, shown=shown)
 
     async def _ask_for_code(self, appkey: str, token: str, number: int, origin: Origin) -> NoReturn:
         """Send the device a code. HelloRefusedError: always; the next hello carries the code."""
@@ -230,8 +252,8 @@ class FrameHandler:
             "possession",
         )
 
-    def _welcome(self, appkey: str, token: str, number: int, *, new: bool) -> answers.Welcome:
-        key = self._context.keys.device_key(appkey, token, number)
+    def _welcome(self, appkey: str, token: str, number: int, *, new: bool, shown: str | None = None) -> answers.Welcome:
+        key = self._context.keys.device_key(appkey, token, number, shown)
         return answers.Welcome(token=token, key=key, heartbeat=frames.HEARTBEAT_S, new=new)
 
     async def _change(self, app: App, caller: Caller, frame: frames.Change) -> None:

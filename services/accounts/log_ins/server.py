@@ -43,6 +43,7 @@ from services.accounts.log_ins.subjects import decide_end_of_sessions, decide_lo
 from services.accounts.store import AccountTable
 from services.accounts.summaries import summary_of_user, user_summary
 from services.domain.accounts.networks import site_of
+from services.domain.accounts.permissions import Actor
 from services.domain.accounts.secret_texts import (
     LINK_PREFIX,
     new_id,
@@ -199,13 +200,15 @@ class LogInServicer(LogInServiceServicer):
             return SetTotpResponse(password_is_wrong=True)
         if not one_time_codes.matching_step(request.secret, request.code, self._clock.now_ms()):
             raise InputError("code is not that of this secret at this time; check the clock of the phone")
-        sealed = self._keys.seal(request.secret, _totp_context(user))
         codes = [new_recovery_code() for _ in range(_RECOVERY_CODES)]
         hashes = [recovery_hash(code) for code in codes]
-        await self._writer.write_for(
-            request.origin,
-            lambda accounts, actor, now_ms: decide.set_totp(accounts, actor, user.password_hash, sealed, hashes),
-        )
+
+        def set_totp(accounts: AccountTable, actor: Actor, now_ms: int) -> list[AccountFact]:
+            # Sealed here, after all decisions before: else a rotation of keys could pass between.
+            sealed = self._keys.seal(request.secret, decide.totp_context(user))
+            return decide.set_totp(accounts, actor, user.password_hash, sealed, hashes)
+
+        await self._writer.write_for(request.origin, set_totp)
         return SetTotpResponse(recovery_codes=codes, user=await self._summary(user.user_id))
 
     async def EndSession(self, request: EndSessionRequest, context: Context) -> EndSessionResponse:
@@ -259,7 +262,7 @@ class LogInServicer(LogInServiceServicer):
         """Return the attempt. The code is compared also for a wrong password, where the result counts for nothing."""
         step, code = 0, request.code
         if user and user.sealed_totp_secret and code:
-            secret = self._keys.open(user.sealed_totp_secret, _totp_context(user))
+            secret = self._keys.open(user.sealed_totp_secret, decide.totp_context(user))
             step = one_time_codes.matching_step(secret, code, self._clock.now_ms())
         return LogInAttempt(user, is_right, bool(code), step, recovery_hash(code), request.only_administrators)
 
@@ -292,7 +295,3 @@ def _acting(origin: Origin, user_id: str) -> Origin:
     acting.CopyFrom(origin)
     acting.actor = f"user/{user_id}"
     return acting
-
-
-def _totp_context(user: User) -> str:
-    return f"user/{user.user_id}/totp"

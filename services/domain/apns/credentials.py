@@ -92,6 +92,11 @@ def seal_key(app: App, pem: str, keys: Keys) -> bytes:
     return keys.seal(_normalized(pem), _context(app))
 
 
+def sealed_anew(app: App, keys: Keys) -> bytes | None:
+    """Return the app's APNs key sealed with the key in force; None if it is so already."""
+    return keys.sealed_anew(app.apns.sealed_pem, _context(app))
+
+
 def _context(app: App) -> str:
     """Encryption context that differs from that of the app's secret, so that the two ciphertexts cannot be swapped."""
     return f"{app.appkey}/apns"

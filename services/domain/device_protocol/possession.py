@@ -7,6 +7,7 @@ number. In the log it is sealed, for whoever reads the log could otherwise take 
 
 import base64
 import hmac
+from collections.abc import Sequence
 
 from services.domain.master_key import Keys
 
@@ -21,7 +22,7 @@ _TIME_BYTES = 4
 
 def possession_code(keys: Keys, appkey: str, token: str, number: int, now_ms: int) -> str:
     """Return a code of the device: 27 characters that are safe in URLs."""
-    return _code(keys, appkey, token, number, now_ms // 1000)
+    return _codes(keys, appkey, token, number, now_ms // 1000)[0]
 
 
 def proves_possession(keys: Keys, code: str, appkey: str, token: str, number: int, now_ms: int) -> bool:
@@ -31,7 +32,8 @@ def proves_possession(keys: Keys, code: str, appkey: str, token: str, number: in
         made_s = int.from_bytes(base64.urlsafe_b64decode(given[:8])[:_TIME_BYTES], "big")
     except ValueError:
         return False
-    is_right = hmac.compare_digest(given, _code(keys, appkey, token, number, made_s).encode())
+    codes = _codes(keys, appkey, token, number, made_s)
+    is_right = any(hmac.compare_digest(given, code.encode()) for code in codes)
     return is_right and -_AHEAD_S <= now_ms // 1000 - made_s < LIFETIME_S
 
 
@@ -45,10 +47,11 @@ def opened_code(keys: Keys, sealed: bytes, appkey: str) -> str:
     return keys.open(sealed, _context(appkey))
 
 
-def _code(keys: Keys, appkey: str, token: str, number: int, made_s: int) -> str:
+def _codes(keys: Keys, appkey: str, token: str, number: int, made_s: int) -> Sequence[str]:
+    """Return the code by each key that is accepted, that by the key in force first."""
     packed = made_s.to_bytes(_TIME_BYTES, "big")
-    mac = keys.possession_mac(f"{made_s}/{number}/{appkey}/{token}")
-    return base64.urlsafe_b64encode(packed + mac).decode().rstrip("=")
+    macs = keys.possession_macs(f"{made_s}/{number}/{appkey}/{token}")
+    return [base64.urlsafe_b64encode(packed + mac).decode().rstrip("=") for mac in macs]
 
 
 def _context(appkey: str) -> str:

@@ -142,7 +142,8 @@ def test_the_snippets_of_the_operators_page(service: Service, folder: Path) -> N
     app = service.installation.create_app("ios")
     (folder / "AuthKey_ABC123DEFG.p8").write_text(pem())
     terminal = Terminal(folder, service.installation, APPKEY=app.appkey)
-    proofs, device, apns_key = OPERATORS
+    rotation, proofs, device, apns_key = OPERATORS
+    assert "The new keys are in force since" in terminal.run(rotation)
     terminal.run(proofs)
     assert "accept: devices that have proven" in service.installation.carillon("app", "show", app.appkey)
     with terminal.running(device) as virtual:

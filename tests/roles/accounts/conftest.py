@@ -31,12 +31,12 @@ from protos.runtime.v1.log_pb2 import Meta, Origin
 from protos.scheduling.v1.scheduling_pb2 import CreateTask
 from protos.targeting.v1.targeting_pb2 import PartitionAudience, ResolveRequest, ResolveResponse
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceServicer, add_TargetingServiceServicer_to_server
-from services.accounts.main import ROLE, build, open_state
+from services.accounts.main import build, open_state
 from services.accounts.settings import AccountsSettings
 from services.domain.accounts.directory import AccountDirectory
 from services.domain.apps import AppDirectory
 from services.domain.ids import event_id
-from services.domain.master_key import MasterKey
+from services.domain.master_key import Keys, MasterKey
 from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import APPS, TOPICS, decode
 from services.runtime.errors import UnavailableError
@@ -94,7 +94,7 @@ class AccountsHarness:
     directory: Path
     log: KillingLog
     clock: ManualClock = field(default_factory=lambda: ManualClock(START_MS))
-    keys: MasterKey = field(default_factory=lambda: MasterKey(bytes(32)))
+    keys: Keys = field(default_factory=lambda: MasterKey(bytes(32)))
     hasher: argon2.PasswordHasher = CHEAP
     server: LocalServer = field(default_factory=LocalServer)
     targeting: ScriptedTargeting = field(default_factory=ScriptedTargeting)
@@ -114,9 +114,7 @@ class AccountsHarness:
         channels = {"accounts": [self.server.channel()], "targeting": [self.targeting_server.channel()]}
         peers = Peers({**channels, "scheduling": [], "registry": []}, TOPICS)
         apps = AppDirectory(self.log)
-        role = build(
-            self.settings, RoleContext(self.log, self.clock, peers, self.keys.only(ROLE.keys), apps), self.hasher
-        )
+        role = build(self.settings, RoleContext(self.log, self.clock, peers, self.keys, apps), self.hasher)
         add_servicers(role, self.server)
         async with running_services([apps, self.directory_of_accounts, *role.services]):
             yield role

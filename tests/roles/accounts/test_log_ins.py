@@ -13,6 +13,7 @@ from protos.accounts.v1.service_pb2 import (
     CreateUserRequest,
     InviteFirstAdministratorRequest,
     LogInWithSubjectRequest,
+    SealAnewRequest,
     SetTotpRequest,
     StartTotpRequest,
     UpdateUserRequest,
@@ -20,6 +21,7 @@ from protos.accounts.v1.service_pb2 import (
     UserSummary,
 )
 from services.domain.accounts.attempt_buckets import MAX_KEYS, AttemptBuckets
+from services.domain.master_key import KeyPurpose, Keys, MasterKey, derive
 from services.runtime.errors import ConflictError, InputError, NotFoundError, PermissionDeniedError
 from services.runtime.log.port import Partition
 from testkit.faults.crashing_log import records_of
@@ -264,3 +266,23 @@ async def test_where_no_administrator_is_enabled_the_refusal_of_a_first_link_nam
         await harness.accounts.UpdateUser(changes)
         with pytest.raises(ConflictError, match=r"^admin is no administrator: `carillon user add NAME --adm"):
             await harness.log_ins.InviteFirstAdministrator(invite)
+
+
+async def test_a_second_factor_is_sealed_anew_when_the_keys_rotate(harness: AccountsHarness) -> None:
+    old, new = MasterKey(bytes(32)), MasterKey(bytes([1] * 32))
+    secrets = KeyPurpose.SECRETS
+    both = Keys({secrets: [derive(bytes([number] * 32), secrets) for number in range(2)]})
+    harness.keys = both
+    async with harness.running():
+        alice, bob = await harness.user("alice"), await harness.user("bob")
+        totp, _ = await enrol(harness, alice)
+        assert both.use(secrets, new.fingerprint(secrets), old.fingerprint(secrets))
+        request = SealAnewRequest(origin=OPERATOR)
+        assert [(await harness.accounts.SealAnew(request)).users_sealed for _ in range(2)] == [1, 0]
+        assert both.use(secrets, new.fingerprint(secrets), dropped={old.fingerprint(secrets)})
+        harness.clock.move(90)
+        assert await harness.result("alice", code=code_at(harness, totp)) == "OK"
+        totp_of_bob, _ = await enrol(harness, bob)
+        assert totp_of_bob.secret != totp.secret
+        assert (await harness.accounts.SealAnew(request)).users_sealed == 0
+    assert await harness.rebuilt_digest() == harness.digest()

@@ -30,7 +30,7 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.domain import ids
 from services.domain.apps import AppDirectory
-from services.domain.master_key import MasterKey
+from services.domain.master_key import Keys, MasterKey
 from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, TOPICS, decode, device_key
 from services.registry.main import ROLE, build, open_state
@@ -54,9 +54,14 @@ class RunningRegistry:
     """A running registry with its log, its clock, and the peers and stub through which callers see it."""
 
     def __init__(
-        self, settings: RegistrySettings, log: Log, clock: ManualClock, servers: Sequence[LocalServer] = ()
+        self,
+        settings: RegistrySettings,
+        log: Log,
+        clock: ManualClock,
+        servers: Sequence[LocalServer] = (),
+        keys: Keys | None = None,
     ) -> None:
-        """`servers`: the servers of all instances, if there are several."""
+        """`servers`: the servers of all instances, if there are several. `keys`: those of the process."""
         self.settings = settings
         self.log = log
         self.clock = clock
@@ -66,7 +71,7 @@ class RunningRegistry:
         server = servers[settings.shard % len(servers)]
         self.channel: Channel = server.channel()
         self.peers = Peers({"registry": [each.channel() for each in servers], "targeting": []}, TOPICS)
-        self.context = RoleContext(log, clock, self.peers, self.keys.only(ROLE.keys), self.apps)
+        self.context = RoleContext(log, clock, self.peers, keys or self.keys.only(ROLE.keys), self.apps)
         self.role: BuiltRole = build(settings, self.context)
         for add in self.role.servicers:
             add(server)  # type: ignore[arg-type]
@@ -159,9 +164,12 @@ def start(settings: RegistrySettings, log: SqliteLog, clock: ManualClock) -> Sta
 
     @asynccontextmanager
     async def run(
-        on: Log = log, with_settings: RegistrySettings = settings, servers: Sequence[LocalServer] = ()
+        on: Log = log,
+        with_settings: RegistrySettings = settings,
+        servers: Sequence[LocalServer] = (),
+        keys: Keys | None = None,
     ) -> AsyncIterator[RunningRegistry]:
-        running = RunningRegistry(with_settings, on, clock, servers)
+        running = RunningRegistry(with_settings, on, clock, servers, keys)
         await running.start()
         try:
             yield running

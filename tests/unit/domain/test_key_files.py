@@ -1,6 +1,8 @@
 """`carillon keys export`, and the processes that read what it writes."""
 
 import base64
+import itertools
+import json
 import os
 import stat
 from pathlib import Path
@@ -144,3 +146,68 @@ def test_the_help_of_an_export_names_the_roles_that_need_each_key() -> None:
         assert isinstance(described, click.Option)
         named = {name for name in ROLES if name in str(described.help)}
         assert named == {name for name in ROLES if purpose in role_definition(name).keys}
+
+
+def run(tmp_path: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(keys, arguments, env={"CARILLON_MASTER_KEY_FILE": str(tmp_path / "master.key")})
+
+
+def test_while_the_keys_rotate_the_files_hold_both_keys(tmp_path: Path) -> None:
+    assert "no master key is at" in run(tmp_path, "prepare").output
+    files = exported(tmp_path, "--create")
+    first = json.loads(run(tmp_path, "prepare", "--json").output)
+    assert json.loads(run(tmp_path, "prepare", "--json").output) == first, "a repetition makes no other key"
+    old, new = MasterKey.load(tmp_path / "master.key"), MasterKey.load(tmp_path / "master.key.next")
+    assert first["to"] == new.fingerprint(KeyPurpose.DEVICES).hex() + new.fingerprint(KeyPurpose.SECRETS).hex()
+    assert stat.S_IMODE((tmp_path / "master.key.next").stat().st_mode) == 0o600
+    exported(tmp_path)
+    by_files = Settings(
+        master_key_file=str(tmp_path / "none"),
+        device_keys_file=str(files[KeyPurpose.DEVICES]),
+        secrets_key_file=str(files[KeyPurpose.SECRETS]),
+    )
+    for settings in (by_files, Settings(master_key_file=str(tmp_path / "master.key"))):
+        loaded = load_keys(settings, list(KeyPurpose))
+        assert loaded.device_key("1", "t", 7) == old.device_key("1", "t", 7), "the present one issues"
+        assert loaded.device_number("1", "t", new.device_key("1", "t", 7)) == 7
+        assert [loaded.open(each.seal("s", "1"), "1") for each in (old, new)] == ["s", "s"]
+    files[KeyPurpose.DEVICES].write_text(files[KeyPurpose.DEVICES].read_text() + "another line\n")
+    with pytest.raises(CarillonError, match="holds no key of device keys"):
+        load_keys(by_files, [KeyPurpose.DEVICES])
+
+
+@pytest.mark.parametrize("killed_after", [0, 1, 2], ids=["not at all", "the former is kept", "the next has its place"])
+def test_the_next_master_key_takes_its_place_whole_and_the_former_is_kept(
+    tmp_path: Path, killed_after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = (
+        MasterKey.load(tmp_path / name).fingerprint(KeyPurpose.SECRETS) for name in ("master.key", "master.key.next")
+    )
+    replace, moves = os.replace, itertools.count(1)
+
+    def killed(source: str, target: str) -> None:
+        replace(source, target)
+        if next(moves) == killed_after:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", killed)
+        run(tmp_path, "adopt")
+    for _ in range(2):
+        adopted = run(tmp_path, "adopt")
+        assert f"The present master key is in {tmp_path / 'master.key'}." in adopted.output
+        assert f"The former master key is in {tmp_path / 'master.key.former'}." in adopted.output
+    assert sorted(os.listdir(tmp_path)) == ["master.key", "master.key.former"]
+    found = [
+        MasterKey.load(tmp_path / name).fingerprint(KeyPurpose.SECRETS) for name in ("master.key", "master.key.former")
+    ]
+    assert found == [new, old]
+
+
+def test_a_rotation_in_a_cluster_needs_the_next_keys_by_name_or_by_file(tmp_path: Path) -> None:
+    env = {"CARILLON_MASTER_KEY_FILE": str(tmp_path / "master.key"), "CARILLON_REGISTRY_ADDR": "127.0.0.1:1"}
+    create = CliRunner().invoke(keys, ["rotate"], env=env)
+    assert "no next master key is at" in create.output
+    assert os.listdir(tmp_path) == [], "no key is made that other machines do not have"
+    for wrong in (["--to", "12"], ["--to", "x"], ["--to", "00", "--finish"], ["--yes"]):
+        assert CliRunner().invoke(keys, ["rotate", *wrong], env=env).exit_code == 2

@@ -5,16 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from protos.registry.v1.apps_pb2 import App, AppFact
-from services.domain.master_key import KeyPurpose, MasterKey, create_master
+from protos.registry.v1.apps_pb2 import App, AppFact, KeyFingerprint
+from services.domain.apps import fingerprint_key
+from services.domain.master_key import (
+    KeyPurpose,
+    MasterKey,
+    create_master,
+    next_master_file,
+    read_masters,
+    replace_master,
+)
 from services.domain.role_addresses import DEFAULT_ADDRESSES, role_addresses
 from services.domain.role_context import connected_peers, open_log, role_context
 from services.domain.topics import TOPICS
 from services.runtime.errors import CarillonError, UnavailableError
 from services.runtime.log.port import NewRecord
+from services.runtime.process import background
 from services.runtime.process.settings import Settings, SettingsError
 from services.runtime.rpc.channel import Channel
 from services.runtime.rpc.peers import Peers
+from testkit.waiting import until
 
 
 @pytest.fixture
@@ -95,3 +105,88 @@ async def test_peers_over_sockets_have_a_channel_to_each_instance() -> None:
     first: Channel = peers.owner("targeting", 2)
     assert first is peers.all("targeting")[0]
     await peers.close()
+
+
+def rotated(settings: Settings, *, finished: bool = False) -> list[NewRecord]:
+    """Return the records of a rotation from the master key of the settings to the next one, which is made."""
+    create_master(next_master_file(settings.key_file))
+    old, new = (MasterKey(master) for master in read_masters(settings.key_file))
+    records = []
+    for purpose in KeyPurpose:
+        noted = KeyFingerprint(
+            purpose=purpose.name,
+            fingerprint=new.fingerprint(purpose),
+            predecessor=old.fingerprint(purpose),
+            switched_ms=1_800_000_000_000,
+            predecessor_dropped=finished,
+        )
+        records.append(NewRecord("apps", 0, fingerprint_key(noted), AppFact(key_fingerprint=noted).SerializeToString()))
+    return records
+
+
+async def started(settings: Settings, purpose: KeyPurpose) -> None:
+    async with role_context(settings, Peers({}, TOPICS), [purpose]):
+        pass
+
+
+@pytest.mark.parametrize("purpose", list(KeyPurpose))
+async def test_during_a_rotation_a_process_needs_both_keys_and_says_which_it_lacks(
+    settings: Settings, purpose: KeyPurpose
+) -> None:
+    master, following = settings.key_file, next_master_file(settings.key_file)
+    async with role_context(settings, Peers({}, TOPICS)):
+        rotated(settings)
+    old, new = master.read_bytes(), following.read_bytes()
+    following.unlink()
+    master.write_bytes(new)
+    with pytest.raises(CarillonError, match="While the keys rotate it needs the present and the next key"):
+        await started(settings, purpose)  # only the new one before
+    master.write_bytes(old)
+    following.write_bytes(new)
+    async with role_context(settings, Peers({}, TOPICS)) as context:
+        await context.log.append(rotated(settings))
+    await started(settings, purpose)
+    following.unlink()
+    with pytest.raises(CarillonError, match="keys were rotated at 2027-01-15 08:00:00 UTC"):
+        await started(settings, purpose)  # only the old one after
+    master.write_bytes(new)
+    with pytest.raises(CarillonError, match="is missing, and it is accepted until the rotation"):
+        await started(settings, purpose)  # only the new one before the end
+    master.write_bytes(old)
+    following.write_bytes(new)
+    async with role_context(settings, Peers({}, TOPICS)) as context:
+        await context.log.append(rotated(settings, finished=True))
+    master.write_bytes(new)
+    following.unlink()
+    await started(settings, purpose)
+
+
+async def test_a_running_process_uses_the_new_key_from_its_file_or_ends_without_it(settings: Settings) -> None:
+    present = settings.key_file.read_bytes()
+    async with role_context(settings, Peers({}, TOPICS)) as context:
+        sealed = context.keys.seal("s", "1")
+        await context.log.append(rotated(settings))
+        await context.apps.refresh()
+        new = MasterKey(next_master_file(settings.key_file).read_bytes())
+        assert (new.open(context.keys.seal("n", "1"), "1"), context.keys.open(sealed, "1")) == ("n", "s")
+        assert not background.ended()
+        await context.log.append(rotated(settings, finished=True))
+        await context.apps.refresh()
+        with pytest.raises(CarillonError, match="another master key"):
+            context.keys.open(sealed, "1")
+    settings.key_file.write_bytes(present)
+    replace_master(settings.key_file)
+    async with role_context(settings, Peers({}, TOPICS)) as context:
+        records = rotated(settings)
+        next_master_file(settings.key_file).unlink()
+        await context.log.append(records)
+        await context.apps.refresh()
+        with pytest.raises(UnavailableError, match="not been given all keys"):
+            context.keys.seal("s", "1")
+
+        async def has_ended() -> bool:
+            await asyncio.sleep(0)
+            return "keys" in background.ended()
+
+        await until(has_ended)
+        assert "Give this process the file that `carillon keys export` writes now" in background.ended()["keys"]
