@@ -17,7 +17,7 @@ class ProofKey:
 
     def __init__(self, *, ed25519: bool = False) -> None:
         made = Ed25519PrivateKey.generate() if ed25519 else ec.generate_private_key(ec.SECP256R1())
-        self.algorithm = "EdDSA" if ed25519 else "ES256"
+        self.algorithm = "Ed25519" if ed25519 else "ES256"
         self.private_pem = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
         public = made.public_key()
         self.public_pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()

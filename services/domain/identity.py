@@ -4,7 +4,7 @@ Whoever has an app has its appkey, so any device may claim any alias. The app's 
 JWT (JWS compact serialization, RFC 7515 and 7519) for the device on which a user has logged in. Its public key is a
 setting of the app, so that a front end verifies proofs without any secret and without a call.
 
-The algorithm follows from the key, never from the token: ES256 for EC P-256, EdDSA for Ed25519.
+The algorithm follows from the key, never from the token: ES256 for EC P-256, EdDSA or Ed25519 for Ed25519.
 """
 
 import hashlib
@@ -303,7 +303,7 @@ def verified(proof: str, keys: Sequence[PublicKey], appkey: str, token: str, now
     encoded_claims, _, encoded_signature = rest.partition(".")
     header = _parsed_header(_decoded(encoded_header))
     payload, signature = _decoded(encoded_claims), _decoded(encoded_signature)
-    able = [key for key in keys if _algorithm(key) == header.alg]
+    able = [key for key in keys if header.alg in (_algorithm(key), _other_name(key))]
     if not able:
         algorithms = " or ".join(sorted({_algorithm(key) for key in keys}))
         raise ProofError("algorithm", f"its alg must be {algorithms}, which is what the app's keys are for")
@@ -416,6 +416,11 @@ def _number(text: str) -> int | None:
 
 def _algorithm(key: PublicKey) -> str:
     return "EdDSA" if isinstance(key, Ed25519PublicKey) else "ES256"
+
+
+def _other_name(key: PublicKey) -> str:
+    """Return the name of the algorithm by RFC 9864, which newer libraries write in place of EdDSA."""
+    return "Ed25519" if isinstance(key, Ed25519PublicKey) else "ES256"
 
 
 def _is_signed(key: PublicKey, signature: bytes, signed: bytes) -> bool:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from joserfc import jws, jwt
@@ -46,7 +47,7 @@ APPKEY = "1000000001"
 TOKEN = "the-device"
 NOW_S = 1_790_000_000
 P256, ED25519, OTHER = ProofKey(), ProofKey(ed25519=True), ProofKey()
-KEYS = {"ES256": P256, "EdDSA": ED25519}
+KEYS = {"ES256": P256, "Ed25519": ED25519}
 
 
 def app(mode: "IdentityMode.ValueType" = IDENTITY_MODE_REQUIRE, *keys: ProofKey, tags: tuple[str, ...] = ()) -> App:
@@ -126,10 +127,21 @@ def _signed_raw(payload: bytes) -> str:
     return jws.serialize_compact({"alg": "ES256"}, payload, key, algorithms=["ES256"])
 
 
+@pytest.mark.parametrize("name", ["EdDSA", "Ed25519"])
+def test_an_ed25519_key_has_two_names_for_its_algorithm(name: str) -> None:
+    """RFC 8037 calls it EdDSA, and RFC 9864 Ed25519, which newer libraries write."""
+    parts = [encoded({"alg": name}), encoded({"sub": "alice", "aud": APPKEY, "exp": NOW_S + HOUR_S})]
+    key = load_pem_private_key(ED25519.private_pem.encode(), None)
+    assert isinstance(key, Ed25519PrivateKey)
+    made = ".".join([*parts, encoded(key.sign(".".join(parts).encode()))])
+    assert proven(SetAliasRequest(alias="alice", proof=made), app(IDENTITY_MODE_REQUIRE, ED25519)) is True
+    assert "its alg must be ES256" in refusal(made, app(IDENTITY_MODE_REQUIRE, P256))
+
+
 def test_the_algorithm_follows_from_the_key_and_never_from_the_token() -> None:
     claims = encoded({"sub": "alice", "aud": APPKEY, "exp": NOW_S + HOUR_S})
     asked = app(IDENTITY_MODE_REQUIRE, P256, ED25519)
-    for algorithm in ("none", "None", "HS256", "ES384", "RS256", "ES256K", "Ed25519", "", "es256"):
+    for algorithm in ("none", "None", "HS256", "ES384", "RS256", "ES256K", "Ed448", "", "es256"):
         header = encoded({"alg": algorithm})
         # the public key as the secret of an HMAC: what a verifier that believes the header takes for a signature
         mac = hmac.digest(P256.public_pem.encode(), f"{header}.{claims}".encode(), hashlib.sha256)
@@ -316,7 +328,7 @@ def _accepted_by_joserfc(made: str) -> bool:
     found = None
     for key, algorithm in (
         (ECKey.import_key(P256.public_pem), "ES256"),
-        (OKPKey.import_key(ED25519.public_pem), "EdDSA"),
+        (OKPKey.import_key(ED25519.public_pem), "Ed25519"),
     ):
         try:
             found = jwt.decode(made, key, algorithms=[algorithm]).claims
