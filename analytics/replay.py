@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from analytics.digest import digest
+from analytics.digest import digest, former_rows
 from analytics.ingestion.ingestion import sources
 from analytics.projection import connect, open_ingestion
 from analytics.settings import ROLE_NAME, AnalyticsSettings
@@ -33,7 +33,8 @@ async def rebuild(settings: AnalyticsSettings, source: ReplaySource) -> str:
     await clickhouse.open()
     try:
         await clickhouse.drop()
-        return await _fold(settings, source, clickhouse, settings.offsets_file(), _retained_since_ms(settings))
+        await _fold(settings, source, clickhouse, settings.offsets_file())
+        return await digest(clickhouse, _retained_since_ms(settings))
     finally:
         await clickhouse.close()
 
@@ -48,7 +49,8 @@ async def fill(settings: AnalyticsSettings, directory: Path, source: ReplaySourc
     await clickhouse.open()
     try:
         await clickhouse.drop()
-        return await _fold(settings, source, clickhouse, directory / "offsets.db", _retained_since_ms(settings))
+        await _fold(settings, source, clickhouse, directory / "offsets.db")
+        return await digest(clickhouse, _retained_since_ms(settings))
     finally:
         await clickhouse.close()
 
@@ -65,12 +67,15 @@ async def verify(settings: AnalyticsSettings, source: ReplaySource) -> ReplayCom
     await clickhouse.open()
     try:
         unreported = replace(source, progress=UnreportedProgress())
-        live = await _fold(settings, unreported, clickhouse, settings.offsets_file(), since_ms)
+        await _fold(settings, unreported, clickhouse, settings.offsets_file())
+        former = await former_rows(clickhouse)
+        live = await digest(clickhouse, since_ms, former)
         beside = clickhouse.beside(f"{clickhouse.database}_verify")
         try:
             await beside.drop()
             with TemporaryDirectory(dir=settings.state_dir(ROLE_NAME)) as work:
-                rebuilt = await _fold(settings, source, beside, Path(work) / "offsets.db", since_ms)
+                await _fold(settings, source, beside, Path(work) / "offsets.db")
+                rebuilt = await digest(beside, since_ms, former)
             await beside.drop()
         finally:
             await beside.close()
@@ -79,14 +84,11 @@ async def verify(settings: AnalyticsSettings, source: ReplaySource) -> ReplayCom
         await clickhouse.close()
 
 
-async def _fold(
-    settings: AnalyticsSettings, source: ReplaySource, clickhouse: ClickHouse, offsets_file: Path, since_ms: int
-) -> str:
+async def _fold(settings: AnalyticsSettings, source: ReplaySource, clickhouse: ClickHouse, offsets_file: Path) -> None:
     source.progress.begin(to_fold(source.ends, sources(settings.partitions, settings.shard, settings.shards), {}))
     await migrate(clickhouse)
     ingestion = open_ingestion(settings, source.log, clickhouse, offsets_file)
     await ingestion.apply_until(source.ends, source.progress.advance)
-    return await digest(clickhouse, since_ms)
 
 
 def _retained_since_ms(settings: AnalyticsSettings) -> int:

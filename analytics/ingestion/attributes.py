@@ -1,4 +1,7 @@
-"""The current attributes of every device, so that outcomes and sessions are stored with the attributes of that moment.
+"""The attributes of every device, under which sessions and audiences are counted.
+
+A device has those of its registration until the first AttributeChange in its partition of `sessions`, and those of the
+latest one from then on: see attribute_changes.py. Devices of releases without changes have those of the latest record.
 
 Dense arrays of dictionary codes, indexed by device number: about 16 bytes a device.
 """
@@ -102,9 +105,16 @@ class DeviceAttributes:
         """Store one device's attributes. ValueError: the number is greater than any that the registry gives."""
         if number > GREATEST_NUMBER:
             raise ValueError(f"{number} cannot be a device number: device numbers are dense")
-        codes = [
+        self.put(appkey, partition, number, self.codes_for(attributes))
+
+    def codes_for(self, attributes: Attributes) -> list[int]:
+        """Return the codes of these attributes, new ones where they have none yet."""
+        return [
             encoder.code(getattr(attributes, name)) for name, encoder in zip(ATTRIBUTES, self.encoders, strict=True)
         ]
+
+    def put(self, appkey: str, partition: int, number: int, codes: Sequence[int]) -> None:
+        """Store the codes of one device's attributes."""
         block = self._codes.get((appkey, partition))
         if block is None or number >= block.shape[1] or max(codes) >> 8 * block.itemsize:
             block = self._reserve(appkey, partition, number)
@@ -175,16 +185,27 @@ class DeviceAttributes:
         return np.uint16 if max(map(len, self.encoders)) <= np.iinfo(np.uint16).max + 1 else np.uint32
 
 
-_GROUPS = "SELECT appkey, partition, count() FROM devices GROUP BY appkey, partition ORDER BY appkey, partition"
 _ROWS_AT_ONCE = 500_000
+OF_REGISTRATIONS = {"registrations": "kept", "devices": "attributes_revision = 0"}
+"""The tables that tell what devices had before their first change, and which of their rows do; the later one counts."""
 
 
 async def load(attributes: DeviceAttributes, clickhouse: ClickHouse) -> None:
-    """Load the attributes of every device in the store, a bounded number of rows at a time."""
-    latest = sql(__package__, "latest_attributes", attributes=", ".join(ATTRIBUTES))
-    for groups in bounded(await clickhouse.rows(_GROUPS)):
-        table = await clickhouse.arrow(latest, {"groups": groups})
-        await asyncio.to_thread(_note_table, attributes, table)
+    """Load what every device in the store had before its first change, a bounded number of rows at a time."""
+    for table, condition in OF_REGISTRATIONS.items():
+        for groups in bounded(await clickhouse.rows(group_sizes(table, condition))):
+            rows = await clickhouse.arrow(latest_rows(table, condition), {"groups": groups})
+            await asyncio.to_thread(note_table, attributes, rows)
+
+
+def group_sizes(table: str, condition: str) -> str:
+    """Return the query for the number of rows of each app and partition."""
+    return f"SELECT appkey, partition, count() FROM {table} WHERE {condition} GROUP BY 1, 2 ORDER BY 1, 2"  # noqa: S608
+
+
+def latest_rows(table: str, condition: str) -> str:
+    """Return the query for the attributes of each device of some `groups` by its latest row."""
+    return sql(__package__, "latest_attributes", table=table, condition=condition, attributes=", ".join(ATTRIBUTES))
 
 
 def bounded(counted: Iterable[Sequence[Any]]) -> Iterator[list[tuple[str, int]]]:
@@ -211,7 +232,8 @@ def by_partition(table: pa.Table) -> Iterator[tuple[str, int, pa.Table]]:
             yield appkeys[start].as_py(), int(partitions[start]), table.slice(start, end - start)
 
 
-def _note_table(attributes: DeviceAttributes, table: pa.Table) -> None:
+def note_table(attributes: DeviceAttributes, table: pa.Table) -> None:
+    """Store the attributes in rows that are ordered by app and partition."""
     for appkey, partition, rows in by_partition(table.combine_chunks()):
         values = [rows.column(name).chunk(0) for name in ATTRIBUTES]
         attributes.note_all(appkey, partition, rows.column("number").to_numpy(), values)

@@ -8,26 +8,31 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
-from analytics.ingestion.attributes import DeviceAttributes, DictionaryEncoder
+from analytics.ingestion.attribute_changes import AttributeHistory
+from analytics.ingestion.attributes import DictionaryEncoder
 
 _LARGE = b"\x01"
 _SEVEN_BITS = 127
 
 
 def bitmaps_by_value(
-    attributes: DeviceAttributes, appkey: str, partition: int, audience: BitMap
+    history: AttributeHistory, appkey: str, partition: int, audience: BitMap, until: int
 ) -> list[list[tuple[str, bytes]]]:
-    """Return, for each attribute, the values that devices of the audience have now, each with their bitmap.
+    """Return, for each attribute, the values that devices of the audience had, ascending, each with their bitmap.
 
-    The bitmap of the whole audience, which is not empty, is made once: all attributes of a single device have it.
+    `until` is the start's `attributes_until`. The bitmap of the whole audience, which is not empty, is made once: all
+    attributes of a single device have it.
     """
     numbers = np.frombuffer(audience.to_array(), np.uint32)
-    codes = attributes.codes(appkey, partition, numbers)
+    codes = history.codes(appkey, partition, numbers, until)
     are_equal = (codes == codes[:, :1]).all(axis=1).tolist()
     whole = _group_bitmap(numbers)
+    encoders = history.attributes.encoders
     return [
-        [(encoder.string(int(of_attribute[0])), whole)] if is_equal else list(_bitmaps(numbers, of_attribute, encoder))
-        for of_attribute, is_equal, encoder in zip(codes, are_equal, attributes.encoders, strict=True)
+        [(encoder.string(int(of_attribute[0])), whole)]
+        if is_equal
+        else sorted(_bitmaps(numbers, of_attribute, encoder))
+        for of_attribute, is_equal, encoder in zip(codes, are_equal, encoders, strict=True)
     ]
 
 

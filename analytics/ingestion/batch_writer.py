@@ -14,11 +14,13 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 
 from analytics.ingestion import ingesters
+from analytics.ingestion.attribute_changes import AttributeHistory
 from analytics.ingestion.attributes import DeviceAttributes
 from analytics.ingestion.attributes import load as load_attributes
 from analytics.ingestion.broadcast_ids import BroadcastIds
 from analytics.ingestion.connections.history import load as load_connections
 from analytics.ingestion.connections.spans import LatestConnections
+from analytics.ingestion.device_references import earliest_starts, session_ends
 from analytics.ingestion.known_devices import KnownDevices
 from analytics.ingestion.outcomes import ACKS_TABLE, OutcomeBatch
 from analytics.ingestion.translation import RecordTranslator, TranslationContext
@@ -88,15 +90,17 @@ class BatchWriter:
         self._identity = await self._registered_identity()
         offsets = await self.next_offsets()
         epochs = await self.epochs()
+        attributes = DeviceAttributes()
         self._context = context = TranslationContext(
-            DeviceAttributes(), BroadcastIds(), KnownDevices(), LatestConnections(), epochs
+            AttributeHistory(attributes), BroadcastIds(), KnownDevices(), LatestConnections(), epochs
         )
-        await load_attributes(context.attributes, self._clickhouse)
+        of_sessions = {p.number: end for p, end in offsets.items() if p.topic == SESSIONS.name}
+        await load_attributes(attributes, self._clickhouse)
+        await context.history.load(self._clickhouse, of_sessions)
         await context.devices.load(self._clickhouse)
         await context.broadcasts.load(self._clickhouse)
         self.newest_ms = context.broadcasts.newest_ms
-        of_sessions = {p.number: end for p, end in offsets.items() if p.topic == SESSIONS.name}
-        await load_connections(context.connections, context.attributes, self._clickhouse, of_sessions)
+        await load_connections(context.connections, attributes, self._clickhouse, of_sessions)
         self._translator = RecordTranslator(context, self._identity, stores_commands=self._stores_commands)
         return offsets
 
@@ -111,8 +115,17 @@ class BatchWriter:
         """Return the partitions of `devices` that have to be read before these records."""
         return await self._on_thread(self._translator.unknown_device_partitions, records)
 
+    async def session_ends(self, records: Sequence[Record]) -> dict[Partition, int]:
+        """Return the offsets up to which partitions of `sessions` are to be read before these records."""
+        return await self._on_thread(session_ends, records)
+
     async def translate(self, records: Sequence[Record]) -> TranslatedBatch:
         """Translate a new batch; it is to be written before any batch that is translated later."""
+        history = self._context.history
+        for partition, until in (await self._on_thread(earliest_starts, records)).items():
+            if until < history.known_from(partition):
+                rows = await history.load_former(self._clickhouse, partition, until)
+                await self._on_thread(history.add_former, partition, until, rows)
         return await self._on_thread(self._translated, records)
 
     async def write(self, translated: TranslatedBatch) -> dict[Partition, int]:
@@ -176,7 +189,7 @@ class BatchWriter:
         tables = self._translator.tables(records, self._dead_letters.add)
         context = self._context
         if not self._writes_ahead:  # what is written ahead has codes of attribute values
-            context.attributes.free_unused(context.connections.mark_values)
+            context.history.attributes.free_unused(context.mark_values)
         return TranslatedBatch(records, tables, context.epochs.highest(), context.broadcasts.newest_ms)
 
     async def _end(self, batch: Batch, translated: TranslatedBatch) -> None:

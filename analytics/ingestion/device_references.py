@@ -13,7 +13,7 @@ from analytics.ingestion.known_devices import KnownDevices
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, PushFact
 from protos.gateway.v1.sessions_pb2 import SessionFact
 from services.domain.topics import DELIVERIES, DEVICES, PUSHES, SESSIONS, decode
-from services.runtime.log.port import Record
+from services.runtime.log.port import Partition, Record
 
 _REFERRING = (SESSIONS.name, PUSHES.name, DELIVERIES.name)
 
@@ -36,14 +36,46 @@ def unknown_device_partitions(records: Sequence[Record], known: KnownDevices) ->
     }
 
 
+def session_ends(records: Sequence[Record]) -> dict[Partition, int]:
+    """Return the offsets of `sessions` before which all must be read for these records, beyond what they hold."""
+    ends: dict[Partition, int] = {}
+    for partition, until in _starts(records):
+        of_sessions = Partition(SESSIONS.name, partition)
+        ends[of_sessions] = max(until, ends.get(of_sessions, 0))
+    for record in records:
+        of_record = Partition(record.topic, record.partition)
+        if record.offset + 1 >= ends.get(of_record, record.offset + 2):
+            del ends[of_record]
+    return ends
+
+
+def earliest_starts(records: Sequence[Record]) -> dict[int, int]:
+    """Return, for each partition with starts of pushes, their earliest `attributes_until`."""
+    earliest: dict[int, int] = {}
+    for partition, until in _starts(records):
+        earliest[partition] = min(until, earliest.get(partition, until))
+    return earliest
+
+
+def _starts(records: Sequence[Record]) -> Iterator[tuple[int, int]]:
+    """Yield the partition and the `attributes_until` of each start that has one."""
+    for record in records:
+        if record.topic == PUSHES.name:
+            with suppress(DecodeError):
+                if until := decode(record).started.attributes_until:
+                    yield record.partition, until
+
+
 def _device_references(record: Record) -> Iterator[tuple[str, BitMap]]:
     """Yield apps and device numbers, all in the record's partition."""
     match decode(record):
-        case SessionFact(batch=batch):
+        case SessionFact(batch=batch) as fact:
             numbers = defaultdict[str, list[int]](list)
             for event in batch.events:
                 numbers[event.appkey].append(event.number)
             yield from ((appkey, BitMap(of_app)) for appkey, of_app in numbers.items())
+            if fact.HasField("attributes_changed"):
+                yield fact.attributes_changed.appkey, BitMap([fact.attributes_changed.number])
         case PushFact(appkey=appkey, started=started) if started.audience:
             yield appkey, BitMap.deserialize(started.audience)
         case DeliveryFact(outcomes=outcomes):

@@ -23,7 +23,7 @@ from analytics.settings import ROLE_NAME
 from analytics.store.changes import StoreChanges
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.offsets import Batch
-from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS
+from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, SESSIONS
 from services.runtime.errors import UnavailableError
 from services.runtime.log.ends_history import EndsHistory
 from services.runtime.log.identity import check_log_identity
@@ -34,10 +34,15 @@ from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPLIED, LAG, LAG_SECONDS
 from services.runtime.process.retries import retry_until_available
 from services.runtime.projection.dead_letters import DeadLetters
+from services.runtime.projection.merge import MergedReader
 from services.runtime.projection.positions import AppliedPositions
 
 _NO_ANSWER = "the log or the analytics store does not answer"
 _LAG_S = 5.0
+_OF_STARTS = (SESSIONS.name, PUSHES.name)
+
+_AHEAD_MS = 1000
+"""By how much sessions are read ahead of pushes in a replay, as starts name offsets that the log had by then."""
 
 
 def sources(installation: int, shard: int = 0, shards: int = 1) -> list[Partition]:
@@ -165,9 +170,32 @@ class Ingestion:
         try:
             await self._recover()
             await self._fold({p: end for p, end in ends.items() if p.topic == DEVICES.name}, on_batch)
+            await self._fold_by_time({p: end for p, end in ends.items() if p.topic in _OF_STARTS}, on_batch)
             await self._fold(ends, on_batch)
         finally:
             await self._writer.close()
+
+    async def _fold_by_time(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
+        """Ingest these partitions up to the ends, merged by time: an audience counts under attributes of its time."""
+        behind = {p: end for p, end in ends.items() if self._next.get(p, end) < end}
+        merged = MergedReader(self._log, self._next, behind, {SESSIONS.name: _AHEAD_MS})
+        records: list[Record] = []
+        try:
+            async for batch in merged.batches():
+                records += [timed.record for timed in batch]
+                if len(records) >= self._limits.max_records:
+                    await self._write_now(records, on_batch)
+                    records = []
+            if records:
+                await self._write_now(records, on_batch)
+        finally:
+            await merged.close()
+
+    async def _write_now(self, records: Sequence[Record], on_batch: Callable[[int], None]) -> None:
+        before = sum(self._next.values())
+        batch = await self._writer.translate(records)
+        await run_to_end(self._write(batch), self._limits.stop_s)
+        on_batch(sum(self._next.values()) - before)
 
     async def _fold(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
         while behind := {p: end for p, end in ends.items() if self._next.get(p, end) < end}:
@@ -176,10 +204,25 @@ class Ingestion:
                 records = await reader.read(self._limits.max_records)
             finally:
                 await reader.close()
-            before = sum(self._next.values())
-            batch = await self._writer.translate(records[: self._limits.batch_length(records)])
-            await run_to_end(self._write(batch), self._limits.stop_s)
-            on_batch(sum(self._next.values()) - before)
+            await self._write_now(records[: self._limits.batch_length(records)], on_batch)
+
+    async def _write_sessions(self, ends: Mapping[Partition, int]) -> None:
+        """Ingest sessions up to these offsets, as far as the log has them, and the devices that they refer to first."""
+        in_log = await self._log.ends(ends)
+        ends = {partition: min(end, in_log[partition]) for partition, end in ends.items()}
+        while behind := {p: end for p, end in ends.items() if self._next.get(p, end) < end}:
+            reader = await self._log.open({p: self._next[p] for p in behind})
+            try:
+                records = await reader.read(self._limits.max_records)
+            finally:
+                await reader.close()
+            records = records[: self._limits.batch_length(records)]
+            if unknown := await self._writer.unknown_device_partitions(records):
+                await self._write_devices(self._partitions_of(DEVICES, unknown))
+            await self._write_now(records, lambda count: None)
+
+    def _partitions_of(self, topic: Topic, numbers: Collection[int]) -> list[Partition]:
+        return [p for p in self._next if p.topic == topic.name and p.number in numbers]
 
     async def _write_devices(self, partitions: Sequence[Partition]) -> None:
         """Ingest all that is in these partitions of `devices`; other records are stored with devices' attributes."""
@@ -238,12 +281,18 @@ class Ingestion:
     async def _translated(self, records: Sequence[Record], writing: asyncio.Task[None]) -> TranslatedBatch:
         """Translate a batch, while another one is written.
 
-        Devices that it refers to are written before it, as their records were appended before.
+        Devices that it refers to are written before it, as their records were appended before, and sessions that starts
+        of pushes name: what is read of them changes attributes.
         """
         records = self._not_ingested(records)
+        sessions = {p: end for p, end in (await self._writer.session_ends(records)).items() if self._next[p] < end}
+        if sessions:
+            await asyncio.shield(writing)
+            await retry_until_available(_NO_ANSWER, lambda: self._write_sessions(sessions))
+            records = self._not_ingested(records)
         if unknown := await self._writer.unknown_device_partitions(records):
             await asyncio.shield(writing)
-            partitions = [p for p in self._next if p.topic == DEVICES.name and p.number in unknown]
+            partitions = self._partitions_of(DEVICES, unknown)
             await retry_until_available(_NO_ANSWER, lambda: self._write_devices(partitions))
             records = self._not_ingested(records)
         return await self._writer.translate(records)

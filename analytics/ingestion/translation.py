@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, assert_never
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
 from analytics.audit.details.device_command import requested_details
-from analytics.ingestion.attributes import DeviceAttributes
+from analytics.ingestion.attribute_changes import AttributeHistory
 from analytics.ingestion.audience_values import bitmaps_by_value
 from analytics.ingestion.broadcast_ids import BroadcastIds
 from analytics.ingestion.connections.deltas import ConnectionDeltas
@@ -18,9 +20,12 @@ from analytics.ingestion.outcomes import OutcomeBatch
 from analytics.ingestion.tables.actions import action_rows
 from analytics.ingestion.tables.devices import (
     APP_CHANGES_TABLE,
+    ATTRIBUTE_CHANGES_TABLE,
     DEVICE_COMMANDS_TABLE,
     DEVICES_TABLE,
     REGISTRATIONS_TABLE,
+    ChangedAttributes,
+    Registration,
     RequestedCommand,
 )
 from analytics.ingestion.tables.pushes import (
@@ -73,17 +78,22 @@ ACTIONS = (PUSH_COMMANDS, TASKS, DEVICE_COMMANDS, APPS, ACCOUNTS, LOG_INS, DRAFT
 SOURCES = (DEVICES, SESSIONS, PUSHES, DELIVERIES, *ACTIONS)
 """The topics that analytics reads."""
 
-_FIRST = (DEVICES.name, PUSH_COMMANDS.name)
+_FIRST = (DEVICES.name, PUSH_COMMANDS.name, SESSIONS.name)
 
 
 class TranslationContext(NamedTuple):
     """State that earlier records have built and later records are stored with; in memory, across batches."""
 
-    attributes: DeviceAttributes
+    history: AttributeHistory
     broadcasts: BroadcastIds
     devices: KnownDevices
     connections: LatestConnections
     epochs: Epochs
+
+    def mark_values(self, attribute: int, is_used: npt.NDArray[np.bool_]) -> None:
+        """Mark the codes of an attribute's values, by its index in ATTRIBUTES, that are used beside devices."""
+        self.connections.mark_values(attribute, is_used)
+        self.history.mark_values(attribute, is_used)
 
 
 class RecordTranslator:
@@ -91,7 +101,8 @@ class RecordTranslator:
 
     def __init__(self, context: TranslationContext, ingester: str, *, stores_commands: bool = True) -> None:
         """`ingester` is stored with sums; only one instance of a store `stores_commands`, that is push commands."""
-        self._attributes, self._broadcasts, self._devices, self._connections, self._epochs = context
+        self._history, self._broadcasts, self._devices, self._connections, self._epochs = context
+        self._attributes = self._history.attributes
         self._ingester = ingester
         self._stores_commands = stores_commands
 
@@ -104,7 +115,7 @@ class RecordTranslator:
     ) -> dict[str, pa.Table]:
         """Return the rows of each table that gets some. The same records give the same rows in the same order.
 
-        Devices and push commands are translated first: other records of the batch are stored with the new attributes.
+        Devices and push commands are translated first, then sessions: starts count under attributes from there.
         """
         rows: dict[str, list[Row]] = {}
         outcomes = OutcomeBatch(self._attributes, self._broadcasts)
@@ -156,15 +167,46 @@ class RecordTranslator:
     def _device_rows(self, record: Record, message: DeviceFact) -> list[Row]:
         match message.WhichOneof("fact"):
             case "device":
-                device = message.device
-                self._attributes.note(device.appkey, record.partition, device.number, device.attributes)
-                source = RowSource(record, message.meta, device)
-                is_new = self._devices.add(device.appkey, record.partition, device.number)
-                return [DEVICES_TABLE.row(source), *([REGISTRATIONS_TABLE.row(source)] if is_new else [])]
+                row = DEVICES_TABLE.row(RowSource(record, message.meta, message.device))
+                return [row, *self._registration_rows(record, message)]
             case "revocations" | None:
                 return []
             case never:
                 assert_never(never)
+
+    def _registration_rows(self, record: Record, message: DeviceFact) -> list[Row]:
+        """Return the registrations of the device's numbers that were not known, and store their attributes."""
+        device = message.device
+        rows: list[Row] = []
+        registrations = [
+            Registration(device.appkey, device.token, kept.number, kept.registered_ms, kept.attributes, is_kept=True)
+            for kept in device.registrations
+        ]
+        if not device.attributes_revision:
+            self._history.registered(device.appkey, record.partition, device.number, device.attributes)
+        if all(kept.number != device.number for kept in device.registrations):
+            present = device.number, device.registered_ms, device.attributes
+            registrations.append(Registration(device.appkey, device.token, *present, is_kept=False))
+        for registration in registrations:
+            appkey, _, number, _, attributes, is_kept = registration
+            if self._devices.add(appkey, record.partition, number):
+                if is_kept and (number != device.number or device.attributes_revision):
+                    self._history.registered(appkey, record.partition, number, attributes)
+                source = RowSource(record, message.meta, registration, len(rows))
+                rows.append(REGISTRATIONS_TABLE.row(source))
+        return rows
+
+    def _change_rows(self, record: Record, message: SessionFact, deltas: ConnectionDeltas) -> list[Row]:
+        """Apply a change of attributes; return its row. One that the partition has already, or a later one, is none."""
+        change = message.attributes_changed
+        if not self._history.is_new(record.partition, change):
+            return []
+        former = self._history.change(record.partition, record.offset, change)
+        deltas.attributes_changed(
+            record.partition, change, self._attributes.codes_of(change.appkey, record.partition, change.number)
+        )
+        changed = ChangedAttributes(change, self._attributes.strings(former.codes))
+        return [ATTRIBUTE_CHANGES_TABLE.row(RowSource(record, message.meta, changed))]
 
     def _session_rows(self, record: Record, message: SessionFact, deltas: ConnectionDeltas) -> list[Row]:
         match message.WhichOneof("fact"):
@@ -188,6 +230,8 @@ class RecordTranslator:
                     )
                     for index, (appkey, count) in enumerate(sorted(counts.connections_by_app.items()))
                 ]
+            case "attributes_changed":
+                return self._change_rows(record, message, deltas)
             case None:
                 return []
             case never:
@@ -236,8 +280,9 @@ class RecordTranslator:
     def _audience_value_rows(self, record: Record, message: PushFact, audience: BitMap) -> list[Row]:
         if not audience:
             return []
-        values = bitmaps_by_value(self._attributes, message.appkey, record.partition, audience)
-        part = AudienceValues(message.msgid, message.appkey, values)
+        until = message.started.attributes_until
+        values = bitmaps_by_value(self._history, message.appkey, record.partition, audience, until)
+        part = AudienceValues(message.msgid, message.appkey, values, until)
         return [PUSH_VALUES_TABLE.row(RowSource(record, message.meta, part))]
 
 

@@ -1,6 +1,7 @@
 """The decisions of delivery: which facts start, cancel and finish pushes, and which reports are accepted. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from pyroaring import BitMap
 
@@ -25,15 +26,25 @@ _MAX_CANCELS = 100
 """Upper bound of the pushes that one call ends, so that many cancels of one app delay nothing for long."""
 
 
-def start(push: RequestedPush, audiences: Mapping[int, BitMap]) -> list[PushFact]:
-    """Start the push in each partition of `audiences`, also with an empty audience."""
+def start(
+    push: RequestedPush, audiences: Mapping[int, BitMap], attributes_until: Mapping[int, int] = MappingProxyType({})
+) -> list[PushFact]:
+    """Start the push in each partition of `audiences`, also with an empty audience.
+
+    `attributes_until`: PushStarted.attributes_until by partition, of audiences that targeting resolved.
+    """
     return [
         PushFact(
             meta=_caused_by(push.offset),
             msgid=push.send.msgid,
             appkey=push.send.appkey,
             partition=partition,
-            started=PushStarted(audience=audience.serialize(), count=len(audience), expires_ms=push.expires_ms),
+            started=PushStarted(
+                audience=audience.serialize(),
+                count=len(audience),
+                expires_ms=push.expires_ms,
+                attributes_until=attributes_until.get(partition, 0),
+            ),
         )
         for partition, audience in sorted(audiences.items())
     ]

@@ -59,7 +59,7 @@ DEVICES = Topic(
 SESSIONS = Topic(
     "sessions",
     SessionFact,
-    written_by=("gateway", "edge"),
+    written_by=("gateway", "edge", "registry"),
     read_by=("registry", "targeting", "analytics"),
     answered_by=("registry", "targeting"),
     whole_read_by=("registry",),

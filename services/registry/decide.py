@@ -15,6 +15,7 @@ from protos.registry.v1.devices_pb2 import (
     ClearAlias,
     Device,
     DeviceCommand,
+    NumberRegistration,
     RemoveDevice,
     SetAlias,
 )
@@ -43,12 +44,18 @@ class FreeNumber(NamedTuple):
 
 
 def decide(
-    command: DeviceCommand, device: Device | None, app: App | None, free: FreeNumber, *, is_revoked: bool = False
+    command: DeviceCommand,
+    device: Device | None,
+    app: App | None,
+    free: FreeNumber,
+    *,
+    is_revoked: bool = False,
+    offset: int = 0,
 ) -> Device | None:
     """Return the device's next record; None if nothing changes, or the app or the device is unknown.
 
     All times are the command's, so that the same command always gives the same record. `is_revoked`: the key with the
-    device's number is revoked.
+    device's number is revoked. `offset` is the command's in its partition.
     """
     if app is None:
         return None
@@ -74,8 +81,34 @@ def decide(
         _change(changed, command)
     if changed == device:
         return None
+    if device is not None:
+        _keep_history(changed, device, offset)
     is_bounded = command.WhichOneof("command") not in _NEVER_TOO_LARGE
     return None if is_bounded and changed.ByteSize() > MAX_DEVICE_BYTES else changed
+
+
+def _keep_history(changed: Device, device: Device, offset: int) -> None:
+    """Keep in the record what only the former one told: how its number registered, and that attributes have changed.
+
+    The topic is compacted, so the former record will be gone. A number's present attributes are those of its
+    registration, or of its latest AttributeChange; a new number has none of these yet.
+    """
+    registrations = list(device.registrations)
+    is_same_number = changed.number == device.number
+    is_unchanged = changed.attributes == device.attributes and changed.registered_ms == device.registered_ms
+    is_kept = any(registration.number == device.number for registration in registrations)
+    if not is_kept and not (is_same_number and is_unchanged):
+        registrations.append(
+            NumberRegistration(number=device.number, registered_ms=device.registered_ms, attributes=device.attributes)
+        )
+    changed.ClearField("registrations")
+    changed.registrations.extend(registrations[-MAX_FORMER_NUMBERS - 1 :])
+    if not is_same_number:
+        changed.ClearField("attributes_revision")
+    elif changed.attributes != device.attributes:
+        changed.attributes_revision = offset + 1
+    else:
+        changed.attributes_revision = device.attributes_revision
 
 
 def _registered(command: DeviceCommand, device: Device | None, free: FreeNumber, is_revoked: bool) -> Device | None:

@@ -42,7 +42,11 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
         election=membership,
     )
     revocations: RevocationWorker = RevocationWorker(
-        projection.device_follower, projection.device_table, context.apps, context.clock
+        projection.device_follower,
+        projection.device_table,
+        context.apps,
+        context.clock,
+        projection.attribute_changes.unwritten,
     )
     retirement: RetirementWorker = RetirementWorker(
         projection.device_follower, projection.device_table, context.clock, settings.device_days

@@ -60,8 +60,9 @@ class RegistryProjection:
             settings.partitions,
             on_revocations,
             on_returns,
-            publishes_revocations=True,
+            writes_other_topics=True,
         )
+        self.attribute_changes = rules.changes
         epochs = Epochs(self.devices.epochs(), self.devices.set_epoch)
         self.fencing = Fencing(ROLE_NAME, log.topics, epochs, clock)
         refused = RefusedKeys(self.devices, ValidDevices(self.device_table, clock).fact)

@@ -1,4 +1,5 @@
-"""Removes the devices whose keys were revoked, and completes revocations that a crash interrupted."""
+"""Removes the devices whose keys were revoked, and completes what a crash interrupted: revocations, and changes of
+attributes."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -25,7 +26,16 @@ class RevocationWorker:
 
     name = "registry revocations"
 
-    def __init__(self, follower: Follower, devices: DeviceTable, apps: AppDirectory, clock: Clock) -> None:
+    def __init__(
+        self,
+        follower: Follower,
+        devices: DeviceTable,
+        apps: AppDirectory,
+        clock: Clock,
+        interrupted_changes: Callable[[], Sequence[Fact]] = tuple,
+    ) -> None:
+        """`interrupted_changes` returns the facts of changes that the log may lack; called in the follower's thread."""
+        self._interrupted_changes = interrupted_changes
         self._follower = follower
         self._devices = devices
         self._apps = apps
@@ -52,6 +62,7 @@ class RevocationWorker:
             ended = await self._follower.tenure.wait()
             self._next.clear()
             await self._follower.write(self._interrupted_revocations)
+            await self._follower.write(self._interrupted_changes)
             ready.set()
             while not ended.is_set():
                 self._wake_up.clear()

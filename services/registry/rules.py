@@ -7,6 +7,7 @@ from protos.registry.v1.devices_pb2 import AliasTaken, ClearAlias, Device, Devic
 from services.domain.meta import RecordStamp
 from services.domain.revocations import RevokedKeys, revocations_key
 from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, device_key
+from services.registry.attribute_changes import AttributeChanges, change_fact
 from services.registry.decide import FreeNumber, decide
 from services.registry.decide_revocations import (
     proves_lost_number,
@@ -49,21 +50,31 @@ class DeviceRules:
         on_revocations: Callable[[], None] = lambda: None,
         on_returns: Callable[[], None] = lambda: None,
         *,
-        publishes_revocations: bool = False,
+        writes_other_topics: bool = False,
     ) -> None:
-        """Both functions are called in the follower's thread: `on_revocations` whenever revocations were applied,
+        """`writes_other_topics`: not where commands are decided once more, whose facts there are in the log.
+
+        Both functions are called in the follower's thread: `on_revocations` whenever revocations were applied,
         `on_returns` whenever retired devices have shown life.
         """
         self._devices = devices
         self._find_app = find_app
         self._partitions = partitions
-        self._publishes_revocations = publishes_revocations
+        self._writes_other_topics = writes_other_topics
         self._decided_ids: dict[bytes, tuple[int, int]] = {}
         self._apps_with_lost_devices: set[str] = set()
-        self.apply = DeviceState(devices, on_revocations, on_returns).apply
+        self.changes = AttributeChanges(devices.changes)
+        self.apply = DeviceState(devices, self.changes, on_revocations, on_returns).apply
 
     def decide(self, record: Record, command: DeviceCommand) -> Sequence[Fact]:
-        """Return the facts that follow. ValueError: the command is not in its device's partition."""
+        """Return the facts that follow, behind changes of attributes that the log may lack.
+
+        ValueError: the command is not in its device's partition.
+        """
+        interrupted = self.changes.unwritten(record.partition) if self._writes_other_topics else ()
+        return [*interrupted, *self._decided(record, command)]
+
+    def _decided(self, record: Record, command: DeviceCommand) -> Sequence[Fact]:
         kind, partition = command.WhichOneof("command"), record.partition
         key = device_key(command.appkey, command.token)
         if kind not in _OF_A_PARTITION and partition_of(key, self._partitions) != partition:
@@ -80,7 +91,7 @@ class DeviceRules:
         known = self._devices.find(command.appkey, command.token)
         if kind == "revoke_key":
             return self._revocation_facts(revoke_one(command, known, revoked), known)
-        return self._device_facts(command, partition, known, revoked)
+        return self._device_facts(command, record, known, revoked)
 
     def _revocation_facts(self, revocations: Revocations | None, device: Device | None) -> Sequence[Fact]:
         """Return the partition's revocation record for `devices` and `apps`, and the removal of the device, if any."""
@@ -88,32 +99,37 @@ class DeviceRules:
             return ()
         own = DeviceFact(revocations=revocations)
         facts = [Fact(DEVICES, revocations.partition, revocations.appkey.encode(), own)]
-        if self._publishes_revocations:
+        if self._writes_other_topics:
             facts.append(published_revocations(revocations))
         if device is not None and not device.removed_ms:
             facts.append(device_fact(removed(device, revocations)))
         return facts
 
     def _device_facts(
-        self, command: DeviceCommand, partition: int, known: Device | None, revoked: RevokedKeys
+        self, command: DeviceCommand, record: Record, known: Device | None, revoked: RevokedKeys
     ) -> Sequence[Fact]:
+        partition, offset = record.partition, record.offset
         is_revoked = known is not None and known.number in revoked
         may_need_number = command.WhichOneof("command") == "register"
         free = self._free_number(command.appkey, partition, revoked) if may_need_number else FreeNumber(partition, 0)
         reserving: Sequence[Fact] = ()
         if known is None and proves_lost_number(command) and self._find_app(command.appkey) is not None:
             LOST_DEVICES.inc()
-            record = reserve_lost(command, partition, revoked, free.number)
-            self._warn_of_lost_tail(command.appkey, record)
-            if record is not None:
+            reserved = reserve_lost(command, partition, revoked, free.number)
+            self._warn_of_lost_tail(command.appkey, reserved)
+            if reserved is not None:
                 reserving, free = (
-                    self._revocation_facts(record, None),
-                    FreeNumber(partition, RevokedKeys.of(record).end),
+                    self._revocation_facts(reserved, None),
+                    FreeNumber(partition, RevokedKeys.of(reserved).end),
                 )
-        device = decide(command, known, self._find_app(command.appkey), free, is_revoked=is_revoked)
-        if device is not None and device.HasField("alias_lost") and not (known and known.HasField("alias_lost")):
+        device = decide(command, known, self._find_app(command.appkey), free, is_revoked=is_revoked, offset=offset)
+        if device is None:
+            return reserving
+        if device.HasField("alias_lost") and not (known and known.HasField("alias_lost")):
             ALIASES_LOST.labels("proven" if device.alias_lost.was_proven else "unproven").inc()
-        return reserving if device is None else (*reserving, device_fact(device))
+        if self._writes_other_topics and device.attributes_revision == offset + 1:
+            return *reserving, device_fact(device), change_fact(device, command.meta.time_ms)
+        return *reserving, device_fact(device)
 
     def _warn_of_lost_tail(self, appkey: str, reserved: Revocations | None) -> None:
         """Tell the operator once for each app, and again whenever numbers are reserved."""

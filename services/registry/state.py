@@ -14,6 +14,7 @@ from protos.gateway.v1.sessions_pb2 import (
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from services.domain.device_numbers import check_device, check_revocations
 from services.domain.topics import device_key
+from services.registry.attribute_changes import AttributeChanges
 from services.registry.store import AliasTable, DeviceTable, HeldAlias
 from services.runtime.log.port import Record
 from services.runtime.log.topics import partition_of
@@ -34,15 +35,22 @@ class DeviceState:
     """
 
     def __init__(
-        self, devices: DeviceTable, on_revocations: Callable[[], None], on_returns: Callable[[], None]
+        self,
+        devices: DeviceTable,
+        changes: AttributeChanges,
+        on_revocations: Callable[[], None],
+        on_returns: Callable[[], None],
     ) -> None:
         self._devices = devices
+        self._changes = changes
         self._on_revocations = on_revocations
         self._on_returns = on_returns
 
     def apply(self, record: Record, message: DeviceFact | SessionFact) -> None:
         if isinstance(message, SessionFact):
-            if self._devices.note_activity(record.partition, list(_events(message, LIFE_KINDS))):
+            if message.HasField("attributes_changed"):
+                self._changes.apply_change(record.partition, message.attributes_changed)
+            elif self._devices.note_activity(record.partition, list(_events(message, LIFE_KINDS))):
                 self._on_returns()
             return
         match message.WhichOneof("fact"):
@@ -50,6 +58,7 @@ class DeviceState:
                 check_device(message.device, record.offset)
                 if self._devices.put(message.device):
                     self._on_returns()
+                self._changes.apply_device(record, message)
             case "revocations":
                 check_revocations(message.revocations)
                 self._devices.revoke(message.revocations)
@@ -136,7 +145,7 @@ def _events(fact: SessionFact, kinds: frozenset["SessionEventKind.ValueType"]) -
     match fact.WhichOneof("fact"):
         case "batch":
             yield from (event for event in fact.batch.events if event.kind in kinds)
-        case "counts" | None:
+        case "counts" | "attributes_changed" | None:
             pass
         case unexpected:
             assert_never(unexpected)

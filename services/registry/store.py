@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from protos.gateway.v1.sessions_pb2 import SessionEvent
+from protos.gateway.v1.sessions_pb2 import AttributeChange, SessionEvent
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, Revocations
 from protos.registry.v1.devices_pb2 import Device
 from services.domain.recorded_reasons import FixedReason, KeyRevoked, parsed_reason
@@ -46,6 +46,10 @@ CREATE INDEX silent_by_time ON silent (appkey, removed_ms);
 CREATE INDEX silent_returning ON silent (appkey, partition, number) WHERE shows_life = 1;
 CREATE TABLE revocations (
   appkey TEXT NOT NULL, partition INTEGER NOT NULL, record BLOB NOT NULL, PRIMARY KEY (appkey, partition));
+CREATE TABLE unseen_changes (
+  partition INTEGER NOT NULL, revision INTEGER NOT NULL, change BLOB NOT NULL,
+  PRIMARY KEY (partition, revision)) WITHOUT ROWID;
+CREATE TABLE seen_changes (partition INTEGER NOT NULL PRIMARY KEY, revision INTEGER NOT NULL);
 """
 
 ALIASES_FILE = "aliases.sqlite"
@@ -81,6 +85,40 @@ class DevicePage(NamedTuple):
     end: int
 
 
+class ChangeTable:
+    """Changes of attributes that a device record of the log has made and that were not read in `sessions` yet."""
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._rows = store.rows
+
+    def note(self, partition: int, revision: int, change: AttributeChange) -> bool:
+        """Store a change; return False, and store nothing, if it or a later one of the partition was read."""
+        row = self._rows.execute("SELECT revision FROM seen_changes WHERE partition = ?", (partition,)).fetchone()
+        if row and row[0] >= revision:
+            return False
+        blob = change.SerializeToString(deterministic=True)
+        self._rows.execute("INSERT OR REPLACE INTO unseen_changes VALUES (?, ?, ?)", (partition, revision, blob))
+        return True
+
+    def seen(self, partition: int, revision: int) -> None:
+        """Note that a change was read, and forget it and all earlier ones of the partition."""
+        self._rows.execute(
+            "INSERT INTO seen_changes VALUES (?, ?)"
+            " ON CONFLICT DO UPDATE SET revision = max(revision, excluded.revision)",
+            (partition, revision),
+        )
+        self._rows.execute("DELETE FROM unseen_changes WHERE partition = ? AND revision <= ?", (partition, revision))
+
+    def unseen(self, partition: int) -> list[AttributeChange]:
+        """Return the changes that are stored of a partition, in their order."""
+        query = "SELECT change FROM unseen_changes WHERE partition = ? ORDER BY revision"
+        return [AttributeChange.FromString(change) for (change,) in self._rows.execute(query, (partition,))]
+
+    def partitions(self) -> set[int]:
+        """Return the partitions that changes are stored of."""
+        return {partition for (partition,) in self._rows.execute("SELECT DISTINCT partition FROM unseen_changes")}
+
+
 class DeviceTable:
     """Devices by token, the device numbers assigned in each (appkey, partition), and the revoked ones among them.
 
@@ -89,6 +127,7 @@ class DeviceTable:
 
     def __init__(self, store: SqliteStore) -> None:
         self._rows = store.rows
+        self.changes = ChangeTable(store)
 
     def find(self, appkey: str, token: str) -> Device | None:
         """Return the device, also if it is removed."""

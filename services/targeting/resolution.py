@@ -6,6 +6,7 @@ from pyroaring import BitMap
 
 from protos.push.v1.push_pb2 import Filter
 from protos.targeting.v1.targeting_pb2 import PartitionAudience, ResolveResponse
+from services.domain.topics import SESSIONS
 from services.targeting.filter_evaluation import MustBeProven, matching
 from services.targeting.state import TargetingState
 
@@ -44,9 +45,15 @@ class Resolution:
     def _resolve(self) -> Iterator[int]:
         today = self._state.today()
         for number in self._partitions:
-            index = self._state.partitions[number].apps.get(self._appkey)
+            partition = self._state.partitions[number]
+            index = partition.apps.get(self._appkey)
             devices = (yield from matching(index, self._wanted, today, self._must_be_proven)) if index else BitMap()
             devices.run_optimize()
-            part = PartitionAudience(partition=number, bitmap=devices.serialize(), count=len(devices))
+            part = PartitionAudience(
+                partition=number,
+                bitmap=devices.serialize(),
+                count=len(devices),
+                attributes_until=max(1, partition.offsets.get(SESSIONS.name, 0)),
+            )
             self.response.partitions.append(part)
             yield 1

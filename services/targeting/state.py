@@ -209,7 +209,7 @@ class TargetingState:
             case "batch":
                 if not partition.is_repeated(fact.meta.event_id):
                     self._opens(partition, fact.batch)
-            case "counts" | None:
+            case "counts" | "attributes_changed" | None:
                 pass
             case _:
                 assert_never(kind)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from analytics.ingestion.attribute_changes import AttributeHistory
 from analytics.ingestion.attributes import DeviceAttributes
 from analytics.ingestion.broadcast_ids import BroadcastIds
 from analytics.ingestion.connections.spans import LatestConnections
@@ -198,7 +199,9 @@ class InstanceFollower:
 @pytest.mark.parametrize("topic", [topic for topic in TOPICS if topic not in ("instances", "processes", "message-ids")])
 def test_analytics_translates_every_record_or_says_that_it_is_a_dead_letter(topic: str) -> None:
     """One bad record takes no other one of its batch with it."""
-    context = TranslationContext(DeviceAttributes(), BroadcastIds(), KnownDevices(), LatestConnections(), Epochs())
+    context = TranslationContext(
+        AttributeHistory(DeviceAttributes()), BroadcastIds(), KnownDevices(), LatestConnections(), Epochs()
+    )
     translator = RecordTranslator(context, "")
     records = [
         Record(topic, 0, offset, b"1/t", each.message.SerializeToString())

@@ -17,7 +17,7 @@ from analytics.ingestion.connections.spans import (
     minute_of,
 )
 from analytics.store.columns import ATTRIBUTES, TEXT, Column, Table
-from protos.gateway.v1.sessions_pb2 import SessionEvent, SessionEventKind
+from protos.gateway.v1.sessions_pb2 import AttributeChange, SessionEvent, SessionEventKind
 
 _DAY_MINUTES = 1440
 _OPENED = SessionEventKind.SESSION_EVENT_KIND_OPENED
@@ -96,12 +96,21 @@ class ConnectionDeltas:
         minute = minute_of(event.time_ms)
         if event.kind == _OPENED:
             code = self._connections.gateways.code(gateway)
-            span = ConnectionSpan(event.connection, minute, OPEN, code, tuple(values))
+            span = ConnectionSpan(event.connection, event.time_ms, OPEN, code, tuple(values))
             deltas = self._connections.opened(device, span)
         else:
             deltas = self._connections.closed(device, event.connection, minute)
-        app = self._appkeys.code(event.appkey)
-        self._deltas += [(app, delta) for delta in deltas]
+        self._note(event.appkey, deltas)
+
+    def attributes_changed(self, partition: int, change: AttributeChange, values: list[int]) -> None:
+        """Apply a change of attributes, in the order of the log; `values` are the codes of the new ones."""
+        device = NumberedDevice(change.appkey, partition, change.number)
+        self._note(change.appkey, self._connections.attributes_changed(device, change.time_ms, tuple(values)))
+
+    def _note(self, appkey: str, deltas: list[ConnectionDelta]) -> None:
+        if deltas:
+            app = self._appkeys.code(appkey)
+            self._deltas += [(app, delta) for delta in deltas]
 
     def tables(self) -> dict[str, pa.Table]:
         """Return `connection_changes` and `connection_days`, each only if it has rows; zero sums are left out."""

@@ -8,15 +8,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from analytics.ingestion.attribute_changes import attributes_of
 from analytics.ingestion.attributes import DeviceAttributes, DictionaryEncoder, bounded, by_partition
 from analytics.ingestion.connections.spans import (
     LATEST,
     MINUTE_MS,
     OPEN,
+    SETTLES_MS,
     ConnectionSpan,
     LatestConnections,
     NumberedDevice,
-    minute_of,
     minutes_of,
 )
 from analytics.store.clickhouse import ClickHouse
@@ -48,15 +49,19 @@ async def load(
     newest_ms, first_ms = lives[0] if lives else (0, 0)
     since_ms = max(0, first_ms - _BEFORE_FIRST_COUNT_MS)
     parameters = {"since_ms": since_ms, "partitions": list(ends), "ends": list(ends.values())}
-    late = minute_of(newest_ms - _LATE_MS)
     latest = sql(__package__, "latest_connections", attributes=_ATTRIBUTES, read=_READ)
+    settled = sql(__package__, "settled_connections", attributes=", ".join(ATTRIBUTES), read=_READ)
     for groups in bounded(await clickhouse.rows(_GROUPS, parameters)):
         table = await clickhouse.arrow(latest, {**parameters, "groups": groups})
-        await asyncio.to_thread(_note_table, connections, attributes, table, late)
+        await asyncio.to_thread(_note_table, connections, attributes, table, newest_ms - _LATE_MS)
+        changed = await clickhouse.rows(settled, {**parameters, "groups": groups, "settles_ms": SETTLES_MS})
+        for appkey, partition, number, connection, *values in changed:
+            codes = attributes.codes_for(attributes_of(values))
+            connections.settle(NumberedDevice(appkey, partition, number), connection, tuple(codes))
 
 
-def _note_table(connections: LatestConnections, attributes: DeviceAttributes, table: pa.Table, late: int) -> None:
-    """Store one or two rows a device, the latest connection first; the second only if the latest opened `late`."""
+def _note_table(connections: LatestConnections, attributes: DeviceAttributes, table: pa.Table, late_ms: int) -> None:
+    """Store one or two rows a device, the latest connection first; the second only if the latest opened late."""
     for appkey, partition, rows in by_partition(table.combine_chunks()):
         numbers = rows.column("number").to_numpy()
         latest, values = _spans(connections, attributes, rows)
@@ -64,9 +69,9 @@ def _note_table(connections: LatestConnections, attributes: DeviceAttributes, ta
         firsts, seconds = np.flatnonzero(~is_second), np.flatnonzero(is_second)
         latest["is_second"][seconds - 1] = True
         connections.note_all(appkey, partition, numbers[firsts], latest[firsts], values[firsts])
-        for index in seconds[latest["opened"][seconds - 1] >= late].tolist():
-            id_, opened, closed, gateway, _ = latest[index].item()
-            before = ConnectionSpan(id_, opened, closed, gateway, tuple(values[index].tolist()))
+        for index in seconds[latest["opened_ms"][seconds - 1] >= late_ms].tolist():
+            id_, opened_ms, closed, gateway, _ = latest[index].item()
+            before = ConnectionSpan(id_, opened_ms, closed, gateway, tuple(values[index].tolist()))
             connections.note_before(NumberedDevice(appkey, partition, int(numbers[index])), before)
 
 
@@ -76,7 +81,7 @@ def _spans(
     """Return each row's connection as LATEST, and the codes of its device's attributes."""
     found = np.zeros(rows.num_rows, LATEST)
     found["id"] = rows.column("connection").to_numpy()
-    found["opened"] = minutes_of(rows.column("opened_ms").to_numpy())
+    found["opened_ms"] = rows.column("opened_ms").to_numpy()
     is_closed = rows.column("is_closed").to_numpy()
     found["closed"] = np.where(is_closed, minutes_of(rows.column("closed_ms").to_numpy()), OPEN)
     found["gateway"] = _codes(connections.gateways, rows.column("opened_at"))

@@ -1,9 +1,10 @@
 """Folds openings and ends of connections into changes of the number of connections, minute by minute.
 
 A connection counts from the first full minute at or after its opening until that of its end, under the attributes that
-its device had when it connected. It ends when it is closed or when the device connects again, whichever is earlier.
+its device has SETTLES_MS after the welcome: a change counts from the opening on if the device requested it by then, and
+else not before the next connection. It ends when it is closed or when the device connects again, whichever is earlier.
 
-The latest connection of every device is stored in dense arrays: 37 bytes a device. For up to MAX_BEFORE devices that
+The latest connection of every device is stored in dense arrays: 41 bytes a device. For up to MAX_BEFORE devices that
 connected again last, the connection before it is stored too, so that records of two gateways may come in any order. An
 opening that comes after a later one counts only while the connection before that one is stored or there was none; the
 end of a connection that is not stored changes nothing.
@@ -20,6 +21,9 @@ from analytics.ingestion.attributes import GREATEST_NUMBER, DictionaryEncoder
 from analytics.store.columns import ATTRIBUTES
 
 MINUTE_MS = 60_000
+SETTLES_MS = 60_000
+"""For so long after the welcome the device's attributes may change that a connection counts under."""
+
 OPEN = 2**32 - 1
 """The end of a connection that is still open."""
 
@@ -28,7 +32,7 @@ MAX_BEFORE = 50_000
 
 _LAST_MINUTE = 71_582_787
 LATEST = np.dtype(
-    [("id", np.uint64), ("opened", np.uint32), ("closed", np.uint32), ("gateway", np.uint32), ("is_second", np.bool_)]
+    [("id", np.uint64), ("opened_ms", np.int64), ("closed", np.uint32), ("gateway", np.uint32), ("is_second", np.bool_)]
 )
 """A device's latest connection (id 0: none), and whether there was one before it."""
 
@@ -40,13 +44,18 @@ class NumberedDevice(NamedTuple):
 
 
 class ConnectionSpan(NamedTuple):
-    """When one connection was open, in minutes as of `minute_of`; `gateway` and `values` (attributes) are codes."""
+    """One connection: `closed` is a minute as of `minute_of`; `gateway` and `values` (attributes) are codes."""
 
     id: int
-    opened: int
+    opened_ms: int
     closed: int
     gateway: int
     values: tuple[int, ...]
+
+    @property
+    def opened(self) -> int:
+        """The first minute in which it counts."""
+        return minute_of(self.opened_ms)
 
 
 class ConnectionDelta(NamedTuple):
@@ -116,6 +125,28 @@ class LatestConnections:
                 self._store(device, [*known[:index], closed, *known[index + 1 :]])
                 return _moved_end(closed, _end(span, following), _end(closed, following))
         return []
+
+    def attributes_changed(
+        self, device: NumberedDevice, time_ms: int, values: tuple[int, ...]
+    ) -> list[ConnectionDelta]:
+        """Apply a change that the device requested at this time; return what it changes."""
+        known, deltas = self._known(device), []
+        for index, span in enumerate(known):
+            if time_ms <= span.opened_ms + SETTLES_MS and span.values != values:
+                following = known[index + 1] if index + 1 < len(known) else None
+                known[index] = span._replace(values=values)
+                deltas += [delta._replace(change=-delta.change) for delta in _opening(span, following)]
+                deltas += _opening(known[index], following)
+        if deltas:
+            self._store(device, known)
+        return deltas
+
+    def settle(self, device: NumberedDevice, connection_id: int, values: tuple[int, ...]) -> None:
+        """Store the attributes under which a connection that was loaded counts."""
+        known = self._known(device)
+        settled = [span._replace(values=values) if span.id == connection_id else span for span in known]
+        if settled != known:
+            self._store(device, settled)
 
     def note_all(
         self, appkey: str, partition: int, numbers: npt.NDArray[Any], latest: npt.NDArray[Any], values: npt.NDArray[Any]
@@ -191,11 +222,11 @@ class _PartitionConnections:
             self.values = self.values.astype(np.uint32)
 
     def span(self, number: int) -> ConnectionSpan | None:
-        id_, opened, closed, gateway, _ = self.latest[number].item()
-        return ConnectionSpan(id_, opened, closed, gateway, tuple(self.values[number].tolist())) if id_ else None
+        id_, opened_ms, closed, gateway, _ = self.latest[number].item()
+        return ConnectionSpan(id_, opened_ms, closed, gateway, tuple(self.values[number].tolist())) if id_ else None
 
     def put(self, number: int, span: ConnectionSpan) -> None:
         self.reserve_code(max(span.values))
         is_second = self.latest["is_second"][number]
-        self.latest[number] = (span.id, span.opened, span.closed, span.gateway, is_second)
+        self.latest[number] = (span.id, span.opened_ms, span.closed, span.gateway, is_second)
         self.values[number] = span.values

@@ -6,6 +6,7 @@ from analytics.ingestion.outcomes import DELIVERIES_TABLE
 from analytics.ingestion.tables.actions import ACTIONS_TABLE
 from analytics.ingestion.tables.devices import (
     APP_CHANGES_TABLE,
+    ATTRIBUTE_CHANGES_TABLE,
     DEVICE_COMMANDS_TABLE,
     DEVICES_TABLE,
     REGISTRATIONS_TABLE,
@@ -24,7 +25,7 @@ from analytics.store.columns import Table
 TABLES: dict[str, Table[Any]] = {
     table.name: table
     for table in (
-        *(DEVICES_TABLE, REGISTRATIONS_TABLE, DEVICE_COMMANDS_TABLE, APP_CHANGES_TABLE),
+        *(DEVICES_TABLE, REGISTRATIONS_TABLE, ATTRIBUTE_CHANGES_TABLE, DEVICE_COMMANDS_TABLE, APP_CHANGES_TABLE),
         *(PUSHES_TABLE, TASK_PUSHES_TABLE, PUSH_CANCELS_TABLE, TASKS_TABLE, PUSH_PARTITIONS_TABLE, PUSH_VALUES_TABLE),
         *(SESSIONS_TABLE, CONNECTION_COUNTS_TABLE, DELIVERIES_TABLE, ACTIONS_TABLE),
     )

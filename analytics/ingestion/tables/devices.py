@@ -16,10 +16,33 @@ from analytics.ingestion.tables.row_source import (
     RowSource,
     platform_name,
 )
-from analytics.store.columns import BYTES, TEXT, TIME, UINT16, UINT32, Column, Table
+from analytics.store.columns import ATTRIBUTES, BYTES, TEXT, TIME, UINT16, UINT32, UINT64, Column, Table
 from protos.analytics.v1.details_pb2 import Detail
+from protos.gateway.v1.sessions_pb2 import AttributeChange
 from protos.registry.v1.apps_pb2 import AppChanged
-from protos.registry.v1.devices_pb2 import Device, DeviceCommand
+from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceCommand
+
+
+class Registration(NamedTuple):
+    """The first registration of a device number; `is_kept`: the device has changed since, and its record keeps it."""
+
+    appkey: str
+    token: str
+    number: int
+    registered_ms: int
+    attributes: Attributes
+    is_kept: bool
+
+
+class ChangedAttributes(NamedTuple):
+    """A change of a device's attributes, and those that it had before in order of ATTRIBUTES."""
+
+    change: AttributeChange
+    former: list[str]
+
+
+def _changed_attribute(name: str) -> Column[RowSource[ChangedAttributes]]:
+    return Column(name, TEXT, lambda row: getattr(row.part.change.attributes, name))
 
 
 class RequestedCommand(NamedTuple):
@@ -46,16 +69,31 @@ DEVICES_TABLE = Table[RowSource[Device]](
     Column("stags", pa.list_(TEXT), lambda row: list(row.part.stags)),
     Column("model", TEXT, lambda row: row.part.attributes.model),
     *DEVICE_ATTRIBUTES,
+    Column("attributes_revision", UINT64, lambda row: row.part.attributes_revision),
     EVENT_ID,
     *POSITION,
 )
-REGISTRATIONS_TABLE = Table[RowSource[Device]](
+REGISTRATIONS_TABLE = Table[RowSource[Registration]](
     "registrations",
     Column("appkey", TEXT, lambda row: row.part.appkey),
     Column("registered", TIME, lambda row: row.part.registered_ms),
     Column("partition", UINT16, lambda row: row.record.partition),
     Column("number", UINT32, lambda row: row.part.number),
     *DEVICE_ATTRIBUTES,
+    Column("token", TEXT, lambda row: row.part.token),
+    Column("kept", pa.bool_(), lambda row: row.part.is_kept),
+    Column("from_log", pa.bool_(), lambda row: True),
+    *POSITION,
+)
+ATTRIBUTE_CHANGES_TABLE = Table[RowSource[ChangedAttributes]](
+    "attribute_changes",
+    Column("appkey", TEXT, lambda row: row.part.change.appkey),
+    Column("partition", UINT16, lambda row: row.record.partition),
+    Column("number", UINT32, lambda row: row.part.change.number),
+    Column("revision", UINT64, lambda row: row.part.change.revision),
+    Column("time", TIME, lambda row: row.part.change.time_ms),
+    *(_changed_attribute(name) for name in ATTRIBUTES),
+    Column("former", pa.list_(TEXT), lambda row: row.part.former),
     *POSITION,
 )
 DEVICE_COMMANDS_TABLE = Table[RowSource[RequestedCommand]](

@@ -48,11 +48,15 @@ class PartitionEvent(NamedTuple):
 
 
 class AudienceValues(NamedTuple):
-    """A push's audience in one partition: for each attribute in order of ATTRIBUTES, (value, bitmap) pairs."""
+    """A push's audience in one partition: for each attribute in order of ATTRIBUTES, (value, bitmap) pairs.
+
+    `attributes_until`: that of the start.
+    """
 
     msgid: int
     appkey: str
     values: list[list[tuple[str, bytes]]]
+    attributes_until: int
 
 
 def check_targets(devices: Devices) -> None:
@@ -147,5 +151,7 @@ PUSH_VALUES_TABLE = Table[RowSource[AudienceValues]](
     Column("partition", UINT16, lambda row: row.record.partition),
     Column("time", TIME, lambda row: row.meta.time_ms),
     *(_values(index) for index in range(len(ATTRIBUTES))),
+    Column("attributes_until", UINT64, lambda row: row.part.attributes_until),
+    Column("from_log", pa.bool_(), lambda row: True),
     *POSITION,
 )

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from analytics.ingestion.tables.row_source import POSITION, RowSource
 from analytics.store.columns import ATTRIBUTES, TEXT, TIME, UINT16, UINT32, UINT64, Column, Table
 from analytics.store.enum_names import enum_name
@@ -43,6 +45,7 @@ SESSIONS_TABLE = Table[RowSource[DeviceSession]](
     Column("reason", TEXT, lambda row: row.part.event.reason),
     Column("gateway", TEXT, lambda row: row.part.gateway),
     *(_attribute(index) for index in range(len(ATTRIBUTES))),
+    Column("from_log", pa.bool_(), lambda row: True),
     *POSITION,
 )
 CONNECTION_COUNTS_TABLE = Table[RowSource[ConnectionCount]](

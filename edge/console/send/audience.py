@@ -58,7 +58,7 @@ class Audiences:
         unknown: Sequence[str] = ()
         if push.audience.WhichOneof("audience") in ("everyone", "filter"):
             send = SendPush(appkey=appkey, audience=push.audience)
-            bitmaps, error = await self._bitmaps.resolve(send, range(self._partitions))
+            bitmaps, error, _ = await self._bitmaps.resolve(send, range(self._partitions))
             if error is not None:
                 raise error
         else:

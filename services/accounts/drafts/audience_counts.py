@@ -42,7 +42,7 @@ class AudienceCounts:
 
     async def _count(self, appkey: str, audience: Audience) -> int:
         send = SendPush(appkey=appkey, audience=audience)
-        bitmaps, error = await self._bitmaps.resolve(send, range(self._partitions))
+        bitmaps, error, _ = await self._bitmaps.resolve(send, range(self._partitions))
         if error is not None:
             raise error
         return sum(len(bitmap) for bitmap in bitmaps.values())

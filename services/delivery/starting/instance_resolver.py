@@ -207,11 +207,12 @@ class InstanceResolver:
                 return UnavailableError(waiting.last_error)
             self._probed[waiting] = process
         try:
-            audiences, error = await self._audiences.resolve(waiting.push.send, partitions)
+            audiences, error, attributes_until = await self._audiences.resolve(waiting.push.send, partitions)
         except Exception as unexpected:
             logger.error("an audience could not be resolved", msgid=waiting.msgid, exc_info=unexpected)
             return CarillonError("internal error")
         waiting.audiences.update(audiences)
+        waiting.attributes_until.update(attributes_until)
         if not isinstance(error, UnavailableError):
             self._probed.pop(waiting, None)
         return error

@@ -250,7 +250,7 @@ class PushStarter:
     def _starting_facts(self, part: StartingPart) -> list[PushFact]:
         """Return the facts that start the push; none, and fail it, if they cannot be made or written."""
         try:
-            facts = decide.start(part.waiting.push, part.audiences)
+            facts = decide.start(part.waiting.push, part.audiences, part.waiting.attributes_until)
             size = max(fact.ByteSize() for fact in facts) + _META_BYTES
         except Exception as error:
             logger.error("a push cannot be started", msgid=part.waiting.msgid, exc_info=error)

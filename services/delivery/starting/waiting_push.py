@@ -15,7 +15,7 @@ class WaitingPush:
     """A push that waits for its start in some partitions.
 
     `size`: bytes of the command. `unstarted`: the partitions whose start is not being written yet. `audiences`: those
-    of them that are resolved.
+    of them that are resolved. `attributes_until`: those of their starts; none where the request lists the devices.
 
     A push that is held up waits for targeting, and later pushes of its app no longer wait for it. `failures` counts the
     attempts that failed because of the push itself, and `retries` these and those that targeting did not answer
@@ -26,6 +26,7 @@ class WaitingPush:
     size: int
     unstarted: set[int]
     audiences: dict[int, BitMap] = field(default_factory=dict)
+    attributes_until: dict[int, int] = field(default_factory=dict)
     is_held_up: bool = False
     failures: int = 0
     retries: int = 0

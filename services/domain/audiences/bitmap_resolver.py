@@ -23,10 +23,14 @@ AudienceBitmaps = Mapping[int, BitMap]
 
 
 class ResolvedBitmaps(NamedTuple):
-    """The audiences of the partitions whose instances answered, and the error of one that did not."""
+    """The audiences of the partitions whose instances answered, and the error of one that did not.
+
+    `attributes_until` has PushStarted.attributes_until of the same partitions.
+    """
 
     audiences: AudienceBitmaps
     error: CarillonError | None
+    attributes_until: Mapping[int, int]
 
 
 class AudienceBitmapResolver:
@@ -49,7 +53,8 @@ class AudienceBitmapResolver:
         answers = await asyncio.gather(*(self._resolve(send, *share) for share in self._shares(partitions)))
         found = {partition: bitmap for answer in answers for partition, bitmap in answer.audiences.items()}
         errors = sorted((answer.error for answer in answers if answer.error), key=_is_temporary)
-        return ResolvedBitmaps(found, errors[0] if errors else None)
+        until = {partition: offset for answer in answers for partition, offset in answer.attributes_until.items()}
+        return ResolvedBitmaps(found, errors[0] if errors else None, until)
 
     async def probe(self, shard: int) -> bytes:
         """Return the id of the process that owns the shard. UnavailableError: it cannot resolve audiences now."""
@@ -67,11 +72,12 @@ class AudienceBitmapResolver:
         try:
             answer = await stub.Resolve(request, timeout=_RESOLVE_S)
         except CarillonError as error:
-            return ResolvedBitmaps({}, error)
+            return ResolvedBitmaps({}, error, {})
         found = {part.partition: BitMap.deserialize(part.bitmap) for part in answer.partitions}
-        if missing := set(share) - found.keys():
-            return ResolvedBitmaps(found, CarillonError(f"targeting left out partitions {sorted(missing)}"))
-        return ResolvedBitmaps(found, None)
+        until = {part.partition: part.attributes_until for part in answer.partitions}
+        missing = sorted(set(share) - found.keys())
+        incomplete = CarillonError(f"targeting left out partitions {missing}") if missing else None
+        return ResolvedBitmaps(found, incomplete, until)
 
     def _shares(self, partitions: Sequence[int]) -> "list[tuple[TargetingServiceAsyncStub, list[int]]]":
         shares = [(stub, self.owned(shard, partitions)) for shard, stub in enumerate(self._targeting)]

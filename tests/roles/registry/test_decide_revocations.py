@@ -15,6 +15,7 @@ from protos.registry.v1.devices_pb2 import (
     Attributes,
     Device,
     DeviceCommand,
+    NumberRegistration,
     RegisterDevice,
     RegistrationAuthority,
     ReserveNumbers,
@@ -151,4 +152,5 @@ def test_registering_a_revoked_device_creates_a_new_one() -> None:
             registered_ms=NOON_MS,
             attributes=Attributes(),
             former_numbers=[2, 9],
+            registrations=[NumberRegistration(number=9, registered_ms=5, attributes=Attributes())],
         )

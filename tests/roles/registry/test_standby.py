@@ -31,6 +31,7 @@ from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
 from services.domain.role_addresses import HAZARDOUS
 from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, INSTANCES, SESSIONS, TOPICS, decode
+from services.registry.attribute_changes import AttributeChanges
 from services.registry.main import ROLE, build, open_state
 from services.registry.rules import DeviceRules
 from services.registry.settings import RegistrySettings
@@ -314,7 +315,7 @@ def test_a_command_that_was_decided_but_not_written_is_decided_again(tmp_path: P
     command = register("1", "t")
     record = Record(DEVICE_COMMANDS.name, 0, 7, b"1/t", command.SerializeToString())
     assert rules.decide(record, command) == rules.decide(record, command) != ()
-    assert rules.decide(record._replace(offset=8), command) == ()
+    assert list(rules.decide(record._replace(offset=8), command)) == []
     store.close()
 
 
@@ -329,7 +330,8 @@ def test_a_session_may_be_read_before_its_device(tmp_path: Path) -> None:
     digests = set()
     for name, facts in (("device first", (device, session)), ("session first", (session, device))):
         store = SqliteStore(tmp_path / name, DEVICES_DDL)
-        state = DeviceState(DeviceTable(store), lambda: None, lambda: None)
+        table = DeviceTable(store)
+        state = DeviceState(table, AttributeChanges(table.changes), lambda: None, lambda: None)
         for record, fact in facts:
             state.apply(record, fact)
         assert store.rows.execute("SELECT number, active_ms FROM activity").fetchall() == [(7, NOON_MS)]

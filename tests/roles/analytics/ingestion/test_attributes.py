@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 from pyroaring import BitMap
 
+from analytics.ingestion.attribute_changes import AttributeHistory
 from analytics.ingestion.attributes import DeviceAttributes, load
 from analytics.ingestion.audience_values import bitmaps_by_value
 from analytics.store.clickhouse import ClickHouse
@@ -50,14 +51,14 @@ def test_the_bitmap_of_values_that_all_devices_of_an_audience_share_is_made_once
     attributes.note(APP, 1, 4, Attributes(region="north", brand="x"))
     attributes.note(APP, 1, 7, Attributes(region="south", brand="x"))
 
-    mixed = bitmaps_by_value(attributes, APP, 1, BitMap([4, 7]))
+    mixed = bitmaps_by_value(AttributeHistory(attributes), APP, 1, BitMap([4, 7]), 0)
     devices = [
         [(value, BitMap.deserialize(bitmap[_KIND_AND_LENGTH:])) for value, bitmap in mixed[at]]
         for at in (REGION, BRAND)
     ]
     assert devices == [[("north", BitMap([4])), ("south", BitMap([7]))], [("x", BitMap([4, 7]))]]
 
-    single = bitmaps_by_value(attributes, APP, 1, BitMap([7]))
+    single = bitmaps_by_value(AttributeHistory(attributes), APP, 1, BitMap([7]), 0)
     assert [value for ((value, _),) in single] == attributes.strings(attributes.codes_of(APP, 1, 7))
     assert single[REGION][0][1] == mixed[REGION][1][1]
     assert len({id(bitmap) for ((_, bitmap),) in single}) == 1

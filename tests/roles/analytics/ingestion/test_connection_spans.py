@@ -23,7 +23,7 @@ NORTH, SOUTH = (1, 0, 0, 0, 0, 0, 0, 0), (2, 0, 0, 0, 0, 0, 0, 0)
 
 
 def opened(id_: int, minute: int, gateway: int = 1, values: tuple[int, ...] = NORTH) -> ConnectionSpan:
-    return ConnectionSpan(id_, minute, OPEN, gateway, values)
+    return ConnectionSpan(id_, minute * module.MINUTE_MS, OPEN, gateway, values)
 
 
 def totals(changes: Sequence[ConnectionDelta]) -> dict[tuple[int, int, tuple[int, ...]], int]:
@@ -131,7 +131,8 @@ def test_values_with_codes_of_more_than_two_bytes() -> None:
 
 def test_loaded_connections_continue() -> None:
     spans = LatestConnections()
-    latest = np.array([(8, 30, OPEN, 2, True), (9, 1, 2, 1, False)], LATEST)
+    minute_ms = module.MINUTE_MS
+    latest = np.array([(8, 30 * minute_ms, OPEN, 2, True), (9, minute_ms, 2, 1, False)], LATEST)
     spans.note_all("app", 1, np.array([5, 9]), latest, np.array([SOUTH, NORTH]))
     spans.note_all("app", 1, np.array([], int), latest[:0], np.zeros((0, 8), int))
     spans.note_before(DEVICE, opened(7, 10))

@@ -85,6 +85,7 @@ async def test_every_fact_becomes_rows(log: SqliteLog, clickhouse: ClickHouse, t
     assert await counts(clickhouse) == {
         "actions": 1,
         "app_changes": 1,
+        "attribute_changes": 0,
         "connection_counts": 2,
         "deliveries": 4,
         "device_commands": 1,

@@ -82,7 +82,7 @@ async def test_the_end_of_a_connection_is_counted_under_the_values_of_its_openin
         await writer.translate(stored(changed, session(1, opened, T0 + connection * 600_000, connection=connection)))
     for number in range(20):
         await writer.translate(stored(device(1, attributes={"region": f"invented {number}"}, time_ms=T0 + 2 + number)))
-    assert len(writer._context.attributes.encoders[REGION]) < 20
+    assert len(writer._context.history.attributes.encoders[REGION]) < 20
     ends = [session(1, closed, T0 + c * 600_000 + 120_000, connection=c) for c in (2, 1)]
     batch = await writer.translate(stored(*ends))
     changes = batch.tables["connection_changes"].to_pylist()

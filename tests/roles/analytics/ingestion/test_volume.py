@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from analytics.ingestion.attribute_changes import AttributeHistory
 from analytics.ingestion.attributes import DeviceAttributes
 from analytics.ingestion.batch_reader import IngestionLimits
 from analytics.ingestion.broadcast_ids import BroadcastIds
@@ -49,7 +50,9 @@ def test_no_python_step_for_each_outcome(new_records: list[NewRecord]) -> None:
             nonlocal count
             count += event in ("call", "c_call")
 
-        context = TranslationContext(DeviceAttributes(), BroadcastIds(), KnownDevices(), LatestConnections(), Epochs())
+        context = TranslationContext(
+            AttributeHistory(DeviceAttributes()), BroadcastIds(), KnownDevices(), LatestConnections(), Epochs()
+        )
         translator = RecordTranslator(context, "")
         sys.setprofile(profile)
         try:

@@ -5,7 +5,7 @@ It behaves as a server: a request that was sent is carried out even if its sende
 
 import asyncio
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import Context
 from functools import cache
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from analytics.ingestion import attributes, ingesters, known_devices
+from analytics.ingestion import attribute_changes, attributes, ingesters, known_devices
 from analytics.ingestion.connections import history
 from analytics.store.columns import ATTRIBUTES
 from analytics.store.sql import sql
@@ -25,6 +25,7 @@ Row = Mapping[str, Any]
 
 _TIMEOUT_S = 5.0
 _READERS_OF_SUMS = tuple(f"SELECT DISTINCT reader FROM {table}" for table in ingesters.SUMS)
+_TOLD_BY = {**attributes.OF_REGISTRATIONS, "attribute_changes": attribute_changes.READ}
 _BROADCAST_IDS = "SELECT DISTINCT msgid FROM pushes WHERE kind != 'unicast' ORDER BY msgid"
 _NEWEST_PUSH = "SELECT toUnixTimestamp64Milli(max(time)) FROM pushes"
 _COMMENT = re.compile("--.*")
@@ -81,7 +82,7 @@ class ModelStore:
         return found
 
     async def arrow(self, text: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
-        return await self._carried_out(lambda: self._table(text))
+        return await self._carried_out(lambda: self._table(text, parameters or {}))
 
     def inserted(self, table: str) -> Iterable[Row]:
         """Return the rows of a table as they were inserted, in order."""
@@ -146,25 +147,50 @@ class ModelStore:
             return [(found,)] if found else []
         if text == ingesters._REGISTERED:
             return [(identity,) for identity in self._ingesters.values()]
-        if text == attributes._GROUPS:
-            counts: defaultdict[tuple[str, int], int] = defaultdict(int)
-            for row in self.final("devices"):
-                counts[row["appkey"], row["partition"]] += 1
-            return [(*group, count) for group, count in sorted(counts.items())]
+        for table, condition in _TOLD_BY.items():
+            if text == attributes.group_sizes(table, condition):
+                return self._group_sizes(table, parameters)
+        if text == attribute_changes.REVISIONS:
+            revisions: defaultdict[int, int] = defaultdict(int)
+            for row in self._telling("attribute_changes", parameters):
+                revisions[row["partition"]] = max(row["revision"], revisions[row["partition"]])
+            return list(revisions.items())
         if text == _NEWEST_PUSH:
             return [(max((int(row["time"].timestamp() * 1000) for row in self.inserted("pushes")), default=0),)]
+        if text == attribute_changes.FORMER:
+            return [
+                (row["_offset"], row["appkey"], row["number"], row["former"])
+                for row in sorted(self.final("attribute_changes"), key=lambda row: row["_offset"])
+                if row["partition"] == parameters["partition"]
+                and parameters["since"] <= row["_offset"] < parameters["until"]
+            ]
         if text in (*_READERS_OF_SUMS, history._GROUPS, sql(history.__package__, "gateway_lives")):
             return []  # sums are not modelled: neither of earlier ingesters, nor of earlier connections
         raise NotImplementedError(text)
 
-    def _table(self, text: str) -> pa.Table:
+    def _group_sizes(self, table: str, parameters: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        counts = Counter((row["appkey"], row["partition"]) for row in self._telling(table, parameters))
+        return [(*group, count) for group, count in sorted(counts.items())]
+
+    def _telling(self, table: str, parameters: Mapping[str, Any]) -> list[Row]:
+        """Return the rows of a table that tell what devices have; see `_TOLD_BY`."""
+        ends = dict(zip(parameters.get("partitions", ()), parameters.get("ends", ()), strict=True))
+        tells: Mapping[str, Callable[[Row], bool]] = {
+            "registrations": lambda row: row["kept"],
+            "devices": lambda row: row["attributes_revision"] == 0,
+            "attribute_changes": lambda row: row["_offset"] < ends.get(row["partition"], 0),
+        }
+        return [row for row in self.final(table) if tells[table](row)]
+
+    def _table(self, text: str, parameters: Mapping[str, Any]) -> pa.Table:
         if text == known_devices._KNOWN:
             return self._known_devices()
         if text == _BROADCAST_IDS:
             msgids = {row["msgid"] for row in self.inserted("pushes") if row["kind"] != "unicast"}
             return pa.table({"msgid": pa.array(sorted(msgids), pa.uint64())})
-        if text == sql(attributes.__package__, "latest_attributes", attributes=", ".join(ATTRIBUTES)):
-            return self._latest_attributes()
+        for table, condition in _TOLD_BY.items():
+            if text == attributes.latest_rows(table, condition):
+                return self._latest_attributes(self._telling(table, parameters))
         raise NotImplementedError(text)
 
     def _known_devices(self) -> pa.Table:
@@ -175,9 +201,9 @@ class ModelStore:
         lists = pa.array(list(numbers.values()), pa.list_(pa.uint32()))
         return pa.table({"appkey": pa.array(appkeys, pa.string()), "partition": list(partitions), "numbers": lists})
 
-    def _latest_attributes(self) -> pa.Table:
+    def _latest_attributes(self, told: Sequence[Row]) -> pa.Table:
         latest: dict[tuple[str, int, int], Row] = {}
-        for row in self.inserted("devices"):
+        for row in told:
             name = row["appkey"], row["partition"], row["number"]
             if name not in latest or row["_offset"] > latest[name]["_offset"]:
                 latest[name] = row
