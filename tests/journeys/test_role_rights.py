@@ -1,9 +1,11 @@
 """Each role as its own user of Kafka and with its own certificate: all of them work, and a stolen one does no harm."""
 
+import asyncio
 import contextlib
 import json
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -16,6 +18,7 @@ from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppServer
 from testkit.installation.processes import CARILLON, Installation
 from testkit.kafka.broker import AUTHORIZED, kafka
+from testkit.waiting import until
 from tests.journeys.test_push import audited, message, shown
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
@@ -97,3 +100,48 @@ async def test_the_log_refuses_what_a_role_may_not_append(installation: Installa
             await log.append([NewRecord(topic.name, 0, b"k", b"forged")])
         assert await log.ends([Partition(topic.name, 0)]) == before
     await log.close()
+
+
+async def test_a_cluster_gets_other_keys_and_a_gateway_without_its_new_file_loses_no_device(
+    installation: Installation,
+) -> None:
+    app, server = installation.create_app(), AppServer(installation.v2_url)
+    installation.carillon("keys", "export", "--device-keys", "gateway.key")
+    installation.env["CARILLON_DEVICE_KEYS_FILE"] = str(installation.data / "gateway.key")
+    installation.stop("gateway")
+    await asyncio.to_thread(installation.start, "gateway")
+    del installation.env["CARILLON_DEVICE_KEYS_FILE"]
+    device = VirtualDevice(installation.gateway_url, app.appkey)
+    await device.connect()
+    token, key = device.token, device.key
+
+    prepared = json.loads(installation.carillon("keys", "prepare", "--json"))
+    rotated = json.loads(installation.carillon("keys", "rotate", "--to", prepared["to"], "--json"))
+    assert (rotated["already_switched"], rotated["finished"]) == (False, False)
+    assert rotated["apps_sealed"] >= 1
+    installation.supervised = True
+    try:
+        ended = await until(partial(_ended, installation, "gateway"))
+        assert "Give this process the file that `carillon keys export` writes now" in ended
+        await asyncio.to_thread(installation.wait_ready, "gateway")
+    finally:
+        installation.supervised = False
+
+    async def has_new_key() -> bool:
+        return device.key != key
+
+    await until(has_new_key)
+    assert device.token == token
+    assert (await server.push(message(app, 1, "after"), app.secret_key))["result"] == 0
+    assert (await shown(device))["content"] == "after"
+    early = installation.carillon("keys", "rotate", "--finish", "--yes", "--json", check=False)
+    assert early == "", "refused within ten minutes"
+    edge = command(installation, "edge", "keys", "rotate", "--to", prepared["to"])
+    assert edge.returncode != 0, "only operators rotate keys"
+    await device.close()
+    await server.close()
+
+
+async def _ended(installation: Installation, name: str) -> str | None:
+    """Return the last line of a process that has ended, which is started again."""
+    return installation.restart_ended(name).get(name)
