@@ -31,36 +31,18 @@ PORTS = {
     "CARILLON_V2_PORT": 8300,
     "CARILLON_GATEWAY_PORT": 8400,
 }
-PACKAGES = {
-    "apt-get": {
-        "java": "openjdk-17-jdk-headless",
-        "mvn": "maven",
-        "npm": "npm",
-        "chromium": "chromium",
-        "haproxy": "haproxy",
-        "promtool": "prometheus",
-        "php": "php-cli",
-    },
-    "dnf": {
-        "java": "java-17-openjdk-headless",
-        "mvn": "maven",
-        "npm": "npm",
-        "chromium": "chromium",
-        "haproxy": "haproxy",
-        "promtool": "golang-github-prometheus",
-        "php": "php-cli",
-    },
+_PACKAGES = {
+    "apt-get": {"java": "openjdk-17-jdk-headless", "mvn": "maven", "promtool": "prometheus", "php": "php-cli"},
+    "dnf": {"java": "java-17-openjdk-headless", "mvn": "maven", "promtool": "prometheus", "php": "php-cli"},
     "brew": {
         "java": "openjdk@17",
         "mvn": "maven",
         "npm": "node",
         "chromium": "--cask chromium",
-        "haproxy": "haproxy",
         "promtool": "prometheus",
-        "php": "php",
     },
 }
-"""By package manager: the package that brings a program."""
+"""By package manager: the packages that have another name than their program."""
 
 _SHOWN_CHARS = 200
 _LISTENING = "0A"
@@ -110,6 +92,8 @@ def checks_of_tests() -> List[Check]:
         ),
         _program("haproxy", ["haproxy"], TEST + " (the proxy's settings)", _install("haproxy")),
         _program("promtool", ["promtool"], TEST + " (the alert rules)", _install("promtool")),
+        _program("curl", ["curl"], TEST + " (the first push of the README)", _install("curl")),
+        _program("openssl", ["openssl"], TEST + " (certificates and proofs)", _install("openssl")),
         _program("PHP", ["php"], TEST + " (the examples in PHP)", _install("php")),
     ]
 
@@ -251,12 +235,17 @@ def _printed_number(command: Sequence[str]) -> Optional[int]:
 
 def manager() -> str:
     """Return the package manager of this machine, apt-get where none is found."""
-    return next((name for name in PACKAGES if shutil.which(name)), "apt-get")
+    return next((name for name in _PACKAGES if shutil.which(name)), "apt-get")
+
+
+def package(program: str) -> str:
+    """Return the package that brings a program, as the package manager of this machine names it."""
+    return _PACKAGES[manager()].get(program, program)
 
 
 def _install(program: str) -> str:
     """Return the command that installs a program with the package manager of this machine."""
-    return "{} install {}".format(manager(), PACKAGES[manager()][program])
+    return "{} install {}".format(manager(), package(program))
 
 
 _NODE = "{} && npm install --global node@22".format(_install("npm"))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from setup import browser_files
-from setup.doctor import PACKAGES, Check, checks_of_tests, manager
+from setup.doctor import Check, checks_of_tests, manager, package
 
 ROOT = Path(__file__).resolve().parent.parent
 NODE = Path(".cache/node")
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
             install_node(ROOT)
         except (OSError, subprocess.SubprocessError) as error:
             why = f"pip did not install it: {error}"
-    packages = [PACKAGES[manager()][name] for check in missing() if (name := check.program) in PACKAGES[manager()]]
+    packages = [package(check.program) for check in missing() if check.program not in ("node", "npx")]
     if packages:
         why = install_packages(packages)
     try:

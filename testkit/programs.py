@@ -16,17 +16,17 @@ _OF_ADMINISTRATORS = ("/usr/sbin", "/usr/local/sbin")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
-def installed(*names: str) -> str | None:
-    """Return the path of the first of these programs that is installed."""
-    folders = os.environ["PATH"].split(os.pathsep)
+def installed(*names: str, path: str | None = None) -> str | None:
+    """Return the path of the first of these programs that is installed; `path`: where, or else on the user's path."""
+    folders = (os.environ["PATH"] if path is None else path).split(os.pathsep)
     if _SYSTEM in folders:
         folders += _OF_ADMINISTRATORS
-    return next((path for name in names if (path := shutil.which(name, path=os.pathsep.join(folders)))), None)
+    return next((found for name in names if (found := shutil.which(name, path=os.pathsep.join(folders)))), None)
 
 
-def needed(*names: str) -> str:
-    """Return the path of the first of these programs that is installed, and skip the test if none is."""
-    path = installed(*names)
-    if path is None:
+def needed(*names: str, path: str | None = None) -> str:
+    """Return what `installed` does, and skip the test if none is installed."""
+    found = installed(*names, path=path)
+    if found is None:
         pytest.skip(f"{names[0]} is not installed")
-    return path
+    return found

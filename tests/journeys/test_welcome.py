@@ -15,6 +15,7 @@ from carillon.welcome import command_line
 from testkit.certificates import Authority
 from testkit.device import VirtualDevice
 from testkit.installation.processes import CARILLON, Installation
+from testkit.programs import needed
 from testkit.waiting import once_available
 
 
@@ -34,6 +35,7 @@ def _shell(line: str, cwd: Path) -> str:
 
 
 async def test_each_printed_command_works(installation: Installation, tmp_path: Path) -> None:
+    needed("curl")
     lines = [line.strip() for line in installation.output().read_text().splitlines()]
     device_line = next(line for line in lines if " device run " in line)
     curl = next(line for line in lines if line.startswith("curl "))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from services.domain.identity import ProofError, public_key, verified
+from testkit.programs import needed
 from testkit.repository import ROOT
 
 CLIENTS = ROOT / "docs" / "clients"
@@ -32,7 +33,16 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Return the files of a private key and its public key, made by the commands of docs/operators.md."""
     folder = tmp_path_factory.mktemp("keys")
     private, public = folder / "private.pem", folder / "public.pem"
-    new = ["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", str(private)]
+    new = [
+        needed("openssl"),
+        "genpkey",
+        "-algorithm",
+        "EC",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-out",
+        str(private),
+    ]
     subprocess.run(new, check=True, capture_output=True)
     subprocess.run(["openssl", "pkey", "-in", str(private), "-pubout", "-out", str(public)], check=True)
     return private, public

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from edge.console.send.snippets import snippets
 from testkit.installation.sample import Service
+from testkit.programs import needed
 from tests.contract.clients.test_clients import CONTENT
 
 COMMANDS: Mapping[str, tuple[str, Sequence[str]]] = {
@@ -40,8 +40,7 @@ def canonical(service: Service, content: str) -> str:
 )
 def test_the_program_sends_the_push(service: Service, tmp_path: Path, language: str) -> None:
     name, command = COMMANDS[language]
-    if shutil.which(command[0]) is None:
-        pytest.skip(f"{command[0]} is not installed")
+    needed("curl" if language == "curl" else command[0])
     text = canonical(service, f"it's {CONTENT} $HOME `id` %s \\' \\u4e16 {language}")
     url = f"{service.urls['v2']}/v2/push"
     (code,) = [snippet.code for snippet in snippets(text, url, 2) if snippet.language == language]

@@ -26,6 +26,8 @@ PROGRAMS = {
     "haproxy": "",
     "promtool": "",
     "php": "",
+    "curl": "",
+    "openssl": "",
     "apt-get": "",
 }
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.programs import needed
 from testkit.repository import ROOT
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -23,6 +24,7 @@ def secrets(tmp_path: Path) -> Run:
     script = shutil.copy(ROOT / "deploy/secrets.sh", tmp_path / "deploy")
 
     def run(*arguments: str, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
+        needed("openssl", path=path)
         return subprocess.run([script, *arguments], capture_output=True, text=True, env={"PATH": path})
 
     return run

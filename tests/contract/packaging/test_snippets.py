@@ -19,6 +19,7 @@ import pytest
 from testkit.apns.keys import pem
 from testkit.installation.processes import Installation
 from testkit.installation.sample import Service
+from testkit.programs import needed
 from testkit.repository import ROOT
 from testkit.waiting import once_available
 
@@ -95,6 +96,9 @@ class Terminal:
         self._env = {**installation.env, **env, "PATH": path, "PYTHONUNBUFFERED": "1"}
 
     def run(self, snippet: str) -> str:
+        for program in ("curl", "openssl"):
+            if program in snippet:
+                needed(program)
         command = ["sh", "-euc", self._here(snippet)]
         done = subprocess.run(
             command, cwd=self._folder, env=self._env, capture_output=True, text=True, timeout=BOUND_S, check=False

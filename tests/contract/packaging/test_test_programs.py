@@ -7,7 +7,7 @@ import pytest
 
 from setup import test_programs
 
-HERE = ("java", "mvn", "node", "npx", "npm", "chromium", "haproxy", "promtool", "php")
+HERE = ("java", "mvn", "node", "npx", "npm", "chromium", "haproxy", "promtool", "php", "curl", "openssl")
 VERSIONS = {"java": "openjdk version 17.0.15", "node": "v24.1.0"}
 
 
