@@ -45,7 +45,7 @@ async def test_a_roll_of_everything_at_once_answers_no_request_with_an_error(tmp
             tag = {"appkey": app.appkey, "action": "stag", "params": {device.token: ["news"]}}
             calls = (
                 ("/v2/push", message(app, 1, "all")),
-                ("/v2/push", message(app, 3, "one", token=[device.token])),
+                ("/v2/push", message(app, 5, "one", token={"android": device.token})),
                 ("/v2/push", timed),
                 ("/v2/deviceinfo", lookup),
                 ("/v2/device", tag),
