@@ -17,7 +17,7 @@ from services.runtime.process.runner import Service
 from services.runtime.process.settings import Settings
 from services.runtime.projection import replay
 from services.runtime.projection.health import Followed
-from services.runtime.projection.replay import ReplayComparison, ReplaySource, State
+from services.runtime.projection.replay import KeepBesideState, ReplayComparison, ReplaySource, State, keep_nothing
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
 from services.runtime.status.own_status import ReportedRole
@@ -109,12 +109,16 @@ class RoleDefinition(Generic[S]):
 
 
 def state_replay(
-    role: str, open_state: Callable[[S, Path, Log], State], *, reads_device_records: bool = False
+    role: str,
+    open_state: Callable[[S, Path, Log], State],
+    *,
+    reads_device_records: bool = False,
+    keep: KeepBesideState = keep_nothing,
 ) -> ReplaySupport[S]:
     """Return the replay support of a role whose state is one directory that `open_state` opens."""
 
     async def rebuild(settings: S, source: ReplaySource) -> str:
-        return await fill(settings, settings.state_dir(role), source)
+        return await replay.rebuild(functools.partial(open_state, settings), settings.state_dir(role), source, keep)
 
     async def verify(settings: S, source: ReplaySource) -> ReplayComparison:
         return await replay.verify(functools.partial(open_state, settings), settings.state_dir(role), source)

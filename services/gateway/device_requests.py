@@ -58,8 +58,8 @@ class _NewDevice(NamedTuple):
     command: DeviceCommand
 
 
-class _Known(NamedTuple):
-    """A device whose key was proven, to be looked up."""
+class Known(NamedTuple):
+    """A device whose key was proven, and whose number the registry is asked for."""
 
     appkey: str
     token: str
@@ -95,7 +95,7 @@ class DeviceRequests:
             Batcher(partial(self._register, registry), self._budget, _MAX_BATCH) for registry in self._registries
         ]
         self._look_up_budget = ByteBudget(_MAX_WAITING_BYTES)
-        self._look_ups: list[Batcher[_Known, int]] = [
+        self._look_ups: list[Batcher[Known, int]] = [
             Batcher(partial(self._look_up, registry), self._look_up_budget) for registry in self._registries
         ]
 
@@ -108,9 +108,14 @@ class DeviceRequests:
         Look-ups of many devices share one call. Any CarillonError: the registry does not answer now.
         """
         shard = self.partition(appkey, token) % len(self._look_ups)
-        self._look_up_budget.reserve(_OVERHEAD_BYTES)
-        (number,) = await self._look_ups[shard].put([_Known(appkey, token)], _OVERHEAD_BYTES)
+        (number,) = await self.registered_numbers(shard, [Known(appkey, token)])
         return None if number < 0 else number
+
+    async def registered_numbers(self, shard: int, devices: Sequence[Known]) -> Sequence[int]:
+        """Return the numbers of devices of one registry's shard as `registered_number` does, and -1 for None."""
+        size = _OVERHEAD_BYTES * len(devices)
+        self._look_up_budget.reserve(size)
+        return await self._look_ups[shard].put(devices, size)
 
     async def register(self, hello: Hello, address: str, proven_number: int | None = None) -> tuple[str, int]:
         """Register a new device; return its token and number.
@@ -227,7 +232,7 @@ class DeviceRequests:
         await self._writer.append_and_wait([device_command(device.command) for device in devices])
         return await self._numbers(registry, [(device.appkey, device.token) for device in devices], removed_too=False)
 
-    async def _look_up(self, registry: "RegistryServiceAsyncStub", devices: list[_Known]) -> Sequence[int]:
+    async def _look_up(self, registry: "RegistryServiceAsyncStub", devices: list[Known]) -> Sequence[int]:
         return await self._numbers(registry, devices, removed_too=True)
 
     @staticmethod

@@ -23,7 +23,7 @@ from services.gateway.rules import Capacity, process_capacity
 from services.gateway.session import SessionHandler
 from services.gateway.session_writer import SessionWriter
 from services.gateway.settings import ROLE_NAME, GatewaySettings
-from services.gateway.sweeper import KeyRenewal, RevocationSweeper, Sweeper
+from services.gateway.sweeper import KeyRenewal, NumberSweeper, RevocationSweeper, Sweeper
 from services.gateway.uplink import UnreportedQueue, Uplink
 from services.runtime.ownership.directory import OwnerOfShard
 from services.runtime.process.host_metrics import export_expiry
@@ -115,8 +115,11 @@ def wire(
         SessionHandler(connections, requests, writer, queues, now_ms),
         random,
     )
+    registries = range(len(context.peers.all("registry")))
+    owners = [OwnerOfShard(context.peers.directory, "registry", shard) for shard in registries]
+    numbers = NumberSweeper(owners, connections, requests, context.clock, random, limits.drain_per_s)
     return WiredGateway(
-        [writer, *uplinks, revocations, renewal, resumption],
+        [writer, *uplinks, revocations, renewal, numbers, resumption],
         partial(DeviceConnection, handshake, open_connections, limits, now_ms, settings.client_addresses()),
         connections,
         Sweeper(open_connections, context.clock, limits, certificate),

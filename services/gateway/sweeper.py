@@ -1,7 +1,8 @@
-"""Ends connections: those that have exceeded a deadline, and of devices whose keys were revoked or must be renewed."""
+"""Ends connections: past a deadline, or whose keys were revoked or must be renewed, or whose number is another's."""
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from random import Random
 
 from services.domain.apps import AppDirectory
@@ -10,12 +11,18 @@ from services.domain.master_key import KeyPurpose
 from services.gateway.acceptor import Certificate
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionTable, OpenConnections
+from services.gateway.device_requests import DeviceRequests, Known
 from services.gateway.rules import Limits, drained_retry_ms, end_reason
+from services.runtime.errors import CarillonError
+from services.runtime.ownership.directory import OwnerOfShard
 from services.runtime.process.clock import Clock
+from services.runtime.process.logs import logger
 
 _SWEEP_MS = 1000
 _CHUNK = 256
 _REVOKED_CHUNK = 1000
+_CONFIRMED_CHUNK = 1000
+_RETRY_MS = 1000
 
 
 class Sweeper:
@@ -131,3 +138,70 @@ class KeyRenewal:
     def _note(self, purpose: str, chain: KeyChain) -> None:
         if purpose == KeyPurpose.DEVICES.name and chain.former:
             self._switched.set()
+
+
+class NumberSweeper:
+    """Service: whenever a shard of the registry has another owner, has it confirm the numbers of connected devices.
+
+    Where the log has gone back below running gateways, the registry starts again on what is left of it. A device that
+    the log does not know any more is told to reconnect, and its number is confirmed as that of any other.
+    """
+
+    name = "gateway-numbers"
+
+    def __init__(
+        self,
+        owners: Sequence[OwnerOfShard],
+        connections: ConnectionTable[DeviceConnection],
+        requests: DeviceRequests,
+        clock: Clock,
+        random: Random,
+        per_s: int,
+    ) -> None:
+        """`owners`: those of the registry's shards. Devices that are told to reconnect do so `per_s` a second."""
+        self._random = random
+        self._per_s = per_s
+        self._owners = owners
+        self._connections = connections
+        self._requests = requests
+        self._clock = clock
+
+    async def run(self, ready: asyncio.Event) -> None:
+        following = [asyncio.create_task(self._follow(owner)) for owner in self._owners]
+        ready.set()
+        try:
+            await asyncio.gather(*following)
+        finally:
+            for task in following:
+                task.cancel()
+
+    async def _follow(self, owner: OwnerOfShard) -> None:
+        known = owner.id
+        while True:
+            await owner.wait_other(known)
+            known = owner.id
+            while not await self._confirm(owner.shard):
+                await self._clock.sleep_until(self._clock.now_ms() + _RETRY_MS)
+
+    async def _confirm(self, shard: int) -> bool:
+        """End the connections whose number is not their token's; False: the registry did not answer."""
+        sessions = list(self._connections.sessions(shard, len(self._owners)))
+        ended = 0
+        for first in range(0, len(sessions), _CONFIRMED_CHUNK):
+            some = sessions[first : first + _CONFIRMED_CHUNK]
+            try:
+                numbers = await self._requests.registered_numbers(shard, [Known(s.appkey, s.token) for s in some])
+            except CarillonError as error:
+                logger.warning(
+                    "the numbers of connected devices could not be confirmed; trying again", error=str(error)
+                )
+                return False
+            for session, number in zip(some, numbers, strict=True):
+                connection = self._connections.find(session.connection)
+                if number != session.number and connection is not None:
+                    retry_after_ms = drained_retry_ms(len(sessions), self._per_s, self._random)
+                    connection.goodbye("draining", retry_after_ms=retry_after_ms)
+                    ended += 1
+        if ended:
+            logger.error("connected devices have no number of their own: the event log has gone back", devices=ended)
+        return True

@@ -8,6 +8,7 @@ from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.registry.apps.app_epochs import AppEpochs
 from services.registry.apps.app_lookup import AppLookup
+from services.registry.given_numbers import keep_given
 from services.registry.pauses import export_paused_apps
 from services.registry.projection import FollowerService, RegistryProjection, decide_device_commands
 from services.registry.queries import RegistryQueries
@@ -90,6 +91,6 @@ ROLE = RoleDefinition(
     RegistrySettings,
     build,
     keys=frozenset({KeyPurpose.SECRETS}),
-    replay=state_replay(ROLE_NAME, open_state, reads_device_records=True),
+    replay=state_replay(ROLE_NAME, open_state, reads_device_records=True, keep=keep_given),
     decide_device_commands=decide_device_commands,
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from services.domain.apps import AppDirectory
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS
+from services.registry.given_numbers import load_given
 from services.registry.rules import AliasRules, DeviceRules, FindApp, ValidDevices
 from services.registry.settings import ROLE_NAME, RegistrySettings
 from services.registry.store import ALIASES_DDL, ALIASES_FILE, DEVICES_DDL, DEVICES_FILE, AliasTable, DeviceTable
@@ -61,6 +62,7 @@ class RegistryProjection:
             on_revocations,
             on_returns,
             writes_other_topics=True,
+            given=load_given(directory),
         )
         self.attribute_changes = rules.changes
         epochs = Epochs(self.devices.epochs(), self.devices.set_epoch)

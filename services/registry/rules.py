@@ -1,6 +1,7 @@
 """The rules of the registry's two followers: how records change the state, and which facts follow from them."""
 
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 
 from protos.registry.v1.apps_pb2 import App, AppFact, Revocations
 from protos.registry.v1.devices_pb2 import AliasTaken, ClearAlias, Device, DeviceCommand, DeviceFact
@@ -17,6 +18,7 @@ from services.registry.decide_revocations import (
     revoke_all,
     revoke_one,
 )
+from services.registry.given_numbers import NextNumbers
 from services.registry.state import AliasState, DeviceState, record_id
 from services.registry.store import AliasTable, DeviceTable, DroppedDevice
 from services.runtime.log.port import Partition, Record
@@ -51,8 +53,10 @@ class DeviceRules:
         on_returns: Callable[[], None] = lambda: None,
         *,
         writes_other_topics: bool = False,
+        given: NextNumbers = MappingProxyType({}),
     ) -> None:
-        """`writes_other_topics`: not where commands are decided once more, whose facts there are in the log.
+        """`writes_other_topics`: not where commands are decided once more, whose facts there are in the log. `given`:
+        numbers below these were given out before the log went back.
 
         Both functions are called in the follower's thread: `on_revocations` whenever revocations were applied,
         `on_returns` whenever retired devices have shown life.
@@ -60,6 +64,7 @@ class DeviceRules:
         self._devices = devices
         self._find_app = find_app
         self._partitions = partitions
+        self._given = given
         self._writes_other_topics = writes_other_topics
         self._decided_ids: dict[bytes, tuple[int, int]] = {}
         self._apps_with_lost_devices: set[str] = set()
@@ -118,10 +123,8 @@ class DeviceRules:
             reserved = reserve_lost(command, partition, revoked, free.number)
             self._warn_of_lost_tail(command.appkey, reserved)
             if reserved is not None:
-                reserving, free = (
-                    self._revocation_facts(reserved, None),
-                    FreeNumber(partition, RevokedKeys.of(reserved).end),
-                )
+                reserving = self._revocation_facts(reserved, None)
+                free = FreeNumber(partition, RevokedKeys.of(reserved).end)
         device = decide(command, known, self._find_app(command.appkey), free, is_revoked=is_revoked, offset=offset)
         if device is None:
             return reserving
@@ -145,8 +148,9 @@ class DeviceRules:
         )
 
     def _free_number(self, appkey: str, partition: int, revoked: RevokedKeys) -> FreeNumber:
-        """Return the number after all numbers that devices have, or that were reserved or revoked."""
-        return FreeNumber(partition, max(self._devices.next_number(appkey, partition), revoked.end))
+        """Return the number after all numbers that devices have or had, or that were reserved or revoked."""
+        known = max(self._devices.next_number(appkey, partition), revoked.end)
+        return FreeNumber(partition, max(known, self._given.get((appkey, partition), 0)))
 
     def _is_repeated(self, event_id: bytes, position: tuple[int, int]) -> bool:
         """Return whether another record with this id was decided.

@@ -32,6 +32,7 @@ from services.registry.main import build as build_registry
 from services.registry.settings import RegistrySettings
 from services.runtime.log.port import NewRecord, Partition
 from services.runtime.log.sqlite.log import SqliteLog
+from services.runtime.ownership.directory import InstanceDirectory
 from services.runtime.process.clock import ManualClock
 from services.runtime.process.runner import Service
 from services.runtime.projection.positions import AppliedPositions, PositionsServicer
@@ -70,8 +71,18 @@ async def stop_services(tasks: Sequence["asyncio.Task[None]"]) -> None:
 class RunningGateway:
     """A gateway between `open` and `close`. A second one in the same directory continues with the same log."""
 
-    def __init__(self, directory: Path, settings: GatewaySettings | None = None, keys: Keys | None = None) -> None:
-        """`keys`: those of the gateway's process, if they are not those of `keys` of this object."""
+    def __init__(
+        self,
+        directory: Path,
+        settings: GatewaySettings | None = None,
+        keys: Keys | None = None,
+        instances: InstanceDirectory | None = None,
+    ) -> None:
+        """`keys`: those of the gateway's process, if they are not those of `keys` of this object.
+
+        `instances`: where the gateway looks up the owners of shards; None: there are no standbys.
+        """
+        self._instances = instances
         self.settings = settings or GatewaySettings(partitions=PARTITIONS, gateway_port=0)
         self._directory = directory
         self.log = SqliteLog(directory / "log.db", TOPICS)
@@ -94,7 +105,7 @@ class RunningGateway:
         add_PositionsServiceServicer_to_server(PositionsServicer(AppliedPositions()), cast(Server, targeting))
         add_DeliveryServiceServicer_to_server(self.delivery, cast(Server, delivery))
         servers = {"registry": self._registry, "targeting": targeting, "delivery": delivery}
-        peers = Peers({role: [server.channel()] for role, server in servers.items()}, TOPICS)
+        peers = Peers({role: [server.channel()] for role, server in servers.items()}, TOPICS, self._instances)
         context = self.context = RoleContext(self.log, self.clock, peers, self._keys, self.apps)
         settings = RegistrySettings(partitions=PARTITIONS, data_dir=str(self._directory))
         registry = build_registry(settings, context)

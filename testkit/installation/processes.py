@@ -144,6 +144,10 @@ class Installation:
             self._processes[name] = self._launch(name)
         return ended
 
+    def has_ended(self, name: str) -> bool:
+        """Return whether a process that was started has ended by itself."""
+        return self._processes[name].poll() is not None
+
     def process_id(self, name: str = "up") -> int:
         """Return the id of a process that was started."""
         return self._processes[name].pid

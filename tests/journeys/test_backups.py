@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from carillon_device import DeviceEndedError
 from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionFact
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.topics import SESSIONS, TOPICS, archived_partitions
@@ -64,7 +63,7 @@ async def registered(installation: Installation, app: AppCredentials) -> Virtual
 async def check_restored(
     restored: Installation, app: AppCredentials, known: VirtualDevice, acknowledged: list[str], lost: VirtualDevice
 ) -> None:
-    """The known device keeps its token and gets every acknowledged push; the key of the later device is refused."""
+    """The known device keeps token and key and gets every acknowledged push; the later one is registered anew."""
     device = VirtualDevice(restored.gateway_url, app.appkey, token=known.token, key=known.key)
     await device.connect()
     assert (device.token, device.key) == (known.token, known.key)
@@ -73,12 +72,14 @@ async def check_restored(
         missing.discard((await shown(device))["content"])
     fresh = VirtualDevice(restored.gateway_url, app.appkey)
     await fresh.connect()
-    with pytest.raises(DeviceEndedError):
-        await VirtualDevice(restored.gateway_url, app.appkey, token=lost.token, key=lost.key).connect()
+    again = VirtualDevice(restored.gateway_url, app.appkey, token=lost.token, key=lost.key)
+    await again.connect()
+    assert again.token == lost.token
+    assert again.key != lost.key
     server = AppServer(restored.v2_url)
     answer = await server.push(message(app, 1, "to all"), app.secret_key)
     assert answer["result"] == 0, answer
-    for each in (device, fresh):
+    for each in (device, fresh, again):
         while (await shown(each))["content"] != "to all":
             pass
         await each.close()

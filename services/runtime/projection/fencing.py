@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 from protos.runtime.v1.log_pb2 import Meta
 from services.runtime.errors import CarillonError, ConflictError, InputError, NotFoundError, PermissionDeniedError
 from services.runtime.log.decoding import decode
-from services.runtime.log.port import Log, NewRecord, Partition, Record
+from services.runtime.log.port import Log, NewRecord, Partition, Record, went_back
 from services.runtime.log.topics import Topics
 from services.runtime.process.clock import Clock
 from services.runtime.process.logs import logger
@@ -83,6 +83,7 @@ class Fencing:
         """Return where records of others may lie before these records, which were appended at the offsets.
 
         The values are the first unknown offsets. SupersededError: it was raised before, and `begin` not called since.
+        ConflictError: the log has gone back, as it has stored a record where this process knows another one.
         """
         if self._lost is not None:
             raise self._superseded(self._lost)
@@ -91,6 +92,8 @@ class Fencing:
         for new_record, offset in zip(new_records, offsets, strict=True):
             partition = Partition(new_record.topic, new_record.partition)
             if partition in self._own:
+                if offset < self._next[partition]:
+                    raise ConflictError(went_back(partition, self._next[partition], offset))
                 if offset > expected[partition]:
                     gaps.setdefault(partition, expected[partition])
                 expected[partition] = max(expected[partition], offset + 1)

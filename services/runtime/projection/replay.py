@@ -54,6 +54,9 @@ SQLITE_SUFFIXES = (".sqlite", ".db", ".snapshot")
 OpenState = Callable[[Path, Log], State]
 """Opens the state in a directory; an empty directory gives an empty state."""
 
+KeepBesideState = Callable[[Path, Path], None]
+"""Carries over to the directory of a rebuilt state what the former state's directory knows and the log does not."""
+
 
 class ReplayProgress(Protocol):
     """Receives the progress of a replay, in offsets."""
@@ -97,13 +100,20 @@ class ReplayComparison(NamedTuple):
         return self.live == self.rebuilt
 
 
-async def rebuild(open_state: OpenState, directory: Path, source: ReplaySource) -> str:
+def keep_nothing(former: Path, rebuilt: Path) -> None:
+    """Keep nothing of the former state."""
+
+
+async def rebuild(
+    open_state: OpenState, directory: Path, source: ReplaySource, keep: KeepBesideState = keep_nothing
+) -> str:
     """Rebuild the state and replace the directory by it; return its digest. The role must not be running."""
     with tempfile.TemporaryDirectory(dir=parent_of(directory)) as work:
         fresh = Path(work) / "state"
         with _opened(open_state, fresh, source.log) as state:
             digest = await _folded(state, source)
             state.save()
+        keep(directory, fresh)
         shutil.rmtree(directory, ignore_errors=True)
         fresh.rename(directory)
     return digest

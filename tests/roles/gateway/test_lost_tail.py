@@ -1,6 +1,9 @@
 """Devices that registered before the log went back: their keys open no number of another device, and they come back."""
 
 import shutil
+import sqlite3
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +12,20 @@ from pyroaring import BitMap
 
 from protos.registry.v1.apps_pb2 import AppFact, Revocations
 from protos.registry.v1.devices_pb2 import DeviceCommand, ReserveNumbers
+from protos.runtime.v1.instances_pb2 import InstanceAlive, InstanceFact
 from services.domain.command_writer import Command, CommandWriter
 from services.domain.revocations import revocations_key
-from services.domain.topics import APPS, DEVICE_COMMANDS
+from services.domain.topics import APPS, DEVICE_COMMANDS, TOPICS
 from services.registry.decide_revocations import LOST_MARGIN
+from services.registry.given_numbers import keep_given
+from services.registry.main import open_state
+from services.registry.settings import RegistrySettings
+from services.registry.store import DEVICES_FILE
 from services.runtime.errors import UnavailableError
-from services.runtime.log.port import NewRecord
+from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.sqlite.log import SqliteLog
+from services.runtime.ownership.directory import InstanceDirectory
+from services.runtime.projection import replay
 from testkit.gateway.role import ANDROID, PARTITIONS, RunningGateway
 from testkit.gateway.websocket import DeviceClient
 
@@ -38,8 +49,8 @@ async def number(gateway: RunningGateway, welcome: Welcome) -> tuple[int, int]:
     return device.partition, device.number
 
 
-async def rolled_back(directory: Path) -> tuple[RunningGateway, Welcome, tuple[int, int]]:
-    """Return a gateway on a directory that was rolled back by a copy, and a device that registered after the copy."""
+async def copied(directory: Path) -> tuple[Welcome, tuple[int, int]]:
+    """Fill the directories `live`, and `snapshot`, a copy; return a device that registered after the copy."""
     gateway = RunningGateway(directory / "live")
     await gateway.open()
     await hello(gateway)
@@ -50,9 +61,15 @@ async def rolled_back(directory: Path) -> tuple[RunningGateway, Welcome, tuple[i
     _, carol = await hello(gateway)
     place = await number(gateway, carol)
     await gateway.close()
-    again = RunningGateway(directory / "snapshot")
-    await again.open()
-    return again, carol, place
+    return carol, place
+
+
+async def rolled_back(directory: Path) -> tuple[RunningGateway, Welcome, tuple[int, int]]:
+    """Return a gateway on a directory that was rolled back by a copy, and a device that registered after the copy."""
+    carol, place = await copied(directory)
+    gateway = RunningGateway(directory / "snapshot")
+    await gateway.open()
+    return gateway, carol, place
 
 
 async def registered_at(gateway: RunningGateway, place: tuple[int, int]) -> Welcome:
@@ -132,6 +149,42 @@ async def test_numbers_that_a_restore_reserved_register_their_tokens_anew(tmp_pa
     await gateway.close()
 
 
+async def test_a_log_that_lost_its_tail_below_the_states_is_refused_and_a_rebuild_keeps_the_numbers(
+    tmp_path: Path,
+) -> None:
+    """As in Kafka, where states are on other disks than the log: they have read what the log has no more."""
+    carol, place = await copied(tmp_path)
+    live = tmp_path / "live"
+    for file in live.glob("log.db*"):
+        file.unlink()
+    for file in (tmp_path / "snapshot").glob("log.db*"):
+        shutil.copy2(file, live)
+    gateway = RunningGateway(live)
+    with pytest.raises(AssertionError, match=r"the log has gone back.*carillon restore --lost-devices N"):
+        await gateway.open()
+    await gateway.close()
+    settings = RegistrySettings(partitions=PARTITIONS, data_dir=str(live))
+    for _ in range(2):  # a rebuild that is repeated keeps the numbers too
+        log = SqliteLog(live / "log.db", TOPICS)
+        ends = await log.ends(
+            Partition(each.name, n) for each in TOPICS.values() for n in range(each.partitions(PARTITIONS))
+        )
+        source = replay.ReplaySource(log, ends)
+        await replay.rebuild(partial(open_state, settings), settings.state_dir("registry"), source, keep_given)
+        await log.close()
+    again = RunningGateway(live)
+    await again.open()
+    while True:
+        _, dave = await hello(again)
+        if (found := await number(again, dave))[0] == place[0]:
+            break
+    assert found == (place[0], place[1] + 1), "nobody gets carol's number"
+    _, registered = await hello(again, carol)
+    assert (registered["token"], registered["new"]) == (carol["token"], True)
+    assert await number(again, registered) == (place[0], place[1] + 2)
+    await again.close()
+
+
 async def test_a_connected_device_whose_number_is_reserved_is_told_to_reconnect(gateway: RunningGateway) -> None:
     client, welcome = await hello(gateway)
     partition, lost = await number(gateway, welcome)
@@ -140,6 +193,27 @@ async def test_a_connected_device_whose_number_is_reserved_is_told_to_reconnect(
     fact = AppFact(revocations=record)
     await gateway.log.append([NewRecord(APPS.name, 0, revocations_key(record), fact.SerializeToString())])
     assert await client.goodbye() == "draining"
+
+
+async def test_connected_devices_are_confirmed_again_by_a_new_owner_of_the_registry(tmp_path: Path) -> None:
+    """As where the log goes back below a running gateway, and the registry starts again on what is left."""
+    instances = InstanceDirectory()
+    gateway = RunningGateway(tmp_path, instances=instances)
+    await gateway.open()
+    client, carol = await hello(gateway)
+    other, _ = await hello(gateway)
+    place = await number(gateway, carol)
+    with closing(sqlite3.connect(tmp_path / "registry" / DEVICES_FILE)) as rows, rows:
+        rows.execute("DELETE FROM devices WHERE token = ?", (carol["token"],))
+    alive = InstanceAlive(role="registry", address="registry:1", place="p", caught_up=True, epoch=7)
+    instances.instances.apply(InstanceFact(instance="another", alive=alive), 0)
+    instances.note_change()
+    assert await client.goodbye() == "draining"
+    assert (await other.request(type="get_device", id=1))["type"] == "ok"
+    _, again = await hello(gateway, carol)
+    assert (again["token"], again["new"]) == (carol["token"], True)
+    assert await number(gateway, again) != place
+    await gateway.close()
 
 
 async def test_while_the_registry_does_not_answer_a_known_device_is_told_to_come_again(

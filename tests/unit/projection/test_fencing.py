@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from protos.runtime.v1.log_pb2 import Meta, Position
 from protos.scheduling.v1.scheduling_pb2 import TaskFact, TaskFailed
 from services.domain.topics import TASKS, TOPICS
+from services.runtime.errors import ConflictError
 from services.runtime.log.port import NewRecord, Partition, Record
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection.epochs import Epochs, next_epoch
@@ -193,3 +194,14 @@ def test_an_epoch_is_above_the_highest_whatever_the_random_bits() -> None:
     for bits in (0, 2**24 - 1, 0, 5):
         highest, before = next_epoch(highest, lambda count, bits=bits: bits), highest  # type: ignore[misc]
         assert highest > before
+
+
+def test_an_owner_ends_when_the_log_stores_a_record_where_it_knows_another_one() -> None:
+    fencing = Fencing("counter", TOPICS, Epochs(), ManualClock(0), Random(1).getrandbits)
+    (announcement,) = fencing.announce([PARTITION])
+    fencing.begin({PARTITION: 5})
+    assert fencing.gaps([announcement], [5]) == {}
+    fencing.advance({PARTITION: 9})
+    assert fencing.gaps([announcement], [12]) == {PARTITION: 9}
+    with pytest.raises(ConflictError, match=r"ends at offset 7 .* next record to read is 9: the log has gone back"):
+        fencing.gaps([announcement], [7])
