@@ -130,6 +130,8 @@ async def test_a_broker_that_lost_its_tail_sends_no_push_to_another_device(tmp_p
         await asyncio.to_thread(broker.start)
         # An operator who rebuilds the states and forgets the reservation gives out no number twice either.
         await until_holds(lambda: installation.has_ended("registry"), 120)
+        await asyncio.to_thread(installation.restart_ended, "registry")
+        await until_holds(lambda: installation.has_ended("registry"), 120)
         assert "carillon restore --lost-devices N" in installation.output("registry").read_text()
         for name in [name for name in installation.names if name != "gateway"]:
             if not installation.has_ended(name):
