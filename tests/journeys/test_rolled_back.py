@@ -47,15 +47,16 @@ async def neighbours(
 
 
 async def check_apart(
-    installation: Installation, app: AppCredentials, carol: VirtualDevice, dave: VirtualDevice
+    installation: Installation, app: AppCredentials, carol: tuple[str | None, str | None], dave: VirtualDevice
 ) -> None:
     """Each of two devices with stored keys shows the push to its own token and no other, though dave comes last."""
     server = AppServer(installation.v2_url)
-    again = VirtualDevice(installation.gateway_url, app.appkey, token=carol.token, key=carol.key)
+    token, key = carol
+    again = VirtualDevice(installation.gateway_url, app.appkey, token=token, key=key)
     await again.connect()
     assert (await again.events.get())["new"] is True, "the app sets alias and tags again"
-    assert (again.token, again.key != carol.key) == (carol.token, True)
-    for name, device in (("dave", dave), ("carol", carol)):
+    assert (again.token, again.key != key) == (token, True)
+    for name, device in (("dave", dave), ("carol", again)):
         body = message(app, 5, f"to {name}", token={"android": device.token})
         assert (await server.push(body, app.secret_key))["result"] == 0
     assert (await shown(again))["content"] == "to carol"
@@ -86,7 +87,7 @@ async def test_a_data_directory_that_was_rolled_back_sends_no_push_to_another_de
         await asyncio.to_thread(installation.start)
         dave, found = await neighbours(installation, app, lost)
         assert found == lost, "the directory knows nothing of carol"
-        await check_apart(installation, app, carol, dave)
+        await check_apart(installation, app, (carol.token, carol.key), dave)
         await registered_again(installation, app, erin)
         assert "the event log has gone back" in installation.output().read_text()
         await asyncio.to_thread(installation.stop)
@@ -144,6 +145,5 @@ async def test_a_broker_that_lost_its_tail_sends_no_push_to_another_device(tmp_p
         assert found[1] > lost[1]
         await until_holds(lambda: carol.key != before[1], 120)
         assert carol.token == before[0]
-        stored = VirtualDevice(installation.gateway_url, app.appkey, token=before[0], key=before[1])
         await carol.close()
-        await check_apart(installation, app, stored, dave)
+        await check_apart(installation, app, before, dave)
