@@ -32,6 +32,21 @@ async def test_hello_and_the_identity_of_the_welcome_after_a_restart(
     assert await again.next() == {"type": "hello", "appkey": "1000000001", "token": "t", "key": "k"}
 
 
+async def test_a_device_that_the_service_has_lost_stores_the_new_key_of_its_token(
+    start_device: StartDevice, gateway: ScriptedGateway
+) -> None:
+    device, connection = await connected(start_device, gateway)
+    connection.goodbye(reason="draining", retry_after_ms=20)
+    await device.event("goodbye")
+    device.elapse(await device.retry_ms())
+    await gateway.welcome_next(key="k-2", new=True)
+    assert (await device.event("welcome"))["new"] is True, "the app sets alias and tags again"
+    await device.close()
+    await start_device()
+    again = await (await gateway.next_connection()).next()
+    assert (again["token"], again["key"]) == ("t-1", "k-2")
+
+
 async def test_it_reconnects_as_the_same_device_after_a_lost_connection(
     start_device: StartDevice, gateway: ScriptedGateway
 ) -> None:
