@@ -56,9 +56,8 @@ def _by_alias(body: PushBody) -> list[Audience]:
     if body.alias is None:
         return []
     aliases = _listed(body.alias)
-    for index, alias in enumerate(aliases):
-        if len(alias.encode()) > NAME_BYTES:
-            raise InputError(f"alias{'' if body.alias is alias else f'[{index}]'} must have 1 to {NAME_BYTES} bytes")
+    if isinstance(body.alias, str) and len(body.alias.encode()) > NAME_BYTES:
+        raise InputError(f"alias must have 1 to {NAME_BYTES} bytes")
     all_devices = body.alias_send_all == 1
     return [Audience(aliases=Aliases(aliases=dict.fromkeys(aliases), all_devices=all_devices))]
 

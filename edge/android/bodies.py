@@ -11,6 +11,7 @@ import msgspec
 from edge.core.parsing.fields import (
     Aliases,
     AndroidAppkey,
+    AnyTokens,
     Flag,
     Minute,
     Name,
@@ -18,7 +19,6 @@ from edge.core.parsing.fields import (
     Period,
     Sign,
     Token,
-    Tokens,
     at_most_bytes,
     described,
     name_of,
@@ -80,7 +80,7 @@ class PushBody(msgspec.Struct, frozen=True, kw_only=True):
         described(f"Device attributes, ANDed with the tags; at most {OPTFILTER_BYTES} bytes as compact JSON."),
     ] = ABSENT
     token: Annotated[
-        Token | Tokens | None,
+        Token | AnyTokens | None,
         described("A token or a list of tokens. A repeated token is sent to again. Not together with a filter."),
     ] = None
     alias: Annotated[

@@ -14,7 +14,7 @@ from edge.android.bodies import (
     TimedPushBody,
 )
 from edge.android.style import message_of
-from edge.core.parsing.minutes import minute_ms
+from edge.core.parsing.minutes import MINUTE_MS, minute_ms
 from edge.core.parsing.target_keys import check_top
 from edge.core.parsing.typed import decode
 from edge.core.push import AppPush
@@ -48,13 +48,13 @@ def push_order(raw: bytes, app: App) -> PushOrder:
 def timed_order(raw: bytes, app: App, now_ms: int, zone: ZoneInfo, min_lead_s: int) -> tuple[PushOrder, int]:
     """Parse POST /timed_msg into the pushes and their time, in milliseconds since 1970.
 
-    The lead is counted in whole seconds from the present one.
+    The lead is counted in whole minutes from the present one: a client that formats now and ten minutes is right.
     """
     _check_targets(raw)
     body: TimedPushBody = decode(TimedPushBody, raw)
     order = _order(raw, body, app)
     due_ms = minute_ms(body.send_time, zone, "send_time")
-    ahead_s = due_ms // 1000 - now_ms // 1000
+    ahead_s = (due_ms // MINUTE_MS - now_ms // MINUTE_MS) * 60
     if not min_lead_s <= ahead_s <= MAX_AHEAD_S:
         lead = f"{min_lead_s} seconds" if min_lead_s % 60 else f"{min_lead_s // 60} minutes"
         raise InputError(f"send_time must be at least {lead} in the future and within 3 days")

@@ -55,7 +55,7 @@ def _audiences(token: str | list[str] | None) -> Iterator[Audience]:
     if token is None:
         yield Audience(everyone=Everyone())
         return
-    tokens = [ios_token(token, "token")] if isinstance(token, str) else ios_tokens(token, "token")
+    tokens = [ios_token(token, "token")] if isinstance(token, str) else ios_tokens(token)
     for at in range(0, len(tokens), SLOT_IDS):
         yield Audience(tokens=Tokens(tokens=tokens[at : at + SLOT_IDS]))
 
@@ -72,7 +72,7 @@ def _message(body: PushBody) -> Message:
         extra=None if is_unicast else body.extra,
         ios=IosStyle(
             badge=body.badge,
-            sound=_DEFAULT_SOUND if is_notif and body.message else None,
+            sound=_DEFAULT_SOUND if is_notif and body.message and not _is_payload(body.message) else None,
             content_available=None if in_background is None else in_background == 1,
             category=body.category,
             content_is_json=not isinstance(body.message, str),
@@ -80,6 +80,11 @@ def _message(body: PushBody) -> Message:
     )
     check_payload(message, _NAMES)
     return message
+
+
+def _is_payload(message: str | Mapping[str, Any]) -> bool:
+    """Return whether the message is Apple's payload, whose `aps` says whether there is a sound."""
+    return not isinstance(message, str) and isinstance(message.get("aps"), dict)
 
 
 def _json(dictionary: Mapping[str, Any]) -> str:

@@ -31,7 +31,7 @@ OPERATIONS = [
     Operation(
         "post", "/v2/push", "Send a push to one or both platforms, now or later",
         _signed(push_requests.PushRequest, push_requests.Signed),
-        (push_replies.Sent, push_replies.SentToApps, push_replies.SentToPlatforms, Refusal),
+        (push_replies.Sent, push_replies.SentToApps, push_replies.SentToTokens, push_replies.SentToPlatforms, Refusal),
         v2_examples.PUSHES, repeatable=True,
     ),
     Operation(

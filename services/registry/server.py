@@ -74,6 +74,7 @@ from services.registry.apps.app_settings import (
     DEFAULT_PERIOD_S,
     change_settings,
     checked_package,
+    checked_period,
     rotate_secret,
 )
 from services.registry.apps.broadcast_quota import BroadcastQuota
@@ -136,7 +137,9 @@ class RegistryServicer(RegistryServiceServicer):
             package=checked_package(request.package),
             account=checked_text("account", request.account, required=False),
             created_ms=self._context.clock.now_ms(),
-            default_period_s=DEFAULT_PERIOD_S,
+            default_period_s=checked_period(
+                request.default_period_s if request.HasField("default_period_s") else DEFAULT_PERIOD_S
+            ),
         )
         return await self._changes.make(partial(self._create, app, request.origin))
 

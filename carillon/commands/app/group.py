@@ -38,16 +38,30 @@ app.add_command(pause)
 app.add_command(resume)
 
 
+_default_period = click.option(
+    "--default-period",
+    type=click.IntRange(MIN_PERIOD_S, MAX_PERIOD_S),
+    metavar="SECONDS",
+    help=f"Time to live of pushes without one: {MIN_PERIOD_S} to {MAX_PERIOD_S} (7 days).",
+)
+
+
 @app.command()
 @click.option("--platform", type=click.Choice(list(PLATFORMS)), required=True, help="The platform of its devices.")
 @click.option("--name", required=True, help="The name for people, up to 64 characters.")
 @click.option("--package", required=True, help="Package name or bundle id, such as com.example.app.")
 @click.option("--account", default="", help="The developer account it belongs to.")
+@_default_period
 @as_json_lines
-def create(platform: str, name: str, package: str, account: str, json_output: bool) -> None:
+def create(platform: str, name: str, package: str, account: str, default_period: int | None, json_output: bool) -> None:
     """Create an app and print its appkey and secret key."""
     request = CreateAppRequest(
-        platform=PLATFORMS[platform], name=name, package=package, account=account, origin=command_origin()
+        platform=PLATFORMS[platform],
+        name=name,
+        package=package,
+        account=account,
+        origin=command_origin(),
+        default_period_s=default_period,
     )
     answer = call_registry(lambda registry: registry.CreateApp(request))
     _print_secret(secret_answer(answer.app, answer.secret_key), json_output)
@@ -80,12 +94,7 @@ def show_app(appkey: str, json_output: bool) -> None:
 @app.command(name="set")
 @click.argument("appkey")
 @click.option("--ack-info", type=click.Choice(["on", "off"]), help="Whether its app servers may read acknowledgements.")
-@click.option(
-    "--default-period",
-    type=click.IntRange(MIN_PERIOD_S, MAX_PERIOD_S),
-    metavar="SECONDS",
-    help=f"Time to live of pushes without one: {MIN_PERIOD_S} to {MAX_PERIOD_S} (7 days).",
-)
+@_default_period
 @click.option("--name", help="A new name.")
 @click.option(
     "--replay-safe",

@@ -57,15 +57,20 @@ AnyToken = Annotated[str, msgspec.Meta(extra_json_schema={"format": "token"})]
 IosToken = Annotated[str, msgspec.Meta(min_length=1, extra_json_schema={"format": "token-ios", "pattern": PATTERN})]
 """A token of an iOS app in any form that `ios_token` accepts."""
 
-Tokens = Annotated[list[Token], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]
+AnyIosToken = Annotated[str, msgspec.Meta(extra_json_schema={"format": "token-ios"})]
+"""An entry of a list of iOS tokens: one that is no such token fails alone."""
+
 AnyTokens = Annotated[list[AnyToken], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]
 NotEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 Name = Annotated[str, at_most_bytes(NAME_BYTES, 1)]
 """An alias or a string tag."""
 
-Aliases = Annotated[list[Name], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]
+AnyName = Annotated[str, msgspec.Meta(extra_json_schema={"x-anyMaxBytes": NAME_BYTES})]
+"""An alias in a list: one that no device can have, empty or too long, fails alone."""
+
+Aliases = Annotated[list[AnyName], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]
 Minute = Annotated[
-    str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2} \d{2}:\d{2}$", extra_json_schema={"format": "minute"})
+    str, msgspec.Meta(pattern=r"^\d{4}-\d{1,2}-\d{1,2} \d{1,2}:\d{1,2}$", extra_json_schema={"format": "minute"})
 ]
 Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d{2}-\d{2}$", extra_json_schema={"format": "date"})]
 Badge = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]

@@ -1,4 +1,4 @@
-"""Times in requests: `%Y-%m-%d %H:%M` in the service's time zone."""
+"""Times in requests: `%Y-%m-%d %H:%M` in the service's time zone; the numbers need no zeros before them."""
 
 import re
 from datetime import datetime
@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 from services.runtime.errors import InputError
 
 MINUTE_MS = 60_000
-_MINUTE = re.compile(r"\d{4}-\d{2}-\d{2} \d{2}:\d{2}", re.ASCII)
+_MINUTE = re.compile(r"\d{4}-\d{1,2}-\d{1,2} \d{1,2}:\d{1,2}", re.ASCII)
 
 
 def minute_ms(text: str, zone: ZoneInfo, at: str) -> int:

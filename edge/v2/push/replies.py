@@ -72,6 +72,13 @@ class SentToApps(Sent, frozen=True, kw_only=True):
     ios: Annotated[list[_Outcome], described("One entry for each app, in the order of the request.")]
 
 
+class SentToTokens(Sent, frozen=True, kw_only=True):
+    """The answer to a push to tokens of one platform: its outcome at the top, and under the platform's name too."""
+
+    android: Annotated[Any, Shown(Sent), described("The outcome, where the platform is Android.")] = UNSET
+    ios: Annotated[Any, Shown(Sent), described("The outcome, where the platform is iOS.")] = UNSET
+
+
 class SentToPlatforms(Reply, frozen=True):
     """The answer when the push goes to both platforms; `ios` is a list when the request lists the iOS apps."""
 
@@ -96,7 +103,7 @@ def push_reply(order: PushOrder, results: Sequence[PushResult], task_key: str = 
     if not apps.ios_listed:
         if android and ios:
             return SentToPlatforms(result=0, android=android, ios=ios[0], task_key=key)
-        return android or ios[0]
+        return _of_one(order, android or ios[0])
     listed = [msgspec.structs.replace(entry, appkey=app.appkey) for app, entry in zip(apps.ios, ios, strict=True)]
     if android:
         return SentToPlatforms(result=0, android=android, ios=listed, task_key=key)
@@ -105,6 +112,14 @@ def push_reply(order: PushOrder, results: Sequence[PushResult], task_key: str = 
         refused = next(entry for entry in ios if isinstance(entry, NotSent))
         return {**msgspec.to_builtins(refused), "ios": listed}
     return SentToApps(**msgspec.structs.asdict(sent), ios=listed)
+
+
+def _of_one(order: PushOrder, entry: Reply) -> Reply:
+    """Return the answer for one app: with userScope 5 also under the platform's name, as for both platforms."""
+    if order.scope != _BY_TOKEN or not isinstance(entry, Sent):
+        return entry
+    fields = msgspec.structs.asdict(entry)
+    return SentToTokens(**fields, android=entry) if order.apps.android else SentToTokens(**fields, ios=entry)
 
 
 def _is_android(push: AppPush) -> bool:

@@ -11,6 +11,7 @@ from edge.core.parsing.fields import (
     LIST_LIMIT,
     NAME_BYTES,
     Aliases,
+    AnyIosToken,
     AnyTokens,
     IosAppkey,
     IosToken,
@@ -54,7 +55,7 @@ StagLists = Annotated[list[_Stag | Annotated[list[_Stag], _GROUP]], _GROUPS]
 # Unions of two kinds of lists, which msgspec cannot decode: `_groups` tells them apart.
 _TAGS = Shown(Annotated[list[Annotated[list[Tag], _GROUP]], _GROUPS], Annotated[list[Tag], _FLAT], None)
 _STAGS = Shown(Annotated[list[Annotated[list[_Stag], _GROUP]], _GROUPS], Annotated[list[_Stag], _FLAT], None)
-_IosTokens = Annotated[list[IosToken], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]
+_IosTokens = Annotated[list[AnyIosToken], msgspec.Meta(min_length=1, max_length=LIST_LIMIT)]
 _TokensByApp = Annotated[dict[IosAppkey, IosToken | _IosTokens], msgspec.Meta(min_length=1)]
 
 
@@ -200,10 +201,10 @@ def _aliases(raw: msgspec.Raw) -> list[str]:
     given: str | list[str] | None = decode(_NamesOrNone, raw, "sendTo.alias")
     if given is None:
         raise InputError("sendTo.alias is missing")
-    aliases = [given] if isinstance(given, str) else given
-    for index, alias in enumerate(aliases):
-        _check_bytes(alias, "sendTo.alias" if isinstance(given, str) else f"sendTo.alias[{index}]")
-    return aliases
+    if isinstance(given, str):
+        _check_bytes(given, "sendTo.alias")
+        return [given]
+    return given
 
 
 def _check_bytes(name: str, path: str) -> None:
@@ -289,7 +290,7 @@ def _ios_tokens(raw: msgspec.Raw, apps: PushApps) -> list[AppAudience]:
 
 
 def _ios_audience(app: AppRef, given: str | list[str], path: str) -> AppAudience:
-    return _token_audience(app, ios_token(given, path) if isinstance(given, str) else ios_tokens(given, path))
+    return _token_audience(app, ios_token(given, path) if isinstance(given, str) else ios_tokens(given))
 
 
 def _token_audience(app: AppRef, given: str | list[str]) -> AppAudience:

@@ -1,6 +1,5 @@
 """Requests about string tags, with their limits and descriptions. InputError names the field."""
 
-from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -12,8 +11,6 @@ from edge.core.signature import AppRef
 from edge.v2.apps import SIGN_BY_LIST, AnyApps, NamedApps
 from edge.v2.tags import string_tags
 from edge.v2.tags.string_tags import AppTokens
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS
-from services.domain.ios_tokens import ios_token
 from services.runtime.errors import InputError
 
 MAX_TOKENS = 1000
@@ -82,7 +79,6 @@ def tag_change(raw: bytes, apps: NamedApps) -> list[tuple[AppRef, string_tags.St
     changes: list[tuple[AppRef, string_tags.StagsByToken]] = _per_app(decode(TagChange, raw), apps, StagsByToken)
     for app, by_token in changes:
         at = f"params.{app.appkey}" if apps.listed else "params"
-        _check_tokens(app, by_token, at)
         for token, stags in by_token.items():
             if max(map(len, map(str.encode, stags))) > NAME_BYTES:
                 index = next(index for index, stag in enumerate(stags) if len(stag.encode()) > NAME_BYTES)
@@ -92,17 +88,7 @@ def tag_change(raw: bytes, apps: NamedApps) -> list[tuple[AppRef, string_tags.St
 
 def tag_query(raw: bytes, apps: NamedApps) -> list[AppTokens]:
     """Parse a query into the tokens for each app, in the order of the request."""
-    queries = [AppTokens(app, tokens) for app, tokens in _per_app(decode(TagQuery, raw), apps, TokenList)]
-    for app, tokens in queries:
-        _check_tokens(app, tokens, f"params.{app.appkey}" if apps.listed else "params")
-    return queries
-
-
-def _check_tokens(app: AppRef, tokens: Iterable[str], at: str) -> None:
-    """Check the form of the tokens of an iOS app. InputError: one has another form than Apple's."""
-    if app.platform == PLATFORM_IOS:
-        for index, token in enumerate(tokens):
-            ios_token(token, f"{at}[{index}]" if isinstance(tokens, list) else f"{at}.{token}")
+    return [AppTokens(app, tokens) for app, tokens in _per_app(decode(TagQuery, raw), apps, TokenList)]
 
 
 def _per_app(body: TagChange | TagQuery, apps: NamedApps, kind: Any) -> list[tuple[AppRef, Any]]:

@@ -22,13 +22,19 @@ def payload(message: Message) -> bytes:
 
     A notification's alert is its text, or the dictionary in its content; without a content it changes the badge alone.
     A pass-through message is a background push with its content under `content`. `extra` stands beside `aps` in both.
+    Content that is JSON with a dictionary `aps` is Apple's payload itself, in which badge, category and extra of the
+    message take the place of its own.
+
     If the message increments badges, the result is a template with badge 0 for `with_badge`.
     """
     ios = message.ios
+    given = apple_payload(message)
     body: dict[str, Any]
     if message.is_notif:
         aps: dict[str, Any] = {"badge": 0} if increments_badge(message) else {}
-        if message.content:
+        if given:
+            aps |= {name: value for name, value in given["aps"].items() if name not in aps}
+        elif message.content:
             aps["alert"] = _alert(message)
         if ios.HasField("badge") and ios.badge >= 0:
             aps["badge"] = ios.badge
@@ -39,11 +45,20 @@ def payload(message: Message) -> bytes:
         if ios.category:
             aps["category"] = ios.category
         body = {"aps": aps}
+    elif given:
+        body = {"aps": {**given["aps"], "content-available": 1}}
     else:
         body = {"aps": {"content-available": 1}, "content": _content(message)}
+    body |= {name: value for name, value in given.items() if name != "aps"}
     if message.HasField("extra"):
         body["extra"] = message.extra
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def apple_payload(message: Message) -> dict[str, Any]:
+    """Return the content if it is a payload in Apple's form, with a dictionary `aps`; else an empty dictionary."""
+    content = _content(message) if message.ios.content_is_json else None
+    return content if isinstance(content, dict) and isinstance(content.get("aps"), dict) else {}
 
 
 def increments_badge(message: Message) -> bool:

@@ -25,15 +25,19 @@ def push_text(message: Message) -> str:
     """Return the beginning of the text; for a legacy iOS alert that is a dictionary, the beginning of its body."""
     text = message.content
     if message.ios.content_is_json:
-        text = _word(_alert(message), "body") or text
+        alert = _alert(message)
+        text = (alert if isinstance(alert, str) else _word(alert, "body")) or text
     return text[:MAX_TEXT]
 
 
 def _alert(message: Message) -> object:
+    """Return the alert of a content that is JSON: it, or the alert in its `aps`."""
     try:
-        return msgspec.json.decode(message.content) if message.ios.content_is_json else None
+        content: Any = msgspec.json.decode(message.content) if message.ios.content_is_json else None
     except msgspec.DecodeError:
         return None
+    aps = content.get("aps") if isinstance(content, dict) else None
+    return aps.get("alert") if isinstance(aps, dict) else content
 
 
 def _word(alert: object, name: str) -> str:

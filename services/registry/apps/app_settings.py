@@ -31,7 +31,7 @@ def change_settings(app: App, request: UpdateAppRequest, keys: Keys) -> None:
     if request.HasField("ack_info_enabled"):
         app.ack_info_enabled = request.ack_info_enabled
     if request.HasField("default_period_s"):
-        app.default_period_s = _checked_period(request.default_period_s)
+        app.default_period_s = checked_period(request.default_period_s)
     if request.HasField("name"):
         app.name = checked_text("name", request.name)
     if request.HasField("apns"):
@@ -78,7 +78,7 @@ def checked_package(package: str) -> str:
     return package
 
 
-def _checked_period(period_s: int) -> int:
+def checked_period(period_s: int) -> int:
     if not MIN_PERIOD_S <= period_s <= MAX_PERIOD_S:
         raise InputError(f"default_period_s must be from {MIN_PERIOD_S} to {MAX_PERIOD_S} seconds")
     return period_s

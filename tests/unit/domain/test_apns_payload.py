@@ -48,6 +48,24 @@ GOLDEN = [
         ios('{"a":1}', is_notif=False, extra="x", content_is_json=True),
         '{"aps":{"content-available":1},"content":{"a":1},"extra":"x"}',
     ),
+    (
+        ios('{"id":7,"aps":{"alert":"A","badge":5,"sound":"s"}}', content_is_json=True),
+        '{"aps":{"alert":"A","badge":5,"sound":"s"},"id":7}',
+    ),
+    (
+        ios('{"id":7,"aps":{"alert":"A","badge":5}}', badge=-1, content_is_json=True, extra="x"),
+        '{"aps":{"badge":0,"alert":"A"},"id":7,"extra":"x"}',
+    ),
+    (
+        ios('{"aps":{"alert":"A","badge":5},"id":7}', badge=6, category="c", content_is_json=True),
+        '{"aps":{"alert":"A","badge":6,"category":"c"},"id":7}',
+    ),
+    (
+        ios('{"aps":{},"id":7}', is_notif=False, content_is_json=True),
+        '{"aps":{"content-available":1},"id":7}',
+    ),
+    (ios('{"aps":"A"}', content_is_json=True), '{"aps":{"alert":{"aps":"A"}}}'),
+    (ios('{"aps":{}}'), '{"aps":{"alert":"{\\"aps\\":{}}"}}'),
     (Message(is_notif=True, content="plain", android=AndroidStyle(title="T")), '{"aps":{"alert":"plain"}}'),
 ]
 
@@ -73,5 +91,5 @@ def test_a_background_message_has_no_badge_to_count() -> None:
 
 def test_a_badge_that_counts_up_is_filled_in_for_each_device() -> None:
     form = payload(ios('{"badge":0,"aps":{"badge":0}}', badge=-1, content_is_json=True))
-    assert json.loads(with_badge(form, 12)) == {"aps": {"badge": 12, "alert": {"badge": 0, "aps": {"badge": 0}}}}
+    assert json.loads(with_badge(form, 12)) == {"aps": {"badge": 12}, "badge": 0}
     assert json.loads(with_badge(form, 0)) == json.loads(form)

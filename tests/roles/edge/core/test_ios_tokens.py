@@ -12,6 +12,7 @@ from testkit.apns.tokens import ios_token
 from testkit.edge.http_device import HttpDevice
 from testkit.edge.legacy_client import LegacyClient
 from testkit.edge.role import EdgeInstallation
+from testkit.edge.sent_pushes import targets
 from testkit.edge.v2_bodies import push_to
 
 LOWER = ios_token("a device")
@@ -91,23 +92,30 @@ async def test_anything_else_is_refused_wherever_a_token_enters(installation: Ed
     app, legacy = await installation.app(PLATFORM_IOS), LegacyClient(installation)
     named = {"appkey": app.appkey, "action": "stag"}
     answers = [
-        *await pushes(installation, app, NO_TOKEN),
+        await legacy.ios(app, message="m", token=NO_TOKEN),
+        await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": NO_TOKEN}), app.appkey),
         await legacy.ios(app, "/register", token=NO_TOKEN),
         await legacy.ios(app, "/register", "DELETE", token=NO_TOKEN),
-        await installation.call("POST", "/v2/device", {**named, "params": {NO_TOKEN: ["x"]}}, app.appkey),
-        await installation.call("DELETE", "/v2/device", {**named, "params": {NO_TOKEN: ["x"]}}, app.appkey),
-        await installation.call("POST", "/v2/deviceinfo", {**named, "params": [LOWER, NO_TOKEN]}, app.appkey),
         await frame(installation, app, "hello", NO_TOKEN),
         await frame(installation, app, "get_device", NO_TOKEN, key="k"),
     ]
-    places = [
-        *("token", "token[0]", "sendTo.token.ios", f"sendTo.token.ios.{app.appkey}[0]", "token", "token"),
-        *(f"params.{NO_TOKEN}", f"params.{NO_TOKEN}", "params[1]", "token", "token"),
-    ]
+    places = ["token", "sendTo.token.ios", "token", "token", "token", "token"]
     for answer, place in zip(answers, places, strict=True):
         assert answer.get("result", answer.get("code")) == 400, answer
         assert answer["desc"] == f"input error: {place} is no iOS token: it must have 64 to 200 hexadecimal digits"
     assert not await installation.sent()
+    # An entry of a list fails alone.
+    assert [answer["result"] for answer in (await pushes(installation, app, NO_TOKEN))[1::2]] == [0, 0]
+    await installation.device(app, LOWER)
+    for bad in (NO_TOKEN, "(null)", "", "{length = 32, bytes = 0xab00 ... 00 }", "abcd", LOWER + "\n"):
+        for method in ("POST", "DELETE"):
+            body = {**named, "params": {LOWER: ["x"], bad: ["x"]}}
+            told = await installation.call(method, "/v2/device", body, app.appkey)
+            assert [entry["result"] for entry in told["detailsinfo"]] == [0, 401]
+        told = await installation.call("POST", "/v2/deviceinfo", {**named, "params": [LOWER, bad]}, app.appkey)
+        assert [entry["result"] for entry in told["detailsinfo"]] == [0, 401]
+        assert (await legacy.ios(app, message="m", token=[LOWER, bad]))["result"] == 0
+        assert len(targets((await installation.sent())[-1].audience.devices)) == 1
 
 
 async def test_tokens_of_android_apps_are_left_as_they_are(installation: EdgeInstallation) -> None:

@@ -65,7 +65,7 @@ ROWS: list[Row] = [
     ({"token": 5}, "token must be a string or a list"),
     ({"token": {"a": 1}}, "token must be a string or a list"),
     ({"token": [UNKNOWN] * 1001}, None),
-    ({"token": [TOKEN, "unknown"]}, "token[1] is no iOS token: it must have 64 to 200 hexadecimal digits"),
+    ({"token": [TOKEN, "unknown", "", "(null)"]}, None),
     ({"token": TOKEN[1:]}, "token is no iOS token: it must have 64 to 200 hexadecimal digits"),
     # unknown fields, among them those of Android
     ({"title": "t", "sound": False, "click_action": "open_app", "is_notif": [], "alias": 5, "filter": "x"}, None),

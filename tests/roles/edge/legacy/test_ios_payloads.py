@@ -74,6 +74,9 @@ async def test_a_dictionary_is_the_alert(legacy: LegacyClient, installation: Edg
     """Only the legacy interface has dictionaries; in v2 the content is always text."""
     await legacy.ios(ios_app, message={"title": "T", "body": "B"}, transparent=0)
     assert json.loads(payload(await last(installation))) == notified(alert={"title": "T", "body": "B"})
+    given = {"aps": {"alert": {"title": "T"}, "mutable-content": 1}, "order": 7}  # Apple's payload itself
+    await legacy.ios(ios_app, message=given)
+    assert json.loads(payload(await last(installation))) == given
     await legacy.ios(ios_app, message={"a": [1]}, transparent=1)
     assert json.loads(payload(await last(installation))) == {"aps": {"content-available": 1}, "content": {"a": [1]}}
     await installation.push(v2(ios_app, '{"title":"T"}', 1, {}), ios_app.appkey)

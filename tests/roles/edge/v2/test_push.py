@@ -151,7 +151,8 @@ async def test_a_single_token(installation: EdgeInstallation) -> None:
     await installation.device(app, "other")
     await installation.device(app, "known")
     answer = await installation.push(push_to(app, 5, token={"android": "known"}), app.appkey)
-    assert answer == {"result": 0, "desc": "send ok", "id": answer["id"], "details": []}
+    sent = {"result": 0, "desc": "send ok", "id": answer["id"], "details": []}
+    assert answer == {**sent, "android": sent}
     push = await only_push(installation)
     ((place,),) = [await device_numbers(installation, app, "known")]
     assert (push.kind, targets(push.audience.devices)) == (KIND_UNICAST, [(*place, 0)])
@@ -196,7 +197,8 @@ async def test_a_single_unknown_ios_token_is_refused_and_in_a_list_skipped(insta
     listed = await installation.push(
         push_to(None, 5, ios=app.appkey, token={"ios": [nobody, ios_token("known")]}), app.appkey
     )
-    assert listed == {"result": 0, "desc": "send ok", "id": listed["id"]}
+    sent = {"result": 0, "desc": "send ok", "id": listed["id"]}
+    assert listed == {**sent, "ios": sent}
     push = await only_push(installation)
     assert [offset for *_, offset in targets(push.audience.devices)] == [1]
 

@@ -97,10 +97,10 @@ ROWS: list[Row] = [
     (scope(3, alias=""), "sendTo.alias must not be empty"),
     (scope(3, alias=[]), "sendTo.alias must not be empty"),
     (scope(3, alias=["a", 7]), "sendTo.alias[1] must be a string"),
-    (scope(3, alias=["a", ""]), "sendTo.alias[1] must have 1 to 40 bytes"),
+    (scope(3, alias=["a", ""]), None),
     (scope(3, alias=NAME_40), None),
     (scope(3, alias=NAME_40 + "b"), "sendTo.alias must have 1 to 40 bytes"),
-    (scope(4, alias=["a", "b" * 41]), "sendTo.alias[1] must have 1 to 40 bytes"),
+    (scope(4, alias=["a", "b" * 41]), None),
     (scope(4, alias=["a"] * 1000), None),
     (scope(4, alias=["a"] * 1001), "sendTo.alias must have at most 1000 entries"),
     # token
@@ -139,14 +139,12 @@ ROWS: list[Row] = [
         (scope(5, appkey={"ios": IOS}, token={"ios": token}), "sendTo.token.ios is no iOS token")
         for token in OUT_OF_ORDER
     ),
-    (
-        scope(5, appkey={"ios": IOS}, token={"ios": [TOKEN, "ab" * 31]}),
-        "sendTo.token.ios[1] is no iOS token: it must have 64 to 200 hexadecimal digits",
+    # an entry of a list that is no token fails alone
+    *(
+        (scope(5, appkey={"ios": IOS}, token={"ios": [TOKEN, bad]}), None)
+        for bad in ("ab" * 31, "", "(null)", "undefined", TOKEN + "\n", "{length = 32, bytes = 0xab00 ... 00 }")
     ),
-    (
-        scope(5, appkey={"ios": [IOS]}, token={"ios": {IOS: [TOKEN, TOKEN, ""]}}),
-        f"sendTo.token.ios.{IOS}[2] is no iOS token: it must have 64 to 200 hexadecimal digits",
-    ),
+    (scope(5, appkey={"ios": [IOS]}, token={"ios": {IOS: [TOKEN, TOKEN, ""]}}), None),
     # tag and stag
     (scope(6, tag=[[1, 2], [3]]), None),
     (scope(6, tag=[1, 2]), None),

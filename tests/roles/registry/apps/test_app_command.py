@@ -28,10 +28,11 @@ CREATE = ("create", "--platform", "android", "--name", "天气", "--package", "c
 
 
 async def test_an_app_is_created_listed_changed_and_shown(registry: RunningRegistry, carillon: Carillon) -> None:
-    (made,) = (await carillon(*CREATE, "--account", "ACME", "--json")).lines
+    (made,) = (await carillon(*CREATE, "--account", "ACME", "--default-period", "7200", "--json")).lines
     assert list(made) == ["appkey", "secret_key", "platform", "name", "package"]
     known = registry.apps.get(made["appkey"])
     assert known is not None
+    assert known.default_period_s == 7200
     assert registry.keys.open(known.sealed_secret, known.appkey) == made["secret_key"]
     assert (made["platform"], made["name"], made["package"]) == ("android", "天气", "com.example.weather")
 

@@ -170,6 +170,9 @@ async def test_an_invalid_app_is_refused_with_the_name_of_the_field(
 @pytest.mark.parametrize("period_s", [0, 59, 604_801])
 async def test_a_period_out_of_bounds_is_refused(registry: RunningRegistry, period_s: int) -> None:
     app = await registry.app()
+    request = CreateAppRequest(platform=PLATFORM_IOS, name="n", package="p", default_period_s=period_s)
+    with pytest.raises(InputError, match="default_period_s"):
+        await registry.stub.CreateApp(request)
     with pytest.raises(InputError, match="default_period_s"):
         await registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, default_period_s=period_s))
     assert registry.apps.get(app.appkey) == app
