@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 
 from testkit import plain_http
 from testkit.device import VirtualDevice
-from testkit.installation.balancer import HAPROXY
+from testkit.installation.app_server import AppCredentials
+from testkit.installation.balancer import HAPROXY, SERVED_BY
 from testkit.installation.cluster import ClusterInstallation
 from testkit.kafka.broker import skip_without_kafka
 from testkit.kafka.cluster import KafkaCluster
@@ -70,3 +72,23 @@ async def test_a_roll_of_everything_at_once_answers_no_request_with_an_error(tmp
         wrong = [each for each in answers if each[1] != 200 or '"result":0' not in each[2].replace(" ", "")]
         assert not wrong, f"{len(wrong)} of {len(answers)}: {wrong[:5]}"
         assert len(answers) > 100
+        await asyncio.to_thread(carillon.carillon, "app", "set", app.appkey, "--requests-per-s", "4")
+        assert await _admitted_beyond(carillon.v2_url, app, per_s=4) <= 0
+
+
+async def _admitted_beyond(url: str, app: AppCredentials, per_s: int) -> float:
+    """Send many requests over all edges; return how many more were admitted than the quota of all together allows."""
+    body = signed({"appkey": app.appkey, "action": "stag", "params": ["t"]}, app.secret_key)
+    async with plain_http.async_client(timeout=60) as http:
+        while (await http.post(f"{url}/v2/deviceinfo", content=body)).status_code != 429:
+            pass  # until both edges know of the quota, and of each other
+        began_s, admitted, servers = time.monotonic(), 0, set()
+        for _ in range(60):
+            asked = (http.post(f"{url}/v2/deviceinfo", content=body) for _ in range(8))
+            for answer in await asyncio.gather(*asked):
+                admitted += answer.status_code != 429
+                servers.add(answer.headers[SERVED_BY])
+            await asyncio.sleep(0.1)
+        elapsed_s = time.monotonic() - began_s
+    assert len(servers) == 2
+    return admitted - per_s * elapsed_s - per_s - len(servers)
