@@ -86,7 +86,7 @@ class Authenticator:
     ) -> VerifiedRequest[Signing]:
         """Read and verify a request, and wait for a slot of the limiter; `apps_of` finds the apps in its fields.
 
-        InputError: the body or the apps are wrong, or a text has NUL. SignError: the sign, or the replay-safe one, is
+        InputError: the body or the apps are wrong. SignError: the sign, or the replay-safe one, is
         wrong. Other errors as for read_body, Admission.admit, RequestLimiter.in_turns, ReplaySafeSignature.of and
         ReplayProtection.take.
         """
@@ -103,8 +103,6 @@ class Authenticator:
                 replay_safe.verify(request, hashed, used.secrets)
         stages.note("signed", origin.request_id)
         verified = VerifiedRequest(body, signed.text, signed.apps, origin, self._limiter)
-        if canonical.may_have_nul(signed.text):
-            await verified.read(canonical.check_nul)
         appkeys = signed.apps.appkeys
         self._admission.admit(appkeys, origin, used.signed_by_old, is_replay_safe=replay_safe is not None)
         await self._limiter.enter(request, appkeys[0], len(raw))

@@ -99,9 +99,9 @@ def may_have_nul(text: str) -> bool:
     return "\\u0000" in text
 
 
-def check_nul(raw: bytes) -> None:
-    """InputError names the first key or text with NUL in a body. To be called once the sign is verified."""
-    place = _nul_place(raw, "")
+def check_nul(raw: bytes, at: str = "") -> None:
+    """InputError names the first key or text with NUL in JSON, whose path in the request is `at`."""
+    place = _nul_place(raw, at)
     if place is not None:
         raise InputError(f"{place} must not contain NUL")
 
@@ -113,10 +113,10 @@ def _nul_place(raw: bytes, path: str) -> str | None:
             entries = _raw_entries.decode(raw)
             if "\0" in "".join(entries):
                 return f"a key of {path}" if path else "a key"
-            parts = [(value, f"{path}.{key}".lstrip(".")) for key, value in entries.items() if _NUL in bytes(value)]
+            parts = [(value, f"{path}.{key}".lstrip(".")) for key, value in entries.items() if NUL in bytes(value)]
         case b"[":
             items = _raw_items.decode(raw)
-            parts = [(value, f"{path}[{index}]") for index, value in enumerate(items) if _NUL in bytes(value)]
+            parts = [(value, f"{path}[{index}]") for index, value in enumerate(items) if NUL in bytes(value)]
         case _:
             return path if "\0" in _text.decode(raw) else None
     return next((found for value, own in parts if (found := _nul_place(bytes(value), own)) is not None), None)
@@ -291,7 +291,7 @@ def _without_texts(raw: bytes) -> bytes:
     return outside
 
 
-_NUL = b"\\u0000"
+NUL = b"\\u0000"
 _raw_entries = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _raw_items = msgspec.json.Decoder(list[msgspec.Raw])
 _text = msgspec.json.Decoder(str)

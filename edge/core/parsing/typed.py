@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import msgspec.inspect
 
-from edge.core.parsing import integers
+from edge.core.parsing import canonical, integers
 from edge.core.parsing.empty_objects import with_objects
 from edge.core.parsing.failing_keys import MAX_KEYS, Failure, TooManyKeysError, named_path
 from services.runtime.errors import InputError
@@ -47,7 +47,7 @@ def decode(kind: Any, raw: bytes | msgspec.Raw, at: str = "") -> Any:
     rewritten unless the field is an integer that may be written in another way.
     """
     try:
-        return _decoder(kind).decode(raw)
+        return _without_nul(_decoder(kind).decode(raw), raw, at)
     except msgspec.ValidationError as error:
         failure = Failure.of(error)
         if failure.is_of_object and (changed := with_objects(bytes(raw), kind)) != bytes(raw):
@@ -61,11 +61,26 @@ def decode(kind: Any, raw: bytes | msgspec.Raw, at: str = "") -> Any:
 
 def _decode_plain(kind: Any, raw: bytes, at: str) -> Any:
     try:
-        return _decoder(kind).decode(raw)
+        return _without_nul(_decoder(kind).decode(raw), raw, at)
     except msgspec.ValidationError as error:
         if Failure.of(error).is_of_object and (changed := with_objects(raw, kind)) != raw:
             return _decode_plain(kind, changed, at)
         raise InputError(_problem(error, kind, at, raw)) from None
+
+
+def _without_nul(value: Any, raw: bytes | msgspec.Raw, at: str) -> Any:
+    """Return the decoded value. InputError names a text of it with NUL; what is not decoded, nobody reads."""
+    if canonical.NUL in bytes(raw):
+        canonical.check_nul(msgspec.json.encode(_read_fields(value)), at)
+    return value
+
+
+def _read_fields(value: Any) -> Any:
+    """Return a struct as an object without the fields that are decoded later, if at all."""
+    if not isinstance(value, msgspec.Struct):
+        return value
+    fields = {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
+    return {name: _read_fields(inner) for name, inner in fields.items() if not isinstance(inner, msgspec.Raw)}
 
 
 def convert(kind: Any, value: object, at: str) -> Any:
