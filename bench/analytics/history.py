@@ -41,7 +41,9 @@ SELECT {app:String}, number % 32, intDiv(number, 32), concat(hex(sipHash64(numbe
 FROM numbers({devices:UInt64})
 """
 _REGISTRATIONS = """
-INSERT INTO registrations SELECT appkey, registered, partition, number, region, carrier, channel, sdk_version, brand,
+INSERT INTO registrations (appkey, registered, partition, number, region, carrier, channel, sdk_version, brand,
+  resolution, os_version, app_version, _topic, _partition, _offset, _index)
+SELECT appkey, registered, partition, number, region, carrier, channel, sdk_version, brand,
   resolution, os_version, app_version, _topic, _partition, _offset, _index FROM devices
 """
 _LOGINS = """
