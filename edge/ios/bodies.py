@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-from edge.core.parsing.body import MAX_BODY_BYTES
 from edge.core.parsing.fields import (
     APNS_LIMIT,
     AnyIosToken,
@@ -22,10 +21,7 @@ from edge.core.parsing.fields import (
     sign_of,
 )
 
-MAX_TOKENS = MAX_BODY_BYTES // 67
-"""Upper bound of a list of tokens: a body has no room for more, each of 64 digits between quotes, with a comma."""
-
-Tokens = Annotated[list[AnyIosToken], msgspec.Meta(min_length=1, max_length=MAX_TOKENS)]
+Tokens = Annotated[list[AnyIosToken], msgspec.Meta(min_length=1)]
 Dictionary = Annotated[dict[str, Any], msgspec.Meta(min_length=1)]
 
 

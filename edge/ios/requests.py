@@ -6,6 +6,7 @@ from typing import Any
 
 from edge.core.message_ids import SLOT_IDS
 from edge.core.parsing.apns_limit import check_payload
+from edge.core.parsing.body import MAX_BODY_BYTES
 from edge.core.parsing.target_keys import check_top
 from edge.core.parsing.typed import decode
 from edge.core.push import AppPush
@@ -17,6 +18,9 @@ from services.domain.ios_tokens import ios_token, ios_tokens
 from services.runtime.errors import InputError
 
 TARGETS = ("token",)
+MAX_TOKENS = MAX_BODY_BYTES // 67
+"""Upper bound of a list of tokens: a body has no room for more, each of 64 digits between quotes, with a comma."""
+
 _KEYS = frozenset(PushBody.__struct_fields__)
 _DEFAULT_SOUND = "default"
 _NAMES = {"content": "message", "extra": "extra", "category": "category", "sound": "message"}
@@ -55,6 +59,8 @@ def _audiences(token: str | list[str] | None) -> Iterator[Audience]:
     if token is None:
         yield Audience(everyone=Everyone())
         return
+    if not isinstance(token, str) and len(token) > MAX_TOKENS:
+        raise InputError(f"token must have at most {MAX_TOKENS} entries")
     tokens = [ios_token(token, "token")] if isinstance(token, str) else ios_tokens(token)
     for at in range(0, len(tokens), SLOT_IDS):
         yield Audience(tokens=Tokens(tokens=tokens[at : at + SLOT_IDS]))
