@@ -147,6 +147,8 @@ def test_the_interface_enforces_its_document(data: ExampleData, interface: str, 
         apps = data.apps(path, whole)
         for field, body, fits in variants.of(call.schema, whole):
             count += 1
+            if whole.get("type") in ("hello", "set_attributes") and field.partition(".")[0] == "device":
+                continue  # an odd attribute keeps no device out; set_attributes takes null and numbers too
             desc = refusal(data.answer(call, body, [] if field == "sign" else apps))
             if fits and desc is not None and re.match(re.escape(field) + " must ", desc):
                 problems.append(f"{name}: {field} is in order but refused: {desc}")
