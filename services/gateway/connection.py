@@ -191,11 +191,6 @@ class DeviceConnection:
             self._start_closing(reason)
             self._socket.abort()
 
-    @property
-    def is_answering(self) -> bool:
-        """Whether requests of the device are being carried out, or wait for that."""
-        return self._requests is not None
-
     def submit(self, request: Request) -> None:
         """Run this once the earlier requests are answered and mostly read; end the connection when too many wait."""
         if self._requests is None:

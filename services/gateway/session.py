@@ -99,27 +99,15 @@ class SessionHandler(Handler[DeviceConnection]):
                 self._report(connection, session, [msgid], unsent, report_kind(event), confirm)
             case Ping():
                 connection.send(Pong())
-            case Activity() if connection.is_answering:
-                connection.submit(partial(self._note_later, connection, session, frame, self._now_ms()))
-            case Activity():
-                self._note_activity(connection, session, frame, self._now_ms())
+            case Activity(event=event):
+                self._writer.record(session, activity_kind(event), confirm=_confirmation(connection, frame.id))
+                connection.has_unapplied_activity = True
             case Hello():
                 connection.goodbye("protocol", UNEXPECTED_HELLO)
             case _ if connection.closing_ms is None:
                 connection.submit(partial(self._answer, connection, session, frame))
             case _:
                 pass  # it could not be answered any more, so the device sends it again to the next gateway
-
-    async def _note_later(
-        self, connection: DeviceConnection, session: Session, activity: Activity, time_ms: int
-    ) -> None:
-        """Record an activity behind the requests that came first: a log-in counts under the attributes of then."""
-        self._note_activity(connection, session, activity, time_ms)
-
-    def _note_activity(self, connection: DeviceConnection, session: Session, activity: Activity, time_ms: int) -> None:
-        confirm = _confirmation(connection, activity.id)
-        self._writer.record(session, activity_kind(activity.event), confirm=confirm, time_ms=time_ms)
-        connection.has_unapplied_activity = True
 
     def _report(
         self,

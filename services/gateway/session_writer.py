@@ -76,15 +76,14 @@ class SessionWriter:
         kind: "SessionEventKind.ValueType",
         reason: str = "",
         confirm: Confirm | None = None,
-        time_ms: int | None = None,
     ) -> None:
-        """Queue the event, which happened now or at `time_ms`; `confirm` is called once it is in the log."""
+        """Queue the event; `confirm` is called once it is in the log."""
         event = SessionEvent(
             appkey=session.appkey,
             token=session.token,
             number=session.number,
             kind=kind,
-            time_ms=self._clock.now_ms() if time_ms is None else time_ms,
+            time_ms=self._clock.now_ms(),
             connection=session.connection,
             reason=reason,
         )
