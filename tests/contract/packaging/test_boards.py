@@ -52,6 +52,17 @@ def test_every_metric_and_label_is_exported(name: str) -> None:
     assert grouped <= labels
 
 
+def test_legends_name_labels_of_their_lines() -> None:
+    for file in (ROOT / "dashboards").glob("*.json"):
+        for panel in json.loads(file.read_text())["panels"]:
+            for target in panel.get("targets", []):
+                if "expr" in target:
+                    grouped = {
+                        label for group in re.findall(r"by \(([^)]*)\)", target["expr"]) for label in group.split(", ")
+                    }
+                    assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= grouped, panel["title"]
+
+
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed: apt-get install prometheus")
 def test_prometheus_accepts_every_expression(tmp_path: Path) -> None:
     rules = [

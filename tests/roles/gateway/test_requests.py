@@ -84,7 +84,7 @@ async def test_a_device_gives_itself_at_most_a_thousand_string_tags(client: Devi
         ({"type": "add_stags", "stags": ["a", "x" * 41]}, "stags"),
         ({"type": "remove_stags", "stags": ["a"] * 101}, "stags"),
         ({"type": "remove_stags", "stags": "a"}, "stags"),
-        ({"type": "set_attributes", "device": {"brand": 3}}, "device.brand"),
+        ({"type": "set_attributes", "device": {"brand": [3]}}, "device.brand"),
         ({"type": "add_stags", "stags": ["a", "b\0"]}, "stags[1]"),
         ({"type": "set_attributes", "device": {"brand": "\0"}}, "device.brand"),
         ({"type": "get_device", "unread": {"x": ["\0"]}}, "unread.x[0]"),
