@@ -19,7 +19,7 @@ _EDGES = 5
 _LIVES = 4
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[pytest.mark.long] * (seed > 1)) for seed in range(4)])
 def test_edges_that_are_killed_and_paused_repeat_no_id(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

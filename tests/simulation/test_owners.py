@@ -189,7 +189,12 @@ async def _run(world: World, kind: type[_Callers], faults: Sequence[Fault]) -> _
 
 
 @pytest.mark.parametrize(
-    ("kind", "seed"), [*((_Callers, n) for n in range(2)), *((_RegistryCallers, n) for n in range(3))]
+    ("kind", "seed"),
+    [
+        pytest.param(kind, seed, marks=[pytest.mark.long] * (seed > 0))
+        for kind, seeds in ((_Callers, 2), (_RegistryCallers, 3))
+        for seed in range(seeds)
+    ],
 )
 def test_what_an_owner_has_confirmed_is_known_to_every_later_one(
     tmp_path: Path, kind: type[_Callers], seed: int
@@ -203,7 +208,9 @@ def test_what_an_owner_has_confirmed_is_known_to_every_later_one(
     assert len(callers.confirmed) > 100
 
 
-@pytest.mark.parametrize(("kind", "seed"), [(_Callers, 0), (_RegistryCallers, 0), (_RegistryCallers, 1)])
+@pytest.mark.parametrize(
+    ("kind", "seed"), [(_Callers, 0), (_RegistryCallers, 0), pytest.param(_RegistryCallers, 1, marks=pytest.mark.long)]
+)
 def test_a_standby_answers_soon_after_its_owner_was_killed(tmp_path: Path, kind: type[_Callers], seed: int) -> None:
     kills = [Fault(15.0 * (1 + n), "kill", _hosts(kind.role.name)[n % 2]) for n in range(3)]
     callers = World(seed, tmp_path).run(lambda world: _run(world, kind, kills))
