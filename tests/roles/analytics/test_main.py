@@ -24,6 +24,7 @@ from carillon.commands.role_calls import SOCKET_NAME
 from protos.analytics.v1.analytics_pb2 import AuditPushRequest
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
+from protos.registry.v1.devices_pb2 import NumberRegistration
 from services.domain.apps import AppDirectory
 from services.domain.master_key import Keys
 from services.domain.role import RoleContext
@@ -205,13 +206,14 @@ async def test_rebuild_and_verify(tmp_path: Path) -> None:
 
 @pytest.mark.long
 async def test_a_device_that_registered_again_is_verified(tmp_path: Path) -> None:
-    """Only the store has the first registration: the compacted topic keeps the last state."""
+    """The compacted topic keeps the last state, which names the first registration."""
     settings = settings_in(tmp_path)
     log = SqliteLog(tmp_path / "log" / "events.db", TOPICS)
+    first = NumberRegistration(number=3, registered_ms=T0)
     try:
         await log.append([device(3)])
         await verify(settings, ReplaySource(log, await log.ends(sources(4))))
-        await log.append([device(3, time_ms=T0 + 9, registered_ms=T0 + 9)])
+        await log.append([device(3, time_ms=T0 + 9, registered_ms=T0 + 9, registrations=[first])])
         ends = await log.ends(sources(4))
         assert (await verify(settings, ReplaySource(log, ends))).equal
 
