@@ -68,10 +68,10 @@ class AttributeHistory:
         return kept[-1]
 
     def codes(self, appkey: str, partition: int, numbers: npt.NDArray[Any], until: int) -> npt.NDArray[Any]:
-        """Return the codes of ascending device numbers, by changes before an offset; 0: by all that were read."""
+        """Return the codes of ascending device numbers, by the changes before the offset `until` - 1; 0: by all."""
         codes = self.attributes.codes(appkey, partition, numbers)
         for former in reversed(self._former.get(partition, ())) if until else ():
-            if former.offset < until:
+            if former.offset < until - 1:
                 break
             place = int(np.searchsorted(numbers, former.number))
             if former.appkey == appkey and place < len(numbers) and numbers[place] == former.number:

@@ -50,7 +50,7 @@ def session_ends(records: Sequence[Record]) -> dict[Partition, int]:
 
 
 def earliest_starts(records: Sequence[Record]) -> dict[int, int]:
-    """Return, for each partition with starts of pushes, their earliest `attributes_until`."""
+    """Return, for each partition with starts of pushes, the earliest offset of `sessions` that they count to."""
     earliest: dict[int, int] = {}
     for partition, until in _starts(records):
         earliest[partition] = min(until, earliest.get(partition, until))
@@ -58,12 +58,12 @@ def earliest_starts(records: Sequence[Record]) -> dict[int, int]:
 
 
 def _starts(records: Sequence[Record]) -> Iterator[tuple[int, int]]:
-    """Yield the partition and the `attributes_until` of each start that has one."""
+    """Yield, for each start that tells it, the partition and the offset of `sessions` before which changes count."""
     for record in records:
         if record.topic == PUSHES.name:
             with suppress(DecodeError):
                 if until := decode(record).started.attributes_until:
-                    yield record.partition, until
+                    yield record.partition, until - 1
 
 
 def _device_references(record: Record) -> Iterator[tuple[str, BitMap]]:

@@ -53,7 +53,7 @@ class Resolution:
                 partition=number,
                 bitmap=devices.serialize(),
                 count=len(devices),
-                attributes_until=max(1, partition.offsets.get(SESSIONS.name, 0)),
+                attributes_until=1 + partition.offsets.get(SESSIONS.name, 0),
             )
             self.response.partitions.append(part)
             yield 1

@@ -170,7 +170,7 @@ class RandomHistory:
         for partition in range(PARTITIONS):
             found = (self._devices.find(APP, each) for each in _TOKENS)
             numbers = BitMap(d.number for d in found if d and not d.removed_ms and d.partition == partition)
-            until = max(1, self._ends[SESSIONS.name, partition] - self._random.randrange(3))
+            until = 1 + max(0, self._ends[SESSIONS.name, partition] - self._random.randrange(3))
             started = PushStarted(
                 audience=numbers.serialize(),
                 count=len(numbers),
