@@ -199,9 +199,9 @@ class PushStarter:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._rest_s):
                 await self._other_has_work.wait()
-        self._resting = ""
 
     def _take_parts(self) -> list[StartingPart]:
+        self._resting = ""
         parts: list[StartingPart] = []
         spent = 0.0
         while spent < ROUND and (turn := self._turns.take()) is not None:
