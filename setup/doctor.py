@@ -167,6 +167,15 @@ def _port(name: str, env: Dict[str, str]) -> Check:
     return Check("port {}".format(text), not error, error or "free", RUN + " (" + name + ")", fix)
 
 
+def installed(*names: str, path: Optional[str] = None) -> Optional[str]:
+    """Return the path of the first of these programs that is installed; `path`: where, or else on the user's path."""
+    folders = (os.environ.get("PATH", "") if path is None else path).split(os.pathsep)
+    if "/usr/bin" in folders:
+        folders += _OF_ADMINISTRATORS
+    found = (shutil.which(name, path=os.pathsep.join(folders)) for name in names)
+    return next((each for each in found if each), None)
+
+
 def _listening_process(port: int) -> Tuple[int, List[str]]:
     """Return the id and the command line of a process that listens at the port; (0, []) if the system shows none.
 
@@ -209,12 +218,8 @@ def _open_files() -> Check:
 
 def _program(name: str, programs: Sequence[str], needed_for: str, fix: str) -> Check:
     """Check that one of these programs is installed."""
-    folders = os.environ.get("PATH", "").split(os.pathsep)
-    if "/usr/bin" in folders:
-        folders += _OF_ADMINISTRATORS
-    found = [shutil.which(program, path=os.pathsep.join(folders)) for program in programs]
-    paths = [path for path in found if path]
-    return Check(name, bool(paths), paths[0] if paths else "", needed_for, fix, programs[0])
+    found = installed(*programs)
+    return Check(name, bool(found), found or "", needed_for, fix, programs[0])
 
 
 def _version(name: str, command: Sequence[str], least: int, needed_for: str, fix: str) -> Check:

@@ -17,6 +17,7 @@ from setup.doctor import Check, checks_of_tests, manager, package
 
 ROOT = Path(__file__).resolve().parent.parent
 NODE = Path(".cache/node")
+_OF_NODE = ("node", "npx")
 _UPDATES = {"apt-get": [["apt-get", "update", "-qq"]]}
 _INSTALLS = {
     "apt-get": ["apt-get", "install", "-y", "-qq", "--no-install-recommends"],
@@ -72,21 +73,21 @@ def install_packages(names: Sequence[str]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    why = ""
-    if any(check.program == "node" for check in missing()):
+    of_node = of_packages = ""
+    if any(check.program in _OF_NODE for check in missing()):
         try:
             install_node(ROOT)
         except (OSError, subprocess.SubprocessError) as error:
-            why = f"pip did not install it: {error}"
-    packages = [package(check.program) for check in missing() if check.program not in ("node", "npx")]
-    if packages:
-        why = install_packages(packages)
+            of_node = f"pip did not install it: {error}"
+    if packages := [package(check.program) for check in missing() if check.program not in _OF_NODE]:
+        of_packages = install_packages(packages)
     try:
         browser_files.fetch(ROOT)
     except browser_files.FetchError as error:
         print(error, file=sys.stderr)
     left_out = missing()
     for check in left_out:
+        why = of_node if check.program in _OF_NODE else of_packages
         reason = f"{check.name} is missing" + (f", and {why}" if why else "")
         print(f"{check.needed_for}: left out, because {reason}. To run it: {check.fix}", file=sys.stderr)
     return 1 if left_out and "--all" in arguments else 0

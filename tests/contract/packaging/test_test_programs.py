@@ -70,10 +70,34 @@ def test_what_cannot_be_installed_is_named_with_the_reason_and_a_command(
     said("only root may install it")
 
 
-def test_node_comes_from_a_package_where_it_is_missing_or_too_old(
-    programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("lack", ["node", "npx"])
+def test_node_comes_from_a_package_where_it_is_too_old_or_has_no_npx(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], lack: str
 ) -> None:
-    put(programs, "node", "echo v18.20.4")
-    monkeypatch.setattr(test_programs, "install_node", lambda root: put(programs, "node", "echo v24.1.0"))
+    def install(root: Path) -> None:
+        put(programs, "node", "echo v24.1.0")
+        put(programs, "npx", "")
+
+    if lack == "node":
+        put(programs, "node", "echo v18.20.4")
+    else:
+        (programs / "npx").unlink()
+    monkeypatch.setattr(test_programs, "install_node", install)
     assert test_programs.main(["--all"]) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_each_missing_program_has_the_reason_of_its_own_source(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("node", "haproxy"):
+        (programs / name).unlink()
+
+    def fail(root: Path) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(test_programs, "install_node", fail)
+    assert test_programs.main([]) == 0
+    of_node, of_haproxy = capsys.readouterr().err.splitlines()
+    assert "pip did not install it: no network" in of_node
+    assert "neither apt-get nor dnf" in of_haproxy
