@@ -1,7 +1,7 @@
 """The users of an installation's Kafka log, and the rights of each on the topics, which follow from `Topic`.
 
-Kafka's ACLs, the tests of a broker and the table in docs/architecture.md all come from here. A user may do nothing that
-is not named: neither make, delete nor change topics, nor use groups or transactions.
+Kafka's ACLs, the tests of a broker and the table in docs/architecture/event-log.md all come from here. A user may do
+nothing that is not named: neither make, delete nor change topics, nor use groups or transactions.
 """
 
 from collections.abc import Mapping

@@ -27,7 +27,7 @@ FOUND_SOON = (
     "expired-push-sent",
     "frame-sent-twice",
 )
-"""Bugs that are found within a minute of CPU time; docs/contributing.md has the others, which take minutes."""
+"""Bugs that are found within a minute of CPU time; docs/reliability.md names those that take longest."""
 
 FOUND_LATER = ("confirmed-before-append", 200)
 """A bug that one check alone finds, and the first seed of the worlds in which it is looked for: from 0 on it takes

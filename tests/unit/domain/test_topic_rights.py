@@ -1,4 +1,4 @@
-"""The rights of each user of a Kafka log follow from the topics, as docs/architecture.md shows them."""
+"""The rights of each user of a Kafka log follow from the topics, as docs/architecture/event-log.md shows them."""
 
 import re
 
@@ -20,7 +20,7 @@ def roles_named(cell: str) -> set[str]:
 
 
 def test_the_page_has_the_topics_with_their_writers_and_readers() -> None:
-    page = (ROOT / "docs/architecture.md").read_text()
+    page = (ROOT / "docs/architecture/event-log.md").read_text()
     rows = re.findall(r"^\| `([a-z-]+)`(.*?) \| .*? \| (.*?) \| (.*?) \|$", page, re.MULTILINE)
     table = {name: (notes, roles_named(writers), roles_named(readers)) for name, notes, writers, readers in rows}
     assert list(table) == list(TOPICS)
