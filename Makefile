@@ -4,13 +4,16 @@ BIN := .venv/bin
 TOOLS := .cache/tools
 BUF_VERSION := 1.75.0
 export PATH := $(CURDIR)/.cache/node/bin:$(PATH)
+# Where it is set, each of the hundreds of processes that tests start compiles every module again: 2 s of CPU for `carillon up`.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
-TESTS_OF_PYTHON := tests/unit tests/contract/clients tests/contract/kubernetes tests/contract/log tests/contract/packaging \
-	tests/roles/console/oidc tests/roles/console/view tests/journeys/console tests/roles/registry \
-	tests/roles/scheduling tests/contract/sdk tests/roles/delivery tests/roles/edge/core tests/roles/analytics/store \
-	tests/journeys/test_push.py tests/simulation/test_installations.py tests/simulation/test_python_versions.py
+# What depends on Python's own modules, on compiled packages or on programs: the rules of the roles are the same with every version.
+TESTS_OF_PYTHON := $(addprefix tests/unit/,child fairness http log ownership process projection rpc sockets status traces domain/test_golden.py) \
+	tests/contract/clients tests/contract/log tests/contract/packaging tests/contract/sdk tests/roles/console/oidc tests/roles/edge/core/test_canonical.py \
+	tests/roles/delivery/apns tests/roles/delivery/http2 tests/roles/gateway/websocket tests/roles/analytics/store \
+	tests/journeys/console tests/journeys/test_push.py tests/journeys/test_welcome.py tests/simulation/test_installations.py tests/simulation/test_python_versions.py
 
-.PHONY: run install install-dev python doctor demo screenshots test test-programs test-long test-python sdk lint ruff mypy imports buf release-schema soak cluster simulate fuzz lock sbom audit-dependencies pin-images clean
+.PHONY: run install install-dev python doctor demo screenshots test test-programs test-long test-python collected sdk lint ruff mypy imports buf release-schema soak cluster simulate fuzz lock sbom audit-dependencies pin-images clean
 
 ## Start everything in one process on ./data; prints a first push to try.
 run: install
@@ -71,12 +74,16 @@ $(TOOLS)/installed: requirements/tools.lock
 ## Every check, and every test that decides a change; at most 8 minutes on two cores. Installs the programs that are
 ## missing where it may, and says what it leaves out without them.
 test: install-dev test-programs
-	@$(MAKE) --no-print-directory --jobs=4 ruff mypy imports buf
+	@$(MAKE) --no-print-directory --jobs=5 ruff mypy imports buf collected
 	$(PYTEST) -m "not long"
 
 ## The tests that take long (crash points, the ledger test, long models), and every hypothesis test with all its examples.
 test-long: install-dev
 	$(PYTEST) -m "long or hypothesis" --hypothesis-profile=full
+
+# Beside mypy, which has one core: pytest's bytecode of all tests, so that its workers need not make it three times.
+collected: install-dev
+	@found=$$($(BIN)/pytest --collect-only -qq) || { echo "$$found"; exit 1; }
 
 ## Install the programs that tests start, where that is possible, and say what is left out; ARGS=--all: fail if anything is.
 test-programs: install-dev

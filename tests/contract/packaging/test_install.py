@@ -22,6 +22,13 @@ from tests.contract.packaging.container_files import PROJECT
 from tests.contract.packaging.test_locks import PYTHONS, locked
 
 OLDEST_THAT_READS_IT = (3, 6)
+IMPORT_ALL = """
+import importlib, pkgutil, sys
+for name in sys.argv[1:]:
+    for module in pkgutil.walk_packages(importlib.import_module(name).__path__, f"{name}."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+"""
 
 
 class Checkout:
@@ -236,3 +243,11 @@ def test_a_checkout_whose_installation_was_killed_and_one_that_was_moved_are_rep
     made = subprocess.run(command, cwd=moved, stderr=subprocess.PIPE, text=True, check=True)
     assert made.stderr.startswith(f".venv was made in {clone}")
     subprocess.run([moved / ".venv/bin/carillon", "--version"], check=True)
+
+
+def test_every_module_is_imported() -> None:
+    """With each version of Python that the tests run with, whichever role or command needs the module."""
+    packages = ("protos", "services", "edge", "analytics", "carillon", "carillon_device")
+    command = [sys.executable, "-W", "error::SyntaxWarning", "-c", IMPORT_ALL, *packages]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
