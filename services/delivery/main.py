@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from protos.delivery.v1.delivery_pb2_grpc import (
+    add_AppleStateServiceServicer_to_server,
     add_CapacityServiceServicer_to_server,
     add_DeliveryServiceServicer_to_server,
 )
@@ -24,7 +25,7 @@ from services.delivery.follower import PushCommandFollower
 from services.delivery.ios.delivery import IosDelivery
 from services.delivery.ios.push_progress import apns_payload
 from services.delivery.outcome_recorder import OutcomeRecorder
-from services.delivery.server import CapacityServicer, DeliveryServicer
+from services.delivery.server import AppleStateServicer, CapacityServicer, DeliveryServicer
 from services.delivery.settings import ROLE_NAME, DeliverySettings
 from services.delivery.snapshots import Snapshots
 from services.delivery.standby import Standby
@@ -84,6 +85,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     pushes = PushCommandFollower(log, events, state, starter, waiting, clock, dead_letters, applied)
     reports = ReportIntake(state, fanout, recorder, lambda: tenure.restored_offset)
     servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, tenure, starter.has_resumed)
+    apple = AppleStateServicer(state.bad_tokens, ios, tenure)
     phones = VirtualPhonesServicer(simulator, tenure.check)
     positions = PositionsServicer(applied, context.apps.applied, check=tenure.check)
     as_owner: Sequence[Service] = [
@@ -104,7 +106,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
             *([OwnedServices("delivery as owner", tenure.tenure, as_owner)] if membership else as_owner),
         ],
         servicers=[
-            lambda server: _add_own(servicer, phones, server),
+            lambda server: _add_own(servicer, apple, phones, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),
             lambda server: add_CapacityServiceServicer_to_server(CapacityServicer(waiting, tenure), server),
         ],
@@ -112,9 +114,12 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     )
 
 
-def _add_own(servicer: DeliveryServicer, phones: VirtualPhonesServicer, server: Server) -> None:
+def _add_own(
+    servicer: DeliveryServicer, apple: AppleStateServicer, phones: VirtualPhonesServicer, server: Server
+) -> None:
     """Add the servicers that the commands' Unix socket serves too."""
     add_DeliveryServiceServicer_to_server(servicer, server)
+    add_AppleStateServiceServicer_to_server(apple, server)
     add_VirtualPhonesServiceServicer_to_server(phones, server)
 
 

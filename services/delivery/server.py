@@ -6,17 +6,27 @@ from collections.abc import AsyncIterator
 from protos.delivery.v1.delivery_pb2 import (
     AttachRequest,
     AttachResponse,
+    GetAppleStateRequest,
+    GetAppleStateResponse,
     GetBroadcastRequest,
     GetBroadcastResponse,
     HasCapacityRequest,
     HasCapacityResponse,
+    MostlyBadTokens,
+    RefusedKey,
 )
-from protos.delivery.v1.delivery_pb2_grpc import CapacityServiceServicer, DeliveryServiceServicer
+from protos.delivery.v1.delivery_pb2_grpc import (
+    AppleStateServiceServicer,
+    CapacityServiceServicer,
+    DeliveryServiceServicer,
+)
 from services.delivery.android.fanout import Fanout
 from services.delivery.android.gateway_stream import GatewayStream
 from services.delivery.android.reports import ReportBatches, ReportIntake
+from services.delivery.ios.delivery import IosDelivery
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.starting.waiting_bytes import WaitingBytes
+from services.delivery.state.bad_tokens import BadTokens
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.tenure import DeliveryTenure
 from services.domain.apps import AppDirectory
@@ -118,3 +128,22 @@ class CapacityServicer(CapacityServiceServicer):
     async def HasCapacity(self, request: HasCapacityRequest, context: Context) -> HasCapacityResponse:
         self._tenure.check()
         return HasCapacityResponse(has_capacity=self._waiting_bytes.has_capacity(request.appkey))
+
+
+class AppleStateServicer(AppleStateServiceServicer):
+    """Tells what Apple's answers say of an iOS app's settings."""
+
+    def __init__(self, bad_tokens: BadTokens, ios: IosDelivery, tenure: DeliveryTenure) -> None:
+        self._bad_tokens = bad_tokens
+        self._ios = ios
+        self._tenure = tenure
+
+    async def GetAppleState(self, request: GetAppleStateRequest, context: Context) -> GetAppleStateResponse:
+        await self._tenure.wait()
+        self._tenure.check()
+        bad = self._bad_tokens.mostly_bad(request.appkey)
+        stopped = self._ios.stopped(request.appkey)
+        return GetAppleStateResponse(
+            bad_tokens=MostlyBadTokens(**bad._asdict()) if bad else None,
+            refused_key=RefusedKey(**stopped._asdict()) if stopped else None,
+        )

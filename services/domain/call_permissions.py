@@ -41,6 +41,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "GetStoredBytes": ("edge", "console"),
     },
     "protos.delivery.v1.DeliveryService": {"Attach": ("gateway",), "GetBroadcast": ("edge", "gateway", "console")},
+    "protos.delivery.v1.AppleStateService": {"GetAppleState": (OPERATOR, "console")},
     "protos.delivery.v1.CapacityService": {"HasCapacity": ("edge", "scheduling", "console")},
     "protos.delivery.v1.VirtualPhonesService": {"Watch": (OPERATOR,)},
     "protos.accounts.v1.AccountsService": {

@@ -12,6 +12,7 @@ import pytest
 
 from services.apns_simulator.certificate import public_key
 from testkit.apns.keys import KEY_ID, TEAM_ID, canaries, files_containing, pem
+from testkit.delivery.scripted_tokens import prefix_of
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import CARILLON, Installation
 from testkit.waiting import until
@@ -58,6 +59,22 @@ async def test_a_virtual_iphone_receives_a_push(carillon: Installation, server: 
     finally:
         phone.terminate()
         assert await asyncio.wait_for(phone.wait(), BOUND_S) == 0
+
+    for number in range(5):  # of builds for the sandbox
+        token = prefix_of(400, "BadDeviceToken") + f"{number:02x}" * 29
+        await server.device_request({"type": "hello", "appkey": app.appkey, "token": token})
+    assert (await server.push(to_all(app, "nobody else gets it"), app.secret_key))["result"] == 0
+
+    async def wrong() -> list[dict[str, Any]]:
+        shown = json.loads(await asyncio.to_thread(carillon.carillon, "app", "show", app.appkey, "--json"))
+        found: list[dict[str, Any]] = shown["apple"]
+        return found
+
+    (problem,) = await until(wrong, BOUND_S)
+    assert (problem["kind"], problem["refused"], problem["reason"]) == ("bad_tokens", 5, "BadDeviceToken")
+    said = " ".join(carillon.carillon("app", "show", app.appkey).split())
+    assert "Apple has refused the tokens of 5 of 7 pushes (BadDeviceToken)" in said
+    assert f"carillon app set {app.appkey} --apns-environment" in said
 
 
 async def run_phone(carillon: Installation, app: AppCredentials, *options: str) -> Process:

@@ -24,7 +24,7 @@ _ANY_ALIAS = (
 
 
 def print_app(app: App, zone: ZoneInfo) -> None:
-    _print_rows({**_fields(app), **_limits(app, zone), "paused": pauses_text(app)})
+    _print_rows({**_fields(app), **_limits(app, zone), "paused": pauses_text(app), **_apple(app)})
 
 
 def print_secret(made: NewSecret) -> None:
@@ -104,6 +104,17 @@ def _apns(app: App) -> str:
             return "no key"
         case key:
             return f"key {key.key_id} of team {key.team_id} for {key.topic}, {key.environment}"
+
+
+def _apple(app: App) -> dict[str, str]:
+    """Return what Apple's answers show to be wrong, where one iOS app is shown."""
+    match app.apple:
+        case msgspec.UNSET:
+            return {}
+        case None:
+            return {"Apple": "delivery does not answer, so it is not known whether Apple accepts the app's pushes"}
+        case problems:
+            return {"Apple": " ".join(problem.text for problem in problems) or "-"}
 
 
 def _limits(app: App, zone: ZoneInfo) -> dict[str, str]:

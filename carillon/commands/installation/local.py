@@ -1,16 +1,22 @@
 """The installation on this machine, or at the roles' addresses: its roles are called."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+import click
+import msgspec
+
 from carillon.commands.origin import command_origin
-from carillon.commands.role_calls import call_registry, call_role
+from carillon.commands.role_calls import call_all_instances, call_registry, call_role
 from edge.console.api.answers.apps import (
     App,
+    AppleProblem,
     NewSecret,
     PauseChanged,
     app_answer,
+    apple_problems,
     pause_answer,
     secret_answer,
 )
@@ -24,6 +30,9 @@ from edge.console.api.answers.audits import (
 )
 from protos.analytics.v1.analytics_pb2 import AuditAppRequest, AuditDeviceRequest, AuditPushRequest
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
+from protos.delivery.v1.delivery_pb2 import GetAppleStateRequest, GetAppleStateResponse
+from protos.delivery.v1.delivery_pb2_grpc import AppleStateServiceStub
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import (
     GetAppRequest,
     GetAppResponse,
@@ -43,6 +52,7 @@ if TYPE_CHECKING:
     from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
 
 _TIMEOUT_S = 30.0
+_APPLE_STATE_S = 5.0
 _PAGE = 500
 
 Answer = TypeVar("Answer")
@@ -57,7 +67,10 @@ class LocalInstallation:
         return [app_answer(app, pause, _now_ms()) for app in answer.apps]
 
     def app(self, appkey: str) -> App:
-        return local_app(call_registry(lambda registry: registry.GetApp(GetAppRequest(appkey=appkey))))
+        answer = call_registry(lambda registry: registry.GetApp(GetAppRequest(appkey=appkey)))
+        if answer.app.platform != PLATFORM_IOS:
+            return local_app(answer)
+        return msgspec.structs.replace(local_app(answer), apple=_apple_problems(answer.app.appkey))
 
     def change_app(self, change: UpdateAppRequest) -> App:
         change.origin.CopyFrom(command_origin())
@@ -109,6 +122,20 @@ def local_app(answer: GetAppResponse | UpdateAppResponse) -> App:
     """Return the app of a registry's answer."""
     pause = answer.installation_pause if answer.HasField("installation_pause") else None
     return app_answer(answer.app, pause, _now_ms())
+
+
+def _apple_problems(appkey: str) -> list[AppleProblem] | None:
+    """Return what Apple's answers to the app's pushes show to be wrong; None: delivery does not answer."""
+    request = GetAppleStateRequest(appkey=appkey)
+
+    async def ask(channels: Sequence[Channel]) -> list[GetAppleStateResponse]:
+        stubs = [AppleStateServiceStub(channel) for channel in channels]
+        return await asyncio.gather(*(stub.GetAppleState(request, timeout=_APPLE_STATE_S) for stub in stubs))
+
+    try:
+        return apple_problems(appkey, call_all_instances("delivery", ask))
+    except click.ClickException:
+        return None
 
 
 async def _are_all_paused(registry: "RegistryServiceAsyncStub") -> bool:

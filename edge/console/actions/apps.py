@@ -1,7 +1,12 @@
-"""Changes of an app: its settings, another secret key, a pause and its end."""
+"""Changes of an app: its settings, another secret key, a pause and its end; and what Apple's answers say of it."""
+
+import asyncio
 
 from edge.console.access_control.requester import Requester
+from edge.console.api.answers.apps import AppleProblem, apple_problems
 from edge.console.backend import Backend
+from protos.delivery.v1.delivery_pb2 import GetAppleStateRequest
+from protos.delivery.v1.delivery_pb2_grpc import AppleStateServiceStub
 from protos.registry.v1.registry_pb2 import (
     PauseAppsRequest,
     PauseAppsResponse,
@@ -12,6 +17,21 @@ from protos.registry.v1.registry_pb2 import (
     UpdateAppRequest,
     UpdateAppResponse,
 )
+from services.runtime.errors import CarillonError
+
+_APPLE_STATE_S = 2.0
+"""How long a page waits for what delivery knows of Apple's answers, seconds."""
+
+
+async def apple_problems_of(backend: Backend, appkey: str) -> list[AppleProblem] | None:
+    """Return what Apple's answers to an iOS app's pushes show to be wrong; None: delivery does not answer."""
+    request = GetAppleStateRequest(appkey=appkey)
+    stubs = [AppleStateServiceStub(channel) for channel in backend.roles.peers.all("delivery")]
+    try:
+        states = await asyncio.gather(*(stub.GetAppleState(request, timeout=_APPLE_STATE_S) for stub in stubs))
+    except CarillonError:
+        return None
+    return apple_problems(appkey, states)
 
 
 async def rotate_secret(

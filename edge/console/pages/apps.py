@@ -4,7 +4,7 @@ from datetime import datetime
 
 from falcon.asgi import Request, Response
 
-from edge.console.actions.apps import change_app, pause_app, resume_app, rotate_secret
+from edge.console.actions.apps import apple_problems_of, change_app, pause_app, resume_app, rotate_secret
 from edge.console.pages.page import Page, go_to, problem_of, shown_digest, shown_text, shown_values, visit_of
 from edge.console.view.app_form import difference_of, form_of
 from edge.console.view.words.settings import quota_names
@@ -89,6 +89,7 @@ class AppPage(Page):
             response,
             "apps/app.html",
             app=app,
+            apple=await apple_problems_of(self.site, appkey) if app.platform == PLATFORM_IOS else [],
             team=self.site.accounts.team(self.site.accounts.team_of(appkey)),
             online=(await self.site.observer.read()).devices.get(appkey, 0),
             broadcasts_today=self._broadcasts_today(appkey),

@@ -11,8 +11,7 @@ from services.delivery.apns.provider_tokens import InvalidKeyError
 from services.delivery.apns.push import ApnsResult
 from services.delivery.apns.sender import ApnsSender
 from services.delivery.apns.sender_pool import CredentialsSource, SenderPool
-from services.delivery.ios.app_health import AppHealth
-from services.delivery.ios.bad_tokens import BadTokens
+from services.delivery.ios.app_health import AppHealth, Stopped
 from services.delivery.ios.badge_counter import BadgeCounter
 from services.delivery.ios.device_delays import DeviceDelays
 from services.delivery.ios.device_message import DeviceMessage
@@ -36,6 +35,7 @@ from services.delivery.ios.push_progress import PayloadOf
 from services.delivery.ios.push_schedule import PushSchedule
 from services.delivery.ios.round_robin import Chunk
 from services.delivery.outcome_recorder import OutcomeRecorder
+from services.delivery.state.bad_tokens import BadTokens
 from services.delivery.state.badges import Badges
 from services.delivery.state.pushes import StartedPush
 from services.domain.apns.credentials import ApnsCredentials, Environment
@@ -56,8 +56,8 @@ _NO_KEY = (
     "carillon app set APPKEY --apns-key FILE --apns-key-id ID --apns-team ID"
 )
 _MOSTLY_BAD = (
-    "Apple calls most tokens of the app bad; its devices stay registered. Does the environment fit its builds? "
-    "carillon app set APPKEY --apns-environment production|sandbox|both"
+    "Apple calls most tokens of the app bad; its devices stay registered. Does the environment fit its builds, and the "
+    "bundle id? carillon app set APPKEY --apns-environment production|sandbox|both (see carillon app show APPKEY)"
 )
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
 _FAILED = OutcomeKind.OUTCOME_KIND_FAILED
@@ -72,6 +72,7 @@ class IosDependencies:
     invalid_tokens: InvalidTokenRemover
     tokens: DeviceTokens
     badges: Badges
+    bad_tokens: BadTokens
     apps: AppDirectory
     clock: Clock
     shards: int
@@ -93,7 +94,6 @@ class IosAppSender:
         self._device_delays = DeviceDelays(MAX_DELAYED_DEVICES)
         self._window = InFlightWindow(WINDOW, wake_up)
         self._health = AppHealth(appkey, shared.clock)
-        self._bad_tokens = BadTokens(shared.clock)
         badges = BadgeCounter(appkey, shared.badges)
         self._builder = DeviceMessageBuilder(appkey, self, shared.tokens, badges, shared.recorder, shared.clock)
         self._closed = False
@@ -101,6 +101,11 @@ class IosAppSender:
     @property
     def is_idle(self) -> bool:
         return self._schedule.is_idle
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """Since when and why the pushes wait, where Apple does not accept the app's key."""
+        return self._health.stopped
 
     async def drained(self) -> None:
         """Return once no message waits for Apple's response."""
@@ -120,10 +125,14 @@ class IosAppSender:
             while await self._send_some():
                 pass
 
+    def alarm_bad_tokens(self) -> None:
+        """Log that Apple calls most of the app's tokens bad."""
+        self._health.alarm(_MOSTLY_BAD)
+
     def close(self) -> None:
         """Ignore responses from now on: their pushes are sent again after the next start."""
         self._closed = True
-        self._bad_tokens.close()
+        self._health.close()
         self._schedule.close()
 
     # --- choosing what to send
@@ -213,7 +222,7 @@ class IosAppSender:
         following = react(result, message.history, self._uses_both)
         if following.alarm:
             self._health.alarm("Apple refuses pushes", result.reason)
-        probe_ms = self._health.apply(following.circuit)
+        probe_ms = self._health.apply(following.circuit, result.reason)
         if probe_ms is not None:
             self._schedule.wake_at(probe_ms)
         self._take_step(message, following.step)
@@ -224,7 +233,6 @@ class IosAppSender:
         message.history = message.history.apply(step)
         match step:
             case RecordSent():
-                self._bad_tokens.accepted(message.push.token, message.partition, message.number)
                 self._record(message, _SENT, badge=message.badge)
             case RecordFailed(reason):
                 self._record(message, _FAILED, reason)
@@ -265,9 +273,11 @@ class IosAppSender:
         )
 
     def _suspect_token(self, message: DeviceMessage, reason: str) -> None:
-        refused_ms = self._bad_tokens.refused(message.push.token, message.partition, message.number)
-        if self._bad_tokens.is_mostly_bad:
-            self._health.alarm(_MOSTLY_BAD, reason)
+        if self._shared.bad_tokens.is_watched_as_bad(self._appkey):
+            self.alarm_bad_tokens()
+        refused_ms = self._shared.bad_tokens.first_refused_ms(
+            self._appkey, message.partition, message.number, self._now_ms
+        )
         if refused_ms is None:
             self._record(message, _FAILED, reason)
         else:

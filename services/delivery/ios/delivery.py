@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from services.delivery.apns.sender_pool import CredentialsSource, SenderPool
+from services.delivery.ios.app_health import Stopped
 from services.delivery.ios.app_sender import IosAppSender, IosDependencies
 from services.delivery.ios.device_tokens import DeviceTokens
 from services.delivery.ios.invalid_tokens import InvalidTokenRemover
@@ -17,6 +18,7 @@ from services.domain.apps import AppDirectory
 from services.domain.command_writer import CommandWriter
 from services.runtime.process import background
 from services.runtime.process.clock import Clock
+from services.runtime.process.metrics import APNS_MOSTLY_BAD
 from services.runtime.rpc.peers import Peers
 
 _DRAIN_S = 2.0
@@ -53,6 +55,7 @@ class IosDelivery:
             self._invalid_tokens,
             tokens,
             state.badges,
+            state.bad_tokens,
             apps,
             clock,
             shards,
@@ -74,6 +77,7 @@ class IosDelivery:
     async def run(self, ready: asyncio.Event) -> None:
         """Resume the pushes in the state, then run until cancelled. `start` may be called once it is ready."""
         self._senders = self._open_senders()
+        self._state.bad_tokens.watch(self._tokens_changed)
         for push in self._state.started.of_ios():
             self.start(push, push.active_parts)
         ready.set()
@@ -84,6 +88,12 @@ class IosDelivery:
                     app.wake_up()
         finally:
             await self._stop(self._senders)
+            self._state.bad_tokens.unwatch()
+
+    def stopped(self, appkey: str) -> Stopped | None:
+        """Return since when and why the app's pushes wait, where Apple does not accept its key."""
+        app = self._apps.get(appkey)
+        return app.stopped if app else None
 
     async def _stop(self, senders: SenderPool) -> None:
         for task in self._tasks:
@@ -97,6 +107,11 @@ class IosDelivery:
         await self._invalid_tokens.close()
         await senders.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _tokens_changed(self, appkey: str, is_mostly_bad: bool) -> None:
+        APNS_MOSTLY_BAD.inc(1 if is_mostly_bad else -1)
+        if is_mostly_bad and (app := self._apps.get(appkey)) is not None:
+            app.alarm_bad_tokens()
 
     def _app(self, appkey: str) -> IosAppSender:
         app = self._apps.get(appkey)

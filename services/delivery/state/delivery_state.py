@@ -32,6 +32,7 @@ from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.delivery.state.addresses import DeviceAddress
 from services.delivery.state.audience_parts import AudiencePart, BitmapAudience, ListedAudience
 from services.delivery.state.backlogs import Backlogs
+from services.delivery.state.bad_tokens import BadTokens
 from services.delivery.state.badges import Badges
 from services.delivery.state.broadcasts import UnexpiredBroadcasts
 from services.delivery.state.dedupe_window import DedupeWindow
@@ -53,6 +54,7 @@ class DeliveryState:
         self.dedupe_window = DedupeWindow()
         self.broadcasts = UnexpiredBroadcasts()
         self.badges = Badges()
+        self.bad_tokens = BadTokens()
         self.sent_messages = SentMessages()
         self.ios_apps: set[str] = set()
         self.requested: dict[int, RequestedPush] = {}
@@ -181,7 +183,9 @@ class DeliveryState:
         is_ios = outcomes.appkey in self.ios_apps
         concluded = concluded_devices(outcomes, is_ios)
         self.badges.fold(partition, outcomes)
-        if not is_ios:
+        if is_ios:
+            self.bad_tokens.fold(partition, outcomes)
+        else:
             self.sent_messages.fold(partition, offset, outcomes)
         for msgid, numbers in concluded.items():
             push = self.started.holding(msgid)

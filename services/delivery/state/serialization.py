@@ -1,6 +1,7 @@
 """The state as blobs (key, value): the content of a snapshot file, and what digests of states are computed from.
 
-The keys and the shapes of the values are the file format; a change to them needs a new version in `store`.
+The keys and the shapes of the values are the file format; a change to them needs a new version in `store`. A key that
+releases before do not know is no change: they pass over it.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ import msgspec
 
 from protos.push.v1.push_pb2 import SendPush
 from services.delivery.state.audience_parts import AudiencePart, BitmapAudience, ListedAudience
+from services.delivery.state.bad_tokens import BadTokensRow
 from services.delivery.state.badges import BadgeRow
 from services.delivery.state.broadcasts import BroadcastRow
 from services.delivery.state.dedupe_window import PushSource
@@ -49,6 +51,7 @@ def dump(state: DeliveryState) -> Iterator[Blob]:
         (b"cancels", _encode(sorted(state.pending_cancels.items()))),
         (b"broadcasts", _encode(state.broadcasts.dump())),
         (b"badges", _encode(state.badges.dump())),
+        *((b"bad tokens", _encode(row)) for row in state.bad_tokens.dump()),
         (b"epochs", _encode(sorted((*partition, epoch) for partition, epoch in state.epochs.highest().items()))),
     ]
     return _then_started(first, state, started)
@@ -95,6 +98,8 @@ def load(state: DeliveryState, blobs: Sequence[Blob]) -> None:
                 state.ios_apps.update(_decode(value, type=list[str]))
             case b"sent":
                 state.sent_messages.load(_decode(value, type=SentRow))
+            case b"bad tokens":
+                state.bad_tokens.load(_decode(value, type=BadTokensRow))
             case b"badges":
                 state.badges.load(_decode(value, type=list[BadgeRow]))
             case b"broadcasts":
@@ -108,10 +113,13 @@ def load(state: DeliveryState, blobs: Sequence[Blob]) -> None:
 
 
 def digest(state: DeliveryState) -> str:
-    """Return a hash of the whole state except the dedupe window and the epochs."""
+    """Return a hash of the whole state except the dedupe window, the epochs, and what is known of Apple's answers.
+
+    A snapshot of an earlier release lacks these answers, so they are known from the next outcomes on.
+    """
     whole = hashlib.sha256()
     for key, value in dump(state):
-        if key not in (b"seen", b"epochs"):
+        if key not in (b"seen", b"epochs", b"bad tokens"):
             whole.update(b"%s %d " % (key, len(value)))
             whole.update(value)
     return whole.hexdigest()

@@ -176,7 +176,8 @@ REPORTS_REFUSED = Counter(
 PENDING = Gauge("carillon_delivery_pushes_active", "Pushes that may still reach a device")
 APNS_ANSWERS = Counter("carillon_apns_answers_total", "Answers of Apple's push service, by reason", ["reason"])
 APNS_MOSTLY_BAD = Gauge(
-    "carillon_apns_apps_with_bad_tokens", "iOS apps most of whose tokens Apple calls bad, which stay registered"
+    "carillon_apns_apps_with_bad_tokens",
+    "iOS apps most of whose tokens Apple refuses as bad or of another app; they stay registered",
 )
 APNS_STOPPED = Gauge("carillon_apns_apps_stopped", "iOS apps whose pushes wait because Apple does not accept their key")
 TASKS_FIRED = Counter("carillon_scheduling_tasks_fired_total", "Timed tasks that were sent")

@@ -26,7 +26,10 @@ from protos.accounts.v1.service_pb2 import (
 )
 from protos.accounts.v1.service_pb2_grpc import AccountsServiceStub, LogInServiceStub
 from protos.analytics.v1.analytics_pb2_grpc import add_AnalyticsServiceServicer_to_server
-from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
+from protos.delivery.v1.delivery_pb2_grpc import (
+    add_AppleStateServiceServicer_to_server,
+    add_DeliveryServiceServicer_to_server,
+)
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, Platform
 from protos.registry.v1.registry_pb2 import CreateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
@@ -107,6 +110,7 @@ class ConsoleInstallation:
     peers: Peers
     clock: ManualClock
     analytics: ScriptedAnalytics
+    delivery: ScriptedDelivery
     servers: dict[str, SwitchedServer]
     context: RoleContext
     settings: ConsoleSettings
@@ -206,10 +210,11 @@ async def running_console(
     add_servicers(accounts, servers["accounts"])
     delivery = ScriptedDelivery(log)  # type: ignore[abstract]
     add_DeliveryServiceServicer_to_server(delivery, cast(Server, servers["delivery"]))
+    add_AppleStateServiceServicer_to_server(delivery, cast(Server, servers["delivery"]))
     add_PositionsServiceServicer_to_server(delivery, cast(Server, servers["delivery"]))
     add_AnalyticsServiceServicer_to_server(analytics, cast(Server, servers["analytics"]))
     installation = ConsoleInstallation(
-        console.pages, log, peers, clock, analytics, servers, context, settings_of_console, board, owned
+        console.pages, log, peers, clock, analytics, delivery, servers, context, settings_of_console, board, owned
     )
     async with AsyncExitStack() as stack:
         if has_owner:

@@ -5,13 +5,14 @@ import re
 
 import httpx
 
+from protos.delivery.v1.delivery_pb2 import GetAppleStateResponse, MostlyBadTokens, RefusedKey
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import QuotasChange, TakeBroadcastsRequest, UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.processes_pb2 import AppDevices
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 from testkit.proofs import ProofKey
-from tests.roles.console.conftest import OPERATOR, Browser, ConsoleInstallation, text_of
+from tests.roles.console.conftest import OPERATOR, START_MS, Browser, ConsoleInstallation, text_of
 from tests.roles.console.live.announcements import announce, status_of
 
 
@@ -67,6 +68,26 @@ async def test_an_app_is_paused_with_a_reason_and_sends_again(console: ConsoleIn
     await browser.post(f"{path}/pause", change="resume")
     assert "The app is resumed: it sends again." in text_of(await browser.get(path))
     assert "Pause sending" in text_of(await browser.get(path))
+
+
+async def test_an_ios_app_shows_what_apples_answers_say_of_its_settings(console: ConsoleInstallation) -> None:
+    team_id = await console.team("News", head="administrator")
+    appkey = await console.app(team_id=team_id, platform=PLATFORM_IOS)
+    head = await console.logged_in("head")
+    assert 'class="alert' not in (await head.get(f"/apps/{appkey}")).text
+    bad = MostlyBadTokens(
+        since_ms=START_MS, last_ms=START_MS + 60_000, refused=48, accepted=1002, reason="BadDeviceToken"
+    )
+    key = RefusedKey(since_ms=START_MS, reason="InvalidProviderToken <1>")
+    console.delivery.apple[appkey] = GetAppleStateResponse(bad_tokens=bad, refused_key=key)
+    page = text_of(await head.get(f"/apps/{appkey}"))
+    page = text_of(await head.get(f"/apps/{appkey}"))
+    assert "Since 2026-09-21 22:13:20 , Apple has refused the tokens of 48 of 1,050 pushes (BadDeviceToken)" in page
+    assert "the last one at 2026-09-21 22:14:20 . The environment or the bundle id" in page
+    assert "Apple has not accepted the app's key (InvalidProviderToken <1>), so its pushes wait" in page
+    with console.servers["delivery"].away():
+        page = text_of(await head.get(f"/apps/{appkey}"))
+        assert "Whether Apple accepts the app's pushes is not known at present" in page
 
 
 async def test_settings_are_changed_by_the_teams_administrator_and_quotas_by_the_installations(

@@ -1,11 +1,14 @@
 """Apps in answers and in the output of commands."""
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from edge.core.parsing.fields import Count, described
+from protos.delivery.v1.delivery_pb2 import GetAppleStateResponse
 from protos.registry.v1.apps_pb2 import (
     APNS_ENVIRONMENT_BOTH,
     APNS_ENVIRONMENT_PRODUCTION,
@@ -25,6 +28,19 @@ _ENVIRONMENTS = {
 }
 _Quota = Annotated[int | None, described("null: no quota.")]
 TimeMs = Annotated[int, described("Milliseconds since 1970 UTC.")]
+
+_TOKENS_TEXT = (
+    "Since {since}, Apple has refused the tokens of {refused} of {sent} pushes ({reason}), the last one at {last}: the"
+    " app's environment or bundle id is probably not that of its builds. These pushes have failed; the devices stay"
+    " registered. Builds from Xcode have tokens of the sandbox, those of TestFlight and the App Store tokens of"
+    " production: carillon app set {appkey} --apns-environment sandbox|production|both, or --apns-topic BUNDLE-ID. The"
+    " next pushes show whether that was it."
+)
+_KEY_TEXT = (
+    "Since {since}, Apple has not accepted the app's key ({reason}), so its pushes wait until they expire. It was"
+    " revoked, or its id, team or topic is wrong: carillon app set {appkey} --apns-key FILE --apns-key-id ID"
+    " --apns-team ID."
+)
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +78,27 @@ class ApnsKey(msgspec.Struct, frozen=True):
     environment: Annotated[str, described("production, sandbox or both.")]
 
 
+class AppleProblem(msgspec.Struct, frozen=True, kw_only=True):
+    """Something in the settings of an iOS app that Apple's answers to its pushes show to be wrong."""
+
+    kind: Annotated[
+        Literal["bad_tokens", "refused_key"],
+        described(
+            "bad_tokens: Apple refuses the tokens of most pushes, which have failed; devices stay registered."
+            " refused_key: Apple does not accept the app's key; pushes wait until they expire."
+        ),
+    ]
+    since_ms: TimeMs
+    last_ms: Annotated[int | UnsetType, described("bad_tokens: the time of the last refusal.")] = UNSET
+    refused: Annotated[
+        int | UnsetType,
+        described("bad_tokens: pushes whose token Apple refused in the last one to two days in which the app sent."),
+    ] = UNSET
+    accepted: Annotated[int | UnsetType, described("bad_tokens: pushes that Apple accepted in that time.")] = UNSET
+    reason: Annotated[str, described("Apple's latest reason.")]
+    text: Annotated[str, described("What is wrong, since when, and what to do.")]
+
+
 class Identity(msgspec.Struct, frozen=True):
     """How the app's server proves the aliases and identity tags of devices."""
 
@@ -97,6 +134,13 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     old_secret_until_ms: Annotated[int | None, described("Until when the former secret key signs too; null: no more.")]
     identity: Annotated[Identity, described("The proof of aliases and identity tags.")]
     apns: Annotated[ApnsKey | UnsetType | None, described("iOS: the APNs key, null for none.")] = UNSET
+    apple: Annotated[
+        list[AppleProblem] | UnsetType | None,
+        described(
+            "iOS, where one app is shown: what Apple's answers to its pushes show to be wrong. null: delivery did not"
+            " answer."
+        ),
+    ] = UNSET
 
 
 class AppList(msgspec.Struct, frozen=True):
@@ -148,6 +192,43 @@ def app_answer(app: StoredApp, installation_pause: StoredPause | None, now_ms: i
         identity=Identity(identity_mode_name(app), key_ids(app), list(app.identity.tags)),
         apns=_apns(app) if app.platform == PLATFORM_IOS else UNSET,
     )
+
+
+def apple_problems(appkey: str, states: Sequence[GetAppleStateResponse]) -> list[AppleProblem]:
+    """Return what the instances of delivery know of an app together."""
+    found = []
+    if keys := [state.refused_key for state in states if state.HasField("refused_key")]:
+        key = min(keys, key=lambda each: each.since_ms)
+        text = _KEY_TEXT.format(since=_utc(key.since_ms), reason=key.reason, appkey=appkey)
+        found.append(AppleProblem(kind="refused_key", since_ms=key.since_ms, reason=key.reason, text=text))
+    if parts := [state.bad_tokens for state in states if state.HasField("bad_tokens")]:
+        last = max(parts, key=lambda each: each.last_ms)
+        refused, accepted = sum(part.refused for part in parts), sum(part.accepted for part in parts)
+        since_ms = min(part.since_ms for part in parts)
+        text = _TOKENS_TEXT.format(
+            since=_utc(since_ms),
+            last=_utc(last.last_ms),
+            refused=refused,
+            sent=refused + accepted,
+            reason=last.reason,
+            appkey=appkey,
+        )
+        found.append(
+            AppleProblem(
+                kind="bad_tokens",
+                since_ms=since_ms,
+                last_ms=last.last_ms,
+                refused=refused,
+                accepted=accepted,
+                reason=last.reason,
+                text=text,
+            )
+        )
+    return found
+
+
+def _utc(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def pause_answer(pause: StoredPause) -> Pause:

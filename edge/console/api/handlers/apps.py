@@ -1,5 +1,7 @@
 """Calls about apps."""
 
+import msgspec
+
 from edge.console.access_control.requester import Requester
 from edge.console.actions import apps
 from edge.console.actions.visible import app_of, visible_apps
@@ -8,6 +10,7 @@ from edge.console.api.calls import NoParams
 from edge.console.api.requests import ApnsKeyBody, AppParams, IdentityBody, ReasonBody, RotationBody, SettingsBody
 from edge.console.backend import Backend
 from edge.console.view.app_form import ENVIRONMENTS
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import (
     AllowFromChange,
     ApnsKeyChange,
@@ -29,7 +32,11 @@ async def list_apps(backend: Backend, requester: Requester, params: NoParams) ->
 async def app(backend: Backend, requester: Requester, params: AppParams) -> App:
     """Return one app."""
     await backend.apps.refresh()
-    return app_answer(app_of(backend, params.appkey), backend.apps.installation_pause, backend.clock.now_ms())
+    found = app_of(backend, params.appkey)
+    answer = app_answer(found, backend.apps.installation_pause, backend.clock.now_ms())
+    if found.platform != PLATFORM_IOS:
+        return answer
+    return msgspec.structs.replace(answer, apple=await apps.apple_problems_of(backend, found.appkey))
 
 
 async def set_app(backend: Backend, requester: Requester, params: AppParams, body: SettingsBody) -> App:

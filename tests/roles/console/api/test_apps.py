@@ -7,6 +7,7 @@ import pytest
 
 from carillon.commands.installation.remote import settings_body
 from edge.console.api.handlers.apps import change_of
+from protos.delivery.v1.delivery_pb2 import GetAppleStateResponse, MostlyBadTokens, RefusedKey
 from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_BOTH, PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import (
     AllowFromChange,
@@ -42,6 +43,33 @@ async def test_apps_are_listed_rotated_paused_and_resumed(console: ConsoleInstal
     assert [change["changed"] for change in changes] == [True, False]
     registry = RegistryServiceStub(console.peers.all("registry")[0])
     assert not (await registry.GetApp(GetAppRequest(appkey=appkey))).app.HasField("pause")
+
+
+async def test_an_ios_app_tells_what_apples_answers_say_of_its_settings(
+    console: ConsoleInstallation, programs: Programs
+) -> None:
+    team_id, _, head = await app_of_team(console, programs, "administrator", devices=0)
+    ios = await console.app(team_id=team_id, platform=PLATFORM_IOS)
+    assert (await head.get(f"/apps/{ios}")).json()["apple"] == []
+    bad = MostlyBadTokens(since_ms=START_MS, last_ms=START_MS + 1, refused=50, reason="BadDeviceToken")
+    key = RefusedKey(since_ms=START_MS, reason="InvalidProviderToken")
+    console.delivery.apple[ios] = GetAppleStateResponse(bad_tokens=bad, refused_key=key)
+    refused, tokens = (await head.get(f"/apps/{ios}")).json()["apple"]
+    assert (refused["kind"], refused["since_ms"]) == ("refused_key", START_MS)
+    assert "Apple has not accepted the app's key (InvalidProviderToken)" in refused.pop("text")
+    assert tokens.pop("text").startswith(
+        "Since 2026-09-21 14:13 UTC, Apple has refused the tokens of 50 of 50 pushes (BadDeviceToken), the last one at"
+    )
+    assert tokens == {
+        "kind": "bad_tokens",
+        "since_ms": START_MS,
+        "last_ms": START_MS + 1,
+        "refused": 50,
+        "accepted": 0,
+        "reason": "BadDeviceToken",
+    }
+    with console.servers["delivery"].away():
+        assert (await head.get(f"/apps/{ios}")).json()["apple"] is None
 
 
 async def test_settings_of_an_app_are_changed(console: ConsoleInstallation, programs: Programs) -> None:

@@ -1,10 +1,18 @@
 """iOS delivery: device tokens that Apple refuses."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from protos.delivery.v1.delivery_pb2 import (
+    GetAppleStateRequest,
+    GetAppleStateResponse,
+    MostlyBadTokens,
+    RefusedKey,
+)
+from protos.delivery.v1.delivery_pb2_grpc import AppleStateServiceStub
 from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
 from services.apns_simulator.server import ApnsSimulator
 from services.delivery import main as delivery_main
@@ -12,10 +20,12 @@ from services.delivery.apns.sender_pool import ApnsEndpoint, CredentialsSource
 from services.domain.apns.credentials import Environment
 from services.domain.topics import DEVICE_COMMANDS
 from services.runtime.log.port import Partition
+from services.runtime.process.metrics import APNS_MOSTLY_BAD, APNS_STOPPED
 from testkit.delivery.ios import MALFORMED_TOKEN, UNREGISTERED_TOKEN, VALID_TOKENS, IosHarness
 from testkit.delivery.records import FAILED, SENT, OutcomeRow
 from testkit.delivery.scripted_tokens import prefix_of
-from testkit.services import running_services
+from testkit.services import TIMEOUT_S, running_services
+from testkit.waiting import run_ready_tasks
 
 
 async def test_invalid_tokens_are_recorded_as_failed_and_removed_from_the_registry(ios: IosHarness) -> None:
@@ -73,6 +83,74 @@ async def test_a_wrong_environment_removes_no_device_and_is_said(
         msgid = await ios.send()
         await ios.delivery.expect_outcomes(*(OutcomeRow(msgid, device, SENT) for device in devices))
     assert "Apple calls most tokens of the app bad; its devices stay registered" in capsys.readouterr().out
+
+
+async def test_what_apple_answered_is_known_with_and_without_a_snapshot(ios: IosHarness) -> None:
+    async with ios.running() as simulator:
+        bad, *good = await ios.register(MALFORMED_TOKEN, *VALID_TOKENS)
+        ios.delivery.clock.move(3 * 3600)
+        first = await ios.send()
+        await ios.delivery.expect_outcomes(
+            OutcomeRow(first, bad, FAILED, "BadDeviceToken"), *(OutcomeRow(first, device, SENT) for device in good)
+        )
+    for _ in range(2):
+        ios.delivery.clock.move(12 * 3600)
+        async with ios.running():  # from the snapshot of the stop
+            known = list(ios.delivery.store().state.bad_tokens.dump())
+        ios.delivery.store().file.path.unlink()
+        async with ios.running():  # from the log
+            assert list(ios.delivery.store().state.bad_tokens.dump()) == known != []
+    async with ios.running():
+        again = await ios.send(bad)
+        await ios.delivery.expect_outcomes(
+            OutcomeRow(first, bad, FAILED, "BadDeviceToken"),
+            OutcomeRow(again, bad, FAILED, "BadDeviceToken"),
+            *(OutcomeRow(first, device, SENT) for device in good),
+        )
+        await ios.wait_commands_applied()
+        last = await ios.send(bad)
+        async with asyncio.timeout(TIMEOUT_S):
+            while OutcomeRow(last, bad, FAILED, "removed") not in await ios.delivery.outcomes():
+                await asyncio.sleep(0)
+    assert len(simulator.received) == len(VALID_TOKENS)
+
+
+async def test_an_apps_state_at_apple_is_told_and_counted_while_it_holds(ios: IosHarness) -> None:
+    def gauges() -> tuple[float, float]:
+        (bad,), (stopped,) = APNS_MOSTLY_BAD.collect(), APNS_STOPPED.collect()
+        return bad.samples[0].value, stopped.samples[0].value
+
+    async def state() -> GetAppleStateResponse:
+        stub = AppleStateServiceStub(ios.delivery.server.channel())
+        return await stub.GetAppleState(GetAppleStateRequest(appkey=ios.appkey))
+
+    bad, stopped = gauges()
+    async with ios.running() as simulator:
+        devices = await ios.register(*VALID_TOKENS)
+        assert await state() == GetAppleStateResponse()
+        simulator.unknown_tokens = set(VALID_TOKENS)
+        msgid, sent_ms = await ios.send(), ios.delivery.clock.now_ms()
+        await ios.delivery.expect_outcomes(*(OutcomeRow(msgid, each, FAILED, "BadDeviceToken") for each in devices))
+        tokens = MostlyBadTokens(since_ms=sent_ms, last_ms=sent_ms, refused=len(devices), reason="BadDeviceToken")
+        async with asyncio.timeout(TIMEOUT_S):
+            while (await state()).bad_tokens != tokens:
+                await asyncio.sleep(0)
+        assert gauges() == (bad + 1, stopped)
+        simulator.unknown_tokens = set()
+        simulator.refusals = [(403, "InvalidProviderToken")]
+        ios.delivery.clock.move(60)
+        await ios.send()
+        await simulator.wait_requests(len(devices) + 1)
+        await run_ready_tasks()
+        key = RefusedKey(since_ms=sent_ms + 60_000, reason="InvalidProviderToken")
+        assert await state() == GetAppleStateResponse(bad_tokens=tokens, refused_key=key)
+        assert gauges() == (bad + 1, stopped + 1)
+    assert gauges() == (bad, stopped)
+    async with ios.running():
+        known = (await state()).bad_tokens
+        assert (known.since_ms, known.refused) == (sent_ms, len(devices))
+        assert gauges() == (bad + 1, stopped)
+    assert gauges() == (bad, stopped)
 
 
 async def test_a_token_registered_after_apples_timestamp_is_kept(ios: IosHarness) -> None:
