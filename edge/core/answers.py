@@ -9,7 +9,7 @@ import msgspec
 from falcon.asgi import Request, Response
 from prometheus_client import Counter, Histogram
 
-from edge.core.parsing.fields import Success, Text, described
+from edge.core.parsing.fields import Count, MessageId, Success, Text, described
 from services.runtime.errors import CarillonError, RetryLaterError
 from services.runtime.process.logs import logger
 from services.runtime.process.metrics import REQUEST_SECONDS, REQUESTS
@@ -31,6 +31,18 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Done(Reply, frozen=True):
     result: Success
     desc: Text
+
+
+class FailedToken(Reply, frozen=True):
+    msgid: Annotated[MessageId, described("The message id reserved for this entry.")]
+    result: Annotated[Literal[401], described("Always 401.")]
+    pos: Annotated[Count, described("Position in the list, from 0.")]
+    token: Annotated[str, described("The token; on iOS in lower case.")]
+    desc: Annotated[str, described(TOKEN_NOT_FOUND)]
+
+
+def failed_token(msgid: int, position: int, token: str) -> FailedToken:
+    return FailedToken(msgid=msgid, result=401, pos=position, token=token, desc=TOKEN_NOT_FOUND)
 
 
 class Refusal(Reply, frozen=True):

@@ -24,7 +24,7 @@ class PushEndpoint:
 
         def requested(raw: bytes) -> RequestedPushes:
             pushes = push_order(raw, signed.app)
-            return RequestedPushes(pushes, lambda results, _: push_reply(results[0]))
+            return RequestedPushes(pushes, lambda results, _: push_reply(pushes, results))
 
         read = partial(signed.read, requested)
         reply = await self._idempotency.execute(request, signed.app.appkey, signed.origin, signed.text, read)

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from edge.core.answers import TOKEN_NOT_FOUND, Content, Reply
-from edge.core.parsing.fields import Count, MessageId, Text, described
+from edge.core.answers import TOKEN_NOT_FOUND, Content, FailedToken, Reply, failed_token
+from edge.core.parsing.fields import MessageId, Text, described
 from edge.core.parsing.shown import Shown
 from edge.core.push import AppPush, PushResult
 from edge.v2.push.requests import PushOrder
@@ -17,14 +17,6 @@ _BY_ALIAS = (3, 4)
 _BY_TOKEN = 5
 _Accepted = Annotated[Literal[0], described("Accepted, and durable.")]
 _TaskKey = Annotated[str | UnsetType, described("The key of a timed push.")]
-
-
-class FailedToken(Reply, frozen=True):
-    msgid: Annotated[MessageId, described("The message id reserved for this entry.")]
-    result: Annotated[Literal[401], described("Always 401.")]
-    pos: Annotated[Count, described("Position in the list, from 0.")]
-    token: Annotated[str, described("The token.")]
-    desc: Annotated[str, described(TOKEN_NOT_FOUND)]
 
 
 _Appkey = Annotated[str | UnsetType, described("The iOS app; where the iOS apps are a list.")]
@@ -37,9 +29,10 @@ class Sent(Reply, frozen=True):
     desc: Text
     id: Annotated[MessageId, described("The message id. An entry of a token list has its own: this plus its position.")]
     not_found: Annotated[list[str] | UnsetType, described("Aliases without a device; with userScope 3 and 4.")] = UNSET
-    details: Annotated[list[FailedToken] | UnsetType, described("Tokens that failed; with userScope 5 on Android.")] = (
-        UNSET
-    )
+    details: Annotated[
+        list[FailedToken] | UnsetType,
+        described("Tokens that failed; with userScope 5. On iOS only where there are any."),
+    ] = UNSET
     task_key: _TaskKey = UNSET
     appkey: _Appkey = UNSET
 
@@ -133,11 +126,9 @@ def _entry(order: PushOrder, push: AppPush, result: PushResult, task_key: str | 
     details: list[FailedToken] | UnsetType = UNSET
     if order.scope in _BY_ALIAS:
         not_found = list(result.unknown_aliases)
-    elif order.scope == _BY_TOKEN and _is_android(push):
+    elif order.scope == _BY_TOKEN and (_is_android(push) or result.unknown_tokens):
         tokens = push.audience.tokens.tokens
-        details = [_failed(result.msgid, position, tokens[position]) for position in result.unknown_tokens]
+        details = [
+            failed_token(result.msgid + position, position, tokens[position]) for position in result.unknown_tokens
+        ]
     return Sent(result=0, desc="send ok", id=result.msgid, not_found=not_found, details=details, task_key=task_key)
-
-
-def _failed(msgid: int, position: int, token: str) -> FailedToken:
-    return FailedToken(msgid=msgid + position, result=401, pos=position, token=token, desc=TOKEN_NOT_FOUND)

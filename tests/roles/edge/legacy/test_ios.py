@@ -209,13 +209,22 @@ async def test_a_single_token(legacy: LegacyClient, installation: EdgeInstallati
     assert push.message.ios == IosStyle(badge=1, sound="default", category="c")
 
 
+def failed(msgid: int, pos: int, token: str = UNKNOWN) -> dict[str, Any]:
+    return {"msgid": msgid, "result": 401, "pos": pos, "token": token, "desc": "token not found"}
+
+
 async def test_a_list_of_tokens(legacy: LegacyClient, installation: EdgeInstallation, ios_app: App) -> None:
-    """Unknown tokens are skipped; a repeated token gets the message again."""
+    """Unknown tokens are skipped and named; a repeated token gets the message again."""
     await installation.device(ios_app, TOKEN)
     answer = await legacy.ios(
         ios_app, message="m", token=[UNKNOWN, TOKEN, TOKEN], extra="e", transparent="1", **{"content-available": "1"}
     )
-    assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"]}
+    assert answer == {
+        "result": 0,
+        "desc": "send ok",
+        "msgid": answer["msgid"],
+        "details": [failed(answer["msgid"], 0)],
+    }
     push = await only_push(installation)
     (place,) = await device_numbers(installation, ios_app, TOKEN)
     assert (push.kind, push.msgid, push.id_count) == (KIND_UNICAST, answer["msgid"], 3)
@@ -228,12 +237,16 @@ async def test_a_list_with_more_tokens_than_a_push_has_message_ids_is_several_pu
     legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
 ) -> None:
     await installation.device(ios_app, TOKEN)
-    answer = await legacy.ios(ios_app, message="m", token=[*[UNKNOWN] * SLOT_IDS, TOKEN])
-    assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"]}
+    answer = await legacy.ios(ios_app, message="m", token=[*[UNKNOWN] * SLOT_IDS, TOKEN, UNKNOWN])
     first, second = await installation.sent()
+    assert answer.pop("details") == [
+        *(failed(first.msgid + at, at) for at in range(SLOT_IDS)),
+        failed(second.msgid + 1, SLOT_IDS + 1),
+    ]
+    assert answer == {"result": 0, "desc": "send ok", "msgid": answer["msgid"]}
     (place,) = await device_numbers(installation, ios_app, TOKEN)
     assert (first.msgid, first.id_count, targets(first.audience.devices)) == (answer["msgid"], SLOT_IDS, [])
-    assert (second.id_count, targets(second.audience.devices)) == (1, [(*place, 0)])
+    assert (second.id_count, targets(second.audience.devices)) == (2, [(*place, 0)])
     assert first.message == second.message
 
 

@@ -187,7 +187,7 @@ async def test_an_unknown_android_token_is_accepted_and_reported(installation: E
     assert targets((await only_push(installation)).audience.devices) == []
 
 
-async def test_a_single_unknown_ios_token_is_refused_and_in_a_list_skipped(installation: EdgeInstallation) -> None:
+async def test_a_single_unknown_ios_token_is_refused_and_in_a_list_named(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
     await installation.device(app, ios_token("known"))
     nobody = ios_token("nobody")
@@ -197,10 +197,14 @@ async def test_a_single_unknown_ios_token_is_refused_and_in_a_list_skipped(insta
     listed = await installation.push(
         push_to(None, 5, ios=app.appkey, token={"ios": [nobody, ios_token("known")]}), app.appkey
     )
-    sent = {"result": 0, "desc": "send ok", "id": listed["id"]}
+    failed = {"msgid": listed["id"], "result": 401, "pos": 0, "token": nobody, "desc": "token not found"}
+    sent = {"result": 0, "desc": "send ok", "id": listed["id"], "details": [failed]}
     assert listed == {**sent, "ios": sent}
     push = await only_push(installation)
     assert [offset for *_, offset in targets(push.audience.devices)] == [1]
+    known = await installation.push(push_to(None, 5, ios=app.appkey, token={"ios": [ios_token("known")]}), app.appkey)
+    sent = {"result": 0, "desc": "send ok", "id": known["id"]}
+    assert known == {**sent, "ios": sent}
 
 
 async def test_tokens_of_both_platforms(installation: EdgeInstallation) -> None:
