@@ -13,7 +13,7 @@ TESTS_OF_PYTHON := $(addprefix tests/unit/,child fairness http log ownership pro
 	tests/roles/delivery/apns tests/roles/delivery/http2 tests/roles/gateway/websocket tests/roles/analytics/store \
 	tests/journeys/console tests/journeys/test_push.py tests/journeys/test_welcome.py tests/simulation/test_installations.py tests/simulation/test_python_versions.py
 
-.PHONY: run install install-dev python doctor demo screenshots test test-programs test-long test-python collected sdk lint ruff mypy imports buf release-schema soak cluster simulate fuzz lock sbom audit-dependencies pin-images clean
+.PHONY: run install install-dev python doctor demo screenshots test test-programs test-long test-seeds test-python collected sdk lint ruff mypy imports buf release-schema soak cluster simulate fuzz lock sbom audit-dependencies pin-images clean
 
 ## Start everything in one process on ./data; prints a first push to try.
 run: install
@@ -79,7 +79,11 @@ test: install-dev test-programs
 
 ## The tests that take long (crash points, the ledger test, long models), and every hypothesis test with all its examples.
 test-long: install-dev
-	$(PYTEST) -m "long or hypothesis" --hypothesis-profile=full
+	$(PYTEST) -m "(long or hypothesis) and not seeds" --hypothesis-profile=full
+
+## Further seeds of long tests, which have found nothing that the first ones do not: before a release.
+test-seeds: install-dev
+	$(PYTEST) -m seeds
 
 # Beside mypy, which has one core: pytest's bytecode of all tests, so that its workers need not make it three times.
 collected: install-dev

@@ -12,6 +12,12 @@ _CLASSES = {
     "kafka-configs.sh": "kafka.admin.ConfigCommand",
     "kafka-reassign-partitions.sh": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
 }
+_SCRIPT = """\
+#!/bin/sh
+classes=-XX:SharedArchiveFile={archive}
+[ -f {archive} ] || classes=-XX:ArchiveClassesAtExit={archive}
+exec java $classes -Xlog:disable -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "{jars}" {tool} "$@"
+"""
 
 
 def run_with_kafka_tools(command: str, directory: Path) -> str:
@@ -20,8 +26,9 @@ def run_with_kafka_tools(command: str, directory: Path) -> str:
     jars = f"{kafka_jars()}/*:{kafka_tools_jars()}/*"
     for name, of_tool in _CLASSES.items():
         script = directory / name
-        java = f'exec java -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -cp "{jars}" {of_tool} "$@"'
-        script.write_text(f"#!/bin/sh\n{java}\n")
+        # A tool's first run archives the classes that it uses, and the further ones map them: of these there are many.
+        archive = directory / f"{name}.jsa"
+        script.write_text(_SCRIPT.format(archive=archive, jars=jars, tool=of_tool))
         script.chmod(0o755)
     env = {**os.environ, "PATH": f"{directory}{os.pathsep}{os.environ['PATH']}"}
     done = subprocess.run(["sh", "-c", command], env=env, capture_output=True, text=True, timeout=240, check=False)

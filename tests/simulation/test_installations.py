@@ -57,8 +57,9 @@ def test_a_seed_gives_the_same_trace_whatever_the_hashes_of_strings_are(first_se
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_many_worlds_find_nothing() -> None:
-    assert simulated("--seeds", "300", "--processes", "2")["worlds"] == 300
+@pytest.mark.parametrize(("first", "seeds"), [(0, 100), pytest.param(100, 200, marks=pytest.mark.seeds)])
+def test_many_worlds_find_nothing(first: int, seeds: int) -> None:
+    assert simulated("--first", str(first), "--seeds", str(seeds), "--processes", "2")["worlds"] == seeds
 
 
 def test_the_faults_of_a_seed_are_always_the_same() -> None:

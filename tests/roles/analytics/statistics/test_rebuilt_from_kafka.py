@@ -52,7 +52,7 @@ async def compacted(log: Log) -> int:
 
 @pytest.mark.kafka
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [200, 201])
+@pytest.mark.parametrize("seed", [200, pytest.param(201, marks=pytest.mark.seeds)])
 async def test_statistics_rebuilt_from_kafka_and_the_archive_are_those_of_the_live_store(
     engine: ClickHouse, databases: EmptyDatabases, empty_broker: KafkaBroker, tmp_path: Path, seed: int
 ) -> None:

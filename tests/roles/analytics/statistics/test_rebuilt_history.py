@@ -130,7 +130,7 @@ async def test_random_histories(engine: ClickHouse, databases: EmptyDatabases, t
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [100, 101, 102, 108])
+@pytest.mark.parametrize("seed", [100, 108, *(pytest.param(seed, marks=pytest.mark.seeds) for seed in (101, 102))])
 async def test_long_random_histories(engine: ClickHouse, databases: EmptyDatabases, tmp_path: Path, seed: int) -> None:
     await check(engine, databases, tmp_path, seed, steps=200, most=150)
 
