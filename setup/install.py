@@ -128,8 +128,8 @@ def _compile(venv: Path) -> None:
 
     Whether all can be compiled is not asked: some have files for other versions of Python.
     """
-    folders = venv.glob("lib/python3*/site-packages")
-    command = [venv / "bin" / "python", "-m", "compileall", "-q", "-j", "0", *folders]
+    folders = map(str, venv.glob("lib/python3*/site-packages"))
+    command = [str(venv / "bin" / "python"), "-m", "compileall", "-q", "-j", "0", *folders]
     subprocess.run(command, check=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
 
 

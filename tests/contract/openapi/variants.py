@@ -33,6 +33,9 @@ class Variants:
     def __init__(self, document: Json) -> None:
         self._document = document
         self._whole: Json = {}
+        self._validators: dict[int, tuple[Json, jsonschema_rs.Draft202012Validator]] = {}
+        """By the identity of the schema, which is kept with it: the components are compiled with each."""
+
         self.seen: set[tuple[str, str]] = set()
 
     def of(self, schema: Json, example: Json) -> Iterator[Variant]:
@@ -40,8 +43,10 @@ class Variants:
         yield from self._walk(schema, example, "", lambda value: copy.deepcopy(value))
 
     def fits(self, schema: Json, value: Any) -> bool:
-        whole = {**schema, "components": self._document["components"]}
-        return bool(jsonschema_rs.Draft202012Validator(whole).is_valid(value))
+        if id(schema) not in self._validators:
+            whole = {**schema, "components": self._document["components"]}
+            self._validators[id(schema)] = schema, jsonschema_rs.Draft202012Validator(whole)
+        return bool(self._validators[id(schema)][1].is_valid(value))
 
     def _walk(self, schema: Json, value: Any, path: str, put: Put) -> Iterator[Variant]:
         if path:
