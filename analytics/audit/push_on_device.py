@@ -2,7 +2,6 @@
 
 from base64 import b64decode
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -44,6 +43,8 @@ SELECT count() FROM device_commands FINAL WHERE appkey = {appkey:String} AND tok
   AND time > fromUnixTimestamp64Milli({since_ms:Int64}) AND time <= fromUnixTimestamp64Milli({until_ms:Int64})
 """
 
+_HOUR_MS = 3_600_000
+
 
 class PartitionEvent(NamedTuple):
     """One event of a push in the device's partition; `audience` is a serialised bitmap in base64."""
@@ -72,7 +73,7 @@ async def push_on_device(clickhouse: ClickHouse, push: PushRecord, token: str, z
     if start is None:
         return _excluded(token, _not_started(events, states[0].partition), zone)
     numbers = sorted({state.number for state in states} & set(start.numbers))
-    evaluated = await _clauses(clickhouse, push, start, states, zone)
+    evaluated = await _clauses(clickhouse, push, start, states)
     if not numbers:
         exclusion = await _exclusion(clickhouse, push.appkey, token, start, states, evaluated)
         return _excluded(token, exclusion, zone, evaluated)
@@ -135,14 +136,14 @@ async def _start(
 
 
 async def _clauses(
-    clickhouse: ClickHouse, push: PushRecord, start: PartitionStart, states: Sequence[DeviceRecord], zone: ZoneInfo
+    clickhouse: ClickHouse, push: PushRecord, start: PartitionStart, states: Sequence[DeviceRecord]
 ) -> list[Clause]:
     """Return the filter's clauses evaluated for the device's state when the push started, if it was registered then."""
     before = _before(states, start)
     if start.targets or before is None or before.removed_ms:
         return []
     rule = push.rule or Filter()
-    return clauses(rule, before, await _opens(clickhouse, push.appkey, before, rule, start.time_ms, zone))
+    return clauses(rule, before, await _opens(clickhouse, push.appkey, before, rule, start.time_ms))
 
 
 async def _exclusion(
@@ -185,14 +186,16 @@ def _before(states: Sequence[DeviceRecord], start: PartitionStart) -> DeviceReco
 
 
 async def _opens(
-    clickhouse: ClickHouse, appkey: str, device: DeviceRecord, rule: Filter, until_ms: int, zone: ZoneInfo
+    clickhouse: ClickHouse, appkey: str, device: DeviceRecord, rule: Filter, until_ms: int
 ) -> dict[int, int]:
-    """Return the device's app opens within each number of days, today included, that the filter asks for."""
-    now = datetime.fromtimestamp(until_ms / 1000, zone)
+    """Return the device's app opens within each number of days that the filter asks for.
+
+    As in targeting, days have 24 hours, and the first hour of the UTC clock counts whole.
+    """
     parameters = {"appkey": appkey, "partition": device.partition, "number": device.number, "until_ms": until_ms}
     found = {}
     for days in {clause.days for clause in rule.activity}:
-        first = now.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days - 1)
-        rows = await clickhouse.rows(_OPENS, {**parameters, "since_ms": int(first.timestamp() * 1000)})
+        since_ms = until_ms // _HOUR_MS * _HOUR_MS - days * 24 * _HOUR_MS
+        rows = await clickhouse.rows(_OPENS, {**parameters, "since_ms": since_ms})
         found[days] = rows[0][0]
     return found

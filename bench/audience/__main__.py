@@ -22,7 +22,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from bench.audience.devices import APP, PARTITIONS, REGIONS, Devices, copied, empty, filled
+from bench.audience.devices import APP, NOW_MS, PARTITIONS, REGIONS, Devices, copied, empty, filled
 from bench.audience.postgres import Postgres, postgres
 from protos.push.v1.push_pb2 import (
     ActivityClause,
@@ -36,6 +36,7 @@ from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
 from protos.targeting.v1.targeting_pb2 import ResolveResponse
 from services.domain.topics import decode
 from services.runtime.log.port import Record
+from services.runtime.process.clock import ManualClock
 from services.targeting.resolution import Resolution
 from services.targeting.server import SLICE
 from services.targeting.state import TargetingState
@@ -46,7 +47,8 @@ QUERY = Filter(
     not_tags=[TagGroup(tags=[6]), TagGroup(tags=[7])],
     attributes=[AttributeClause(attribute=Attribute.ATTRIBUTE_REGION, values=["r0", "r11", "r22"])],
 )
-ACTIVE = Filter(activity=[ActivityClause(days=30, comparison=Comparison.COMPARISON_GREATER_OR_EQUAL, opens=5)])
+ACTIVE = Filter(activity=[ActivityClause(days=90, comparison=Comparison.COMPARISON_GREATER_OR_EQUAL, opens=50)])
+OPENS = 20_000
 
 POSTGRES = {
     "PostgreSQL, int[] and GIN": """
@@ -81,18 +83,22 @@ def main() -> None:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the measurements that the arguments select; times are in ms, in fields named `_s` in s."""
     devices = [Devices(partition, arguments.devices) for partition in range(PARTITIONS)]
+    clock = ManualClock(NOW_MS)
     before = psutil.Process().memory_info().rss
-    state = filled(devices, arguments.open_days)
+    state = filled(devices, clock)
     resident = psutil.Process().memory_info().rss - before
     rows = [timed("Carillon targeting", lambda: _hits(state, QUERY), arguments.rounds)]
+    activity: dict[str, Any] = {}
     if arguments.open_days:
-        rows.append(timed("Carillon, 5 opens in 30 days", lambda: _hits(state, ACTIVE), arguments.rounds))
+        activity = {"activity": measured_activity(state, devices, clock, arguments.open_days)}
+        rows.append(timed("Carillon, 50 opens in 90 days", lambda: _hits(state, ACTIVE), arguments.rounds))
     result: dict[str, Any] = {
         "devices": arguments.devices,
         "partitions": PARTITIONS,
         "bytes_per_device": round(resident / arguments.devices, 1),
         "bitmap_bytes": sum(len(part.bitmap) for part in resolved(state, QUERY).partitions),
         "records_folded_per_s": folded_per_second(),
+        **activity,
         "rows": rows,
     }
     if arguments.snapshot:
@@ -107,6 +113,45 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _hits(state: TargetingState, wanted: Filter) -> int:
     return sum(part.count for part in resolved(state, wanted).partitions)
+
+
+def measured_activity(
+    state: TargetingState, devices: list[Devices], clock: ManualClock, days: int
+) -> dict[str, float | dict[str, float]]:
+    """Measure the memory of app opens, the fold of one, and the query when its sums are new, an hour old, a day old."""
+    before = psutil.Process().memory_info().rss
+    for part in devices:
+        state.partitions[part.partition].apps[APP].activity = part.opens(days)
+    resident = psutil.Process().memory_info().rss - before
+    first = resolved_in_slices(state, ACTIVE)
+    clock.move(3600)
+    an_hour_later = resolved_in_slices(state, ACTIVE)
+    clock.move(86_400)
+    a_day_later = resolved_in_slices(state, ACTIVE)
+    activity, hour = state.partitions[0].apps[APP].activity, state.hour()
+    numbers = np.random.default_rng(1).integers(0, devices[0].count, OPENS).tolist()
+    started = time.perf_counter()
+    for number in numbers:
+        activity.add(number, hour)
+    folding = time.perf_counter() - started
+    return {
+        "bytes_per_device": round(resident / sum(part.count for part in devices), 1),
+        "an_open_us": round(folding / OPENS * 1e6, 2),
+        "first": first,
+        "an_hour_later": an_hour_later,
+        "a_day_later": a_day_later,
+    }
+
+
+def resolved_in_slices(state: TargetingState, wanted: Filter) -> dict[str, float]:
+    """Resolve an audience once; return the time of all slices, and how long the longest keeps others waiting."""
+    resolution, slices = Resolution(state, APP, wanted, range(PARTITIONS)), list[float]()
+    is_complete = False
+    while not is_complete:
+        started = time.perf_counter()
+        is_complete = resolution.advance(SLICE)
+        slices.append((time.perf_counter() - started) * 1000)
+    return {"ms": round(sum(slices), 1), "slices": len(slices), "longest_slice_ms": round(max(slices), 1)}
 
 
 def resolved(state: TargetingState, wanted: Filter) -> ResolveResponse:
@@ -142,7 +187,7 @@ def row(name: str, hits: int, times: list[float]) -> dict[str, Any]:
 def folded_per_second(count: int = 40_000) -> int:
     """Measure how many device records a second are decoded and folded, each of a new device."""
     records = [Record("devices", 0, number, b"", _fact(number).SerializeToString()) for number in range(count)]
-    state = empty()
+    state = empty(ManualClock(NOW_MS))
     started = time.perf_counter()
     for record in records:
         state.apply(record, decode(record))
@@ -172,7 +217,7 @@ def snapshot_seconds(state: TargetingState) -> dict[str, float]:
         pauses = [_seconds(partial(snapshots.capture, number)) for number in snapshots.partitions]
         saving = _seconds(snapshots.save)
         size = sum(path.stat().st_size for path in Path(name).iterdir())
-        restoring = _seconds(PartitionSnapshots(Path(name), empty()).restore)
+        restoring = _seconds(PartitionSnapshots(Path(name), empty(ManualClock(NOW_MS))).restore)
     return {
         "save_s": round(saving, 2),
         "restore_s": round(restoring, 2),

@@ -2,13 +2,12 @@
 
 from array import array
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 from pyroaring import BitMap
 
-from services.runtime.process.clock import ManualClock
-from services.targeting.activity import Activity, day_of
+from services.runtime.process.clock import Clock
+from services.targeting.activity import HOUR_SHIFT, Activity, hour_of
 from services.targeting.bit_sliced_counts import BitSlicedCounts
 from services.targeting.state import AppIndex, TargetingState, index_of
 
@@ -20,7 +19,7 @@ OTHERS = {"carriers": 3, "channels": 20, "brands": 30, "models": 600, "os_versio
 """The number of values of the fields that the query does not name; every device has one of each."""
 
 NOW_MS = 1_790_000_000_000
-TODAY = day_of(NOW_MS, ZoneInfo("UTC"))
+TODAY = hour_of(NOW_MS) // 24
 
 
 class Devices:
@@ -43,29 +42,33 @@ class Devices:
         return {field: random.integers(0, values, self.count) for field, values in OTHERS.items()}
 
     def opens(self, days: int) -> Activity:
+        """Return the app opens of a fifth of the devices on each day: 2.5 each, most of them in the afternoon."""
         random = np.random.default_rng([self._seed, 3])
         return Activity({day: self._day(random) for day in range(TODAY - days + 1, TODAY + 1)})
 
     def _day(self, random: np.random.Generator) -> BitSlicedCounts:
         times = random.geometric(0.4, self.count) * (random.random(self.count) < 0.2)
+        numbers = np.repeat(np.arange(self.count), times)
+        hours = np.clip(random.normal(14, 4, len(numbers)), 0, 23).astype(np.int64)
+        entries, counts = np.unique(hours << HOUR_SHIFT | numbers, return_counts=True)
         return BitSlicedCounts(
-            [_bitmap(times >> bit & 1 == 1) for bit in range(int(times.max(initial=0)).bit_length())]
+            [_numbers(entries[counts >> bit & 1 == 1]) for bit in range(int(counts.max(initial=0)).bit_length())]
         )
 
 
-def filled(devices: list[Devices], open_days: int) -> TargetingState:
-    """Return an index of the devices, built as a snapshot is restored."""
-    state = empty()
+def filled(devices: list[Devices], clock: Clock) -> TargetingState:
+    """Return an index of the devices without app opens, built as a snapshot is restored."""
+    state = empty(clock)
     for part in devices:
-        state.partitions[part.partition].apps[APP] = _index(part, open_days)
+        state.partitions[part.partition].apps[APP] = _index(part)
     return state
 
 
-def empty() -> TargetingState:
-    return TargetingState(range(PARTITIONS), ZoneInfo("UTC"), ManualClock(NOW_MS))
+def empty(clock: Clock) -> TargetingState:
+    return TargetingState(range(PARTITIONS), clock)
 
 
-def _index(part: Devices, open_days: int) -> AppIndex:
+def _index(part: Devices) -> AppIndex:
     regions = part.regions()
     parts: list[tuple[str, Any, BitMap]] = [("reachable", None, BitMap(range(part.count)))]
     parts += [("tags", tag, _bitmap(has)) for tag, has in part.tags().items()]
@@ -73,13 +76,15 @@ def _index(part: Devices, open_days: int) -> AppIndex:
     for field, values in part.others().items():
         for n in range(OTHERS[field]):
             parts.append((field, (f"b{n % 30}", f"m{n}") if field == "models" else str(n), _bitmap(values == n)))
-    index = index_of(entry for entry in parts if entry[2])
-    index.activity = part.opens(open_days)
-    return index
+    return index_of(entry for entry in parts if entry[2])
 
 
 def _bitmap(chosen: "np.ndarray[Any, np.dtype[np.bool_]]") -> BitMap:
-    return BitMap(array("I", np.flatnonzero(chosen).astype(np.uint32).tobytes()))
+    return _numbers(np.flatnonzero(chosen))
+
+
+def _numbers(numbers: "np.ndarray[Any, np.dtype[Any]]") -> BitMap:
+    return BitMap(array("I", numbers.astype(np.uint32).tobytes()))
 
 
 def copied(part: Devices) -> bytes:

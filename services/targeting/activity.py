@@ -1,40 +1,90 @@
-"""Counts of app opens by device and day, and their sums over rolling windows of days."""
+"""Counts of app opens by device and hour, and their sums over rolling windows of N times 24 hours.
 
-from datetime import datetime
-from zoneinfo import ZoneInfo
+A window of N days at a time T has the opens of whole hours of the UTC clock, from the one in which T - N * 24 h lies.
+So an open counts for N * 24 h at least, and for less than an hour longer.
+"""
 
+from collections.abc import Collection
+
+import numpy as np
 from pyroaring import BitMap
 
+from services.domain.device_numbers import MAX_NUMBER
+from services.targeting.arrays import Vector, numbers_of
 from services.targeting.bit_sliced_counts import BitSlicedCounts
 
 WINDOWS = (1, 7, 30, 90)
-"""The windows that filters can name: the last N days, today included."""
+"""The windows that filters can name: the last N times 24 hours."""
 
-_STORED_DAYS = max(WINDOWS) + 8
-"""Eight more than the longest window: tomorrow, in which a gateway's clock may be already, and seven days that a
-gateway's clock named which was ahead."""
+_HOUR_MS = 3_600_000
+_HOURS = 24
+
+_STORED_DAYS = max(WINDOWS) + 9
+"""The longest window touches 91 days; one more is tomorrow, in which a gateway's clock may be already, and seven are
+days that a gateway's clock named which was ahead."""
+
+HOUR_SHIFT = MAX_NUMBER.bit_length() - 1
+"""An open is counted at hour of the day << HOUR_SHIFT | device number."""
+
+_NUMBER = np.uint32(MAX_NUMBER - 1)
+
+_MOVED_HOURS = 48
+"""A sum that is further behind is counted anew, which takes about as long."""
+
+_OPENS_AN_OPERATION = 1000
+_OPERATIONS_PER_STEP = 30
 
 
-def day_of(time_ms: int, zone: ZoneInfo) -> int:
-    """Return the ordinal (0001-01-01 = 1) of the zone's day at a time in ms since 1970 UTC."""
-    return datetime.fromtimestamp(time_ms / 1000, zone).toordinal()
+def hour_of(time_ms: int) -> int:
+    """Return the hour of the UTC clock at a time in ms since 1970 UTC, counted from then."""
+    return time_ms // _HOUR_MS
+
+
+def hours_of(window: int, hour: int) -> range:
+    """Return the hours whose opens count in a window of `window` days that ends in `hour`.
+
+    The first is the hour in which the window begins, so nothing within it is missed. The last is the hour after
+    `hour`, because the clock of the gateway that named an open's time may be ahead.
+    """
+    return range(hour - window * _HOURS, hour + 2)
+
+
+class _Sum:
+    """The opens of each device in the hours from `first` until before `end`.
+
+    While the hours of the whole window are first added, their opens are in `array`, at the device's number, and
+    `counts` has those that were reported meanwhile.
+    """
+
+    __slots__ = ("array", "counts", "end", "first")
+
+    def __init__(self, first: int) -> None:
+        self.first = self.end = first
+        self.counts = BitSlicedCounts()
+        self.array: Vector | None = np.zeros(0, np.uint32)
+
+    def can_move_to(self, hours: range) -> bool:
+        return 0 <= hours.start - self.first <= _MOVED_HOURS and self.end <= hours.stop
 
 
 class Activity:
-    """The app opens of one app in one partition, for the 98 latest of the days that had any.
+    """The app opens of one app in one partition by hour, for the 99 latest of the UTC days that had any.
+
+    The opens of a day are counted by hour and device (HOUR_SHIFT), in a bitmap for each bit of the counts: it takes
+    at most 2 bytes for each device that opened the app in an hour.
 
     The stored days depend on the events alone and not on when or in which order they are folded, so a replay ends in
     the same state. A day that a wrong clock named takes the place of one day, the earliest, and of no other; its opens
-    count when that day comes. The sum of a window is computed at the first query and then moved along with the days.
+    count when their hours come. The sum of a window is computed at the first query and then moved along with the hours.
     """
 
     def __init__(self, days: dict[int, BitSlicedCounts] | None = None) -> None:
         self.days = days or {}
-        self._today = 0
-        self._sums: dict[int, BitSlicedCounts] = {}
+        self._sums: dict[int, _Sum] = {}
 
-    def add(self, number: int, day: int) -> None:
-        """Count one open of the device on the day, unless 98 later days are stored."""
+    def add(self, number: int, hour: int) -> None:
+        """Count one open of the device in the hour, unless 99 later days are stored."""
+        day, hour_of_day = divmod(hour, _HOURS)
         counts = self.days.get(day)
         if counts is None:
             if len(self.days) == _STORED_DAYS:
@@ -42,39 +92,79 @@ class Activity:
                     return
                 self._delete(earliest)
             counts = self.days[day] = BitSlicedCounts()
-        counts.increment(number)
-        for window, total in self._sums.items():
-            if self._today - window < day <= self._today:
-                total.increment(number)
+        counts.increment(hour_of_day << HOUR_SHIFT | number)
+        for total in self._sums.values():
+            if total.first <= hour < total.end:
+                total.counts.increment(number)
 
-    def at_least(self, opens: int, window: int, today: int) -> BitMap:
-        """Return the devices that opened the app `opens` times (1 or more) in the `window` days up to today."""
-        self._move(today)
-        total = self._sums.get(window)
-        if total is None:
-            total = self._sums[window] = BitSlicedCounts()
-            for day, counts in self.days.items():
-                if today - window < day <= today:
-                    total.add(counts)
-        return total.at_least(opens)
+    def at_least(self, opens: int, window: int, hour: int) -> BitMap:
+        """Return the devices that opened the app `opens` times (1 or more) in the `window` days up to the hour."""
+        while self.move((window,), hour):
+            pass
+        return self._sums[window].counts.at_least(opens)
+
+    def move(self, windows: Collection[int], hour: int) -> int:
+        """Move the sums of the windows one step towards the hour; return its bitmap operations, 0 if none was needed.
+
+        A step adds or subtracts the opens of at most a day. Opens may be reported between two steps.
+        """
+        for window in windows:
+            hours = hours_of(window, hour)
+            total = self._sums.get(window)
+            if total is None or not total.can_move_to(hours):
+                total = self._sums[window] = _Sum(hours.start)
+            if total.end < hours.stop:
+                return self._grow(total, hours.stop)
+            if total.first < hours.start:
+                return self._shrink(total, hours.start)
+        return 0
+
+    def _grow(self, total: _Sum, stop: int) -> int:
+        """Add the opens of the hours behind the sum until the day ends; once it has all, its array becomes counts."""
+        first, total.end = total.end, min(stop, _next_day(total.end))
+        array, opens = self._opened(first, total.end, total.array)
+        if total.array is not None and total.end < stop:
+            total.array = array
+        else:
+            total.array = None
+            total.counts.add(BitSlicedCounts.of(array))
+        return _operations(opens)
+
+    def _shrink(self, total: _Sum, start: int) -> int:
+        """Subtract the opens of the sum's first hours until their day ends."""
+        first, total.first = total.first, min(start, _next_day(total.first))
+        array, opens = self._opened(first, total.first)
+        total.counts.subtract(BitSlicedCounts.of(array))
+        return _operations(opens)
+
+    def _opened(self, first: int, end: int, array: Vector | None = None) -> tuple[Vector, int]:
+        """Add the opens in hours of one day to an array of counts by number, or a longer copy; return how many, too."""
+        if array is None:
+            array = np.zeros(0, np.uint32)
+        day, opens = first // _HOURS, 0
+        borders = np.array([hour - day * _HOURS << HOUR_SHIFT for hour in (first, end)], np.uint32)
+        for bit, part in enumerate(self.days[day].slices if day in self.days else ()):
+            entries = numbers_of(part)
+            low, high = entries.searchsorted(borders)
+            if low < high:
+                numbers = entries[low:high] & _NUMBER
+                if (missing := int(numbers.max()) + 1 - len(array)) > 0:
+                    array = np.pad(array, (0, missing))
+                np.add.at(array, numbers, np.uint32(1 << bit))
+                opens += len(numbers)
+        return array, opens
 
     def _delete(self, day: int) -> None:
-        counts = self.days.pop(day)
-        for window, total in self._sums.items():
-            if self._today - window < day <= self._today:
-                total.subtract(counts)
+        """Forget a day. A sum that has some of its hours is counted anew at the next query."""
+        del self.days[day]
+        for window, total in list(self._sums.items()):
+            if total.first < (day + 1) * _HOURS and day * _HOURS < total.end:
+                del self._sums[window]
 
-    def _move(self, today: int) -> None:
-        """Move the sums to another day: add the days that enter each window, then subtract the days that leave it."""
-        if today == self._today:
-            return
-        for window, total in self._sums.items():
-            before = range(self._today - window + 1, self._today + 1)
-            after = range(today - window + 1, today + 1)
-            for day in self.days:
-                if day in after and day not in before:
-                    total.add(self.days[day])
-            for day in self.days:
-                if day in before and day not in after:
-                    total.subtract(self.days[day])
-        self._today = today
+
+def _next_day(hour: int) -> int:
+    return (hour // _HOURS + 1) * _HOURS
+
+
+def _operations(opens: int) -> int:
+    return _OPERATIONS_PER_STEP + opens // _OPENS_AN_OPERATION if opens else 1

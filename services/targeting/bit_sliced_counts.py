@@ -1,8 +1,12 @@
 """Bit-sliced counters: sums and comparisons of the counts of many numbers take a few bitmap operations."""
 
+from array import array
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 from pyroaring import BitMap
+
+from services.targeting.arrays import Vector
 
 
 class BitSlicedCounts:
@@ -15,6 +19,12 @@ class BitSlicedCounts:
 
     def __init__(self, slices: Sequence[BitMap] = ()) -> None:
         self.slices = list(slices)
+
+    @classmethod
+    def of(cls, counts: Vector) -> "BitSlicedCounts":
+        """Return the counts of an array, in which a number's count is at its place."""
+        length = int(counts.max(initial=0)).bit_length()
+        return cls([_numbers_with_bit(counts, bit) for bit in range(length)])
 
     def increment(self, number: int) -> None:
         """Add 1 to the number's count."""
@@ -69,3 +79,8 @@ class BitSlicedCounts:
         for bit in range(len(self.slices)):
             others = other.slices[bit] if bit < len(other.slices) else BitMap()
             yield bit, self.slices[bit], others
+
+
+def _numbers_with_bit(counts: Vector, bit: int) -> BitMap:
+    numbers = np.flatnonzero(counts >> np.uint32(bit) & np.uint32(1))
+    return BitMap(array("I", numbers.astype(np.uint32).tobytes()))

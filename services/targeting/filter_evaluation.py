@@ -1,7 +1,8 @@
 """Evaluates filters over an index, step by step. Pure.
 
-First all bitmaps that the filter names are looked up, in one step: they are the state of that moment (see
-ValueBitmaps). They are then combined in steps of few bitmap operations, between which the index may change.
+First the sums of activity that the filter names are moved to the present hour, in steps. Then all bitmaps that it names
+are looked up, in one step: they are the state of that moment (see ValueBitmaps). They are then combined in steps of few
+bitmap operations, between which the index may change.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -35,6 +36,7 @@ COMPARED: dict[int, Callable[[BitMap, Callable[[int], BitMap], int], BitMap]] = 
 _UNITED_AT_ONCE = 32
 _LOOK_UPS_PER_OPERATION = 10
 _OPERATIONS_PER_ACTIVITY = 30
+_MOVED_AT_ONCE = 100
 
 Steps = Generator[int, None, BitMap]
 """Yields the work of each step, in bitmap operations, and returns the devices as a new bitmap."""
@@ -55,11 +57,19 @@ MustBeProven = Callable[[int | str], bool]
 """Whether only the devices that have proven a tag count as having it."""
 
 
-def matching(index: AppIndex, wanted: Filter, today: int, must_be_proven: MustBeProven) -> Steps:
-    """Return the reachable devices that match a checked filter. `today`: a day as of `day_of`."""
-    clauses = clauses_of(index, wanted, today, must_be_proven)
+def matching(index: AppIndex, wanted: Filter, present_hour: Callable[[], int], must_be_proven: MustBeProven) -> Steps:
+    """Return the reachable devices that match a checked filter. `present_hour`: asked at each step, as of `hour_of`."""
     containers = 1 + (len(index.reachable) >> 16)
-    yield 1 + clauses.entries // _LOOK_UPS_PER_OPERATION + _OPERATIONS_PER_ACTIVITY * containers * len(wanted.activity)
+    windows = {clause.days for clause in wanted.activity}
+    moved = 0
+    while work := index.activity.move(windows, present_hour()):
+        moved += work * containers
+        if moved >= _MOVED_AT_ONCE:
+            yield moved
+            moved = 0
+    clauses = clauses_of(index, wanted, present_hour(), must_be_proven)
+    compared = _OPERATIONS_PER_ACTIVITY * containers * len(wanted.activity)
+    yield 1 + moved + clauses.entries // _LOOK_UPS_PER_OPERATION + compared
     steps = _combined(clauses)
     while True:
         try:
@@ -69,7 +79,7 @@ def matching(index: AppIndex, wanted: Filter, today: int, must_be_proven: MustBe
             return devices
 
 
-def clauses_of(index: AppIndex, wanted: Filter, today: int, must_be_proven: MustBeProven) -> Clauses:
+def clauses_of(index: AppIndex, wanted: Filter, hour: int, must_be_proven: MustBeProven) -> Clauses:
     """Look up the bitmaps that a filter names. Without a positive clause all reachable devices are included."""
 
     def tags_of(groups: Iterable[Iterable[int | str]]) -> Groups:
@@ -81,7 +91,7 @@ def clauses_of(index: AppIndex, wanted: Filter, today: int, must_be_proven: Must
         *([tags_of(group.stags for group in wanted.stags)] if wanted.stags else []),
         *(_attribute(index, clause) for clause in wanted.attributes if not clause.negated),
         *(_models(index, clause) for clause in wanted.models if not clause.negated),
-        *([[_active(index, clause, today)]] for clause in wanted.activity),
+        *([[_active(index, clause, hour)]] for clause in wanted.activity),
     ]
     excluded = [
         *([tags_of(group.tags for group in wanted.not_tags)] if wanted.not_tags else []),
@@ -118,11 +128,11 @@ def _models(index: AppIndex, clause: ModelClause) -> Groups:
     return [*_values(index.models.values, pairs), *_values(brands, clause.brands)]
 
 
-def _active(index: AppIndex, clause: ActivityClause, today: int) -> BitMap:
+def _active(index: AppIndex, clause: ActivityClause, hour: int) -> BitMap:
     """Compare by `at_least` alone, because devices that never opened the app are in no slice."""
 
     def at_least(opens: int) -> BitMap:
-        return index.activity.at_least(opens, clause.days, today) if opens else index.reachable
+        return index.activity.at_least(opens, clause.days, hour) if opens else index.reachable
 
     return COMPARED[clause.comparison](index.reachable, at_least, clause.opens) & index.reachable
 

@@ -42,7 +42,7 @@ class TargetingProjection:
     ) -> None:
         check_log_identity(directory, log, ROLE_NAME)
         numbers = owned(settings.partitions, settings.shard, settings.shards)
-        self.state = TargetingState(numbers, settings.zone(), clock)
+        self.state = TargetingState(numbers, clock)
         dead_letters = DeadLetters(settings.data / "dead-letters" / f"{ROLE_NAME}.jsonl", ROLE_NAME)
         self.follower = Follower(
             ROLE_NAME,

@@ -43,11 +43,11 @@ class Resolution:
         return True
 
     def _resolve(self) -> Iterator[int]:
-        today = self._state.today()
         for number in self._partitions:
             partition = self._state.partitions[number]
             index = partition.apps.get(self._appkey)
-            devices = (yield from matching(index, self._wanted, today, self._must_be_proven)) if index else BitMap()
+            hour = self._state.hour
+            devices = (yield from matching(index, self._wanted, hour, self._must_be_proven)) if index else BitMap()
             devices.run_optimize()
             part = PartitionAudience(
                 partition=number,

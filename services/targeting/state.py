@@ -4,7 +4,6 @@ import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, assert_never
-from zoneinfo import ZoneInfo
 
 from pyroaring import BitMap
 
@@ -19,7 +18,7 @@ from services.runtime.log.port import Partition, Record
 from services.runtime.process.clock import Clock
 from services.runtime.projection.decider import Fact
 from services.runtime.projection.epochs import Epochs
-from services.targeting.activity import Activity, day_of
+from services.targeting.activity import Activity, hour_of
 from services.targeting.bit_sliced_counts import BitSlicedCounts
 from services.targeting.index import MultiValueIndex, SingleValueIndex
 
@@ -126,18 +125,18 @@ class TargetingState:
     registry's owners; the follower admits records by them.
     """
 
-    def __init__(self, partitions: Sequence[int], zone: ZoneInfo, clock: Clock) -> None:
+    def __init__(self, partitions: Sequence[int], clock: Clock) -> None:
         self.partitions = {number: PartitionIndex() for number in partitions}
         self.epochs = Epochs()
-        self.zone = zone
         self._clock = clock
 
     def applied_partitions(self) -> list[Partition]:
         """Return the partitions that the state is folded from."""
         return [Partition(topic.name, number) for topic in (DEVICES, SESSIONS) for number in self.partitions]
 
-    def today(self) -> int:
-        return day_of(self._clock.now_ms(), self.zone)
+    def hour(self) -> int:
+        """Return the present hour, in which windows of activity end."""
+        return hour_of(self._clock.now_ms())
 
     def apply(self, record: Record, message: Any) -> None:
         """Apply one fact. ValueError: the fact is impossible; nothing has changed."""
@@ -216,15 +215,17 @@ class TargetingState:
 
     def _opens(self, partition: PartitionIndex, batch: SessionBatch) -> None:
         opens = [event for event in batch.events if event.kind == SESSION_EVENT_KIND_APP_OPENED]
-        days = [day_of(event.time_ms, self.zone) for event in opens]
         if any(event.number >= MAX_NUMBER for event in opens):
             raise ValueError("an app open of a device number that is not dense")
-        for event, day in zip(opens, days, strict=True):
-            partition.app(event.appkey).activity.add(event.number, day)
+        for event in opens:
+            partition.app(event.appkey).activity.add(event.number, hour_of(event.time_ms))
 
 
 def bitmaps(index: AppIndex) -> Iterator[tuple[str, Any, BitMap]]:
-    """Yield each bitmap of an index as (field, value, devices); a value of field `opens` is (day, bit of the count)."""
+    """Yield each bitmap of an index as (field, value, devices); a value of field `opens` is (day, bit of the count).
+
+    In a bitmap of `opens` stand no device numbers, but those of `Activity`.
+    """
     if index.reachable:
         yield "reachable", None, index.reachable
     for field, values in index.fields().items():

@@ -12,7 +12,7 @@ from services.runtime.log.port import Partition
 from services.runtime.projection.snapshot import Snapshot, SnapshotFile
 from services.targeting.state import PartitionIndex, TargetingState, bitmaps, index_of
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of the stored form. Increase it with every change: older files are then ignored and the log is read."""
 
 _HEADER_KEY = b""
@@ -21,14 +21,13 @@ _decode_key = msgspec.msgpack.Decoder(tuple[str, str, Any]).decode
 
 
 class _Header(msgspec.Struct):
-    """The header of a snapshot file. Days are those of `zone`, so a file of another zone is ignored.
+    """The header of a snapshot file.
 
-    `recent`: event ids of the dedupe window. `epoch`: 0 in files of former versions.
+    `recent`: event ids of the dedupe window. `epoch`: the highest of the registry's owners.
     """
 
-    zone: str
     recent: list[bytes]
-    epoch: int = 0
+    epoch: int
 
 
 _decode_header = msgspec.msgpack.Decoder(_Header).decode
@@ -58,9 +57,8 @@ class PartitionSnapshots:
     def restore(self) -> None:
         """Load every usable file into the state, which must be empty."""
         for number, file in self._files.items():
-            snapshot = file.load()
-            if snapshot and (restored := _restored(snapshot, self._state.zone.key)):
-                self._state.partitions[number], epoch = restored
+            if snapshot := file.load():
+                self._state.partitions[number], epoch = _restored(snapshot)
                 self._state.epochs.note(Partition(DEVICES.name, number), epoch)
                 self._saved[number] = snapshot.offsets
 
@@ -71,7 +69,7 @@ class PartitionSnapshots:
         if offsets == self._saved.get(number, {}):
             return None
         epoch = self._state.epochs.of(Partition(DEVICES.name, number))
-        return PartitionSnapshot(offsets, list(_blobs(partition, self._state.zone.key, epoch)))
+        return PartitionSnapshot(offsets, list(_blobs(partition, epoch)))
 
     def write(self, number: int, snapshot: PartitionSnapshot) -> None:
         """Write a captured partition. UnavailableError: the disk refuses it; the previous file remains."""
@@ -85,18 +83,16 @@ class PartitionSnapshots:
                 self.write(number, snapshot)
 
 
-def _blobs(partition: PartitionIndex, zone: str, epoch: int) -> Iterator[tuple[bytes, bytes]]:
-    yield _HEADER_KEY, _encode(_Header(zone, list(partition.recent), epoch))
+def _blobs(partition: PartitionIndex, epoch: int) -> Iterator[tuple[bytes, bytes]]:
+    yield _HEADER_KEY, _encode(_Header(list(partition.recent), epoch))
     for appkey, index in partition.apps.items():
         for field, value, bitmap in bitmaps(index):
             yield _encode((appkey, field, value)), bitmap.serialize()
 
 
-def _restored(snapshot: Snapshot, zone: str) -> tuple[PartitionIndex, int] | None:
-    """Return the partition and the highest epoch of the registry's owners; None if its days are of another zone."""
+def _restored(snapshot: Snapshot) -> tuple[PartitionIndex, int]:
+    """Return the partition and the highest epoch of the registry's owners."""
     header = _decode_header(dict(snapshot.blobs[:1])[_HEADER_KEY])
-    if header.zone != zone:
-        return None
     parts: dict[str, list[tuple[str, Any, BitMap]]] = {}
     for key, bitmap in snapshot.blobs[1:]:
         appkey, field, value = _decode_key(key)

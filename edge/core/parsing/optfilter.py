@@ -55,7 +55,7 @@ _Comparisons = Annotated[
 
 
 def _opens(days: int, example: dict[str, int]) -> msgspec.Meta:
-    window = f"{days} calendar days of the service's time zone, today included"
+    window = f"the last {days * 24:,} hours, counted in whole hours"
     return described(f"Number of app opens in {window}, compared with numbers.", example)
 
 

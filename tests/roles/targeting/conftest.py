@@ -25,7 +25,7 @@ from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from services.targeting.main import build
 from services.targeting.settings import TargetingSettings
-from tests.roles.targeting.model import APP, NOON_MS, PARTITIONS, ZONE
+from tests.roles.targeting.model import APP, NOON_MS, PARTITIONS
 
 BOUND_S = 60.0
 
@@ -37,7 +37,7 @@ class TargetingHarness:
         self.directory = directory
         self.clock = ManualClock(NOON_MS)
         self.log = SqliteLog(directory / "log.sqlite", TOPICS)
-        self.settings = TargetingSettings(data_dir=str(directory), partitions=PARTITIONS, timezone=ZONE.key)
+        self.settings = TargetingSettings(data_dir=str(directory), partitions=PARTITIONS)
 
     def build(self, settings: TargetingSettings | None = None, apps: AppDirectory | None = None) -> BuiltRole:
         context = RoleContext(self.log, self.clock, Peers({}, TOPICS), Keys({}), apps or AppDirectory(self.log))

@@ -1,9 +1,8 @@
 """A naive model of filters that scans every device and counts every open, and strategies for random input."""
 
 from collections.abc import Iterable, Sequence
-from datetime import date, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -29,9 +28,9 @@ from testkit.examples import examples
 APP = "1234567890"
 PARTITIONS = 2
 DEVICES_OF_ONE_PARTITION = 4
-ZONE = ZoneInfo("Europe/Berlin")
-NOON_MS = int(datetime(2026, 6, 1, 12, tzinfo=ZONE).timestamp() * 1000)
-DAY_MS = 86_400_000
+NOON_MS = int(datetime(2026, 6, 1, 12, tzinfo=UTC).timestamp() * 1000)
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 
 same_each_time = settings(max_examples=examples(200), deadline=None, derandomize=True)
 """Hypothesis settings of this folder: many examples, the same ones in every run."""
@@ -80,8 +79,15 @@ devices = st.builds(
 opens = st.tuples(
     st.integers(0, PARTITIONS - 1),
     st.integers(0, DEVICES_OF_ONE_PARTITION - 1),
-    st.integers(0, 100).flatmap(lambda days: st.integers(-6, 6).map(lambda h: NOON_MS - days * DAY_MS + h * 3_600_000)),
+    st.builds(
+        lambda days, hours, ms: NOON_MS - days * DAY_MS + hours * HOUR_MS + ms,
+        st.one_of(st.sampled_from([0, 1, 7, 30, 90]), st.integers(0, 100)),
+        st.integers(-3, 6),
+        st.sampled_from([-1, 0, 1, HOUR_MS // 2]),
+    ),
 )
+"""Many at the borders of a window that ends at noon or some hours later, some ahead of the clock."""
+
 filters = st.builds(
     Filter,
     tags=st.lists(st.builds(TagGroup, tags=st.lists(_tag, min_size=1, max_size=3)), max_size=2),
@@ -136,9 +142,7 @@ def opens_record(partition: int, numbers_and_times: Iterable[tuple[int, int]], e
     return NewRecord(SESSIONS.name, partition, b"", fact.SerializeToString())
 
 
-def expected(
-    known: Sequence[Device], opened: Sequence[Open], wanted: Filter, now_ms: int, zone: ZoneInfo = ZONE
-) -> set[tuple[int, int]]:
+def expected(known: Sequence[Device], opened: Sequence[Open], wanted: Filter, now_ms: int) -> set[tuple[int, int]]:
     """Return (partition, number) of the matching devices; later records of a device replace earlier ones."""
     latest = {(device.partition, device.number): device for device in known}
     return {
@@ -147,7 +151,7 @@ def expected(
         if not device.removed_ms
         and _matches(device, wanted)
         and all(
-            _COMPARED[clause.comparison](_count(key, opened, clause.days, now_ms, zone), clause.opens)
+            _COMPARED[clause.comparison](_count(key, opened, clause.days, now_ms), clause.opens)
             for clause in wanted.activity
         )
     }
@@ -176,11 +180,8 @@ def _model(device: Device, clause: ModelClause) -> bool:
     return is_one_of_pairs or (brand != "" and brand in clause.brands)
 
 
-def _count(key: tuple[int, int], opened: Sequence[Open], days: int, now_ms: int, zone: ZoneInfo) -> int:
-    today = _date(now_ms, zone)
-    first = today - timedelta(days=days - 1)
-    return sum(1 for *device, ms in opened if tuple(device) == key and first <= _date(ms, zone) <= today)
-
-
-def _date(time_ms: int, zone: ZoneInfo) -> date:
-    return datetime.fromtimestamp(time_ms / 1000, zone).date()
+def _count(key: tuple[int, int], opened: Sequence[Open], days: int, now_ms: int) -> int:
+    """Count the opens from the beginning of the hour in which the window begins to the end of the next hour."""
+    first_ms = (now_ms - days * DAY_MS) // HOUR_MS * HOUR_MS
+    end_ms = (now_ms // HOUR_MS + 2) * HOUR_MS
+    return sum(1 for *device, ms in opened if tuple(device) == key and first_ms <= ms < end_ms)

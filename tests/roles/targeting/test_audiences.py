@@ -175,12 +175,13 @@ async def test_queries_fail_before_the_log_is_read_and_after_the_stop(harness: T
         await resolve(channel, Filter())
 
 
-async def test_windows_follow_the_clock(harness: TargetingHarness) -> None:
+async def test_windows_are_days_of_24_hours_exact_to_the_hour(harness: TargetingHarness) -> None:
+    """An open at noon counts until the hour ends that begins seven times 24 hours later."""
     async with harness.running() as channel:
         device = Device(appkey=APP, partition=0, number=0)
         await harness.write(channel, [device_record(device), opens_record(0, [(0, NOON_MS)])])
         assert await resolve(channel, _ACTIVE) == {(0, 0)}
-        harness.clock.move(6 * 86_400 + 12 * 3_600 - 1)
+        harness.clock.move(7 * 86_400 + 3_599)
         assert await resolve(channel, _ACTIVE) == {(0, 0)}
         harness.clock.move(1)
         assert await resolve(channel, _ACTIVE) == set()

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,3 +51,10 @@ def test_adding_counts_does_not_change_the_counts_added(numbers: list[int]) -> N
     total.add(part)
     total.increment(3)
     assert part.slices == _counts(numbers).slices
+
+
+@same_each_time
+@given(st.lists(st.integers(0, 200), max_size=60))
+def test_an_array_of_counts_has_the_slices_of_counting(times: list[int]) -> None:
+    counted = _counts([number for number, count in enumerate(times) for _ in range(count)])
+    assert BitSlicedCounts.of(np.array(times, np.uint32)).slices == counted.slices

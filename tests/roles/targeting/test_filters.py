@@ -25,9 +25,9 @@ from tests.roles.targeting.conftest import members
 from tests.roles.targeting.model import (
     APP,
     DAY_MS,
+    HOUR_MS,
     NOON_MS,
     PARTITIONS,
-    ZONE,
     Open,
     device_record,
     devices,
@@ -59,13 +59,15 @@ def found(state: TargetingState, wanted: Filter) -> set[tuple[int, int]]:
 
 
 def _state(clock: ManualClock | None = None) -> TargetingState:
-    return TargetingState(range(PARTITIONS), ZONE, clock or ManualClock(NOON_MS))
+    return TargetingState(range(PARTITIONS), clock or ManualClock(NOON_MS))
 
 
 @same_each_time
 @given(
     st.lists(st.one_of(devices, devices, opens), max_size=60),
-    st.lists(st.tuples(filters, st.sampled_from([0, 0, 3_600, 86_400, 7 * 86_400])), min_size=1, max_size=6),
+    st.lists(
+        st.tuples(filters, st.sampled_from([0, 0, 1, 1_801, 3_599, 3_600, 86_400, 7 * 86_400])), min_size=1, max_size=6
+    ),
 )
 def test_filters_match_as_in_the_naive_model(history: list[Device | Open], queries: list[tuple[Filter, int]]) -> None:
     clock = ManualClock(NOON_MS)
@@ -174,25 +176,28 @@ def test_ids_of_unused_values_are_reused() -> None:
     assert [(value, list(bitmap)) for value, bitmap in index.values.items()] == [("v69999", [0])]
 
 
-def test_an_open_in_the_future_counts_on_its_day_whenever_it_is_folded() -> None:
-    records = [opens_record(0, [(1, NOON_MS), (2, NOON_MS + 2 * DAY_MS), (1, NOON_MS + 12 * 3_600_000)])]
+def test_an_open_in_the_future_counts_in_its_hour_whenever_it_is_folded() -> None:
+    records = [opens_record(0, [(1, NOON_MS), (2, NOON_MS + 2 * DAY_MS), (1, NOON_MS + 12 * HOUR_MS)])]
     clock = ManualClock(NOON_MS)
     live, rebuilt = _state(clock), _state(ManualClock(NOON_MS + 4 * DAY_MS))
     fold(live, records)
     fold(rebuilt, records)
     assert live.digest() == rebuilt.digest()
     activity = live.partitions[0].apps[APP].activity
-    assert sorted(activity.days) == [live.today(), live.today() + 1, live.today() + 2]
-    assert list(activity.at_least(1, 30, live.today())) == [1]
-    clock.move(2 * 86_400)
-    assert list(activity.at_least(1, 30, live.today())) == [1, 2]
+    day = live.hour() // 24
+    assert sorted(activity.days) == [day, day + 1, day + 2]
+    assert list(activity.at_least(1, 30, live.hour())) == [1]
+    clock.move(47 * 3600 - 1)
+    assert list(activity.at_least(1, 30, live.hour())) == [1]
+    clock.move(1)
+    assert list(activity.at_least(1, 30, live.hour())) == [1, 2]
 
 
 def test_a_batch_that_was_sent_again_counts_once() -> None:
     state = _state()
     fold(state, [device_record(Device(appkey=APP, number=1))])
     fold(state, [opens_record(0, [(1, NOON_MS)], b"once"), opens_record(0, [(1, NOON_MS)], b"once")])
-    assert len(state.partitions[0].apps[APP].activity.days[state.today()].slices) == 1
+    assert len(state.partitions[0].apps[APP].activity.days[state.hour() // 24].slices) == 1
 
 
 def test_unknown_tags_match_nothing_and_exclude_nothing() -> None:

@@ -35,13 +35,15 @@ from services.targeting.state import TargetingState
 from tests.roles.targeting.conftest import TargetingHarness, local_channel, members
 from tests.roles.targeting.model import (
     APP,
+    DAY_MS,
+    HOUR_MS,
     NOON_MS,
     PARTITIONS,
-    ZONE,
     device_record,
     devices,
     expected,
     filters,
+    opens_record,
     same_each_time,
 )
 from tests.roles.targeting.test_filters import fold
@@ -96,7 +98,7 @@ async def channel(harness: TargetingHarness) -> AsyncIterator[Channel]:
 
 
 def test_the_largest_filter_takes_many_slices_of_bounded_work() -> None:
-    state = TargetingState(range(PARTITIONS), ZONE, ManualClock(NOON_MS))
+    state = TargetingState(range(PARTITIONS), ManualClock(NOON_MS))
     fold(state, [device_record(device) for device in registered(APP)])
     resolution = Resolution(state, APP, LARGEST, range(PARTITIONS))
     work = list(resolution._steps)
@@ -227,7 +229,7 @@ def test_an_audience_is_of_one_moment_whatever_changes_between_its_slices(
     before: list[Device], after: list[Device], wanted: Filter, steps: int
 ) -> None:
     """Each partition's devices are those of the moment when its first slice ran."""
-    state = TargetingState(range(PARTITIONS), ZONE, ManualClock(NOON_MS))
+    state = TargetingState(range(PARTITIONS), ManualClock(NOON_MS))
     fold(state, [device_record(device) for device in before])
     resolution = Resolution(state, APP, wanted, [0])
     for _ in range(steps):
@@ -259,7 +261,7 @@ async def _slices_of_small_requests(stub: TargetingServiceStub, slices: SliceLog
 
 
 def test_attributes_are_united_over_their_values() -> None:
-    state = TargetingState(range(PARTITIONS), ZONE, ManualClock(NOON_MS))
+    state = TargetingState(range(PARTITIONS), ManualClock(NOON_MS))
     fold(
         state,
         [
@@ -272,3 +274,29 @@ def test_attributes_are_united_over_their_values() -> None:
     while not resolution.advance(1):
         pass
     assert members(resolution.response) == {(0, n) for n in range(10, 90)}
+
+
+def test_a_first_sum_of_90_days_is_counted_in_slices_between_which_opens_are_applied() -> None:
+    """Each slice adds at most a day, so the follower does not wait for 2,160 hours."""
+    clock = ManualClock(NOON_MS)
+    state = TargetingState(range(PARTITIONS), clock)
+    opened = [(0, n % 40, NOON_MS - n * 5 * HOUR_MS) for n in range(450)]
+    late = [(0, 41, NOON_MS), (0, 42, NOON_MS - 89 * DAY_MS)]
+    known = [Device(appkey=APP, number=number) for number in range(43)]
+    fold(state, [device_record(device) for device in known])
+    fold(state, [opens_record(partition, [(number, ms)]) for partition, number, ms in opened])
+    clause = ActivityClause(days=90, comparison=Comparison.COMPARISON_GREATER_OR_EQUAL, opens=1)
+    wanted = Filter(activity=[clause])
+    resolution = Resolution(state, APP, wanted, [0])
+    slices = 1
+    while not resolution.advance(100):
+        slices += 1
+        if slices in (3, 10):
+            fold(state, [opens_record(0, [late[slices == 10][1:]])])
+        if slices == 12:
+            clock.move(3600)
+    assert slices > 20
+    assert members(resolution.response) == expected(known, opened + late, wanted, clock.now_ms())
+    again = Resolution(state, APP, wanted, [0])
+    assert sum(again._steps) < 100
+    assert again.response == resolution.response

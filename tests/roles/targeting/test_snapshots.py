@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from protos.push.v1.push_pb2 import Filter
 from protos.registry.v1.devices_pb2 import Device
-from services.runtime.log.port import Partition
+from services.domain.topics import DEVICES, SESSIONS
+from services.runtime.log.port import NewRecord, Partition
 from services.runtime.process.clock import ManualClock
 from services.runtime.projection.replay import ReplaySource, rebuild, verify
 from services.targeting import store
@@ -23,7 +24,6 @@ from tests.roles.targeting.model import (
     APP,
     NOON_MS,
     PARTITIONS,
-    ZONE,
     Open,
     device_record,
     devices,
@@ -72,7 +72,7 @@ def test_a_snapshot_and_the_rest_of_the_log_make_the_whole_state(
     wanted: Filter,
 ) -> None:
     directory = tmp_path_factory.mktemp("snapshots")
-    first, second, whole = (TargetingState(range(PARTITIONS), ZONE, ManualClock(NOON_MS)) for _ in range(3))
+    first, second, whole = (TargetingState(range(PARTITIONS), ManualClock(NOON_MS)) for _ in range(3))
     head = [device_record(device) for device in before] + [opens_record(p, [(n, ms)]) for p, n, ms in opened]
     recent = [device_record(device) for device in after] + [opens_record(p, [(n, ms)]) for p, n, ms in reopened]
     fold(first, head)
@@ -154,14 +154,67 @@ async def test_a_file_of_another_schema_is_ignored(harness: TargetingHarness, mo
         assert await resolve(channel, Filter()) == {(0, 0)}
 
 
-async def test_a_file_of_another_time_zone_is_ignored(harness: TargetingHarness) -> None:
+async def test_the_time_zone_of_the_service_changes_no_window_and_no_snapshot(harness: TargetingHarness) -> None:
     async with harness.running() as channel:
         await harness.write(channel, [device_record(_device(0)), opens_record(0, [(0, NOON_MS)])])
-    moved = TargetingSettings(data_dir=str(harness.directory), partitions=PARTITIONS, timezone="Asia/Shanghai")
+    moved = TargetingSettings(data_dir=str(harness.directory), partitions=PARTITIONS, timezone="Asia/Kathmandu")
     state = open_state(moved, moved.state_dir("targeting"), harness.log)
-    assert await state.followers[0].offsets() == {}
-    async with harness.running(moved) as channel:
-        assert await resolve(channel, Filter()) == {(0, 0)}
+    assert (await state.followers[0].offsets()) == {Partition("devices", 0): 1, Partition("sessions", 0): 1}
+    assert state.digest() == await _digest_of_a_rebuild(harness)
+
+
+@settings(same_each_time, max_examples=examples(60))
+@given(
+    st.lists(
+        st.tuples(st.one_of(devices, opens, opens, opens), st.sampled_from([0, 1, 1801, 3600, 86_400])), max_size=50
+    ),
+    st.lists(st.tuples(filters, st.sampled_from([0, 1, 3599, 90_000])), min_size=1, max_size=4),
+    st.integers(0, 49),
+)
+def test_activity_is_equal_live_restored_rebuilt_and_after_compaction(
+    tmp_path_factory: pytest.TempPathFactory,
+    history: list[tuple[Device | Open, int]],
+    queries: list[tuple[Filter, int]],
+    saved_after: int,
+) -> None:
+    """Opens are reported around the moment of a moved clock, at which the live state answers after each record.
+
+    Compaction keeps the last record of each device and every record of sessions.
+    """
+    clock = ManualClock(NOON_MS)
+    live, restored = (TargetingState(range(PARTITIONS), clock) for _ in range(2))
+    known, opened, new_records = list[Device](), list[Open](), list[NewRecord]()
+    directory = tmp_path_factory.mktemp("snapshots")
+    for at, (what, seconds) in enumerate(history):
+        clock.move(seconds)
+        if isinstance(what, Device):
+            known.append(what)
+            new_records.append(device_record(what))
+        else:
+            partition, number, time_ms = what
+            opened.append((partition, number, clock.now_ms() - NOON_MS + time_ms))
+            new_records.append(opens_record(partition, [(number, opened[-1][2])]))
+        fold(live, new_records[-1:])
+        wanted = queries[at % len(queries)][0]
+        assert found(live, wanted) == expected(known, opened, wanted, clock.now_ms())
+        if at == saved_after:
+            PartitionSnapshots(directory, live).save()
+            PartitionSnapshots(directory, restored).restore()
+        elif at > saved_after:
+            fold(restored, new_records[-1:])
+    if len(history) <= saved_after:
+        fold(restored, new_records)
+    rebuilt, compacted = (TargetingState(range(PARTITIONS), clock) for _ in range(2))
+    fold(rebuilt, new_records)
+    last = {record.key: record for record in new_records if record.topic == DEVICES.name}
+    fold(compacted, [record for record in new_records if record.topic == SESSIONS.name])
+    fold(compacted, list(last.values()))
+    for wanted, seconds in queries:
+        clock.move(seconds)
+        audience = expected(known, opened, wanted, clock.now_ms())
+        for state in (live, restored, rebuilt, compacted):
+            assert found(state, wanted) == audience
+            assert state.digest() == live.digest()
 
 
 async def test_a_number_that_is_not_dense_is_dead_lettered(harness: TargetingHarness) -> None:

@@ -41,7 +41,8 @@ from tests.roles.analytics.records import (
 )
 from tests.roles.analytics.service import running_service
 
-DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 BEFORE = T0 - 1000
 MI = {"region": "上海市", "brand": "Xiaomi", "model": "Mi 9"}
 
@@ -129,16 +130,20 @@ FOUND_VALUES = {
 
 
 async def test_the_clause_that_excludes_a_device(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
-    """One push for each clause. Clauses that hold are listed too, and later states of the device do not count."""
+    """One push for each clause. Clauses that hold are listed too, and later states of the device do not count.
+
+    Opens count from the beginning of the hour in which the seven days of 24 hours begin.
+    """
     brand = AttributeClause(attribute=Attribute.ATTRIBUTE_BRAND, values=["Xiaomi"])
     pushes = {1000 + index: Filter(attributes=[brand]) for index in range(len(CLAUSES))}
     for push, (rule, _, _) in zip(pushes.values(), CLAUSES, strict=True):
         push.MergeFrom(rule)
     opened = Session.SESSION_EVENT_KIND_APP_OPENED
+    week_ms = (T0 - 7 * DAY_MS) // HOUR_MS * HOUR_MS
     async with running_service(log, clickhouse, tmp_path) as analytics:
         for new_records in (
             [send(msgid, audience=Audience(filter=rule)) for msgid, rule in pushes.items()],
-            [*(session(3, opened, T0 - days * DAY_MS) for days in (1, 6, 7)), session(3, opened, T0 + 6)],
+            [session(3, opened, time_ms) for time_ms in (week_ms - 1, week_ms, T0 - 1, T0 + 6)],
             [device(3, time_ms=BEFORE, registered_ms=BEFORE, attributes=MI, tags=[1, 2], stags=["news"])],
             [started(msgid, 1, [4], T0 + 5) for msgid in pushes],
             [device(3, time_ms=T0 + 9, registered_ms=BEFORE, attributes=MI, tags=[8], stags=["vip"])],
