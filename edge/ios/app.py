@@ -18,6 +18,7 @@ from edge.ios.registrations import Registrations
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
 from edge.settings import ROLE_NAME
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from services.domain.alias_checks import AliasChecks
 from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.limits.device_quota import DeviceQuota
@@ -50,7 +51,9 @@ def ios_app(
     idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, limiter)
     app.add_route("/push", PushEndpoint(authenticator, idempotency))
     devices = DeviceQuota(context.apps, context.peers, settings.partitions)
-    registrations = Registrations(context.apps, writer, resolver, rates_of_devices, devices)
+    registrations = Registrations(
+        context.apps, writer, resolver, rates_of_devices, devices, AliasChecks(context.peers), settings.partitions
+    )
     app.add_route("/register", RegisterEndpoint(authenticator, registrations))
     app.add_route(OPENAPI_PATH, DocumentEndpoint("ios"))
     return app

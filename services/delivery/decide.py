@@ -110,14 +110,15 @@ def overflow(state: DeliveryState, device: DeviceAddress, is_connected: bool) ->
 
 
 def accepts_acknowledgement(push: StartedPush | None, device: DeviceAddress, msgid: int, sent: bool | None) -> bool:
-    """Whether the message is pending for the device, and was sent to it; a repeated acknowledgement is not accepted.
+    """Whether the message is pending for the device, or was withdrawn from it, and was sent to it; a repeated
+    acknowledgement is not accepted.
 
     `sent` None: it is unknown whether the message was sent to the device; then its place in the audience suffices.
     """
     if push is None or push.send.appkey != device.appkey or sent is False:
         return False
     part = push.part(device.partition)
-    return part is not None and msgid in part.pending_msgids(device.number)
+    return part is not None and part.awaits_acknowledgement(device.number, msgid)
 
 
 def accepts_report(push: StartedPush | None, device: DeviceAddress, msgid: int, sent: bool | None) -> bool:

@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 from protos.delivery.v1.delivery_pb2_grpc import (
+    add_AliasesServiceServicer_to_server,
     add_AppleStateServiceServicer_to_server,
     add_CapacityServiceServicer_to_server,
     add_DeliveryServiceServicer_to_server,
@@ -14,6 +15,7 @@ from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_serve
 from services.apns_simulator.certificate import new_key, public_key
 from services.apns_simulator.server import ApnsSimulator
 from services.apns_simulator.watch_servicer import VirtualPhonesServicer
+from services.delivery.alias_changes import AliasChanges
 from services.delivery.android.fanout import Fanout
 from services.delivery.android.presence import Presence
 from services.delivery.android.reports import ReportIntake
@@ -25,7 +27,7 @@ from services.delivery.follower import PushCommandFollower
 from services.delivery.ios.delivery import IosDelivery
 from services.delivery.ios.push_progress import apns_payload
 from services.delivery.outcome_recorder import OutcomeRecorder
-from services.delivery.server import AppleStateServicer, CapacityServicer, DeliveryServicer
+from services.delivery.server import AliasesServicer, AppleStateServicer, CapacityServicer, DeliveryServicer
 from services.delivery.settings import ROLE_NAME, DeliverySettings
 from services.delivery.snapshots import Snapshots
 from services.delivery.standby import Standby
@@ -35,6 +37,7 @@ from services.delivery.store import DeliveryStore
 from services.delivery.tenure import DeliveryTenure
 from services.domain.apns.credentials import ApnsCredentials, CredentialsCache, Environment
 from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
+from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
@@ -84,6 +87,9 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     starter = PushStarter(state, events, AudienceBitmapResolver(peers), fanout, ios, recorder, waiting, clock)
     pushes = PushCommandFollower(log, events, state, starter, waiting, clock, dead_letters, applied)
     reports = ReportIntake(state, fanout, recorder, lambda: tenure.restored_offset)
+    resolver = TokenAndAliasResolver(peers, settings.partitions)
+    changes = AliasChanges(state, starter, fanout, recorder, resolver, log, applied, clock)
+    aliases = AliasesServicer(changes, tenure, starter.has_resumed)
     servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, tenure, starter.has_resumed)
     apple = AppleStateServicer(state.bad_tokens, ios, tenure)
     phones = VirtualPhonesServicer(simulator, tenure.check)
@@ -108,6 +114,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         servicers=[
             lambda server: _add_own(servicer, apple, phones, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),
+            lambda server: add_AliasesServiceServicer_to_server(aliases, server),
             lambda server: add_CapacityServiceServicer_to_server(CapacityServicer(waiting, tenure), server),
         ],
         followers=[pushes.followed],

@@ -16,7 +16,9 @@ from pyroaring import BitMap
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, OutcomeKind, Outcomes
 from services.delivery.event_writer import EventWriter, NewFact
 from services.delivery.outcome_columns import OutcomeColumns
+from services.delivery.state.addresses import DeviceAddress
 from services.delivery.state.sent_messages import REPORTED_KINDS
+from services.domain.recorded_reasons import FixedReason
 from services.domain.topics import DELIVERIES
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.metrics import OUTCOMES
@@ -35,9 +37,11 @@ MessageOnDevice = tuple[int, int, int]
 
 @dataclass(slots=True)
 class _Unwritten:
-    """Records that the state does not contain yet: final outcomes, sent messages, and devices' reports by kind."""
+    """Records that the state does not contain yet: final outcomes, withdrawn and sent messages, and devices' reports by
+    kind."""
 
     finals: set[MessageOnDevice] = field(default_factory=set)
+    withdrawn: set[MessageOnDevice] = field(default_factory=set)
     sent: set[MessageOnDevice] = field(default_factory=set)
     sent_to_many: dict[tuple[int, int], BitMap] = field(default_factory=dict)
     reports: set[tuple[int, MessageOnDevice]] = field(default_factory=set)
@@ -103,14 +107,27 @@ class OutcomeRecorder:
         badge: int | None = None,
     ) -> None:
         """Queue a final outcome, unless one for the same message and device is queued or being written."""
-        if not self.has_unwritten_final(partition, msgid, number):
-            self._queued.finals.add((msgid, partition, number))
+        key = (msgid, partition, number)
+        if key not in self._queued.finals and key not in self._being_written.finals:
+            self._queued.finals.add(key)
             self.record(partition, appkey, msgid, number, kind, time_ms, reason, badge)
+
+    def record_withdrawn(self, device: DeviceAddress, msgid: int, time_ms: int) -> None:
+        """Queue that the message is dropped because the device changed its alias, unless a final outcome is unwritten.
+
+        A receipt may follow, as the message may be on its way.
+        """
+        if not self.has_unwritten_final(device.partition, msgid, device.number):
+            self._queued.withdrawn.add((msgid, device.partition, device.number))
+            self.record(
+                *(device.partition, device.appkey, msgid, device.number),
+                *(OutcomeKind.OUTCOME_KIND_DROPPED, time_ms, FixedReason.ALIAS_CHANGED),
+            )
 
     def has_unwritten_final(self, partition: int, msgid: int, number: int) -> bool:
         """Whether a final outcome is queued or being written, so that the state does not show it yet."""
-        key = (msgid, partition, number)
-        return key in self._queued.finals or key in self._being_written.finals
+        key, queued, writing = (msgid, partition, number), self._queued, self._being_written
+        return key in queued.finals or key in writing.finals or key in queued.withdrawn or key in writing.withdrawn
 
     def has_unwritten_sent(self, partition: int, msgid: int, number: int) -> bool:
         """Whether a record that the message was sent to the device is queued or being written."""

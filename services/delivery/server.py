@@ -6,6 +6,9 @@ from collections.abc import AsyncIterator
 from protos.delivery.v1.delivery_pb2 import (
     AttachRequest,
     AttachResponse,
+    CheckAliasesRequest,
+    CheckAliasesResponse,
+    DroppedMessages,
     GetAppleStateRequest,
     GetAppleStateResponse,
     GetBroadcastRequest,
@@ -16,16 +19,19 @@ from protos.delivery.v1.delivery_pb2 import (
     RefusedKey,
 )
 from protos.delivery.v1.delivery_pb2_grpc import (
+    AliasesServiceServicer,
     AppleStateServiceServicer,
     CapacityServiceServicer,
     DeliveryServiceServicer,
 )
+from services.delivery.alias_changes import AliasChanges
 from services.delivery.android.fanout import Fanout
 from services.delivery.android.gateway_stream import GatewayStream
 from services.delivery.android.reports import ReportBatches, ReportIntake
 from services.delivery.ios.delivery import IosDelivery
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.starting.waiting_bytes import WaitingBytes
+from services.delivery.state.addresses import DeviceAddress
 from services.delivery.state.bad_tokens import BadTokens
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.tenure import DeliveryTenure
@@ -147,3 +153,21 @@ class AppleStateServicer(AppleStateServiceServicer):
             bad_tokens=MostlyBadTokens(**bad._asdict()) if bad else None,
             refused_key=RefusedKey(**stopped._asdict()) if stopped else None,
         )
+
+
+class AliasesServicer(AliasesServiceServicer):
+    """Serves front ends as the owner of the partitions; calls wait as those of `DeliveryServicer` do."""
+
+    def __init__(self, changes: AliasChanges, tenure: DeliveryTenure, has_resumed: asyncio.Event) -> None:
+        self._changes = changes
+        self._tenure = tenure
+        self._has_resumed = has_resumed
+
+    async def CheckAliases(self, request: CheckAliasesRequest, context: Context) -> CheckAliasesResponse:
+        await self._tenure.wait()
+        await self._has_resumed.wait()
+        self._tenure.check()
+        devices = [DeviceAddress(each.appkey, each.partition, each.number) for each in request.devices]
+        dropped = await self._changes.check(devices)
+        self._tenure.check()
+        return CheckAliasesResponse(dropped=[DroppedMessages(msgids=msgids) for msgids in dropped])

@@ -24,7 +24,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "RevokeDeviceKey": (OPERATOR,),
         "RevokeAppKeys": (OPERATOR,),
         "FindDevices": ("edge", "gateway", "registry", "scheduling", "console", "accounts"),
-        "FindAliases": ("edge", "scheduling", "console", "accounts"),
+        "FindAliases": ("edge", "scheduling", "delivery", "console", "accounts"),
         "GetDevices": ("edge", "gateway", "console"),
         "GetTokens": ("delivery", "console"),
         "ListInvalidTokens": ("edge",),
@@ -42,6 +42,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "protos.delivery.v1.DeliveryService": {"Attach": ("gateway",), "GetBroadcast": ("edge", "gateway", "console")},
     "protos.delivery.v1.AppleStateService": {"GetAppleState": (OPERATOR, "console")},
+    "protos.delivery.v1.AliasesService": {"CheckAliases": ("edge", "gateway")},
     "protos.delivery.v1.CapacityService": {"HasCapacity": ("edge", "scheduling", "console")},
     "protos.delivery.v1.VirtualPhonesService": {"Watch": (OPERATOR,)},
     "protos.accounts.v1.AccountsService": {

@@ -13,6 +13,9 @@ class FixedReason(StrEnum):
     """A reason that is always recorded with the same words."""
 
     MAILBOX_FULL = "mailbox full"
+    ALIAS_CHANGED = "alias changed"
+    """The device has another alias, or none, than the one to which the message was sent."""
+
     INTERNAL_ERROR = "internal error"
     OTHER = "other"
     """Outcomes of one record have more different reasons than it has room for."""

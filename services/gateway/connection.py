@@ -160,6 +160,13 @@ class DeviceConnection:
             self.sent = NOTHING_SENT
         return unsent
 
+    def withdraw(self, msgids: Sequence[int]) -> None:
+        """Send these pushes no more, if they come to this connection yet: the device has changed its alias."""
+        if msgids:
+            if self.sent is NOTHING_SENT:
+                self.sent = SentPushes()
+            self.sent.withdraw(msgids)
+
     def goodbye(
         self,
         reason: GoodbyeReason,

@@ -18,10 +18,18 @@ from protos.registry.v1.registry_pb2 import FindDevicesRequest, GetDevicesReques
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Origin, Position
 from services.domain import ids
+from services.domain.alias_checks import AliasChecks
 from services.domain.command_writer import CommandWriter, device_command
 from services.domain.device_protocol.answers import Answer, Ok, device_answer, error_answer
 from services.domain.device_protocol.commands import command, registration
-from services.domain.device_protocol.frames import AddStagsRequest, Change, GetDeviceRequest, Hello
+from services.domain.device_protocol.frames import (
+    AddStagsRequest,
+    Change,
+    ClearAliasRequest,
+    GetDeviceRequest,
+    Hello,
+    SetAliasRequest,
+)
 from services.domain.identity import IdentityChecks
 from services.domain.limits.device_quota import DeviceQuota
 from services.domain.limits.registrations import RegistrationRates
@@ -86,6 +94,7 @@ class DeviceRequests:
         self._writer = CommandWriter("gateway", context.log, context.peers, context.clock, partitions)
         self._quota = DeviceQuota(context.apps, context.peers, partitions)
         self._identity = IdentityChecks(context.clock.now_ms)
+        self._aliases = AliasChecks(context.peers)
         self._unapplied: dict[int, Position] = {}
         self._orders: dict[int, int] = {}
         self._pings: dict[int, _Ping] = {}
@@ -173,6 +182,9 @@ class DeviceRequests:
                 check_room(device.stags, request.stags)
             change.session = await self._order(connection, session)
             await self._writer.append_and_wait([device_command(change)], _origin(connection.address))
+            if isinstance(request, SetAliasRequest | ClearAliasRequest):
+                dropped = await self._aliases.check(session.appkey, session.partition, session.number)
+                connection.withdraw(dropped)
             return Ok(id=request.id)
         except CarillonError as error:
             if error.result >= 500:

@@ -1,6 +1,7 @@
 """Audiences, devices and outcomes as tests of delivery write and read them."""
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, OutcomeKind
@@ -50,6 +51,16 @@ def listed_audience(*devices: NumberedDevice, own_ids: bool = False) -> Audience
             id_offsets=struct.pack(f"<{count}I", *(range(count) if own_ids else [0] * count)),
         )
     )
+
+
+def aliased_audience(*devices: NumberedDevice, aliases: Sequence[str]) -> Audience:
+    """Return the audience of a push to aliases; the n-th device was found by the n-th alias, or all by a single one."""
+    audience = listed_audience(*devices)
+    names = list(dict.fromkeys(aliases))
+    audience.devices.aliases.extend(names)
+    if len(names) > 1:
+        audience.devices.alias_indexes = struct.pack(f"<{len(aliases)}H", *map(names.index, aliases))
+    return audience
 
 
 def stag_audience(stag: str) -> Audience:

@@ -18,6 +18,7 @@ import services.scheduling.settings
 import services.targeting.main
 import services.targeting.settings
 from edge.settings import KEYS
+from protos.delivery.v1.delivery_pb2_grpc import add_AliasesServiceServicer_to_server
 from protos.push.v1.push_pb2 import PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, IdentityMode, Platform
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, SetAlias
@@ -46,6 +47,7 @@ from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
 from testkit import plain_http
 from testkit.edge.owned_registry import OwnedRegistry
+from testkit.gateway.scripted_delivery import ScriptedAliases
 from testkit.services import running_services
 from testkit.signing import signed
 
@@ -76,7 +78,7 @@ class EdgeInstallation:
     """A running edge: tests create apps and devices in it, send requests to it, and read the log behind it.
 
     `http`, `android` and `ios` call the v2 and the legacy interfaces. `owned_registry` is in use where the installation
-    was made with `has_owner`.
+    was made with `has_owner`. `aliases` stands for delivery where devices change their aliases.
     """
 
     def __init__(
@@ -87,7 +89,9 @@ class EdgeInstallation:
         clock: ManualClock,
         servers: Mapping[str, "SwitchedServer"],
         owned_registry: OwnedRegistry,
+        aliases: ScriptedAliases,
     ) -> None:
+        self.aliases = aliases
         self.servers = servers
         self.owned_registry = owned_registry
         self.log = log
@@ -192,6 +196,8 @@ async def edge_installation(
     log = SqliteLog(tmp_path / "events.db", TOPICS)
     servers = {name: SwitchedServer() for name in (*BACKENDS, "delivery", "analytics")}
     channels = {name: [server.channel()] for name, server in servers.items()}
+    aliases = ScriptedAliases()
+    add_AliasesServiceServicer_to_server(aliases, cast(Server, servers["delivery"]))
     owned = OwnedRegistry(log, clock, servers["registry"])
     if has_owner:
         channels["registry"] = [owned.channel]
@@ -219,4 +225,4 @@ async def edge_installation(
             if isinstance(listener, HttpListener):
                 http = plain_http.async_client(base_url=f"http://127.0.0.1:{listener.port}", timeout=20)
                 clients[listener.name] = await stack.enter_async_context(http)
-        yield EdgeInstallation(log, context, clients, clock, servers, owned)
+        yield EdgeInstallation(log, context, clients, clock, servers, owned, aliases)

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from protos.delivery.v1.delivery_pb2_grpc import add_DeliveryServiceServicer_to_server
+from protos.delivery.v1.delivery_pb2_grpc import (
+    add_AliasesServiceServicer_to_server,
+    add_DeliveryServiceServicer_to_server,
+)
 from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionEvent
 from protos.registry.v1.apps_pb2 import App, AppFact, IdentityMode, Pause, Platform
 from protos.registry.v1.devices_pb2 import Device
@@ -39,7 +42,7 @@ from services.runtime.projection.positions import AppliedPositions, PositionsSer
 from services.runtime.rpc.local import LocalServer
 from services.runtime.rpc.peers import Peers
 from services.runtime.rpc.server import Server
-from testkit.gateway.scripted_delivery import BOUND_S, ScriptedDelivery
+from testkit.gateway.scripted_delivery import BOUND_S, ScriptedAliases, ScriptedDelivery
 
 if TYPE_CHECKING:
     from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
@@ -91,6 +94,7 @@ class RunningGateway:
         self.keys = MasterKey(bytes(32))
         self._keys = keys or self.keys.only(ROLE.keys)
         self.delivery = ScriptedDelivery()
+        self.aliases = ScriptedAliases()
         self._registry = LocalServer()
         self._tasks: list[asyncio.Task[None]] = []
         self.context: RoleContext
@@ -104,6 +108,7 @@ class RunningGateway:
         targeting, delivery = LocalServer(), LocalServer()
         add_PositionsServiceServicer_to_server(PositionsServicer(AppliedPositions()), cast(Server, targeting))
         add_DeliveryServiceServicer_to_server(self.delivery, cast(Server, delivery))
+        add_AliasesServiceServicer_to_server(self.aliases, cast(Server, delivery))
         servers = {"registry": self._registry, "targeting": targeting, "delivery": delivery}
         peers = Peers({role: [server.channel()] for role, server in servers.items()}, TOPICS, self._instances)
         context = self.context = RoleContext(self.log, self.clock, peers, self._keys, self.apps)

@@ -10,12 +10,15 @@ import numpy
 from protos.delivery.v1.delivery_pb2 import (
     AttachRequest,
     AttachResponse,
+    CheckAliasesRequest,
+    CheckAliasesResponse,
     Close,
+    DroppedMessages,
     GetBroadcastRequest,
     GetBroadcastResponse,
     Send,
 )
-from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceServicer
+from protos.delivery.v1.delivery_pb2_grpc import AliasesServiceServicer, DeliveryServiceServicer
 from protos.push.v1.push_pb2 import Message
 from services.runtime.errors import NotFoundError
 from services.runtime.rpc.server import Context
@@ -107,3 +110,27 @@ class ScriptedDelivery(DeliveryServiceServicer):
                 self.changed.clear()
                 await self.changed.wait()
         return result
+
+
+class ScriptedAliases(AliasesServiceServicer):
+    """Notes the devices that front ends have checked, as (appkey, partition, number).
+
+    `dropped`: the messages that each check says it has dropped. While `answers` is cleared no check is answered; with
+    `error` each fails.
+    """
+
+    def __init__(self) -> None:
+        self.checked: list[tuple[str, int, int]] = []
+        self.dropped: list[int] = []
+        self.error: Exception | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
+        self.asked = asyncio.Event()
+
+    async def CheckAliases(self, request: CheckAliasesRequest, context: Context) -> CheckAliasesResponse:
+        self.asked.set()
+        await self.answers.wait()
+        if self.error is not None:
+            raise self.error
+        self.checked += [(each.appkey, each.partition, each.number) for each in request.devices]
+        return CheckAliasesResponse(dropped=[DroppedMessages(msgids=self.dropped) for _ in request.devices])

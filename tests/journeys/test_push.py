@@ -7,10 +7,12 @@ import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from testkit.device import VirtualDevice
+from testkit.gateway.websocket import DeviceClient
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.otlp_receiver import OtlpReceiver, ReceivedSpan
 from testkit.installation.processes import CARILLON, Installation
@@ -184,6 +186,36 @@ async def test_an_offline_device_receives_its_messages_in_order_when_it_reconnec
         assert [(await shown(back))["content"] for _ in sent] == ["first", "second", "third"]
     finally:
         await back.close()
+
+
+async def test_the_next_user_of_a_phone_gets_nothing_that_waited_for_the_one_before(
+    carillon: Installation, app: AppCredentials, server: AppServer, connect: Connect
+) -> None:
+    device = await connect(alias="user before")
+    token, key = device.token, device.key
+    assert token
+    assert key
+    await device.close()
+    sent = [
+        await server.push(message(app, scope, "for the user before", alias="user before"), app.secret_key)
+        for scope in (3, 4) * 12
+    ]
+    phone = await DeviceClient.connect(urlsplit(carillon.gateway_url).port or 0)
+    assert (await phone.hello(app.appkey, token=token, key=key))["type"] == "welcome"
+    phone.send(type="set_alias", id=1, alias="next user")
+    before = []
+    while (frame := await phone.next()) != {"type": "ok", "id": 1}:
+        before.append(frame["msgid"])
+    phone.send(type="ack", msgids=before)
+    marker = await server.push(message(app, 3, "for the next user", alias="next user"), app.secret_key)
+    assert (await phone.next())["msgid"] == marker["id"]
+    phone.transport.disconnect(graceful=False)
+    assert len(before) < len(sent)
+    report = await audited(carillon, sent[-1]["id"], "dropped")
+    assert [(state["state"], state["reason"]) for state in report["states"]] == [("dropped", "alias changed")]
+    if before:
+        report = await audited(carillon, before[0], "received")
+        assert [state["state"] for state in report["states"]] == ["received"]
 
 
 async def test_a_device_registered_after_a_broadcast_does_not_receive_it(

@@ -18,6 +18,7 @@ from protos.registry.v1.devices_pb2 import (
 from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Origin
+from services.domain.alias_checks import AliasChecks
 from services.domain.apps import OUTDATED
 from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import Command, CommandWriter, device_command
@@ -70,6 +71,7 @@ class FrameHandler:
         self._partitions = partitions
         self._quota = DeviceQuota(context.apps, context.peers, partitions)
         self._identity = IdentityChecks(context.clock.now_ms)
+        self._aliases = AliasChecks(context.peers)
 
     async def answer(self, payload: bytes, origin: Origin) -> answers.Answer:
         """Execute a frame and return the answer.
@@ -171,7 +173,7 @@ class FrameHandler:
         number = await self._number(app.appkey, caller.token)
         if number is None:
             made = self._by_key(app, caller.token, caller.number, hello)
-            return await self._register(app, made, origin, shown=hello.key)
+            return await self._register(app, made, origin, shown=hello.key, former=caller.number)
         if command := commands.command(hello, app.appkey, caller.token):
             await self._writer.append_and_wait([device_command(command)], origin)
         return self._welcome(app.appkey, caller.token, number, new=number != caller.number, shown=hello.key)
@@ -218,17 +220,25 @@ class FrameHandler:
             made = self._by_key(app, *proven, hello)
         else:
             raise SignError("unauthorized")
-        return await self._register(app, made, origin, shown=hello.key)
+        return await self._register(app, made, origin, shown=hello.key, former=former.get(made.token))
 
     def _by_key(self, app: App, token: str, number: int, hello: frames.Hello) -> DeviceCommand:
         return commands.registration(app.appkey, token, app.platform, hello, REGISTRATION_AUTHORITY_KEY, number)
 
     async def _register(
-        self, app: App, command: DeviceCommand, origin: Origin, *, new: bool = True, shown: str | None = None
+        self,
+        app: App,
+        command: DeviceCommand,
+        origin: Origin,
+        *,
+        new: bool = True,
+        shown: str | None = None,
+        former: int | None = None,
     ) -> answers.Welcome:
         """Carry out the registration, and welcome the device if it is this command that entitles to its key.
 
-        `shown`: the key in the hello.
+        `shown`: the key in the hello. `former`: the number under which the token was registered before; with a removed
+        device went its alias.
         """
         appkey, token = command.appkey, command.token
         if new:
@@ -241,6 +251,8 @@ class FrameHandler:
             raise NotFoundError("the device was removed while it was registered; repeat the request")
         if not _is_entitled(command, device):
             raise SignError("unauthorized: the device was registered otherwise meanwhile; repeat the request")
+        if former is not None:
+            await self._check_alias(appkey, token, former)
         return self._welcome(appkey, token, device.number, new=new, shown=shown)
 
     async def _ask_for_code(self, appkey: str, token: str, number: int, origin: Origin) -> NoReturn:
@@ -263,6 +275,12 @@ class FrameHandler:
         if isinstance(frame, frames.AddStagsRequest):
             check_room((await self._find(caller)).stags, frame.stags)
         await self._writer.append_and_wait([device_command(command)], caller.origin)
+        if isinstance(frame, frames.SetAliasRequest | frames.ClearAliasRequest):
+            await self._check_alias(caller.appkey, caller.token, caller.number)
+
+    async def _check_alias(self, appkey: str, token: str, number: int) -> None:
+        partition = partition_of(device_key(appkey, token), self._partitions)
+        await self._aliases.check(appkey, partition, number)
 
     async def _append_activity(self, caller: Caller, event: frames.ActivityEvent) -> None:
         now_ms = self._context.clock.now_ms()

@@ -17,6 +17,7 @@ from services.delivery.starting.app_resolver import AppResolver
 from services.delivery.starting.cost import ROUND, TURN, starting_cost
 from services.delivery.starting.waiting_bytes import MAX_HELD_UP_BYTES, WaitingBytes
 from services.delivery.starting.waiting_push import WaitingPush
+from services.delivery.state.addresses import DeviceAddress
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import RequestedPush
 from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
@@ -89,6 +90,7 @@ class PushStarter:
         self._rest_s = 0.0
         self._other_has_work = asyncio.Event()
         self._is_in_round = False
+        self._round_ended = asyncio.Event()
 
     @property
     def is_idle(self) -> bool:
@@ -110,6 +112,11 @@ class PushStarter:
             return
         app.queue.add(waiting)
         self._take_turn(waiting.appkey, app)
+
+    async def until_started(self, device: DeviceAddress) -> None:
+        """Return once no push that names the device by an alias waits for its start."""
+        while self._state.is_requested_by_alias(device):
+            await self._round_ended.wait()
 
     def end_cancelled(self) -> None:
         """Write the ends of the pushes that have a pending cancel."""
@@ -189,6 +196,8 @@ class PushStarter:
         await self._cancel(cancels)
         PENDING.set(len(self._state.started))
         PUSHES_HELD_UP.set(len(self._held_up))
+        self._round_ended.set()
+        self._round_ended = asyncio.Event()
         return bool(self._turns or self._failed or cancels)
 
     async def _rest(self) -> None:

@@ -45,6 +45,10 @@ class BitmapAudience:
         """Note that these devices have a final outcome; numbers outside of the audience are ignored."""
         self.concluded |= BitMap(numbers) & self.devices
 
+    def awaits_acknowledgement(self, number: int, msgid: int) -> bool:
+        """Whether an acknowledgement of the message by the device counts."""
+        return msgid in self.pending_msgids(number)
+
     def dump(self) -> bytes:
         return msgspec.msgpack.encode((packed(self.devices), packed(self.concluded)))
 
@@ -58,15 +62,18 @@ class BitmapAudience:
 class ListedAudience:
     """The listed devices of a unicast in one partition; each entry of a token list has its own message id.
 
-    `targets` holds pending messages only: an entry is removed once it has a final outcome.
+    `targets` holds pending messages only: an entry is removed once it has a final outcome. `withdrawn` holds those that
+    were dropped because the device changed its alias: they are not sent any more, but some may be on their way, so an
+    acknowledgement of them counts.
     """
 
     targets: Targets
+    withdrawn: Targets | None = None
 
     @property
     def is_concluded(self) -> bool:
-        """Whether every device has a final outcome."""
-        return not self.targets
+        """Whether nothing more can happen to a message: each has a final outcome, and none is withdrawn."""
+        return not self.targets and not self.withdrawn
 
     def pending_msgids(self, number: int) -> list[int]:
         """Return the message ids for which the device has no final outcome."""
@@ -79,11 +86,19 @@ class ListedAudience:
     def conclude(self, msgid: int, numbers: Iterable[int]) -> None:
         """Remove the entries of these devices with this message id, where there are any."""
         for number in numbers:
-            msgids = self.targets.get(number)
-            if msgids and msgid in msgids:
-                msgids.remove(msgid)
-                if not msgids:
-                    del self.targets[number]
+            if not _remove(self.targets, number, msgid) and self.withdrawn:
+                _remove(self.withdrawn, number, msgid)
+
+    def withdraw(self, msgid: int, numbers: Iterable[int]) -> None:
+        """Note that these devices are not sent the message any more, where it is pending for them."""
+        self.withdrawn = self.withdrawn or {}
+        for number in numbers:
+            if _remove(self.targets, number, msgid):
+                self.withdrawn.setdefault(number, []).append(msgid)
+
+    def awaits_acknowledgement(self, number: int, msgid: int) -> bool:
+        """Whether an acknowledgement of the message by the device counts."""
+        return msgid in self.targets.get(number, ()) or msgid in (self.withdrawn or {}).get(number, ())
 
     def dump(self) -> bytes:
         return msgspec.msgpack.encode(sorted(self.targets.items()))
@@ -96,6 +111,17 @@ class ListedAudience:
 AudiencePart = BitmapAudience | ListedAudience
 
 
+def _remove(targets: Targets, number: int, msgid: int) -> bool:
+    """Remove an entry; return whether it was there."""
+    msgids = targets.get(number)
+    if not msgids or msgid not in msgids:
+        return False
+    msgids.remove(msgid)
+    if not msgids:
+        del targets[number]
+    return True
+
+
 def listed_targets(send: SendPush, wanted: Collection[int] | None = None) -> dict[int, Targets]:
     """Return the targets of a push to listed devices by partition, of all or of the wanted partitions.
 
@@ -106,6 +132,8 @@ def listed_targets(send: SendPush, wanted: Collection[int] | None = None) -> dic
     count = len(partitions) // 2
     if (len(partitions), len(numbers), len(offsets)) != (2 * count, 4 * count, 4 * count):
         raise ValueError(f"the devices of push {send.msgid} are columns of unequal length")
+    if len(devices.alias_indexes) not in (0, 2 * count):
+        raise ValueError(f"the aliases of push {send.msgid} are a column of another length than its devices")
     if wanted is not None and count > _FEW:
         partitions, numbers, offsets = _chosen(partitions, numbers, offsets, wanted)
         count = len(partitions) // 2
@@ -120,6 +148,18 @@ def listed_targets(send: SendPush, wanted: Collection[int] | None = None) -> dic
         if wanted is None or partition in wanted:
             targets.setdefault(partition, {}).setdefault(number, []).append(send.msgid + offset)
     return targets
+
+
+def alias_of_target(send: SendPush, partition: int, number: int) -> str | None:
+    """Return the alias by which the device became a target of the push; None: by none, or by one that is not known."""
+    devices = send.audience.devices
+    if not devices.aliases:
+        return None
+    if not devices.alias_indexes:
+        return devices.aliases[0]
+    rows = (np.frombuffer(devices.partitions, "<u2") == partition) & (np.frombuffer(devices.numbers, "<u4") == number)
+    indexes = np.frombuffer(devices.alias_indexes, "<u2")[rows].tolist()
+    return devices.aliases[indexes[0]] if indexes and indexes[0] < len(devices.aliases) else None
 
 
 def _chosen(partitions: bytes, numbers: bytes, offsets: bytes, wanted: Collection[int]) -> tuple[bytes, bytes, bytes]:

@@ -14,7 +14,7 @@ The life cycle of a push in one partition:
   passed.
 - An ended partition only counts late acknowledgements, for LATE_MS.
 - A partition is forgotten when all its devices have a final outcome, or LATE_MS after it ended; a push with its last
-  partition.
+  partition. One with a device that changed its alias waits for a late acknowledgement until it has ended.
 
 A command must be folded before the facts it caused, and a PushStarted before the outcomes of its partition. Requests
 that are not decided yet are part of the state, so a restarted process decides them.
@@ -30,14 +30,14 @@ from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, PushFact,
 from protos.push.v1.push_pb2 import CancelPush, PushCommand
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.delivery.state.addresses import DeviceAddress
-from services.delivery.state.audience_parts import AudiencePart, BitmapAudience, ListedAudience
+from services.delivery.state.audience_parts import AudiencePart, BitmapAudience, ListedAudience, alias_of_target
 from services.delivery.state.backlogs import Backlogs
 from services.delivery.state.bad_tokens import BadTokens
 from services.delivery.state.badges import Badges
 from services.delivery.state.broadcasts import UnexpiredBroadcasts
 from services.delivery.state.dedupe_window import DedupeWindow
 from services.delivery.state.expiries import PushExpiries
-from services.delivery.state.final_outcomes import concluded_devices
+from services.delivery.state.final_outcomes import final_outcomes
 from services.delivery.state.pushes import LATE_MS, EndedPart, RequestedPush, StartedPush, requested_push
 from services.delivery.state.sent_messages import SentMessages
 from services.delivery.state.started_pushes import PackedPushes, StartedPushes
@@ -63,6 +63,7 @@ class DeliveryState:
         """Offset of the CancelPush by msgid, until the push has ended in all partitions."""
         self.log_ms = 0
         """The latest time of a command; time advances with the log, not with the clock."""
+        self._requested_by_alias: dict[DeviceAddress, set[int]] = {}
         self._backlogs = Backlogs()
         self._expiries = PushExpiries(self.started)
         self._forget_times: list[tuple[int, int, int]] = []
@@ -110,9 +111,16 @@ class DeliveryState:
             self.broadcasts.add(msgid, send.appkey, push.expires_ms)
         if push.remaining:
             send.ClearField("request_json")
-            self.requested[msgid] = push
+            self.request(push)
         else:
             self.dedupe_window.add(msgid, push.source)
+
+    def request(self, push: RequestedPush) -> None:
+        """Add a push that has not started, from its command or from a snapshot."""
+        self.requested[push.send.msgid] = push
+        for partition in push.remaining:
+            for device in _devices_by_alias(push, partition):
+                self._requested_by_alias.setdefault(device, set()).add(push.send.msgid)
 
     def _request_cancel(self, offset: int, cancel: CancelPush) -> None:
         self.broadcasts.cancel(cancel.msgid, cancel.appkey)
@@ -140,7 +148,7 @@ class DeliveryState:
         requested = self.requested.get(msgid)
         if requested is None or partition not in requested.remaining:
             return
-        requested.remaining.discard(partition)
+        self._leave_partition(requested, partition)
         push = self.started.get(msgid)
         if push is None:
             push = self.started[msgid] = StartedPush(requested.send, requested.offset, started.expires_ms)
@@ -161,13 +169,21 @@ class DeliveryState:
         requested = self.requested.get(msgid)
         if requested is None or partition not in requested.remaining:
             return
-        requested.remaining.discard(partition)
+        self._leave_partition(requested, partition)
         self._leave_requested(requested)
         if msgid not in self.requested:
             if (push := self.started.get(msgid)) is not None:
                 self._forget_unneeded(push)
             else:
                 self.pending_cancels.pop(msgid, None)
+
+    def _leave_partition(self, requested: RequestedPush, partition: int) -> None:
+        requested.remaining.discard(partition)
+        for device in _devices_by_alias(requested, partition):
+            msgids = self._requested_by_alias[device]
+            msgids.discard(requested.send.msgid)
+            if not msgids:
+                del self._requested_by_alias[device]
 
     def _leave_requested(self, requested: RequestedPush) -> None:
         """Move on from `requested` once the push has started, or ended, in all its partitions."""
@@ -181,22 +197,28 @@ class DeliveryState:
 
     def _apply_outcomes(self, partition: int, offset: int, outcomes: AppOutcomes) -> None:
         is_ios = outcomes.appkey in self.ios_apps
-        concluded = concluded_devices(outcomes, is_ios)
+        final = final_outcomes(outcomes, is_ios)
         self.badges.fold(partition, outcomes)
         if is_ios:
             self.bad_tokens.fold(partition, outcomes)
         else:
             self.sent_messages.fold(partition, offset, outcomes)
-        for msgid, numbers in concluded.items():
-            push = self.started.holding(msgid)
-            if push is not None and push.send.appkey == outcomes.appkey:
-                self._conclude(push, partition, msgid, numbers)
+        for by_msgid, is_withdrawn in ((final.withdrawn, True), (final.concluded, False)):
+            for msgid, numbers in by_msgid.items():
+                push = self.started.holding(msgid)
+                if push is not None and push.send.appkey == outcomes.appkey:
+                    self._conclude(push, partition, msgid, numbers, is_withdrawn)
 
-    def _conclude(self, push: StartedPush, partition: int, msgid: int, numbers: Sequence[int]) -> None:
+    def _conclude(
+        self, push: StartedPush, partition: int, msgid: int, numbers: Sequence[int], is_withdrawn: bool
+    ) -> None:
         part = push.part(partition)
         if part is None:
             return
-        part.conclude(msgid, numbers)
+        if is_withdrawn and isinstance(part, ListedAudience):
+            part.withdraw(msgid, numbers)
+        else:
+            part.conclude(msgid, numbers)
         if isinstance(part, ListedAudience) and partition in push.active_parts:
             done = [number for number in numbers if number not in part.targets]
             self._backlogs.remove_unicast((push.send.appkey, partition), push.msgid, done)
@@ -296,3 +318,24 @@ class DeliveryState:
     def mailbox(self, device: DeviceAddress) -> Sequence[int]:
         """Return the msgids of the unicast pushes that are pending for the device, oldest first."""
         return self._backlogs.mailbox(device)
+
+    def is_requested_by_alias(self, device: DeviceAddress) -> bool:
+        """Whether a push that names the device by an alias has not started."""
+        return device in self._requested_by_alias
+
+    def waiting_by_alias(self, device: DeviceAddress) -> dict[int, str]:
+        """Return the alias of each message that has started, is pending for the device and was sent to an alias."""
+        found: dict[int, str] = {}
+        for first in self.mailbox(device):
+            push = self.started[first]
+            alias = alias_of_target(push.send, device.partition, device.number)
+            if alias is not None:
+                found |= dict.fromkeys(push.active_parts[device.partition].pending_msgids(device.number), alias)
+        return found
+
+
+def _devices_by_alias(push: RequestedPush, partition: int) -> Sequence[DeviceAddress]:
+    """Return the devices in the partition that the push names by an alias, before it starts there."""
+    if not push.send.audience.devices.aliases:
+        return ()
+    return [DeviceAddress(push.send.appkey, partition, number) for number in push.targets(partition)]

@@ -25,6 +25,7 @@ PACKED_PUSHES = 500
 """Pushes with one pending message that make up one blob, at most."""
 
 _STARTED = tuple[bytes, int, int, list[tuple[int, bytes]], list[tuple[int, int, bytes]]]
+_WITHDRAWN = tuple[int, list[tuple[int, list[tuple[int, list[int]]]]]]
 _REQUESTED = tuple[bytes, int, int, int, set[int]]
 _encode = msgspec.msgpack.encode
 _decode = msgspec.msgpack.decode
@@ -43,9 +44,10 @@ def dump(state: DeliveryState) -> Iterator[Blob]:
         (b"ios apps", _encode(sorted(state.ios_apps))),
         *((b"waiting", _dump_requested(state.requested[msgid])) for msgid in _by_offset(state)),
         *(
-            (b"push", _dump_started(state.started[msgid]))
+            blob
             for msgid in sorted(state.started)
             if msgid in state.requested
+            for blob in _dump_push(state.started[msgid])
         ),
         (b"log_ms", _encode(state.log_ms)),
         (b"cancels", _encode(sorted(state.pending_cancels.items()))),
@@ -64,7 +66,7 @@ def _then_started(first: Sequence[Blob], state: DeliveryState, msgids: Sequence[
         if msgid not in state.started:
             continue
         if (single := state.started.single(msgid)) is None:
-            yield b"push", _dump_started(state.started[msgid])
+            yield from _dump_push(state.started[msgid])
             continue
         singles.append(single)
         if len(singles) == PACKED_PUSHES:
@@ -86,12 +88,13 @@ def load(state: DeliveryState, blobs: Sequence[Blob]) -> None:
             case b"waiting":
                 raw, offset, accepted_ms, source, remaining = _decode(value, type=_REQUESTED)
                 send = SendPush.FromString(raw)
-                requested = RequestedPush(send, offset, accepted_ms, PushSource(source), remaining)
-                state.requested[requested.send.msgid] = requested
+                state.request(RequestedPush(send, offset, accepted_ms, PushSource(source), remaining))
             case b"log_ms":
                 state.log_ms = _decode(value, type=int)
             case b"push":
                 state.restore(_load_started(value))
+            case b"withdrawn":
+                _load_withdrawn(state, value)
             case b"packed":
                 state.restore_packed(PackedPushes.load(_decode(value, type=PackedRow)))
             case b"ios apps":
@@ -139,6 +142,25 @@ def _dump_started(push: StartedPush) -> bytes:
     active = [(partition, part.dump()) for partition, part in sorted(push.active_parts.items())]
     ended = [(partition, each.forget_ms, each.part.dump()) for partition, each in sorted(push.ended_parts.items())]
     return _encode((send, push.offset, push.expires_ms, active, ended))
+
+
+def _dump_push(push: StartedPush) -> Iterator[Blob]:
+    yield b"push", _dump_started(push)
+    withdrawn = [
+        (partition, sorted(part.withdrawn.items()))
+        for partition in sorted({*push.active_parts, *push.ended_parts})
+        if isinstance(part := push.part(partition), ListedAudience) and part.withdrawn
+    ]
+    if withdrawn:
+        yield b"withdrawn", _encode((push.msgid, withdrawn))
+
+
+def _load_withdrawn(state: DeliveryState, blob: bytes) -> None:
+    msgid, by_partition = _decode(blob, type=_WITHDRAWN)
+    for partition, withdrawn in by_partition:
+        part = state.started[msgid].part(partition)
+        if isinstance(part, ListedAudience):
+            part.withdrawn = dict(withdrawn)
 
 
 def _load_started(blob: bytes) -> StartedPush:

@@ -134,7 +134,7 @@ class StartedPushes(MutableMapping[int, StartedPush]):
         if push.is_ios or push.ended_parts or len(push.active_parts) != 1 or len(push.msgids) > 1:
             return None
         ((partition, part),) = push.active_parts.items()
-        if not isinstance(part, ListedAudience) or len(part.targets) != 1:
+        if not isinstance(part, ListedAudience) or len(part.targets) != 1 or part.withdrawn:
             return None
         ((number, _),) = part.targets.items()
         send = push.send.SerializeToString(deterministic=True)

@@ -63,6 +63,10 @@ class TokenAndAliasResolver:
             shards = [partition % count for partition in self._hashes(appkey, tokens, self._partitions)]
         return await self._look_up("devices or removed" if removed_too else "devices", appkey, tokens, shards)
 
+    async def devices_of(self, appkey: str, aliases: Sequence[str]) -> list[AliasDevices]:
+        """Return the devices that a push to each alias would reach now."""
+        return await self._look_up("aliases", appkey, aliases, self._hashes(appkey, aliases, len(self._registries)))
+
     async def registered_token(self, appkey: str, given: str) -> str:
         """Return a token in the spelling in which it is registered, or shall be."""
         names = spellings(given)
@@ -93,14 +97,17 @@ class TokenAndAliasResolver:
 
     async def _of_aliases(self, appkey: str, aliases: Aliases) -> ResolvedAudience:
         names = list(dict.fromkeys(aliases.aliases))
-        shards = self._hashes(appkey, names, len(self._registries))
-        answers: list[AliasDevices] = await self._look_up("aliases", appkey, names, shards)
+        answers = await self.devices_of(appkey, names)
         chosen = [answer.devices if aliases.all_devices else answer.devices[:1] for answer in answers]
-        devices = {(device.partition, device.number, 0) for of_alias in chosen for device in of_alias}
+        aliases_of = {
+            (device.partition, device.number): name
+            for name, of_alias in zip(names, chosen, strict=True)
+            for device in of_alias
+        }
         not_found = [name for name, answer in zip(names, answers, strict=True) if not answer.devices]
-        return ResolvedAudience(
-            _columns(sorted(devices)), not_found=not_found, device_counts=[len(of_alias) for of_alias in chosen]
-        )
+        audience = _columns([(*device, 0) for device in sorted(aliases_of)])
+        _name_aliases(audience.devices, [aliases_of[device] for device in sorted(aliases_of)])
+        return ResolvedAudience(audience, not_found=not_found, device_counts=[len(of_alias) for of_alias in chosen])
 
     @staticmethod
     def _hashes(appkey: str, names: Sequence[str], count: int) -> list[int]:
@@ -157,3 +164,11 @@ def _columns(targets: Sequence[tuple[int, int, int]]) -> Audience:
             id_offsets=struct.pack(f"<{count}I", *id_offsets),
         )
     )
+
+
+def _name_aliases(devices: Devices, aliases: Sequence[str]) -> None:
+    """Note by which alias each of the devices was found."""
+    indexes = {alias: index for index, alias in enumerate(dict.fromkeys(aliases))}
+    devices.aliases.extend(indexes)
+    if len(indexes) > 1:
+        devices.alias_indexes = struct.pack(f"<{len(aliases)}H", *(indexes[alias] for alias in aliases))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from protos.push.v1.push_pb2 import Message
 from protos.registry.v1.devices_pb2 import DeviceCommand
 from protos.registry.v1.registry_pb2 import FindAliasesRequest
 from services.domain.topics import DEVICE_COMMANDS, SESSIONS
@@ -17,8 +18,11 @@ from services.runtime.errors import UnavailableError
 from services.runtime.log.port import NewRecord
 from testkit.gateway import websocket
 from testkit.gateway.role import ANDROID, RunningGateway
+from testkit.gateway.scripted_delivery import BOUND_S
 from testkit.gateway.websocket import PING, PONG, TEXT, DeviceClient, RawClient
 from testkit.waiting import run_ready_tasks
+
+NOTIFICATION = Message(is_notif=True, content="for alice")
 
 
 @pytest.fixture
@@ -55,6 +59,41 @@ async def test_every_change_is_answered_and_readable_at_once(client: DeviceClien
     }
     assert await client.request(type="clear_alias", id=7) == {"type": "ok", "id": 7}
     assert (await record(client))["alias"] is None
+
+
+async def test_a_change_of_the_alias_is_confirmed_once_delivery_has_dropped_what_waited(
+    gateway: RunningGateway, client: DeviceClient
+) -> None:
+    (connection,) = await gateway.delivery.until(gateway.delivery.connections)
+    gateway.aliases.dropped = [11, 12]
+    gateway.aliases.answers.clear()
+    client.send(type="set_alias", id=1, alias="bob")
+    await asyncio.wait_for(gateway.aliases.asked.wait(), BOUND_S)
+    gateway.delivery.send(NOTIFICATION, [connection], [11])
+    assert (await client.next())["msgid"] == 11
+    gateway.aliases.answers.set()
+    assert await client.next() == {"type": "ok", "id": 1}
+    gateway.delivery.send(NOTIFICATION, [connection], [12])
+    gateway.delivery.send(NOTIFICATION, [connection], [13])
+    assert (await client.next())["msgid"] == 13
+    client.send(type="ack", msgids=[11, 13])
+    gateway.aliases.dropped = []
+    assert await client.request(type="clear_alias", id=2) == {"type": "ok", "id": 2}
+    assert await client.request(type="add_tags", id=3, tags=[1]) == {"type": "ok", "id": 3}
+    assert [row[1] for row in await gateway.delivery.until(gateway.delivery.reports)] == [11, 13]
+    (_, partition, number), again = gateway.aliases.checked
+    assert again == (ANDROID, partition, number)
+
+
+async def test_a_change_of_the_alias_that_delivery_does_not_confirm_is_to_be_repeated(
+    gateway: RunningGateway, client: DeviceClient
+) -> None:
+    gateway.aliases.error = UnavailableError("it is away")
+    refused = await client.request(type="set_alias", id=1, alias="bob")
+    assert (refused["type"], refused["code"], refused["id"]) == ("error", 500, 1)
+    assert "repeat the request" in refused["desc"]
+    gateway.aliases.error = None
+    assert await client.request(type="set_alias", id=1, alias="bob") == {"type": "ok", "id": 1}
 
 
 async def test_a_device_gives_itself_at_most_a_thousand_string_tags(client: DeviceClient) -> None:

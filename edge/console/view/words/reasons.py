@@ -67,6 +67,7 @@ def _fixed_reasons(gettext: Callable[[str], str]) -> Mapping[FixedReason, str]:
     _ = gettext
     return {
         FixedReason.MAILBOX_FULL: _("more than 100 messages were waiting"),
+        FixedReason.ALIAS_CHANGED: _("the device had changed its alias by then"),
         FixedReason.INTERNAL_ERROR: _("internal error"),
         FixedReason.OTHER: _("one of many other reasons"),
         FixedReason.UNREGISTERED: _("unregistered"),

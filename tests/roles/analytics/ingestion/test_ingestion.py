@@ -273,8 +273,11 @@ async def test_catch_up_does_not_wait_for_the_flush(log: SqliteLog, clickhouse: 
 async def test_a_store_of_an_older_version_gets_the_targets_of_its_pushes(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
-    columns = {"partitions": np.array([1, 2], "<u2"), "numbers": np.array([4, 5], "<u4")}
-    devices = Devices(id_offsets=np.array([0, 1], "<u4").tobytes(), **{k: v.tobytes() for k, v in columns.items()})
+    devices = Devices(
+        partitions=np.array([1, 2], "<u2").tobytes(),
+        numbers=np.array([4, 5], "<u4").tobytes(),
+        id_offsets=np.array([0, 1], "<u4").tobytes(),
+    )
     await ingest(log, clickhouse, tmp_path, [send(1000, audience=Audience(devices=devices), id_count=2)])
     for column in ("audience_summary", "target_partitions", "target_numbers", "target_offsets"):
         await clickhouse.command(f"ALTER TABLE pushes DROP COLUMN {column}")

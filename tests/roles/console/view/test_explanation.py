@@ -71,6 +71,12 @@ def not_in(reason: ExclusionReason.ValueType, *clauses: Clause) -> PushOnDevice:
             "Dropped at 3: more than 100 messages were waiting.",
             "bad",
         ),
+        (
+            in_audience(entry("dropped", 3, "alias changed")),
+            "Dropped at 3: the device had changed its alias by then.",
+            "bad",
+        ),
+        (in_audience(entry("sent", 2), entry("dropped", 3, "alias changed"), entry("received", 4)), "Received", "good"),
         (in_audience(entry("sent", 2), entry("failed", 3)), "Failed at 3: no reason is recorded.", "bad"),
         (
             in_audience(entry("sent", 2), entry("push cancelled", 3)),

@@ -11,6 +11,11 @@ from services.domain.recorded_reasons import FixedReason
 @pytest.mark.parametrize(
     ("recorded", "english", "chinese"),
     [
+        (
+            "alias changed",
+            "the device had changed its alias by then",
+            "设备此时已更换别名",
+        ),
         ("mailbox full", "more than 100 messages were waiting", "等待的消息超过 100 条"),
         (
             "4 attempts failed, the last one with: internal error",

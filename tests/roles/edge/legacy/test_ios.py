@@ -1,18 +1,21 @@
 """The legacy iOS interface: every rule of its requests, the answers, and the commands in the log."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from edge.core.message_ids import SLOT_IDS
+from protos.delivery.v1.delivery_pb2_grpc import add_AliasesServiceServicer_to_server
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_UNICAST, IosStyle
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
 from protos.registry.v1.registry_pb2 import FindDevicesRequest, GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.domain.topics import DEVICE_COMMANDS, decode
+from services.domain.topics import DEVICE_COMMANDS, decode, device_key
 from services.runtime.log.port import Partition
+from services.runtime.log.topics import partition_of
+from services.runtime.rpc.server import Server
 from testkit.edge.legacy_client import GONE, LegacyClient, Row, check
 from testkit.edge.role import PARTITIONS, EdgeInstallation
 from testkit.edge.sent_pushes import device_numbers, only_push, targets
@@ -116,6 +119,19 @@ async def test_a_registered_token_is_pushed_to_at_once_and_a_deleted_one_is_unkn
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
     (device,) = (await registry.GetDevices(GetDevicesRequest(appkey=ios_app.appkey, tokens=[TOKEN]))).devices
     assert (device.platform, device.token, device.removed_ms) == (PLATFORM_IOS, TOKEN, 0)
+
+
+async def test_what_waits_for_a_deleted_token_under_its_alias_is_checked_when_it_registers_again(
+    legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
+) -> None:
+    add_AliasesServiceServicer_to_server(installation.aliases, cast(Server, installation.servers["delivery"]))
+    for method in ("POST", "POST", "DELETE", "DELETE"):
+        await legacy.ios(ios_app, "/register", method, token=TOKEN)
+    assert installation.aliases.checked == []
+    await legacy.ios(ios_app, "/register", token=TOKEN)
+    assert installation.aliases.checked == [
+        (ios_app.appkey, partition_of(device_key(ios_app.appkey, TOKEN), PARTITIONS), 0)
+    ]
 
 
 async def test_a_token_that_registers_again_outlives_a_late_answer_of_apple(

@@ -48,6 +48,41 @@ async def test_an_ios_device_registers_and_is_pushed_to_at_once(installation: Ed
     assert [len(targets(push.audience.devices)) for push in await installation.sent()] == [1, 1]
 
 
+async def test_a_change_of_the_alias_is_confirmed_once_delivery_has_dropped_what_waited(
+    installation: EdgeInstallation,
+) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    device = HttpDevice(installation, app, TOKEN)
+    await device.hello()
+    checked = [(app.appkey, partition_of(device_key(app.appkey, TOKEN), PARTITIONS), 0)]
+    assert installation.aliases.checked == []
+    assert await device.send("set_alias", id=1, alias="alice") == {"type": "ok", "id": 1}
+    assert await device.send("clear_alias", id=2) == {"type": "ok", "id": 2}
+    assert await device.send("add_tags", id=3, tags=[3]) == {"type": "ok", "id": 3}
+    assert installation.aliases.checked == checked * 2
+    installation.aliases.error = UnavailableError("it is away")
+    refused = await device.send("set_alias", id=4, alias="bob")
+    assert refused["code"] == 500
+    assert "repeat the request" in refused["desc"]
+    installation.aliases.error = None
+    assert await device.send("set_alias", id=5, alias="bob") == {"type": "ok", "id": 5}
+    assert installation.aliases.checked == checked * 3
+
+
+async def test_what_waits_for_a_removed_device_is_checked_when_it_registers_again(
+    installation: EdgeInstallation,
+) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    device = HttpDevice(installation, app, TOKEN)
+    await device.hello()
+    await device.send("set_alias", alias="alice")
+    await installation.command(app.appkey, TOKEN, DeviceCommand(remove=RemoveDevice(reason="unregistered")))
+    assert len(installation.aliases.checked) == 1
+    assert (await device.hello())["new"] is True
+    assert len(installation.aliases.checked) == 2
+    assert len(set(installation.aliases.checked)) == 1
+
+
 async def test_a_second_hello_welcomes_the_same_device(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
     device = HttpDevice(installation, app, TOKEN)

@@ -20,6 +20,7 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
 )
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
+from services.delivery.state.audience_parts import alias_of_target
 from testkit.apns.tokens import ios_token
 from testkit.edge.role import EdgeInstallation
 from testkit.edge.sent_pushes import device_numbers, only_push, targets
@@ -253,6 +254,8 @@ async def test_alias_to_the_most_recent_device_or_to_all(installation: EdgeInsta
     assert sorted(targets(first.audience.devices)) == sorted(newest)
     both = [(*place, 0) for place in await device_numbers(installation, app, "a1", "a2")]
     assert sorted(targets(second.audience.devices)) == sorted(both)
+    assert [alias_of_target(first, *place) for *place, _ in newest] == ["alice", "bob"]
+    assert (list(second.audience.devices.aliases), second.audience.devices.alias_indexes) == (["alice"], b"")
 
 
 async def test_alias_on_both_platforms(installation: EdgeInstallation) -> None:
