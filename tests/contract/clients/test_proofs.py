@@ -30,7 +30,7 @@ COMPILED = ["go", "java"]
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Return the files of a private key and its public key, made by the commands of docs/operators.md."""
+    """Return the files of a private key and its public key, made by the commands of docs/operators/apps.md."""
     folder = tmp_path_factory.mktemp("keys")
     private, public = folder / "private.pem", folder / "public.pem"
     new = [

@@ -67,11 +67,12 @@ HERE = [block for page in PAGES for block in blocks(page) if block.language not 
 STARTING = [block for block in HERE if re.search(r"\bup$", block.text)]
 FIRST_PUSH = [block.text for block in HERE if block.page == "README.md"]
 KEYS = [block.text for block in HERE if block.page == "docs/operators/running.md"]
-OPERATORS = [block.text for block in HERE if block.page == "docs/operators.md"]
+OPERATORS = [block.text for block in HERE if block.page == "docs/operators/apps.md"]
+ROTATION = [block.text for block in HERE if block.page == "docs/operators/keys.md"]
 
 
 def test_every_snippet_is_run_by_a_test() -> None:
-    known = {*FIRST_PUSH, *OPERATORS, *KEYS, *(block.text for block in STARTING)}
+    known = {*FIRST_PUSH, *OPERATORS, *ROTATION, *KEYS, *(block.text for block in STARTING)}
     assert [block for block in HERE if block.text not in known] == []
     assert all(block.language == "sh" for block in HERE)
     for page, start in ELSEWHERE:
@@ -142,11 +143,12 @@ def test_the_first_push_of_the_readme(service: Service, folder: Path) -> None:
         assert re.search(r'audience +stag "news"', once_available(lambda: terminal.run(audit)))
 
 
-def test_the_snippets_of_the_operators_page(service: Service, folder: Path) -> None:
+def test_the_snippets_of_the_operators_pages(service: Service, folder: Path) -> None:
     app = service.installation.create_app("ios")
     (folder / "AuthKey_ABC123DEFG.p8").write_text(pem())
     terminal = Terminal(folder, service.installation, APPKEY=app.appkey)
-    rotation, proofs, device, apns_key = OPERATORS
+    (rotation,) = ROTATION
+    proofs, device, apns_key = OPERATORS
     assert "The new keys are in force since" in terminal.run(rotation)
     terminal.run(proofs)
     assert "accept: devices that have proven" in service.installation.carillon("app", "show", app.appkey)
