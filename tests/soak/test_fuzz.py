@@ -50,6 +50,7 @@ async def test_a_short_run_reaches_every_interface_and_finds_nothing() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 async def test_a_run_with_analytics_finds_nothing() -> None:
     assert (await fuzzed(6000, with_analytics=True)).findings == []
 

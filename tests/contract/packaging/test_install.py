@@ -225,6 +225,7 @@ def test_a_missing_python_is_named_in_one_line() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_checkout_whose_installation_was_killed_and_one_that_was_moved_are_repaired(tmp_path: Path) -> None:
     """The real thing: `make install` in a clone, killed while pip unpacks, then repeated, also after a move.
 
