@@ -96,7 +96,7 @@ def test_without_a_websocket_class_the_device_says_what_is_missing(tmp_path: Pat
         'try { new Device("ws://h", "1"); } catch (error) { console.log(String(error)); }\n'
         'console.log(new Device("ws://h", "1", { WebSocket: class {} }).token);\n'
     )
-    refused, given = subprocess.check_output(["node", program], text=True).splitlines()
+    refused, given = subprocess.check_output([needed("node"), program], text=True).splitlines()
     told = "no WebSocket here: use Node 22, --experimental-websocket, or the option WebSocket"
     assert (refused, given) == (f"TypeError: {told}", "null")
 
@@ -111,7 +111,7 @@ def test_the_types_name_every_member_of_the_device(tmp_path: Path) -> None:
     )
     program = tmp_path / "members.mjs"
     program.write_text(script)
-    found = json.loads(subprocess.run(["node", program], check=True, capture_output=True, text=True).stdout)
+    found = json.loads(subprocess.run([needed("node"), program], check=True, capture_output=True, text=True).stdout)
     text = (ROOT / "sdk/carillon-device.d.ts").read_text()
     device = text[text.index("export class Device {") :]
     declared = set(re.findall(r"^  (?:get )?(\w+)\(", device, re.MULTILINE))

@@ -10,6 +10,7 @@ from protos.push.v1.push_pb2 import Message
 from testkit.device import VirtualDevice
 from testkit.gateway.role import ANDROID, IOS, RunningGateway
 from testkit.gateway.websocket import BOUND_S, DeviceClient
+from testkit.programs import needed
 from tests.contract.sdk.driven_device import DrivenDevice
 
 
@@ -114,6 +115,7 @@ async def test_it_keeps_trying_while_the_gateway_is_away() -> None:
 async def test_the_javascript_sdk_registers_sends_requests_and_shows_pushes(
     real_gateway: RunningGateway, tmp_path: Path
 ) -> None:
+    needed("node")
     device = await DrivenDevice.start(
         "javascript", url(real_gateway), str(tmp_path / "state.json"), None, {"heartbeat": 600}
     )
