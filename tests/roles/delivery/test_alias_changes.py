@@ -142,6 +142,18 @@ async def test_the_rest_of_a_backlog_is_not_sent_and_what_is_on_its_way_counts_w
         )
 
 
+async def test_what_follows_in_the_backlog_does_not_wait_for_acknowledgements_of_what_was_dropped(
+    delivery: DeliveryHarness,
+) -> None:
+    async with ScriptedRegistry().behind(delivery), delivery.gateway() as gateway:
+        former = [await to_alias(delivery, A) for _ in range(BACKLOG_WINDOW)]
+        by_token = [await delivery.send(A) for _ in range(3)]
+        gateway.connect((1, A))
+        await gateway.wait_count(BACKLOG_WINDOW)
+        assert await check(delivery, A) == [former]
+        await gateway.expect(*((1, msgid) for msgid in [*former, *by_token]))
+
+
 async def test_a_push_that_comes_for_the_new_alias_while_the_registry_is_asked_is_kept(
     delivery: DeliveryHarness,
 ) -> None:

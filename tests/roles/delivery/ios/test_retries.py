@@ -4,9 +4,11 @@ import itertools
 
 import pytest
 
+from protos.delivery.v1.delivery_pb2 import CheckAliasesRequest, CheckedDevice
+from protos.delivery.v1.delivery_pb2_grpc import AliasesServiceStub
 from services.apns_simulator.script import Fault
 from testkit.delivery.ios import VALID_TOKENS, IosHarness
-from testkit.delivery.records import FAILED, SENT, OutcomeRow
+from testkit.delivery.records import DROPPED, FAILED, SENT, OutcomeRow, aliased_audience
 from testkit.delivery.scripted_tokens import prefix_of
 from testkit.waiting import run_ready_tasks
 
@@ -39,6 +41,28 @@ async def test_temporary_refusals_are_retried_with_exponential_backoff(
         assert gaps[1] >= 2000
         assert gaps[2] >= 4000
         assert await ios.delivery.outcomes(FAILED) == []
+
+
+async def test_a_push_that_waits_for_a_retry_is_dropped_when_the_device_has_another_alias(ios: IosHarness) -> None:
+    async with ios.running() as simulator:
+        (device,) = await ios.register(VALID_TOKENS[0])
+        simulator.refusals = [(503, "Shutdown")] * 2
+        msgid = await ios.send(device, audience=aliased_audience(device, aliases=["alice"]))
+        by_token = await ios.send(device)
+        await simulator.all_refused.wait()
+        await ios.delivery.started()
+        checked = CheckedDevice(appkey=ios.appkey, partition=device.partition, number=device.number)
+        aliases = AliasesServiceStub(ios.delivery.server.channel())
+        response = await aliases.CheckAliases(CheckAliasesRequest(devices=[checked]))
+        assert [list(each.msgids) for each in response.dropped] == [[msgid]]
+        await ios.advance_until(lambda: bool(simulator.received))
+        await ios.delivery.expect_outcomes(
+            OutcomeRow(by_token, device, SENT), OutcomeRow(msgid, device, DROPPED, "alias changed")
+        )
+        await ios.delivery.advance(60, steps=60)
+        assert [push.headers["apns-collapse-id"] for push in simulator.received] == [str(by_token)]
+        assert not ios.in_progress
+    assert (await ios.delivery.verify()).equal
 
 
 async def test_permanent_refusals_are_not_retried(ios: IosHarness) -> None:

@@ -13,7 +13,8 @@ class PushModel:
 
     `active`: partitions that have started and not ended; `ended`: those that were cancelled or finished with devices
     left, whose late acknowledgements count; `withdrawn`: partitions that were cancelled or failed before they started;
-    `concluded`: (device, message id) with a final outcome.
+    `concluded`: (device, message id) with a final outcome; `late`: those that were dropped because the device changed
+    its alias, and whose acknowledgement still counts; there are none where nothing `is_acknowledged`.
     """
 
     offset: int
@@ -26,6 +27,8 @@ class PushModel:
     started: set[int] = field(default_factory=set)
     withdrawn: set[int] = field(default_factory=set)
     concluded: set[tuple[NumberedDevice, int]] = field(default_factory=set)
+    late: set[tuple[NumberedDevice, int]] = field(default_factory=set)
+    is_acknowledged: bool = True
     cancelled: bool = False
 
     @property
@@ -44,8 +47,16 @@ class PushModel:
 
     def conclude(self, device: NumberedDevice, msgid: int) -> None:
         if device.partition in self.active | self.ended and msgid in self.targets.get(device, ()):
+            self.late.discard((device, msgid))
             self.concluded.add((device, msgid))
             self._forget_if_concluded(device.partition)
+
+    def change_alias(self, device: NumberedDevice, msgid: int) -> None:
+        """Drop the message because the device changed its alias."""
+        if not self.is_acknowledged:
+            self.conclude(device, msgid)
+        elif msgid in self.pending_or_late(device):
+            self.late.add((device, msgid))
 
     def withdraw(self, partition: int) -> None:
         if partition in self.partitions - self.started:
@@ -66,6 +77,12 @@ class PushModel:
 
     def pending(self, device: NumberedDevice) -> list[int]:
         if device.partition not in self.active or self.cancelled:
+            return []
+        return [msgid for msgid in self.pending_or_late(device) if (device, msgid) not in self.late]
+
+    def pending_or_late(self, device: NumberedDevice) -> list[int]:
+        """Return the messages whose acknowledgement by the device counts."""
+        if device.partition not in self.active | self.ended:
             return []
         return sorted(msgid for msgid in self.targets.get(device, ()) if (device, msgid) not in self.concluded)
 

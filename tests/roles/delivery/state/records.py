@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, Outcomes, PushFact
 from protos.push.v1.push_pb2 import PushCommand
+from services.domain.recorded_reasons import FixedReason
 from services.runtime.log.port import Record
 from testkit.delivery.records import START_MS
 
@@ -19,8 +20,11 @@ def parsed(record: Record) -> PushCommand | PushFact | DeliveryFact:
     return types[record.topic].FromString(record.value)
 
 
-def outcomes_fact(app: str, rows: Sequence[tuple[int, int, int]]) -> DeliveryFact:
-    """Return the fact of these outcomes, as rows of (message id, device number, kind)."""
+def outcomes_fact(app: str, rows: Sequence[tuple[int, int, int]], changed: Sequence[int] = ()) -> DeliveryFact:
+    """Return the fact of these outcomes, as rows of (message id, device number, kind).
+
+    `changed`: the places of the rows with the reason that the device changed its alias.
+    """
     count = len(rows)
     columns = AppOutcomes(
         appkey=app,
@@ -28,6 +32,7 @@ def outcomes_fact(app: str, rows: Sequence[tuple[int, int, int]]) -> DeliveryFac
         numbers=struct.pack(f"<{count}I", *(row[1] for row in rows)),
         kinds=bytes(row[2] for row in rows),
         times_ms=struct.pack(f"<{count}q", *[START_MS] * count),
-        reason_indexes=bytes(count),
+        reason_indexes=bytes(2 if place in changed else 0 for place in range(count)),
+        reasons=["other", FixedReason.ALIAS_CHANGED] if changed else [],
     )
     return DeliveryFact(outcomes=Outcomes(apps=[columns]))

@@ -36,6 +36,9 @@ OWNED = (0, 2)
 FOREIGN = 1
 DEVICES = [NumberedDevice(partition, number) for partition in (*OWNED, FOREIGN) for number in range(3)]
 KINDS = [kind for kind in OutcomeKind.values() if kind]
+DROPPED = OutcomeKind.OUTCOME_KIND_DROPPED
+CHANGED = -1
+"""Stands for a message that was dropped because the device changed its alias."""
 
 
 class DeliveryStateMachine(RuleBasedStateMachine):
@@ -77,14 +80,14 @@ class DeliveryStateMachine(RuleBasedStateMachine):
             app, msgid, listed_audience(*devices_listed, own_ids=own_ids), len(devices_listed) if own_ids else 1
         )
         here = {at.partition for at, entries in ids.items() if entries}
-        self.model.pushes[msgid] = PushModel(offset, msgid, app, ids, here)
+        self.model.pushes[msgid] = PushModel(offset, msgid, app, ids, here, is_acknowledged=app == ANDROID)
 
     @rule(app=st.sampled_from([ANDROID, IOS]), matching=st.sets(st.sampled_from(DEVICES)))
     def request_broadcast(self, app: str, matching: set[NumberedDevice]) -> None:
         msgid = next(self.msgids)
         offset = self.write_request(app, msgid, Audience(everyone=Everyone()), 1)
         ids = {at: [msgid] for at in matching if at.partition in OWNED}
-        self.model.pushes[msgid] = PushModel(offset, msgid, app, ids, set(OWNED))
+        self.model.pushes[msgid] = PushModel(offset, msgid, app, ids, set(OWNED), is_acknowledged=False)
 
     def write_request(self, app: str, msgid: int, audience: Audience, id_count: int) -> int:
         send = SendPush(
@@ -171,13 +174,20 @@ class DeliveryStateMachine(RuleBasedStateMachine):
             st.sampled_from(list(self.model.pushes.values())),
             st.integers(0, 6),
             st.integers(0, 2),
-            st.sampled_from(KINDS),
+            st.sampled_from([*KINDS, CHANGED]),
         )
         drawn = data.draw(st.lists(one, min_size=1, max_size=8))
+        drawn = [one for one in drawn if partition in one[0].started]
+        changed = [place for place, (*_, kind) in enumerate(drawn) if kind == CHANGED]
         rows = [
-            (push.msgid + index, number, kind, push) for push, index, number, kind in drawn if partition in push.started
+            (push.msgid + index, number, DROPPED if kind == CHANGED else kind, push)
+            for push, index, number, kind in drawn
         ]
-        self.write("deliveries", partition, outcomes_fact(app, [row[:3] for row in rows]))
+        self.write("deliveries", partition, outcomes_fact(app, [row[:3] for row in rows], changed))
+        for msgid, number, _, push in [rows[place] for place in changed]:
+            if push.appkey == app:
+                push.change_alias(NumberedDevice(partition, number), msgid)
+        rows = [row for place, row in enumerate(rows) if place not in changed]
         for msgid, number, kind, push in rows:
             is_end = kind in FINAL_OUTCOMES or (kind == OutcomeKind.OUTCOME_KIND_SENT and app == IOS)
             device = NumberedDevice(partition, number)
@@ -206,6 +216,14 @@ class DeliveryStateMachine(RuleBasedStateMachine):
             for at in DEVICES:
                 found = [msgid for msgid, _ in self.state.pending(DeviceAddress(app, *at))]
                 assert found == self.model.pending(app, at)
+
+    @invariant()
+    def the_same_acknowledgements_count(self) -> None:
+        for push in self.model.pushes.values():
+            for at in DEVICES:
+                part = found.part(at.partition) if (found := self.state.push_of(push.msgid)) else None
+                counted = [id for id in push.targets.get(at, ()) if part and part.awaits_acknowledgement(at.number, id)]
+                assert sorted(counted) == push.pending_or_late(at)
 
     @invariant()
     def only_pushes_that_are_not_forgotten_are_stored(self) -> None:
