@@ -27,7 +27,7 @@ from analytics.ingestion.translation import RecordTranslator, TranslationContext
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.offsets import Batch, Offsets, Range, insert_token
 from services.domain.topics import SESSIONS, decode
-from services.runtime.log.port import Partition, Record
+from services.runtime.log.port import Partition, Record, RecordMark, last_marks
 from services.runtime.process.crashpoint import Point, reached
 from services.runtime.process.metrics import INSERTED
 from services.runtime.process.retries import retry_until_available
@@ -106,6 +106,10 @@ class BatchWriter:
 
     async def next_offsets(self) -> dict[Partition, int]:
         return await self._on_thread(self._offsets.next_offsets)
+
+    async def marks(self) -> dict[Partition, RecordMark]:
+        """Return the marks of the last records that were ingested."""
+        return await self._on_thread(self._offsets.marks)
 
     async def pending(self) -> Batch:
         """Return the batch that was noted and not acknowledged before the last end of the process, if any."""
@@ -193,7 +197,7 @@ class BatchWriter:
         return TranslatedBatch(records, tables, context.epochs.highest(), context.broadcasts.newest_ms)
 
     async def _end(self, batch: Batch, translated: TranslatedBatch) -> None:
-        await self._on_thread(self._offsets.end, batch, translated.epochs)
+        await self._on_thread(self._offsets.end, batch, translated.epochs, last_marks(translated.records))
         self.newest_ms = translated.newest_ms
 
     async def _insert_all(self, batch: Batch, tables: Mapping[str, pa.Table]) -> None:

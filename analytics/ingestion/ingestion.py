@@ -234,7 +234,7 @@ class Ingestion:
         batch = await self._writer.pending()
         ends = {partition: range_.next for partition, range_ in batch.items()}
         check_log_identity(self._directory, self._log, ROLE_NAME)
-        await check_offsets(self._log, ROLE_NAME, offsets | ends)
+        await check_offsets(self._log, ROLE_NAME, offsets | ends, await self._writer.marks())
         if batch:
             logger.info("analytics writes its pending batch again", partitions=len(batch))
             await self._writer.write_pending(batch, await self._read_again(batch))

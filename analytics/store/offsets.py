@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from services.runtime.log.identity import forget_log_identity
-from services.runtime.log.port import Partition
+from services.runtime.log.port import Partition, RecordMark
 from services.runtime.projection.sqlite_store import SqliteStore
 
 _DDL = """
@@ -50,7 +50,7 @@ class Offsets:
         forget_log_identity(self._store.path.parent)
         identity = secrets.token_hex(8)
         self._store.begin()
-        for table in ("batch", "reader", "offsets", "epochs"):
+        for table in ("batch", "reader", "offsets", "epochs", "record_marks"):
             self._store.rows.execute(f"DELETE FROM {table}")  # noqa: S608
         self._store.rows.execute("INSERT INTO reader VALUES (?)", (identity,))
         self._store.commit({})
@@ -59,6 +59,10 @@ class Offsets:
     def next_offsets(self) -> dict[Partition, int]:
         """Return the next offset of each partition; valid while no batch is pending."""
         return self._store.offsets()
+
+    def marks(self) -> dict[Partition, RecordMark]:
+        """Return the marks of the last ingested records."""
+        return self._store.marks()
 
     def epochs(self) -> dict[Partition, int]:
         """Return the highest epoch of each partition before its next offset."""
@@ -77,13 +81,15 @@ class Offsets:
         )
         self._store.commit({})
 
-    def end(self, batch: Batch, epochs: Mapping[Partition, int]) -> None:
-        """Note durably that the batch is inserted, and with it the next offsets and the highest epochs."""
+    def end(self, batch: Batch, epochs: Mapping[Partition, int], marks: Mapping[Partition, RecordMark]) -> None:
+        """Note durably that the batch is inserted, and with it the next offsets, the highest epochs, and the marks of
+        its last records.
+        """
         self._store.begin()
         self._store.rows.execute("DELETE FROM batch")
         for partition, epoch in epochs.items():
             self._store.set_epoch(partition, epoch)
-        self._store.commit({partition: range_.next for partition, range_ in batch.items()})
+        self._store.commit({partition: range_.next for partition, range_ in batch.items()}, marks)
 
     def close(self) -> None:
         self._store.close()

@@ -65,9 +65,12 @@ class EventWriter:
         clock: Clock,
         offsets: dict[Partition, int] | None = None,
         election: OwnerElection | None = None,
+        last: dict[Partition, Record] | None = None,
     ) -> None:
-        """`offsets`: the offsets that the state has reached, which this object advances; None: `begin` gets them."""
+        """`offsets`: the offsets that the state has reached, which this object advances; None: `begin` gets them.
+        `last`: the last records that it has applied, which this object notes."""
         self.offsets = {} if offsets is None else offsets
+        self._last = {} if last is None else last
         self._log = log
         self._state = state
         self._clock = clock
@@ -149,7 +152,9 @@ class EventWriter:
     def skip(self, record: Record) -> None:
         """Advance the offset past the record."""
         partition = Partition(record.topic, record.partition)
-        self.offsets[partition] = max(self.offsets.get(partition, 0), record.offset + 1)
+        if record.offset >= self.offsets.get(partition, 0):
+            self.offsets[partition] = record.offset + 1
+            self._last[partition] = record
 
     async def _others_before(self, new_records: Sequence[NewRecord], offsets: Sequence[int]) -> list[_Applied]:
         """Return the records before these new ones, which were appended at `offsets`, that the state has not applied.

@@ -63,7 +63,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     membership = context.membership
     store = open_state(settings, settings.state_dir(ROLE_NAME), context.log)
     log, clock, peers, state = context.log, context.clock, context.peers, store.state
-    events = EventWriter(log, state, clock, store.reached, membership)
+    events = EventWriter(log, state, clock, store.reached, membership, store.last)
     applied = AppliedPositions([Partition(PUSH_COMMANDS.name, 0)])
     dead_letters = _dead_letters(settings)
     standby = Standby(store, events, log, dead_letters, applied)

@@ -51,7 +51,7 @@ class Snapshots:
         async with self._store.building:
             if not self._store.is_built:
                 return
-            offsets, blobs, slice_bytes = dict(self._store.reached), [], 0
+            offsets, marks, blobs, slice_bytes = dict(self._store.reached), self._store.marks(), [], 0
             for key, value in serialization.dump(self._store.state):
                 blobs.append((key, value))
                 slice_bytes += len(value) + _BLOB_BYTES
@@ -59,7 +59,7 @@ class Snapshots:
                     slice_bytes = 0
                     await asyncio.sleep(0)
         await self._events.write_starts()
-        await self._disk.call(partial(self._store.file.save, offsets, blobs))
+        await self._disk.call(partial(self._store.file.save, offsets, blobs, marks))
 
     async def _save_or_log(self) -> None:
         try:

@@ -8,7 +8,7 @@ from services.delivery.state import serialization
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
 from services.runtime.log.identity import check_log_identity
-from services.runtime.log.port import Log, Partition, check_offsets
+from services.runtime.log.port import Log, Partition, Record, RecordMark, check_offsets, mark_of
 from services.runtime.projection.dead_letters import UNUSABLE, DeadLetters
 from services.runtime.projection.merge import MergedReader, TimedRecord
 from services.runtime.projection.snapshot import SnapshotFile
@@ -23,9 +23,10 @@ _LEAD_MS = {PUSH_COMMANDS.name: 10_000, PUSHES.name: 5_000}
 class DeliveryStore:
     """The state in a directory, for the role and for replays; opened at its snapshot (see replay.State).
 
-    `reached` holds the next offset of each partition that the state has not applied; the code that applies records
-    advances it. `building` is held while a thread applies records, and while a snapshot is taken; `is_built` is False
-    until a thread has caught up with the log, and while one does so again.
+    `reached` holds the next offset of each partition that the state has not applied, `last` the last record that it has
+    applied since it was opened; the code that applies records advances both. `building` is held while a thread applies
+    records, and while a snapshot is taken; `is_built` is False until a thread has caught up with the log, and while one
+    does so again.
     """
 
     def __init__(self, directory: Path, log: Log, dead_letters: DeadLetters, owned: Sequence[int]) -> None:
@@ -36,7 +37,9 @@ class DeliveryStore:
         if saved is not None:
             serialization.load(self.state, saved.blobs)
         self.reached = dict(saved.offsets) if saved else {}
-        self._follower = MergedFollower(self.state, log, dead_letters, owned, self.reached)
+        self.last: dict[Partition, Record] = {}
+        self._saved_marks = saved.marks if saved else {}
+        self._follower = MergedFollower(self, log, dead_letters, owned)
         self.followers = [self._follower]
         self.building = asyncio.Lock()
         self.is_built = False
@@ -49,6 +52,10 @@ class DeliveryStore:
     def offsets(self) -> dict[Partition, int]:
         return dict(self.reached)
 
+    def marks(self) -> dict[Partition, RecordMark]:
+        """Return the marks of the last records that the state has applied."""
+        return {**self._saved_marks, **{p: mark_of(record.offset, record) for p, record in self.last.items()}}
+
     def digest(self) -> str:
         return serialization.digest(self.state)
 
@@ -57,7 +64,7 @@ class DeliveryStore:
 
     def save(self) -> None:
         """Save a snapshot."""
-        self.file.save(self.reached, serialization.dump(self.state))
+        self.file.save(self.reached, serialization.dump(self.state), self.marks())
 
 
 class MergedFollower:
@@ -69,17 +76,17 @@ class MergedFollower:
 
     def __init__(
         self,
-        state: DeliveryState,
+        store: DeliveryStore,
         log: Log,
         dead_letters: DeadLetters,
         owned: Sequence[int],
-        reached: dict[Partition, int],
     ) -> None:
-        self._reached = reached
+        self._store = store
+        self._reached = store.reached
         self.sources = frozenset(
             [Partition(PUSH_COMMANDS.name, 0), *(Partition(t.name, n) for t in (PUSHES, DELIVERIES) for n in owned)]
         )
-        self._state = state
+        self._state = store.state
         self._log = log
         self._dead_letters = dead_letters
 
@@ -88,7 +95,7 @@ class MergedFollower:
 
     async def apply_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
         """Apply the log up to the ends; see `apply_until` of replay.Fold."""
-        await check_offsets(self._log, "delivery", self._reached)
+        await check_offsets(self._log, "delivery", self._reached, self._store.marks())
         merge = MergedReader(
             self._log, self._reached, {partition: ends[partition] for partition in sorted(self.sources)}, _LEAD_MS
         )
@@ -105,4 +112,6 @@ class MergedFollower:
                 self._state.apply(record, message)
             except UNUSABLE as error:
                 self._dead_letters.add(record, error)
-            self._reached[Partition(record.topic, record.partition)] = record.offset + 1
+            partition = Partition(record.topic, record.partition)
+            self._reached[partition] = record.offset + 1
+            self._store.last[partition] = record

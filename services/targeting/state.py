@@ -14,7 +14,7 @@ from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from services.domain.device_numbers import MAX_NUMBER, check_device, check_revocations
 from services.domain.revocations import RevokedKeys
 from services.domain.topics import DEVICES, SESSIONS
-from services.runtime.log.port import Partition, Record
+from services.runtime.log.port import Partition, Record, RecordMark
 from services.runtime.process.clock import Clock
 from services.runtime.projection.decider import Fact
 from services.runtime.projection.epochs import Epochs
@@ -100,6 +100,7 @@ class PartitionIndex:
     def __init__(self) -> None:
         self.apps: dict[str, AppIndex] = {}
         self.offsets: dict[str, int] = {}
+        self.marks: dict[str, RecordMark] = {}
         self.recent: deque[bytes] = deque(maxlen=_DEDUPE_WINDOW)
 
     def app(self, appkey: str) -> AppIndex:
@@ -161,11 +162,20 @@ class TargetingState:
             for topic, offset in partition.offsets.items()
         }
 
+    def marks(self) -> dict[Partition, RecordMark]:
+        return {
+            Partition(topic, number): mark
+            for number, partition in self.partitions.items()
+            for topic, mark in partition.marks.items()
+        }
+
     def begin(self) -> None:
         """Do nothing: the state is in memory."""
 
-    def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Advance past dead letters; for other records `apply` has advanced the offsets."""
+    def commit(self, offsets: Mapping[Partition, int], marks: Mapping[Partition, RecordMark] | None = None) -> None:
+        """Advance past dead letters, and note the marks; for other records `apply` has advanced the offsets."""
+        for (topic, number), mark in (marks or {}).items():
+            self.partitions[number].marks[topic] = mark
         for (topic, number), offset in offsets.items():
             known = self.partitions[number].offsets
             known[topic] = max(offset, known.get(topic, 0))

@@ -8,7 +8,7 @@ import msgspec
 from pyroaring import BitMap
 
 from services.domain.topics import DEVICES
-from services.runtime.log.port import Partition
+from services.runtime.log.port import Partition, RecordMark
 from services.runtime.projection.snapshot import Snapshot, SnapshotFile
 from services.targeting.state import PartitionIndex, TargetingState, bitmaps, index_of
 
@@ -38,6 +38,7 @@ class PartitionSnapshot(NamedTuple):
 
     offsets: dict[Partition, int]
     blobs: list[tuple[bytes, bytes]]
+    marks: dict[Partition, RecordMark]
 
 
 class PartitionSnapshots:
@@ -69,11 +70,12 @@ class PartitionSnapshots:
         if offsets == self._saved.get(number, {}):
             return None
         epoch = self._state.epochs.of(Partition(DEVICES.name, number))
-        return PartitionSnapshot(offsets, list(_blobs(partition, epoch)))
+        marks = {Partition(topic, number): mark for topic, mark in partition.marks.items()}
+        return PartitionSnapshot(offsets, list(_blobs(partition, epoch)), marks)
 
     def write(self, number: int, snapshot: PartitionSnapshot) -> None:
         """Write a captured partition. UnavailableError: the disk refuses it; the previous file remains."""
-        self._files[number].save(snapshot.offsets, snapshot.blobs)
+        self._files[number].save(snapshot.offsets, snapshot.blobs, snapshot.marks)
         self._saved[number] = snapshot.offsets
 
     def save(self) -> None:
@@ -102,5 +104,6 @@ def _restored(snapshot: Snapshot) -> tuple[PartitionIndex, int]:
     partition = PartitionIndex()
     partition.apps = {appkey: index_of(of_app) for appkey, of_app in parts.items()}
     partition.offsets = {topic: offset for (topic, _), offset in snapshot.offsets.items()}
+    partition.marks = {topic: mark for (topic, _), mark in snapshot.marks.items()}
     partition.recent.extend(header.recent)
     return partition, header.epoch

@@ -136,6 +136,32 @@ def test_a_state_of_another_log_is_refused(stopped: StoppedService, tmp_path: Pa
         assert json.loads(copy.carillon("replay", role, "--verify", "--json"))["equal"]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("role", ["accounts", "analytics"])
+def test_a_state_of_a_log_that_lost_its_tail_and_grew_again_is_refused(
+    stopped: StoppedService, tmp_path: Path, role: str
+) -> None:
+    """Each partition's last record is another valid one. Without analytics `carillon up` goes on."""
+    copy = stopped.copy(tmp_path / "data")
+    with sqlite3.connect(copy.data / "log" / "events.db") as log:
+        log.execute(
+            "UPDATE records SET (key, value) = (SELECT key, value FROM records AS other WHERE other.topic ="
+            " records.topic AND other.partition = records.partition AND other.offset = records.offset - 1)"
+            " WHERE offset > 0 AND (topic, partition, offset) IN"
+            " (SELECT topic, partition, max(offset) FROM records GROUP BY topic, partition)"
+            " AND EXISTS (SELECT 1 FROM records AS other WHERE other.topic = records.topic"
+            " AND other.partition = records.partition AND other.offset = records.offset - 1)"
+        )
+    for other in set(REPLAYABLE) - {role}:
+        shutil.rmtree(copy.data / other, ignore_errors=True)
+    goes_on = role == "analytics"
+    seconds = GOES_ON_S if goes_on else ENDS_S
+    code, lines = _refused([CARILLON, "up"], copy.env_of("up"), f"the state of {role}", seconds)
+    assert code == (None if goes_on else 1)
+    assert "gone back and grown since" in lines
+    assert "carillon restore --lost-devices" in lines
+
+
 @pytest.mark.parametrize("role", sorted({*REPLAYABLE} - {"analytics"}))
 def test_the_commands_in_the_refusal_of_a_state_work(
     role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -22,6 +22,9 @@ class DelegatingLog:
     async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         return await self._log.begins(partitions)
 
+    async def unarchived_from(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return await self._log.unarchived_from(partitions)
+
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         return await self._log.ends(partitions)
 

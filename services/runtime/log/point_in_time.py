@@ -93,6 +93,9 @@ class PointInTimeLog:
     async def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         return await self._log.begins(partitions)
 
+    async def unarchived_from(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return await self._log.unarchived_from(partitions)
+
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         wanted = list(partitions)
         there = await self._other.ends(partition for partition in wanted if partition.topic in self._apart)

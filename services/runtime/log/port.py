@@ -7,6 +7,8 @@ Compaction may remove a record of a compacted topic when a later one of the same
 last one of a key, so offsets may have gaps.
 """
 
+import asyncio
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -48,9 +50,24 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 RECORD_OVERHEAD_BYTES = 500
 
 
+class RecordMark(NamedTuple):
+    """A record that a state has applied: its offset, and the length of its value and the CRC-32 of key and value.
+
+    Kept beside the state's offsets. A log that lost its tail and has grown since has another record at the offset. A
+    record in the log may be longer than it was when it was appended: by its signature, which lies behind the rest.
+    """
+
+    offset: int
+    length: int
+    crc: int
+
+
 class TrimmedError(ConflictError):
     """The next record to read lies before the first one that the log holds."""
 
+
+_MARKS_S = 10.0
+"""Time within which records that a state has marked are read at its start, seconds; else nothing is said of them."""
 
 LOG_UNAVAILABLE = "the log does not answer"
 """Log message of a reader that tries again."""
@@ -118,6 +135,10 @@ class Log(Protocol):
         """Return the offset from which on each partition is stored: 0 until retention has removed records."""
         ...
 
+    async def unarchived_from(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Return the offset from which on each partition is in the log itself, where older records are archived."""
+        ...
+
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return the end of each partition."""
         ...
@@ -153,6 +174,15 @@ def went_back(partition: Partition, start: int, end: int) -> str:
     )
 
 
+def grew_again(partition: Partition, offset: int) -> str:
+    """Return the error of a record that is another one than the state has applied."""
+    return (
+        f"the event log holds another record at offset {offset} of {partition.topic}/{partition.number} than the one"
+        f" that was read: the log has gone back and grown since, or the state belongs to another log."
+        f" {LOG_WENT_BACK_HELP}"
+    )
+
+
 LOG_WENT_BACK_HELP = (
     "Bring back the log that was read. Where it is lost, stop every process; run `carillon restore --lost-devices N`, N"
     " at least the devices of one app that registered in the lost time, so that no device number is given out twice;"
@@ -167,8 +197,35 @@ async def ends_of(log: Log, role: str, partitions: Iterable[Partition]) -> dict[
     return await retry_until_available(LOG_UNAVAILABLE, lambda: log.ends(partitions), role=role)
 
 
-async def check_offsets(log: Log, role: str, offsets: Mapping[Partition, int]) -> None:
-    """Check that the log holds all records before these next offsets of a state. ConflictError: it does not."""
+def mark_of(offset: int, record: Record | NewRecord) -> RecordMark:
+    """Return the mark of a record at this offset."""
+    return RecordMark(offset, len(record.value), zlib.crc32(record.value, zlib.crc32(record.key)))
+
+
+def last_records(records: Sequence[Record]) -> dict[Partition, Record]:
+    """Return the last record of each partition."""
+    last = {record[:2]: record for record in records}
+    return {Partition(*place): record for place, record in last.items()}
+
+
+def last_marks(records: Sequence[Record]) -> dict[Partition, RecordMark]:
+    """Return the mark of the last record of each partition."""
+    return marks_of(last_records(records))
+
+
+def marks_of(last: Mapping[Partition, Record]) -> dict[Partition, RecordMark]:
+    """Return the marks of these records."""
+    return {partition: mark_of(record.offset, record) for partition, record in last.items()}
+
+
+async def check_offsets(
+    log: Log, role: str, offsets: Mapping[Partition, int], marks: Mapping[Partition, RecordMark] | None = None
+) -> None:
+    """Check that the log holds all records before these next offsets of a state, and those that it has marked.
+
+    ConflictError: it does not. Nothing is said of a marked record that was compacted away, trimmed or archived, or that
+    cannot be read soon.
+    """
     if not offsets:
         return
     begins = await retry_until_available(LOG_UNAVAILABLE, lambda: log.begins(offsets), role=role)
@@ -178,3 +235,49 @@ async def check_offsets(log: Log, role: str, offsets: Mapping[Partition, int]) -
             raise ConflictError(f"the state of {role}: {went_back(partition, next_offset, ends[partition])}")
         if next_offset < begins[partition]:
             raise ConflictError(f"the state of {role}: {trimmed(partition, next_offset, begins[partition])}")
+    kept = {partition: mark for partition, mark in (marks or {}).items() if partition in offsets}
+    if not kept:
+        return
+    firsts = await retry_until_available(LOG_UNAVAILABLE, lambda: log.unarchived_from(kept), role=role)
+    within = {p: mark for p, mark in kept.items() if firsts[p] <= mark.offset < ends[p]}
+    for partition, record in (await _records_at(log, role, within)).items():
+        if not _is_marked(record, within[partition]):
+            raise ConflictError(f"the state of {role}: {grew_again(partition, record.offset)}")
+
+
+def _is_marked(record: Record, mark: RecordMark) -> bool:
+    """Return whether the record may be the marked one. One without a value was removed, or cannot be trusted."""
+    return not record.value or mark_of(mark.offset, record._replace(value=record.value[: mark.length])) == mark
+
+
+async def _records_at(log: Log, role: str, marks: Mapping[Partition, RecordMark]) -> dict[Partition, Record]:
+    """Return the records at the marked offsets, as far as they were not removed and can be read soon."""
+    found: dict[Partition, Record] = {}
+    missing = dict(marks)
+    try:
+        async with asyncio.timeout(_MARKS_S):
+            while missing:
+                await retry_until_available(LOG_UNAVAILABLE, lambda: _find(log, missing, found), role=role)
+    except (TimeoutError, TrimmedError):
+        pass
+    return found
+
+
+async def _find(log: Log, missing: dict[Partition, RecordMark], found: dict[Partition, Record]) -> None:
+    """Move marked records from `missing` to `found`, and drop removed ones, until a read brings none of them.
+
+    So few records are read of each partition, however far behind its end its mark lies.
+    """
+    reader = await log.open({partition: mark.offset for partition, mark in missing.items()})
+    limit = len(missing)
+    try:
+        before = limit + 1
+        while 0 < len(missing) < before:
+            before = len(missing)
+            for record in await reader.read(limit):
+                partition = Partition(record.topic, record.partition)
+                mark = missing.pop(partition, None)
+                if mark is not None and record.offset == mark.offset:
+                    found[partition] = record
+    finally:
+        await reader.close()

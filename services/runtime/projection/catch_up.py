@@ -4,7 +4,18 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 
 from protos.runtime.v1.log_pb2 import Meta
 from services.runtime.log.decoding import decode
-from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord, Partition, Record, ends_of
+from services.runtime.log.port import (
+    LOG_UNAVAILABLE,
+    Log,
+    NewRecord,
+    Partition,
+    Record,
+    RecordMark,
+    ends_of,
+    last_marks,
+    last_records,
+    mark_of,
+)
 from services.runtime.log.topics import Topics
 from services.runtime.ownership.refused_keys import RefusedKeys
 from services.runtime.process.retries import retry_until_available
@@ -52,7 +63,7 @@ class CatchUp:
                 source = Partition(cause.topic, cause.partition)
                 if source in self._commands and record.topic in self._own_topics:
                     decided[source] = max(decided.get(source, 0), cause.offset + 1)
-        self._store.commit({**decided, **offsets})
+        self._store.commit({**decided, **offsets}, last_marks(records))
 
     def _apply(self, record: Record) -> Meta:
         try:
@@ -134,7 +145,7 @@ async def goal_of_now(log: Log, role: str, partitions: Iterable[Partition]) -> C
 
 def next_offsets(records: Sequence[Record]) -> dict[Partition, int]:
     """Return the offset after the last record of each partition."""
-    return {Partition(record.topic, record.partition): record.offset + 1 for record in records}
+    return {partition: record.offset + 1 for partition, record in last_records(records).items()}
 
 
 def ends_after(new_records: Sequence[NewRecord], offsets: Sequence[int]) -> dict[Partition, int]:
@@ -144,3 +155,13 @@ def ends_after(new_records: Sequence[NewRecord], offsets: Sequence[int]) -> dict
         partition = Partition(new_record.topic, new_record.partition)
         ends[partition] = max(ends.get(partition, 0), offset + 1)
     return ends
+
+
+def marks_after(new_records: Sequence[NewRecord], offsets: Sequence[int]) -> dict[Partition, RecordMark]:
+    """Return the mark of the last of the records in each partition, which were appended at these offsets."""
+    last: dict[Partition, tuple[int, NewRecord]] = {}
+    for new_record, offset in zip(new_records, offsets, strict=True):
+        partition = Partition(new_record.topic, new_record.partition)
+        if partition not in last or offset > last[partition][0]:
+            last[partition] = (offset, new_record)
+    return {partition: mark_of(offset, new_record) for partition, (offset, new_record) in last.items()}

@@ -15,7 +15,18 @@ from typing import Any, TypeVar
 
 from services.runtime.errors import UnavailableError
 from services.runtime.log.appending import append_until_accepted
-from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord, Partition, Record, check_offsets, ends_of
+from services.runtime.log.port import (
+    LOG_UNAVAILABLE,
+    Log,
+    NewRecord,
+    Partition,
+    Record,
+    RecordMark,
+    check_offsets,
+    ends_of,
+    last_records,
+    marks_of,
+)
 from services.runtime.ownership.refused_keys import RefusedKeys
 from services.runtime.ownership.superseding import SupersedingWatch
 from services.runtime.ownership.tenure import OwnerElection, Tenure, stand_by
@@ -24,7 +35,7 @@ from services.runtime.process.logs import logger
 from services.runtime.process.metrics import APPLIED
 from services.runtime.process.retries import retry_until_available
 from services.runtime.process.worker_thread import WorkerThread
-from services.runtime.projection.catch_up import CatchUp, ends_after, goal_of_now, next_offsets, read_until
+from services.runtime.projection.catch_up import CatchUp, ends_after, goal_of_now, marks_after, next_offsets, read_until
 from services.runtime.projection.dead_letters import DeadLetters
 from services.runtime.projection.decider import Decider, Fact
 from services.runtime.projection.epochs import Epochs
@@ -207,7 +218,7 @@ class Follower:
     async def _check_offsets(self) -> None:
         known = self._applies.union(self._decides, self._own)
         offsets = {partition: offset for partition, offset in (await self.offsets()).items() if partition in known}
-        await check_offsets(self._log, self.role, offsets)
+        await check_offsets(self._log, self.role, offsets, await self.query(self._store.marks))
 
     async def _catch_up_with_own_facts(self) -> dict[Partition, int]:
         ends = await ends_of(self._log, self.role, self._own) if self._own else {}
@@ -254,9 +265,10 @@ class Follower:
                 records = self._fencing.check_live(records)
                 self.applied.reach(self._fencing.known_ends)  # refused records too: somebody may wait for the last one
             if records:
-                offsets = next_offsets(records)
-                if new_records := await self.query(self._transactions.apply_batch, records, offsets):
-                    await self._append_and_commit(new_records, offsets)
+                last = last_records(records)
+                offsets, marks = {p: record.offset + 1 for p, record in last.items()}, marks_of(last)
+                if new_records := await self.query(self._transactions.apply_batch, records, offsets, marks):
+                    await self._append_and_commit(new_records, offsets, marks)
                 else:
                     reached(Point.FOLLOWER_COMMITTED, self.role)
                     self.applied.advance(offsets)
@@ -270,9 +282,11 @@ class Follower:
                 raise SupersededError("the tenure ended before the facts were chosen")
             self._uncommitted.check()
             if new_records := await self.query(self._transactions.apply_chosen, choose):
-                await self._append_and_commit(new_records, {})
+                await self._append_and_commit(new_records, {}, {})
 
-    async def _append_and_commit(self, new_records: list[NewRecord], offsets: Mapping[Partition, int]) -> None:
+    async def _append_and_commit(
+        self, new_records: list[NewRecord], offsets: Mapping[Partition, int], marks: Mapping[Partition, RecordMark]
+    ) -> None:
         """End the transaction that was begun when the facts were applied: an error rolls it back."""
         reached(Point.FOLLOWER_APPLIED, self.role)
         try:
@@ -286,9 +300,10 @@ class Follower:
         reached(Point.FOLLOWER_APPENDED, self.role)
         produced = ends_after(new_records, appended_at)
         own = {partition: end for partition, end in produced.items() if partition.topic in self._own_topics}
+        marks_of_own = {p: mark for p, mark in marks_after(new_records, appended_at).items() if p in own}
         refused = self._fencing.take_refused() if self._fencing else ()
         with self._uncommitted.noted():
-            await self.query(self._transactions.commit, {**offsets, **own}, refused)
+            await self.query(self._transactions.commit, {**offsets, **own}, {**marks, **marks_of_own}, refused)
         reached(Point.FOLLOWER_COMMITTED, self.role)
         self.applied.advance({**offsets, **own}, produced)
 
@@ -298,4 +313,4 @@ class Follower:
         if self._transactions.has_refused(found) and (
             new_records := await self.query(self._transactions.apply_refused, found)
         ):
-            await self._append_and_commit(new_records, {})
+            await self._append_and_commit(new_records, {}, {})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.runtime.log.decoding import decode
-from services.runtime.log.port import NewRecord, Partition, Record
+from services.runtime.log.port import NewRecord, Partition, Record, RecordMark
 from services.runtime.log.topics import Topics
 from services.runtime.ownership.refused_keys import RefusedKeys
 from services.runtime.process.crashpoint import Point, reached
@@ -99,13 +99,15 @@ class Transactions:
         self._processor = processor
         self._refused = refused
 
-    def apply_batch(self, records: Sequence[Record], offsets: Mapping[Partition, int]) -> list[NewRecord]:
+    def apply_batch(
+        self, records: Sequence[Record], offsets: Mapping[Partition, int], marks: Mapping[Partition, RecordMark]
+    ) -> list[NewRecord]:
         """Apply the records; return the records to append, or commit at once where there are none."""
         with transaction(self._store):
             new_records = [each for record in records for each in self._processor.apply_and_decide(record)]
         if not new_records:
             reached(Point.FOLLOWER_APPLIED, self._role)
-            self._store.commit(offsets)
+            self._store.commit(offsets, marks)
         return new_records
 
     def apply_chosen(self, choose: Callable[[], Sequence[Fact]]) -> list[NewRecord]:
@@ -130,10 +132,15 @@ class Transactions:
             self._store.commit({})
         return new_records
 
-    def commit(self, offsets: Mapping[Partition, int], found: Collection[tuple[Partition, bytes]]) -> None:
+    def commit(
+        self,
+        offsets: Mapping[Partition, int],
+        marks: Mapping[Partition, RecordMark],
+        found: Collection[tuple[Partition, bytes]],
+    ) -> None:
         """Commit, and with it the keys of records that were refused just now."""
         self._note(found)
-        self._store.commit(offsets)
+        self._store.commit(offsets, marks)
 
     def roll_back(self) -> None:
         self._store.rollback()

@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from services.runtime.errors import UnavailableError
-from services.runtime.log.port import Partition
+from services.runtime.log.port import Partition, RecordMark
 
 _POSITIONS = """
 CREATE TABLE IF NOT EXISTS offsets (
@@ -22,8 +22,11 @@ CREATE TABLE IF NOT EXISTS epochs (
 CREATE TABLE IF NOT EXISTS refused (
   topic TEXT NOT NULL, partition INTEGER NOT NULL, key BLOB NOT NULL,
   PRIMARY KEY (topic, partition, key)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS record_marks (
+  topic TEXT NOT NULL, partition INTEGER NOT NULL, offset INTEGER NOT NULL, length INTEGER NOT NULL,
+  crc INTEGER NOT NULL, PRIMARY KEY (topic, partition)) WITHOUT ROWID;
 """
-_NO_STATE = "('offsets', 'epochs', 'refused')"
+_NO_STATE = "('offsets', 'epochs', 'refused', 'record_marks')"
 
 
 def stored_offsets(path: Path) -> dict[Partition, int]:
@@ -67,6 +70,11 @@ class SqliteStore:
         """Return the next offset of each partition that the rows have applied."""
         return {Partition(t, p): n for t, p, n in self.rows.execute("SELECT topic, partition, next FROM offsets")}
 
+    def marks(self) -> dict[Partition, RecordMark]:
+        """Return the marks of the last records that the rows have applied; none for what former versions applied."""
+        rows = self.rows.execute("SELECT topic, partition, offset, length, crc FROM record_marks")
+        return {Partition(t, p): RecordMark(*mark) for t, p, *mark in rows}
+
     def epochs(self) -> dict[Partition, int]:
         """Return the highest epoch of each partition among the records that the rows have applied; none is 0."""
         return {Partition(t, p): epoch for t, p, epoch in self.rows.execute("SELECT * FROM epochs")}
@@ -91,8 +99,8 @@ class SqliteStore:
     def begin(self) -> None:
         self.rows.execute("BEGIN IMMEDIATE")
 
-    def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Make the rows changed since `begin` and these offsets durable together.
+    def commit(self, offsets: Mapping[Partition, int], marks: Mapping[Partition, RecordMark] | None = None) -> None:
+        """Make the rows changed since `begin`, these offsets and the marks of the last records durable together.
 
         UnavailableError: they cannot be written; all are rolled back.
         """
@@ -101,6 +109,11 @@ class SqliteStore:
                 "INSERT INTO offsets VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET next = excluded.next",
                 [(partition.topic, partition.number, next_offset) for partition, next_offset in offsets.items()],
             )
+            if marks:
+                self.rows.executemany(
+                    "INSERT OR REPLACE INTO record_marks VALUES (?, ?, ?, ?, ?)",
+                    [(*partition, *mark) for partition, mark in marks.items()],
+                )
             self.rows.execute("COMMIT")
         except sqlite3.OperationalError as error:
             self.rollback()

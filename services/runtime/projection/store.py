@@ -9,15 +9,19 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from services.runtime.errors import UnavailableError
-from services.runtime.log.port import Partition
+from services.runtime.log.port import Partition, RecordMark
 
 
 class TransactionalStore(Protocol):
-    """A state that changes in transactions, together with the next offset of each partition that it has applied."""
+    """A state that changes in transactions, together with the next offset of each partition that it has applied.
+
+    `marks` are those of the last records that it has applied, of each partition for which one was given.
+    """
 
     def offsets(self) -> dict[Partition, int]: ...
+    def marks(self) -> dict[Partition, RecordMark]: ...
     def begin(self) -> None: ...
-    def commit(self, offsets: Mapping[Partition, int]) -> None: ...
+    def commit(self, offsets: Mapping[Partition, int], marks: Mapping[Partition, RecordMark] | None = None) -> None: ...
     def rollback(self) -> None: ...
 
 

@@ -14,7 +14,7 @@ from services.domain.topics import APPS, PUSHES, SESSIONS, TOPICS
 from services.runtime.errors import ConflictError, InputError, UnavailableError
 from services.runtime.log.kafka.log import KafkaLog
 from services.runtime.log.kafka.topic_check import least_in_sync, topic_configs, wanted
-from services.runtime.log.port import Log, Partition, Reader, check_offsets
+from services.runtime.log.port import Log, Partition, Reader, RecordMark, check_offsets
 from testkit.kafka.broker import KafkaBroker
 from testkit.kafka.tools import run_with_kafka_tools
 from tests.contract.log.conftest import PARTITIONS, Connect
@@ -280,6 +280,9 @@ async def test_a_position_before_the_first_stored_record_is_a_conflict(
         await check_offsets(log, "delivery", {P0: 3})
     with pytest.raises(ConflictError, match=r"ends at offset 10 .* gone back.*restore --lost-devices"):
         await check_offsets(log, "delivery", {P0: 11})
+    await check_offsets(log, "delivery", {P0: 5}, {P0: RecordMark(4, 1, 1)})  # the marked record was removed
+    with pytest.raises(ConflictError, match="another record at offset 5"):
+        await check_offsets(log, "delivery", {P0: 6}, {P0: RecordMark(5, 1, 1)})
     with pytest.raises(ConflictError):
         await asyncio.wait_for(opened_before.read(), 60)
     assert values(await read_count(await log.open({P0: 5}), 5)) == ["5", "6", "7", "8", "9"]

@@ -7,7 +7,16 @@ import pytest
 
 from services.domain.topics import APPS, DEVICES
 from services.runtime.errors import BusyError, ConflictError, InputError, UnavailableError
-from services.runtime.log.port import MAX_RECORD_BYTES, RECORD_OVERHEAD_BYTES, Log, NewRecord, Partition
+from services.runtime.log.port import (
+    MAX_RECORD_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    Log,
+    NewRecord,
+    Partition,
+    check_offsets,
+    last_marks,
+    mark_of,
+)
 from tests.contract.log.conftest import OpenLog
 from tests.contract.log.reading import P0, P1, P2, new_record, read_count, read_to_end, values
 
@@ -264,3 +273,25 @@ async def test_the_check_for_writing_appends_nothing(log: Log) -> None:
     await log.close()
     with pytest.raises(UnavailableError):
         await log.check_writable()
+
+
+async def test_records_that_a_state_has_marked_are_read_again(log: Log) -> None:
+    """However far behind the end they are, and also where a signature has been added behind them."""
+    await log.append([new_record(str(number), p) for number in range(300) for p in (P0, P1, P2)])
+    read = await read_to_end(log, {P0: 0, P1: 0, P2: 0})
+    for number in (0, 150, 299):
+        applied = [record for record in read if record.offset <= number]
+        marks = last_marks(applied)
+        assert {partition: mark.offset for partition, mark in marks.items()} == {P0: number, P1: number, P2: number}
+        offsets = dict.fromkeys(marks, number + 1)
+        await check_offsets(log, "delivery", offsets, marks)
+        with pytest.raises(
+            ConflictError, match=rf"another record at offset {number} of \S+/1 .*restore --lost-devices"
+        ):
+            await check_offsets(log, "delivery", offsets, {**marks, P1: marks[P1]._replace(crc=1)})
+    key = read[0].key
+    await log.append([NewRecord(*P0, key, b"content and signature")])
+    await check_offsets(log, "delivery", {P0: 301}, {P0: mark_of(300, NewRecord(*P0, key, b"content"))})
+    with pytest.raises(ConflictError, match="another record at offset 300"):
+        await check_offsets(log, "delivery", {P0: 301}, {P0: mark_of(300, NewRecord(*P0, key, b"contents"))})
+    await check_offsets(log, "delivery", {P0: 301}, {P1: marks[P1]._replace(crc=1)})  # is not of the state

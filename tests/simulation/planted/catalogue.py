@@ -19,12 +19,12 @@ BUGS: Sequence[PlantedBug] = (
         (
             "services.runtime.projection.follower:Follower._append_and_commit",
             "        appended_at = await append_until_accepted(self._log, new_records, self.role)",
-            "        await self.query(self._transactions.commit, offsets, ())\n"
+            "        await self.query(self._transactions.commit, offsets, marks, ())\n"
             "        appended_at = await append_until_accepted(self._log, new_records, self.role)",
         ),
         (
             "services.runtime.projection.follower:Follower._append_and_commit",
-            "    await self.query(self._transactions.commit, {**offsets, **own}, refused)\n",
+            "    await self.query(self._transactions.commit, {**offsets, **own}, {**marks, **marks_of_own}, refused)\n",
             "",
         ),
     ),
@@ -54,8 +54,8 @@ BUGS: Sequence[PlantedBug] = (
         "backends",
         (
             f"{_DELIVERY}.snapshots:Snapshots.save",
-            "partial(self._store.file.save, offsets, blobs)",
-            "partial(self._store.file.save, dict(self._store.reached), blobs)",
+            "partial(self._store.file.save, offsets, blobs, marks)",
+            "partial(self._store.file.save, dict(self._store.reached), blobs, marks)",
         ),
     ),
     planted_bug(

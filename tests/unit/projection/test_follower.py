@@ -13,7 +13,7 @@ from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Position
 from services.domain.topics import DEVICES
 from services.runtime.errors import BusyError, ConflictError, UnavailableError
-from services.runtime.log.port import NewRecord, Partition
+from services.runtime.log.port import NewRecord, Partition, RecordMark
 from services.runtime.projection.decider import Fact
 from services.runtime.projection.sqlite_store import SqliteStore
 from testkit.faults.crashing_log import KilledError
@@ -126,11 +126,11 @@ async def test_facts_that_could_not_be_committed_end_the_follower_and_are_applie
     await role.is_ready()
     commit, errors = role.store.commit, [UnavailableError("the disk is full")]
 
-    def commit_on_a_full_disk(offsets: Mapping[Partition, int]) -> None:
+    def commit_on_a_full_disk(offsets: Mapping[Partition, int], marks: Mapping[Partition, RecordMark]) -> None:
         if errors:
             role.store.rollback()
             raise errors.pop()
-        commit(offsets)
+        commit(offsets, marks)
 
     monkeypatch.setattr(role.store, "commit", commit_on_a_full_disk)
     log.hold = asyncio.Event()

@@ -40,6 +40,9 @@ class ArchivedLog(DelegatingLog):
         cut = {partition: begin for partition, begin in begins.items() if begin}
         return begins | (await asyncio.to_thread(self._archived_from, cut) if cut else {})
 
+    async def unarchived_from(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return await self._log.begins(partitions)
+
     def _archived_from(self, begins: Mapping[Partition, int]) -> dict[Partition, int]:
         return {partition: self._begin(partition, begin) for partition, begin in begins.items()}
 

@@ -130,6 +130,9 @@ class KafkaLog:
         self._check_open()
         await self._bounded(delete_before(self._settings, partition, before))
 
+    async def unarchived_from(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return await self.begins(partitions)
+
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         self._check_open()
         return await self._bounded(self._partition_bounds.ends(partitions))

@@ -108,6 +108,9 @@ class SqliteLog:
         if before > (await self.begins([partition]))[partition]:
             await self._writer.trim(partition, before)
 
+    async def unarchived_from(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return await self.begins(partitions)
+
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         if self.read_only:
             await self._look()

@@ -149,7 +149,7 @@ async def fill_by_version(
     identity = offsets.restart()
     batch = {partition: Range(0, end) for partition, end in ends.items() if end}
     offsets.begin(batch)
-    offsets.end(batch, {})
+    offsets.end(batch, {}, {})
     offsets.close()
     columns: dict[str, list[str]] = dict(await store.rows(_COLUMNS))  # type: ignore[arg-type]
     for number, (name, new) in enumerate(tables):

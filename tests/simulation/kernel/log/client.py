@@ -69,6 +69,9 @@ class SimulatedLog:
         await self._answered(asked := list(partitions))
         return {partition: self._broker.first(partition) for partition in asked}
 
+    async def unarchived_from(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return await self.begins(partitions)
+
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         await self._answered(asked := list(partitions))
         return {partition: self._broker.end(partition) for partition in asked}
