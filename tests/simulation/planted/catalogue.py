@@ -247,7 +247,7 @@ BUGS: Sequence[PlantedBug] = (
         "installation",
         (
             f"{_DELIVERY}.outcome_recorder:OutcomeRecorder.record_final",
-            "if not self.has_unwritten_final(partition, msgid, number):",
+            "if key not in self._queued.finals and key not in self._being_written.finals:",
             "if True:",
         ),
     ),
