@@ -16,14 +16,15 @@ COPY pyproject.toml README.md ./
 COPY protos protos
 COPY services services
 COPY edge edge
+COPY console console
 COPY analytics analytics
 COPY carillon carillon
 COPY sdk sdk
 COPY setup setup
-COPY --from=browser-files /src/edge edge
+COPY --from=browser-files /src/console console
 # docker build --build-arg COMMIT=$(git rev-parse HEAD): what `carillon --version` names.
 ARG COMMIT
-RUN printf %s "$COMMIT" > services/runtime/process/COMMIT
+RUN printf %s "$COMMIT" > services/process/COMMIT
 RUN /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . ./sdk
 RUN /opt/carillon/bin/pip install --no-cache-dir --no-deps --no-index /wheels/*.whl
 

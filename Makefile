@@ -8,9 +8,9 @@ export PATH := $(CURDIR)/.cache/node/bin:$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 # What depends on Python's own modules, on compiled packages or on programs: the rules of the roles are the same with every version.
-TESTS_OF_PYTHON := $(addprefix tests/unit/,child fairness http log ownership process projection rpc sockets status traces domain/test_golden.py) \
-	tests/contract/clients tests/contract/log tests/contract/packaging tests/contract/sdk tests/roles/console/oidc tests/roles/edge/core/test_canonical.py \
-	tests/roles/delivery/apns tests/roles/delivery/http2 tests/roles/gateway/websocket tests/roles/analytics/store \
+TESTS_OF_PYTHON := $(addprefix tests/services/,log net process replica domain/test_golden.py) \
+	tests/contract/clients tests/contract/log tests/contract/packaging tests/contract/sdk tests/console/oidc tests/edge/core/test_canonical.py \
+	tests/services/delivery/channels/apns tests/services/gateway/websocket tests/analytics/store \
 	tests/journeys/console tests/journeys/test_push.py tests/journeys/test_welcome.py tests/simulation/test_installations.py tests/simulation/test_python_versions.py
 
 .PHONY: run install install-dev python doctor demo screenshots test test-programs test-long test-seeds test-python collected sdk lint ruff mypy imports buf release-schema soak cluster simulate fuzz lock sbom audit-dependencies pin-images clean

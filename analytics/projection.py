@@ -14,12 +14,12 @@ from analytics.statistics.logins import count_days
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import check_migrated, migrate
 from analytics.store.retention import apply_retention
-from services.runtime.errors import UnavailableError
-from services.runtime.log.port import Log
-from services.runtime.process import background
-from services.runtime.process.logs import logger
-from services.runtime.process.retries import retry_until_available
-from services.runtime.projection.dead_letters import DeadLetters
+from services.errors import UnavailableError
+from services.log.port import Log
+from services.process import background
+from services.process.logs import logger
+from services.process.retries import retry_until_available
+from services.replica.dead_letters import DeadLetters
 
 
 class StoreStartTimeouts(NamedTuple):

@@ -12,10 +12,10 @@ from analytics.projection import connect, open_ingestion
 from analytics.settings import ROLE_NAME, AnalyticsSettings
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
-from services.runtime.errors import InputError
-from services.runtime.process.clock import SystemClock
-from services.runtime.process.settings import PREFIX
-from services.runtime.projection.replay import ReplayComparison, ReplaySource, UnreportedProgress, to_fold
+from services.domain.settings import PREFIX
+from services.errors import InputError
+from services.process.clock import SystemClock
+from services.replica.replay import ReplayComparison, ReplaySource, UnreportedProgress, to_fold
 
 PAST = "_past"
 """Suffix of the database with the state of an earlier moment."""

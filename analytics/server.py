@@ -7,9 +7,7 @@ from zoneinfo import ZoneInfo
 
 from google.protobuf.message import Message
 
-from analytics.acks.positions import decode, encode
-from analytics.acks.reader import AckReader
-from analytics.answer_cache import AnswerCache, Question
+from analytics.acks import AckReader, decode, encode
 from analytics.audit.actions import audit_actions
 from analytics.audit.app import audit_app
 from analytics.audit.device import audit_device
@@ -17,13 +15,22 @@ from analytics.audit.export import FORMATS, export
 from analytics.audit.find_push import AppsOfPushes, find_push, no_such_push
 from analytics.audit.push import audit_push, audit_push_on_device
 from analytics.audit.push_speed import push_speed
-from analytics.audit.states.devices import devices_in_state
-from analytics.audit.states.values import states_by_value
+from analytics.audit.states import devices_in_state, states_by_value
 from analytics.ingestion.ingestion import Ingestion
 from analytics.ingestion.tables.actions import ACTIONS_TABLE
 from analytics.ingestion.translation import ACTIONS, SOURCES
-from analytics.query_limiter import OPERATORS, QueryLimiter
-from analytics.questions import allowed, check_limit, check_msgid, missing, not_found, time_range
+from analytics.questions import (
+    OPERATORS,
+    AnswerCache,
+    QueryLimiter,
+    Question,
+    allowed,
+    check_limit,
+    check_msgid,
+    missing,
+    not_found,
+    time_range,
+)
 from analytics.statistics.answers import TOPICS, answer
 from analytics.statistics.latest_pushes import latest_pushes
 from analytics.statistics.query import StatisticsQuery
@@ -59,10 +66,10 @@ from protos.analytics.v1.analytics_pb2 import (
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceServicer
 from services.domain.text import check_texts
 from services.domain.topics import ACCOUNTS, DELIVERIES, DEVICES, DRAFTS, LOG_INS
-from services.runtime.errors import InputError, NotFoundError
-from services.runtime.log.topics import Topic
-from services.runtime.process.clock import Clock
-from services.runtime.rpc.server import Context
+from services.errors import InputError, NotFoundError
+from services.log.topics import Topic
+from services.net.rpc.server import Context
+from services.process.clock import Clock
 
 if TYPE_CHECKING:
     from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceAsyncStub

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from analytics.store.query_limits import QueryLimits
-from services.runtime.process.extras import missing_package
-from services.runtime.process.settings import PREFIX, Settings, SettingsError
+from services.domain.settings import PREFIX, Settings, SettingsError
+from services.process.build import missing_package
 
 ROLE_NAME = "analytics"
 DATABASE = "carillon"

@@ -11,13 +11,13 @@ from carillon.environment import environment
 from carillon.startup import plain_errors, restrict_permissions
 from edge.settings import EdgeSettings
 from services.domain.role_context import open_archive, open_log
+from services.domain.settings import load
 from services.domain.topics import archived_partitions
-from services.runtime.errors import InputError
-from services.runtime.log.archive.archiver import DAY_MS, Archiver
-from services.runtime.log.archive.log import ArchivedLog
-from services.runtime.process import data_directory
-from services.runtime.process.clock import SystemClock
-from services.runtime.process.settings import load
+from services.errors import InputError
+from services.log.archive.archiver import DAY_MS, Archiver
+from services.log.archive.log import ArchivedLog
+from services.process import data_directory
+from services.process.clock import SystemClock
 
 _SPARE_DAYS = 5
 

@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 import msgspec
 
 from carillon.roles import ROLES
-from services.domain.role_addresses import DEFAULT_ADDRESSES
-from services.runtime.process import settings
-from services.runtime.process.settings import PREFIX, Settings, SettingsError
+from services.domain import settings
+from services.domain.role_context import DEFAULT_ADDRESSES
+from services.domain.settings import PREFIX, Settings, SettingsError
 
 _OF_TESTS = (f"{PREFIX}TEST_", f"{PREFIX}CRASH_AT")
 """Beginnings of names that only the tests read."""

@@ -8,37 +8,36 @@ from typing import IO, Any
 
 import click
 
-from services.runtime.process.build import build
-from services.runtime.process.logs import configure
-from services.runtime.process.terminal import printable
+from services.process.build import build
+from services.process.logs import configure, printable
 
 COMMANDS = {
     "acls": "carillon.commands.acls",
     "apns-simulator": "carillon.commands.apns_simulator",
-    "app": "carillon.commands.app.group",
+    "app": "carillon.commands.app",
     "archive": "carillon.archive",
     "audit": "carillon.commands.audit",
     "backup": "carillon.commands.backup",
-    "certs": "carillon.commands.certs.command",
+    "certs": "carillon.commands.certs",
     "device": "carillon.commands.device",
-    "draft": "carillon.commands.console.draft",
+    "draft": "carillon.commands.draft",
     "keys": "carillon.commands.keys",
-    "push": "carillon.commands.console.push",
+    "push": "carillon.commands.push",
     "replay": "carillon.replay",
     "restore": "carillon.commands.backup",
     "send": "carillon.commands.send",
     "serve": "carillon.serve",
     "sign": "carillon.commands.sign",
-    "statistics": "carillon.commands.console.statistics",
+    "statistics": "carillon.commands.statistics",
     "status": "carillon.commands.status",
-    "task": "carillon.commands.console.task",
-    "team": "carillon.commands.accounts.teams",
-    "token": "carillon.commands.accounts.tokens",
+    "task": "carillon.commands.task",
+    "team": "carillon.commands.teams",
+    "token": "carillon.commands.tokens",
     "up": "carillon.up",
     "up-analytics": "carillon.children.analytics",
     "up-console": "carillon.children.console",
     "upgrade": "carillon.commands.upgrade",
-    "user": "carillon.commands.accounts.users",
+    "user": "carillon.commands.users",
 }
 """Module of each subcommand. The subcommand's object in it has the same name, with `_` for `-`."""
 
@@ -121,5 +120,5 @@ def main(context: click.Context, url: str | None, token_file: Path | None) -> No
         return
     if context.invoked_subcommand not in FROM_ELSEWHERE:
         raise click.UsageError(f"carillon {context.invoked_subcommand} works on the machine alone, without --url")
-    options = importlib.import_module("carillon.commands.installation.options")
+    options = importlib.import_module("carillon.installation.options")
     context.meta[options.META] = options.ConsoleOptions(url, token_file)

@@ -1,20 +1,136 @@
 """`carillon replay ROLE`: rebuild a role's state from the log."""
 
+import contextlib
 import json
 import sys
-from datetime import datetime
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 import uvloop
 
-from carillon import rebuild
 from carillon.commands.output import say
 from carillon.environment import environment
-from carillon.progress_bar import progress_bar
-from carillon.roles import REPLAYABLE, role_definition
+from carillon.progress_bar import ProgressBar, progress_bar
+from carillon.roles import REPLAYABLE, ROLES, role_definition
 from carillon.startup import plain_errors, restrict_permissions
-from services.runtime.process.settings import Settings, load
+from services.domain.role import ReplaySupport, RoleDefinition
+from services.domain.role_context import open_log, signed_log
+from services.domain.settings import Settings, load
+from services.domain.signing_keys import load_signing_keys
+from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, TOPICS
+from services.errors import InputError
+from services.log.point_in_time import PointInTimeLog, ends_at
+from services.log.port import Log, Partition
+from services.log.sqlite.log import SqliteLog
+from services.process import data_directory
+from services.replica.replay import ReplaySource, parent_of
+
+# Rebuilding a role's state from the log: in place of the live state, beside it, or as of an earlier moment.
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+Answer = dict[str, Any]
+
+
+async def rebuild(role: RoleDefinition[Any], settings: Settings, progress: ProgressBar) -> Answer:
+    """Replace the live state with one rebuilt from the log. ConflictError: the role is running."""
+    with _stopped(role, settings):
+        async with _readable_log(settings) as log:
+            digest = await _support(role).rebuild(settings, await _source(role, settings, log, progress))
+            return {"role": role.name, "digest": digest}
+
+
+async def verified(role: RoleDefinition[Any], settings: Settings, progress: ProgressBar) -> Answer:
+    """Compare the live state with one rebuilt from the log; the role may be running."""
+    async with _readable_log(settings) as log:
+        verdict = await _support(role).verify(settings, await _source(role, settings, log, progress))
+        return {"role": role.name, "equal": verdict.equal, **verdict._asdict()}
+
+
+async def rebuild_past(
+    role: RoleDefinition[Any], settings: Settings, *, until: datetime, into: Path, progress: ProgressBar
+) -> Answer:
+    """Build the state as of an earlier moment in a directory of its own. InputError: the directory is not empty."""
+    _check_empty(into)
+    async with _readable_log(settings) as log:
+        with TemporaryDirectory(dir=parent_of(into)) as work:
+            async with _past_log(_support(role), settings, log, until, Path(work), progress) as past:
+                digest = await _support(role).fill(settings, into, await _source(role, settings, past, progress))
+    return {"role": role.name, "until": until.isoformat(), "digest": digest, "directory": str(into)}
+
+
+@contextlib.asynccontextmanager
+async def _past_log(
+    support: ReplaySupport[Any], settings: Settings, log: Log, until: datetime, work: Path, progress: ProgressBar
+) -> AsyncIterator[PointInTimeLog]:
+    """Yield the log as of an earlier moment.
+
+    Compacted topics have lost their earlier records: device records are decided again from the commands, and apps are
+    those of today, unless the role reads only their changes.
+    """
+    now = await _ends(log, settings)
+    compacted = {topic.name for topic in TOPICS.values() if topic.compacted}
+    if support.reads_app_changes:
+        compacted.discard(APPS.name)
+    searched = {partition: end for partition, end in now.items() if partition.topic not in compacted}
+    progress.begin(f"reading the log until {until.isoformat()}", sum(searched.values()))
+    then = await ends_at(log, searched, (until - _EPOCH) // timedelta(milliseconds=1), progress.advance)
+    devices = SqliteLog(work / "devices.db", TOPICS)
+    try:
+        past = PointInTimeLog(log, {**now, **then}, [DEVICES.name], devices)
+        if support.reads_device_records:
+            progress.begin(f"deciding {DEVICE_COMMANDS.name} again", None)
+            await _decide_device_commands(settings, work, past)
+        yield past
+    finally:
+        await devices.close()
+
+
+async def _decide_device_commands(settings: Settings, work: Path, log: Log) -> None:
+    definitions = (role_definition(role) for role in ROLES)
+    decide = next(one.decide_device_commands for one in definitions if one.decide_device_commands is not None)
+    await decide(settings, work, log)
+
+
+def _support(role: RoleDefinition[Any]) -> ReplaySupport[Any]:
+    assert role.replay is not None
+    return role.replay
+
+
+@contextlib.asynccontextmanager
+async def _readable_log(settings: Settings) -> AsyncIterator[Log]:
+    log = await open_log(settings, read_only=True)
+    try:
+        yield signed_log(settings, load_signing_keys(settings, "replay", reads_master=True), log)
+    finally:
+        await log.close()
+
+
+async def _source(role: RoleDefinition[Any], settings: Settings, log: Log, progress: ProgressBar) -> ReplaySource:
+    return ReplaySource(log, await _ends(log, settings), progress.step(f"replaying {role.name}"))
+
+
+async def _ends(log: Log, settings: Settings) -> dict[Partition, int]:
+    return await log.ends(
+        Partition(topic.name, number)
+        for topic in TOPICS.values()
+        for number in range(topic.partitions(settings.partitions))
+    )
+
+
+def _stopped(role: RoleDefinition[Any], settings: Settings) -> contextlib.AbstractContextManager[None]:
+    """Hold the lock that the running role holds, because a rebuild replaces its state."""
+    if settings.kafka_bootstrap is None:
+        return data_directory.lock_directory(settings.data)
+    return data_directory.lock_directory(settings.state_dir(role.name), data_directory.RUNNING_LOCK)
+
+
+def _check_empty(directory: Path) -> None:
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise InputError(f"{directory} is not empty: name a new directory for the state")
 
 
 @click.command()
@@ -45,17 +161,17 @@ def replay(role: str, verify: bool, until: str | None, into: Path | None, as_jso
         settings = load(definition.settings, environment())
         if until is not None and into is not None:
             moment = _parse_time(until, settings)
-            work = rebuild.rebuild_past(definition, settings, until=moment, into=into, progress=progress)
+            work = rebuild_past(definition, settings, until=moment, into=into, progress=progress)
         elif verify:
-            work = rebuild.verify(definition, settings, progress)
+            work = verified(definition, settings, progress)
         else:
-            work = rebuild.rebuild(definition, settings, progress)
+            work = rebuild(definition, settings, progress)
         answer = uvloop.run(work)
     say(*([json.dumps(answer)] if as_json else _text(answer).split("\n")))
     sys.exit(0 if answer.get("equal", True) else 1)
 
 
-def _text(answer: rebuild.Answer) -> str:
+def _text(answer: Answer) -> str:
     """Return the answer of a replay as sentences."""
     match answer:
         case {"role": role, "equal": equal, "live": live, "rebuilt": rebuilt}:

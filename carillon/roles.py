@@ -4,8 +4,8 @@ import importlib
 from typing import Any
 
 from services.domain.role import RoleDefinition
-from services.runtime.errors import CarillonError
-from services.runtime.process.extras import EMBEDDED_PACKAGES, missing_package
+from services.errors import CarillonError
+from services.process.build import EMBEDDED_PACKAGES, missing_package
 
 ROLES = {
     "registry": "services.registry.main",
@@ -16,7 +16,7 @@ ROLES = {
     "analytics": "analytics.main",
     "gateway": "services.gateway.main",
     "edge": "edge.main",
-    "console": "edge.console.main",
+    "console": "console.main",
 }
 """Module of each role's definition, in starting order: back ends before the roles that accept requests."""
 

@@ -15,27 +15,30 @@ from carillon.startup import logged_errors, restrict_permissions, restrict_state
 from protos.runtime.v1.clock_pb2_grpc import add_ClockServiceServicer_to_server
 from services.domain.call_permissions import PERMISSIONS
 from services.domain.role import RoleContext, RoleDefinition
-from services.domain.role_addresses import DEFAULT_ADDRESSES, ROLES_WITH_STANDBYS, role_addresses
-from services.domain.role_context import connected_peers, role_context
-from services.runtime.errors import CarillonError
-from services.runtime.http.operations import Operations
-from services.runtime.log.archive.state_copies import StateCopies, StateSaver
-from services.runtime.log.monitored import LogAgeElsewhere
-from services.runtime.ownership.membership import Membership, state_directory_id
-from services.runtime.process import data_directory
-from services.runtime.process.clock import SteadyClock
-from services.runtime.process.logs import configure, logger
-from services.runtime.process.memory import collect_rarely
-from services.runtime.process.runner import Service, run
-from services.runtime.process.settings import Settings, load
-from services.runtime.projection.health import Health
-from services.runtime.rpc.caller import ShardOfRole
-from services.runtime.rpc.clock_sync import ClockServicer, ClockSync
-from services.runtime.rpc.listener import RpcListener
-from services.runtime.rpc.server import Streams
-from services.runtime.rpc.server import serve as serve_rpc
-from services.runtime.status.announcer import Announcer, process_id, to_log
-from services.runtime.status.own_status import OwnStatus
+from services.domain.role_context import (
+    DEFAULT_ADDRESSES,
+    ROLES_WITH_STANDBYS,
+    connected_peers,
+    role_addresses,
+    role_context,
+)
+from services.domain.settings import Settings, load
+from services.errors import CarillonError
+from services.log.monitored import LogAgeElsewhere
+from services.net.http.operations import Operations
+from services.net.rpc.caller import ShardOfRole
+from services.net.rpc.clock_sync import ClockServicer, ClockSync
+from services.net.rpc.server import RpcListener, Streams
+from services.net.rpc.server import serve as serve_rpc
+from services.process import data_directory
+from services.process.clock import SteadyClock
+from services.process.logs import configure, logger
+from services.process.memory import collect_rarely
+from services.process.runner import Service, run
+from services.replica.health import Health
+from services.replica.membership import Membership, state_directory_id
+from services.replica.own_status import Announcer, OwnStatus, process_id, to_log
+from services.replica.state_copies import StateCopies, StateSaver
 
 _HOUR_MS = 3_600_000
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from services.runtime.errors import CarillonError
-from services.runtime.process import memory
-from services.runtime.process.logs import logger
+from services.errors import CarillonError
+from services.process import memory
+from services.process.logs import logger
 
 if TYPE_CHECKING:
-    from services.runtime.http.operations import Operations
+    from services.net.http.operations import Operations
 
 _NO_ACCESS_FOR_OTHERS = 0o077
 _SWITCH_S = 0.0005

@@ -16,48 +16,45 @@ from analytics.settings import AnalyticsSettings
 from carillon.archive import retention_ms
 from carillon.children import analytics as up_analytics
 from carillon.children import console as up_console
-from carillon.children.analytics_calls import add_forwarded_analytics
+from carillon.children.analytics import add_forwarded_analytics
+from carillon.children.parent import Announcements, ParentServicer
 from carillon.children.process import address, command
 from carillon.commands.role_calls import SOCKET_NAME
 from carillon.environment import environment
 from carillon.roles import ROLES, role_definition
 from carillon.startup import logged_errors, restrict_permissions, restrict_state, set_ready, shorten_switch_interval
-from carillon.welcome import Endpoint, WelcomePrinter
-from edge.console.settings import ROLE_NAME as CONSOLE
-from edge.console.settings import ConsoleSettings
+from carillon.welcome import InterfaceAddress, WelcomePrinter
+from console.settings import ROLE_NAME as CONSOLE
+from console.settings import ConsoleSettings
 from edge.settings import EdgeSettings
 from protos.runtime.v1.parent_pb2_grpc import add_ParentServiceServicer_to_server
 from protos.runtime.v1.processes_pb2 import ProcessStatus
 from services.domain.role import BuiltRole, RoleContext
 from services.domain.role_context import role_context
+from services.domain.settings import Settings, load
 from services.domain.topics import TOPICS, archived_partitions
-from services.runtime.child.child_process import ChildProcess, ChildReadiness
-from services.runtime.child.parent_servicer import ParentServicer
-from services.runtime.child.slices import PROMPT_NS, choose_slice
-from services.runtime.errors import CarillonError
-from services.runtime.http.hand_over import HandOver
-from services.runtime.http.operations import METRICS_PORT, Operations, is_operation
-from services.runtime.log.archive.archiver import Archiver
-from services.runtime.log.port import Partition
-from services.runtime.process import data_directory
-from services.runtime.process.clock import SteadyClock
-from services.runtime.process.exposition import with_children
-from services.runtime.process.extras import missing_package
-from services.runtime.process.logs import configure
-from services.runtime.process.memory import IdleMemory, OwnMemory, collect_rarely
-from services.runtime.process.runner import Service, run
-from services.runtime.process.settings import Settings, load
-from services.runtime.projection.health import Health
-from services.runtime.projection.sqlite_store import stored_offsets
-from services.runtime.rpc.channel import connect
-from services.runtime.rpc.listener import RpcListener
-from services.runtime.rpc.local import LocalServer
-from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.server import Server, serve
-from services.runtime.rpc.user_socket import UserSocket
-from services.runtime.status.announcements import Announcements
-from services.runtime.status.announcer import Announcer, process_id
-from services.runtime.status.own_status import OwnStatus
+from services.errors import CarillonError
+from services.log.archive.archiver import Archiver
+from services.log.port import Partition
+from services.net.child import ChildProcess, ChildReadiness
+from services.net.http.hand_over import HandOver
+from services.net.http.operations import METRICS_PORT, Operations, is_operation
+from services.net.rpc.caller import UserSocket
+from services.net.rpc.channel import connect
+from services.net.rpc.local import LocalServer
+from services.net.rpc.server import RpcListener, Server, serve
+from services.process import data_directory
+from services.process.build import missing_package
+from services.process.clock import SteadyClock
+from services.process.logs import configure
+from services.process.memory import IdleMemory, OwnMemory, collect_rarely
+from services.process.metrics import with_children
+from services.process.runner import Service, run
+from services.process.slices import PROMPT_NS, choose_slice
+from services.replica.health import Health
+from services.replica.own_status import Announcer, OwnStatus, process_id
+from services.replica.peers import Peers
+from services.replica.sqlite_store import stored_offsets
 
 _HERE = [role for role in ROLES if role not in (ANALYTICS, CONSOLE)]
 _CHILD_READY_S = 90
@@ -216,16 +213,16 @@ async def _metrics(children: Sequence[ChildProcess]) -> bytes:
     return with_children({child.name: text for child, text in zip(children, texts, strict=True)})
 
 
-def _endpoints(settings: Settings, role_settings: Mapping[str, Any]) -> list[Endpoint]:
+def _endpoints(settings: Settings, role_settings: Mapping[str, Any]) -> list[InterfaceAddress]:
     edge, gateway = role_settings["edge"], role_settings["gateway"]
     return [
-        Endpoint("app servers, v2", "http", settings.host, edge.v2_port, "/v2/push"),
-        Endpoint("legacy Android", "http", settings.host, edge.android_port, "/push"),
-        Endpoint("legacy iOS", "http", settings.host, edge.ios_port, "/push"),
-        Endpoint("devices", gateway.scheme, settings.host, gateway.gateway_port, "/device/v1"),
-        Endpoint("console", "http", settings.host, settings.console_port, "/"),
-        Endpoint("health", "http", settings.host, settings.console_port, "/healthz"),
-        Endpoint(
+        InterfaceAddress("app servers, v2", "http", settings.host, edge.v2_port, "/v2/push"),
+        InterfaceAddress("legacy Android", "http", settings.host, edge.android_port, "/push"),
+        InterfaceAddress("legacy iOS", "http", settings.host, edge.ios_port, "/push"),
+        InterfaceAddress("devices", gateway.scheme, settings.host, gateway.gateway_port, "/device/v1"),
+        InterfaceAddress("console", "http", settings.host, settings.console_port, "/"),
+        InterfaceAddress("health", "http", settings.host, settings.console_port, "/healthz"),
+        InterfaceAddress(
             "metrics",
             "http",
             settings.host,

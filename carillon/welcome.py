@@ -22,8 +22,8 @@ from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
 from protos.registry.v1.registry_pb2 import CreateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.role import RoleContext
-from services.runtime.http.url_host import url_host
-from services.runtime.log.durable import written_beside
+from services.net.http.client_address import url_host
+from services.process.durable import written_beside
 
 DEMO = CreateAppRequest(platform=PLATFORM_ANDROID, name="Demo", package="org.example.demo", account="carillon-demo")
 SECRET_FILE = "demo-app.secret"  # noqa: S105
@@ -33,7 +33,7 @@ _ALIAS = "alice"
 _STAG = "news"
 
 
-class Endpoint(NamedTuple):
+class InterfaceAddress(NamedTuple):
     """A URL of the service, with a title for people."""
 
     title: str
@@ -52,7 +52,7 @@ class WelcomePrinter:
 
     name = "welcome"
 
-    def __init__(self, context: RoleContext, endpoints: Sequence[Endpoint], data: Path) -> None:
+    def __init__(self, context: RoleContext, endpoints: Sequence[InterfaceAddress], data: Path) -> None:
         self._context = context
         self._endpoints = endpoints
         self._secret_file = data.absolute() / SECRET_FILE
@@ -97,13 +97,13 @@ def command_line(program: str, env: Mapping[str, str]) -> str:
     return setting + ("carillon" if is_on_path else shlex.quote(program))
 
 
-def endpoint_lines(endpoints: Sequence[Endpoint]) -> list[str]:
+def endpoint_lines(endpoints: Sequence[InterfaceAddress]) -> list[str]:
     """Return a line for each endpoint, under a heading."""
     return ["Carillon is ready.", *(f"  {endpoint.title:<20} {endpoint.url}" for endpoint in endpoints)]
 
 
 def first_push_lines(
-    app: App, secret: str, secret_file: Path, endpoints: Sequence[Endpoint], carillon: str
+    app: App, secret: str, secret_file: Path, endpoints: Sequence[InterfaceAddress], carillon: str
 ) -> list[str]:
     """Return commands to paste: connect a virtual device, send a push to it, show what happened to the push."""
     push_url = next(endpoint.url for endpoint in endpoints if endpoint.path == "/v2/push")

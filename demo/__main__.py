@@ -20,7 +20,7 @@ import uvloop
 
 from demo.fill import DemoPlan, fill, summary
 from demo.service import Service
-from services.runtime.errors import CarillonError
+from services.errors import CarillonError
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from demo.content import Text
 from demo.moved_clock import NOT_KEPT
 from demo.organisation import Installed
 from demo.population import DemoDevice
-from services.runtime.errors import CarillonError
+from services.errors import CarillonError
 from testkit.installation.app_server import AppServer
 
 _PERIOD_S = 86_400

@@ -14,7 +14,7 @@ from carillon_device import Device, DeviceError, Push
 from carillon_device.frames import ActivityEvent, ReportEvent
 from demo.moved_clock import NOT_KEPT
 from demo.population import DemoDevice
-from services.runtime.errors import CarillonError
+from services.errors import CarillonError
 
 Each = TypeVar("Each")
 Advance = Callable[[int], None]

@@ -24,7 +24,7 @@ from demo.people import People
 from demo.person import PASSWORD, Person
 from demo.population import HISTORY_DAYS, DemoDevice, known_device, populate
 from demo.service import Service
-from services.runtime.errors import CarillonError
+from services.errors import CarillonError
 
 _MARKER = "demo.json"
 _IDENTITIES = "devices.json"

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from services.runtime.process import clock
+from services.process import clock
 
 VARIABLE = "DEMO_CLOCK"
 NOT_KEPT = {"connection": "close"}

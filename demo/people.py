@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from demo.content import Text
 from demo.organisation import TEAMS, Installed
 from demo.person import Person
-from services.runtime.errors import CarillonError
+from services.errors import CarillonError
 
 _DIGEST = re.compile(r'name="digest" value="([0-9a-f]+)"')
 _NEW = {

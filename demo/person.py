@@ -7,7 +7,7 @@ import re
 import httpx
 
 from demo.moved_clock import NOT_KEPT
-from services.runtime.errors import CarillonError, UnavailableError
+from services.errors import CarillonError, UnavailableError
 
 PASSWORD = "bells over the harbour"
 """The password of everybody in the demo; the service listens on 127.0.0.1 only."""

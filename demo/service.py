@@ -13,9 +13,9 @@ import httpx
 
 from carillon.environment import environment
 from demo.moved_clock import VARIABLE
-from services.runtime.errors import CarillonError
-from services.runtime.process.settings import Port, Settings, load
-from services.runtime.sockets.open_files import hard_file_limit
+from services.domain.settings import Port, Settings, load
+from services.errors import CarillonError
+from services.net.sockets import hard_file_limit
 
 _READY_S = 240
 _POLL_S = 0.2

@@ -4,18 +4,17 @@ from random import SystemRandom
 
 from edge.android.app import android_app
 from edge.core.answers import JsonApi
-from edge.core.body_budget import BodyBudget
 from edge.core.message_ids import MessageIds
-from edge.core.parsing.body import Application, BodyTimeout
+from edge.core.parsing.body import Application, BodyBudget, BodyTimeout
 from edge.core.replay_protection import ReplayProtection
 from edge.core.request_limiter import RequestLimiter
 from edge.ios.app import ios_app
 from edge.settings import ROLE_NAME, EdgeSettings
 from edge.v2.app import v2_app
-from services.domain.limits.registrations import RegistrationRates
+from services.domain.registrations import RegistrationRates
 from services.domain.role import RoleContext
-from services.runtime.process.clock import Clock, HangWatch, SteadyClock
-from services.runtime.status.replicas import Replicas
+from services.process.clock import Clock, HangWatch, SteadyClock
+from services.replica.status_board import Replicas
 
 
 class Interfaces:

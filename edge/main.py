@@ -7,13 +7,12 @@ from edge.core.message_ids import MessageIds
 from edge.interfaces import Interfaces
 from edge.settings import KEYS, ROLE_NAME, EdgeSettings
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
-from services.runtime.http.connections import HttpConnections
-from services.runtime.http.limits import api_limits
-from services.runtime.http.listener import HttpListener
-from services.runtime.log.port import LOG_UNAVAILABLE
-from services.runtime.process.clock import SteadyClock
-from services.runtime.process.retries import retry_until_available
-from services.runtime.sockets.peers import shared_addresses
+from services.log.port import LOG_UNAVAILABLE
+from services.net.http.connections import HttpConnections, api_limits
+from services.net.http.server import HttpListener
+from services.net.sockets import shared_addresses
+from services.process.clock import SteadyClock
+from services.process.retries import retry_until_available
 
 
 def build(settings: EdgeSettings, context: RoleContext) -> BuiltRole:
@@ -22,7 +21,10 @@ def build(settings: EdgeSettings, context: RoleContext) -> BuiltRole:
     host = settings.host
     # The deadlines of real sockets are in real time, whatever the clock of the role is.
     connections = HttpConnections(
-        "api", api_limits(settings), SteadyClock(), shared_addresses(settings.client_addresses())
+        "api",
+        api_limits(settings.http_max_connections, settings.http_connections_per_address),
+        SteadyClock(),
+        shared_addresses(settings.client_addresses()),
     )
     return BuiltRole(
         ROLE_NAME,

@@ -24,25 +24,21 @@ from edge.settings import KEYS, ROLE_NAME, EdgeSettings
 from edge.workers import WorkerSockets, WorkersOperations
 from services.domain.master_key import load_keys
 from services.domain.role_context import connected_peers, role_context
-from services.runtime.child.lifecycle import die_with_parent
-from services.runtime.errors import CarillonError
-from services.runtime.http.connections import HttpConnections
-from services.runtime.http.limits import OPERATIONS_LIMITS, api_limits
-from services.runtime.http.listener import GRACE_S
-from services.runtime.http.operations import Operations
-from services.runtime.http.server import HttpServer
-from services.runtime.log.port import LOG_UNAVAILABLE, Log
-from services.runtime.process import background, memory
-from services.runtime.process.clock import SteadyClock
-from services.runtime.process.logs import logger
-from services.runtime.process.retries import retry_until_available
-from services.runtime.process.settings import SettingsError, load
-from services.runtime.projection.health import Health
-from services.runtime.rpc.clock_sync import ClockSync
-from services.runtime.sockets.open_files import raise_file_limit
-from services.runtime.sockets.peers import shared_addresses
-from services.runtime.status.announcer import Announcer, process_id, to_log
-from services.runtime.status.own_status import OwnStatus, ReportedRole
+from services.domain.settings import SettingsError, load
+from services.errors import CarillonError
+from services.log.port import LOG_UNAVAILABLE, Log
+from services.net.child import die_with_parent
+from services.net.http.connections import OPERATIONS_LIMITS, HttpConnections, api_limits
+from services.net.http.operations import Operations
+from services.net.http.server import GRACE_S, HttpServer
+from services.net.rpc.clock_sync import ClockSync
+from services.net.sockets import raise_file_limit, shared_addresses
+from services.process import background, memory
+from services.process.clock import SteadyClock
+from services.process.logs import logger
+from services.process.retries import retry_until_available
+from services.replica.health import Health
+from services.replica.own_status import Announcer, OwnStatus, ReportedRole, process_id, to_log
 
 _START_S = 20.0
 
@@ -84,7 +80,8 @@ class EdgeWorker(UvicornWorker):  # type: ignore[misc]
         self.config.app = self.wsgi
         settings = self.wsgi.settings
         shared = shared_addresses(settings.client_addresses())
-        api = HttpConnections("api", api_limits(settings), SteadyClock(), shared)
+        limits = api_limits(settings.http_max_connections, settings.http_connections_per_address)
+        api = HttpConnections("api", limits, SteadyClock(), shared)
         operations = HttpConnections("operations", OPERATIONS_LIMITS, SteadyClock())
         workers = HttpConnections("workers", OPERATIONS_LIMITS, SteadyClock())
         groups = [*[api] * len(settings.interface_ports), operations, workers]

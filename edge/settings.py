@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from services.domain.master_key import KeyPurpose
-from services.runtime.process.settings import Port, Positive, Settings
+from services.domain.settings import Port, Positive, Settings
 
 ROLE_NAME = "edge"
 KEYS = frozenset({KeyPurpose.DEVICES, KeyPurpose.SECRETS})

@@ -12,8 +12,8 @@ import msgspec
 from prometheus_client import CONTENT_TYPE_LATEST, Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from services.runtime.http.operations import Operations, Stage, answer, readiness
-from services.runtime.process.exposition import exposition
+from services.net.http.operations import Operations, Stage, answer, readiness
+from services.process.metrics import exposition
 
 ANSWER_S = 2.0
 """Time in which a worker must answer, seconds."""

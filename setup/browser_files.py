@@ -1,7 +1,7 @@
 """Fetches the console's JavaScript files from npm's registry and from `sdk/`: `python -m setup.browser_files`.
 
 `browser_files.json` names each package of npm with its version, the integrity that npm publishes for it, and the files
-that are used. The registry is that of npm's settings. All files are put into `edge/console/static/packages/`,
+that are used. The registry is that of npm's settings. All files are put into `console/static/packages/`,
 which git ignores.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 ROOT = Path(__file__).resolve().parent.parent
-DIRECTORY = Path("edge/console/static/packages")
+DIRECTORY = Path("console/static/packages")
 _SDK = Path("sdk/carillon-device.js")
 _STATE = "versions.json"
 _TIMEOUT_S = 120

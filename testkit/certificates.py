@@ -5,8 +5,8 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from services.runtime.rpc import authority
-from services.runtime.rpc.tls import Tls
+from services.net.rpc import authority
+from services.net.rpc.tls import Tls
 
 _DAY = datetime.timedelta(days=1)
 

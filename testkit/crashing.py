@@ -9,7 +9,7 @@ import signal
 import sys
 
 from carillon.main import main
-from services.runtime.process import crashpoint
+from services.process import crashpoint
 
 
 def run() -> None:

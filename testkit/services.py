@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, cast
 
 from services.domain.role import BuiltRole
-from services.runtime.process.runner import Service
-from services.runtime.rpc.local import LocalServer
-from services.runtime.rpc.server import Server
+from services.net.rpc.local import LocalServer
+from services.net.rpc.server import Server
+from services.process.runner import Service
 from testkit.faults.crashing_log import KilledError
 
 TIMEOUT_S = 60.0

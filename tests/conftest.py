@@ -13,8 +13,8 @@ import hypothesis
 import pytest
 import structlog
 
-from services.runtime.process.logs import logger
-from services.runtime.rpc import channel, local
+from services.net.rpc import channel, local
+from services.process.logs import logger
 from testkit.installation.sample import Service
 from testkit.kafka.broker import KafkaBroker, kafka
 

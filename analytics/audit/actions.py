@@ -4,11 +4,11 @@ from collections.abc import Mapping, Set
 from typing import Any
 
 from analytics.audit.app import TimeRange
-from analytics.audit.details.parts import read_details
+from analytics.audit.details import read_details
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import ActionEntry, AuditActionsRequest, AuditActionsResponse
-from services.runtime.errors import InputError
+from services.errors import InputError
 
 _NEWEST = (2**62, "", 0)
 _MAX_DIGITS = 15

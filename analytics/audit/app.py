@@ -4,14 +4,14 @@ from base64 import b64decode
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
-from analytics.audit.details.audience import read_summary
-from analytics.audit.details.parts import origins, push_kind, texts
+from analytics.audit.details import origins, push_kind, texts
+from analytics.audit.details_text import read_summary
 from analytics.audit.timeline import entry, with_texts
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import AuditAppResponse, TimelineEntry
 from protos.analytics.v1.details_pb2 import Detail, Remark
-from services.runtime.errors import InputError, NotFoundError
+from services.errors import InputError, NotFoundError
 
 _KNOWN = """
 SELECT 1 FROM app_changes WHERE appkey = {appkey:String} LIMIT 1

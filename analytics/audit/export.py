@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from analytics.audit.find_push import PushRecord
-from analytics.audit.states.counts import UNKNOWN, state_counts, state_precedence
+from analytics.audit.states import UNKNOWN, state_counts, state_precedence
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import ExportFormat

@@ -3,13 +3,13 @@
 from base64 import b64decode
 from typing import NamedTuple
 
-from analytics.audit.details.audience import read_summary
-from analytics.audit.details.parts import command_origin
+from analytics.audit.details import command_origin
+from analytics.audit.details_text import read_summary
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
 from protos.analytics.v1.details_pb2 import AudienceSummary, CommandOrigin
 from protos.push.v1.push_pb2 import Filter
-from services.runtime.errors import NotFoundError
+from services.errors import NotFoundError
 
 _MAX_IDS = 2**20
 """A push has fewer message ids than this."""

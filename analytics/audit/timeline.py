@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from zoneinfo import ZoneInfo
 
-from analytics.audit.details.parts import reasons
-from analytics.audit.details.text import details_text
+from analytics.audit.details import reasons
+from analytics.audit.details_text import details_text
 from protos.analytics.v1.analytics_pb2 import TimelineEntry
 from protos.analytics.v1.details_pb2 import Detail
 

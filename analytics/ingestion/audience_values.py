@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap
 
-from analytics.ingestion.attribute_changes import AttributeHistory
-from analytics.ingestion.attributes import DictionaryEncoder
+from analytics.ingestion.attributes import AttributeHistory, DictionaryEncoder
 
 _LARGE = b"\x01"
 _SEVEN_BITS = 127

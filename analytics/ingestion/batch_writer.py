@@ -13,26 +13,66 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from analytics.ingestion import ingesters
-from analytics.ingestion.attribute_changes import AttributeHistory
-from analytics.ingestion.attributes import DeviceAttributes
+from analytics.ingestion.attributes import AttributeHistory, CountedAttributes
 from analytics.ingestion.attributes import load as load_attributes
-from analytics.ingestion.broadcast_ids import BroadcastIds
 from analytics.ingestion.connections.history import load as load_connections
 from analytics.ingestion.connections.spans import LatestConnections
 from analytics.ingestion.device_references import earliest_starts, session_ends
-from analytics.ingestion.known_devices import KnownDevices
+from analytics.ingestion.known_ids import BroadcastIds, KnownDevices
 from analytics.ingestion.outcomes import ACKS_TABLE, OutcomeBatch
 from analytics.ingestion.translation import RecordTranslator, TranslationContext
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.offsets import Batch, Offsets, Range, insert_token
 from services.domain.topics import SESSIONS, decode
-from services.runtime.log.port import Partition, Record, RecordMark, last_marks
-from services.runtime.process.crashpoint import Point, reached
-from services.runtime.process.metrics import INSERTED
-from services.runtime.process.retries import retry_until_available
-from services.runtime.projection.dead_letters import UNUSABLE, DeadLetters
-from services.runtime.projection.epochs import Epochs
+from services.log.port import Partition, Record, RecordMark, last_marks
+from services.process.crashpoint import Point, reached
+from services.process.metrics import INSERTED
+from services.process.retries import retry_until_available
+from services.replica.dead_letters import UNUSABLE, DeadLetters
+from services.replica.epochs import Epochs
+
+# The ingesters of the analytics store: the identity under which each instance fills it.
+#
+# Rows that add up (SUMS) carry the identity, so that sums of a replaced ingester do not count twice.
+
+SUMS = ("connection_changes", "connection_hours", "connection_days")
+"""Tables whose rows add up; each ingester's rows are one ClickHouse partition."""
+
+_IDENTITY = "SELECT identity FROM readers FINAL WHERE instance = {instance:String}"
+_REGISTER = "INSERT INTO readers (instance, identity) SELECT {instance:String}, {identity:String}"
+_REGISTERED = "SELECT identity FROM readers FINAL"
+_DELETE_OTHER_SHARDS = """
+DELETE FROM readers WHERE splitByChar('/', instance)[-1] != splitByChar('/', {instance:String})[-1]
+"""
+
+
+async def is_registered(clickhouse: ClickHouse, instance: str, identity: str) -> bool:
+    """Return whether the store is filled by this identity of the instance."""
+    rows = await clickhouse.rows(_IDENTITY, {"instance": instance})
+    return [identity] == [found for (found,) in rows]
+
+
+async def register(clickhouse: ClickHouse, instance: str, identity: str) -> None:
+    """Make this identity the instance's ingester. `instance` is SHARD/SHARDS; other numbers of shards are dropped.
+
+    It fills the store again, with the attributes that devices have then, so counts stored by attributes are deleted.
+    """
+    await clickhouse.command("TRUNCATE TABLE broadcast_counts")
+    await clickhouse.command(_DELETE_OTHER_SHARDS, {"instance": instance})
+    await clickhouse.command(_REGISTER, {"instance": instance, "identity": identity})
+
+
+async def drop_replaced(clickhouse: ClickHouse) -> None:
+    """Drop the sums of ingesters that were replaced; queries ignore them already."""
+    for table in SUMS:
+        found = await clickhouse.rows(f"SELECT DISTINCT reader FROM {table}")  # noqa: S608
+        registered = {identity for (identity,) in await clickhouse.rows(_REGISTERED)}
+        for (identity,) in found:
+            if identity not in registered:
+                await clickhouse.command(
+                    f"ALTER TABLE {table} DROP PARTITION {{identity:String}}", {"identity": identity}
+                )
+
 
 _NOT_NOTED = "the offsets of analytics cannot be written"
 Result = TypeVar("Result")
@@ -90,7 +130,7 @@ class BatchWriter:
         self._identity = await self._registered_identity()
         offsets = await self.next_offsets()
         epochs = await self.epochs()
-        attributes = DeviceAttributes()
+        attributes = CountedAttributes()
         self._context = context = TranslationContext(
             AttributeHistory(attributes), BroadcastIds(), KnownDevices(), LatestConnections(), epochs
         )
@@ -183,10 +223,10 @@ class BatchWriter:
         Nothing is counted twice then: rows of the same record replace each other, and sums carry the identity.
         """
         identity = await self._on_thread(self._offsets.identity)
-        if identity is None or not await ingesters.is_registered(self._clickhouse, self._instance, identity):
+        if identity is None or not await is_registered(self._clickhouse, self._instance, identity):
             identity = await self._on_thread(self._offsets.restart)
-            await ingesters.register(self._clickhouse, self._instance, identity)
-        await ingesters.drop_replaced(self._clickhouse)
+            await register(self._clickhouse, self._instance, identity)
+        await drop_replaced(self._clickhouse)
         return identity
 
     def _translated(self, records: Sequence[Record]) -> TranslatedBatch:

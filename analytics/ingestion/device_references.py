@@ -9,11 +9,11 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from pyroaring import BitMap
 
-from analytics.ingestion.known_devices import KnownDevices
+from analytics.ingestion.known_ids import KnownDevices
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, PushFact
 from protos.gateway.v1.sessions_pb2 import SessionFact
 from services.domain.topics import DELIVERIES, DEVICES, PUSHES, SESSIONS, decode
-from services.runtime.log.port import Partition, Record
+from services.log.port import Partition, Record
 
 _REFERRING = (SESSIONS.name, PUSHES.name, DELIVERIES.name)
 

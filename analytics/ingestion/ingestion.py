@@ -7,35 +7,67 @@ that its answer is made of, and for the outcomes of its app alone.
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from analytics.ingestion.batch_reader import BatchReader, IngestionLimits
+from analytics.ingestion.batch_reader import (
+    BatchReader,
+    IngestionLimits,
+    ReadersInTurn,
+    nothing,
+    run_to_end,
+    until_done,
+)
 from analytics.ingestion.batch_writer import BatchWriter, TranslatedBatch
 from analytics.ingestion.look_ahead import LookAhead
-from analytics.ingestion.readers_in_turn import ReadersInTurn
-from analytics.ingestion.recent_ends import RecentEnds
 from analytics.ingestion.tables.actions import ACTIONS_TABLE
 from analytics.ingestion.translation import SOURCES
-from analytics.ingestion.waiting import nothing, run_to_end, until_done
 from analytics.settings import ROLE_NAME
 from analytics.store.changes import StoreChanges
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.offsets import Batch
 from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, SESSIONS
-from services.runtime.errors import UnavailableError
-from services.runtime.log.ends_history import EndsHistory
-from services.runtime.log.identity import check_log_identity
-from services.runtime.log.port import Log, Partition, Reader, Record, check_offsets
-from services.runtime.log.topics import Topic, owned
-from services.runtime.process import background
-from services.runtime.process.logs import logger
-from services.runtime.process.metrics import APPLIED, LAG, LAG_SECONDS
-from services.runtime.process.retries import retry_until_available
-from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.merge import MergedReader
-from services.runtime.projection.positions import AppliedPositions
+from services.errors import UnavailableError
+from services.log.identity import check_log_identity
+from services.log.monitored import EndsHistory
+from services.log.port import Log, Partition, Reader, Record, check_offsets
+from services.log.topics import Topic, owned
+from services.process import background
+from services.process.logs import logger
+from services.process.metrics import APPLIED, LAG, LAG_SECONDS
+from services.process.retries import retry_until_available
+from services.replica.dead_letters import DeadLetters
+from services.replica.merge import MergedReader
+from services.replica.positions import AppliedPositions
+
+# The ends of the log some moments ago; questions that do not need the newest records are answered as of these
+# moments.
+#
+# Ingesting a small batch takes as much CPU time as answering several questions. So the questions of a few seconds
+# wait for the same batch.
+
+_KEPT = 16
+
+
+class RecentEnds:
+    """The ends of all partitions at the moments of the latest questions."""
+
+    def __init__(self, log: Log, partitions: Sequence[Partition]) -> None:
+        self._log = log
+        self._partitions = partitions
+        self._found: deque[tuple[float, Mapping[Partition, int]]] = deque(maxlen=_KEPT)
+
+    async def at_most_ms_old(self, max_age_ms: int) -> Mapping[Partition, int]:
+        """Return the ends of all partitions at the earliest known moment that is at most `max_age_ms` ago."""
+        now_ms = asyncio.get_running_loop().time() * 1000
+        for found_ms, ends in self._found:
+            if found_ms > now_ms - max_age_ms:
+                return ends
+        ends = await self._log.ends(self._partitions)
+        self._found.append((now_ms, ends))
+        return ends
+
 
 _NO_ANSWER = "the log or the analytics store does not answer"
 _LAG_S = 5.0

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from analytics.ingestion.batch_writer import BatchWriter
 from analytics.store.offsets import Batch, Range
-from services.runtime.log.port import Log, Partition, Record
-from services.runtime.projection.fencing import ANNOUNCEMENT_KEY
+from services.log.port import Log, Partition, Record
+from services.replica.fencing import ANNOUNCEMENT_KEY
 
 MAX_ROWS = 200_000
 """Outcomes of an app that are ingested ahead at once; an app with more waits for their turn."""

@@ -7,12 +7,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from analytics.ingestion.attributes import DeviceAttributes, DictionaryEncoder
-from analytics.ingestion.broadcast_ids import BroadcastIds
-from analytics.store.columns import ATTRIBUTES, CODED, TIME, UINT16, UINT32, UINT64, Column, Table
-from analytics.store.enum_names import enum_name
+from analytics.ingestion.attributes import CountedAttributes, DictionaryEncoder
+from analytics.ingestion.known_ids import BroadcastIds
+from analytics.store.columns import ATTRIBUTES, CODED, TIME, UINT16, UINT32, UINT64, Column, Table, enum_name
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind
-from services.runtime.log.port import Record
+from services.log.port import Record
 
 _KINDS = pa.array([enum_name(OutcomeKind.DESCRIPTOR, number, "OUTCOME_KIND_") for number in range(256)], pa.string())
 
@@ -33,7 +32,7 @@ class OutcomeBlock(NamedTuple):
     indexes: npt.NDArray[np.uint32]
 
 
-class OutcomeColumns(NamedTuple):
+class OutcomeArrays(NamedTuple):
     """Blocks as the source of whole columns; `encoders` are those of the attributes."""
 
     blocks: Sequence[OutcomeBlock]
@@ -65,11 +64,11 @@ def _coded(codes: npt.NDArray[Any], strings: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(codes.astype(code, copy=False)), strings)
 
 
-def _attribute(index: int) -> Column[OutcomeColumns]:
+def _attribute(index: int) -> Column[OutcomeArrays]:
     return Column(ATTRIBUTES[index], CODED, lambda rows: rows.attribute(index))
 
 
-DELIVERIES_TABLE = Table[OutcomeColumns](
+DELIVERIES_TABLE = Table[OutcomeArrays](
     "deliveries",
     Column("appkey", CODED, lambda rows: rows.appkeys()),
     Column("msgid", UINT64, lambda rows: pa.array(rows.joined("msgids"))),
@@ -82,7 +81,7 @@ DELIVERIES_TABLE = Table[OutcomeColumns](
     Column("_offset", UINT64, lambda rows: pa.array(rows.repeated("offset", np.uint64))),
     Column("_index", UINT32, lambda rows: pa.array(rows.joined("indexes"))),
 )
-ACKS_TABLE = Table[OutcomeColumns](
+ACKS_TABLE = Table[OutcomeArrays](
     "acks",
     Column("appkey", CODED, lambda rows: rows.appkeys()),
     Column("partition", UINT16, lambda rows: pa.array(rows.repeated("partition", np.uint16))),
@@ -98,7 +97,7 @@ ACKS_TABLE = Table[OutcomeColumns](
 class OutcomeBatch:
     """The outcomes of one batch of records."""
 
-    def __init__(self, attributes: DeviceAttributes, broadcasts: BroadcastIds, only: str = "") -> None:
+    def __init__(self, attributes: CountedAttributes, broadcasts: BroadcastIds, only: str = "") -> None:
         """`only`: an appkey; outcomes of other apps are left out then."""
         self._attributes = attributes
         self._broadcasts = broadcasts
@@ -133,8 +132,8 @@ class OutcomeBatch:
         deliveries = {"deliveries": DELIVERIES_TABLE.from_arrays(self._columns(self._blocks))}
         return {**deliveries, "acks": ACKS_TABLE.from_arrays(self._columns(receipts))} if receipts else deliveries
 
-    def _columns(self, blocks: Sequence[OutcomeBlock]) -> OutcomeColumns:
-        return OutcomeColumns(blocks, self._reasons, self._attributes.encoders)
+    def _columns(self, blocks: Sequence[OutcomeBlock]) -> OutcomeArrays:
+        return OutcomeArrays(blocks, self._reasons, self._attributes.encoders)
 
     def _block(self, record: Record, written_ms: int, app: AppOutcomes, start: int) -> OutcomeBlock:
         msgids = np.frombuffer(app.msgids, "<u8")

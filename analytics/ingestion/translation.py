@@ -8,23 +8,26 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap
 
-from analytics.audit.details.device_command import requested_details
-from analytics.ingestion.attribute_changes import AttributeHistory
+from analytics.audit.details import requested_details
+from analytics.ingestion.attributes import AttributeHistory
 from analytics.ingestion.audience_values import bitmaps_by_value
-from analytics.ingestion.broadcast_ids import BroadcastIds
 from analytics.ingestion.connections.deltas import ConnectionDeltas
 from analytics.ingestion.connections.spans import LatestConnections
 from analytics.ingestion.device_references import unknown_device_partitions
-from analytics.ingestion.known_devices import KnownDevices
+from analytics.ingestion.known_ids import BroadcastIds, KnownDevices
 from analytics.ingestion.outcomes import OutcomeBatch
 from analytics.ingestion.tables.actions import action_rows
 from analytics.ingestion.tables.devices import (
     APP_CHANGES_TABLE,
     ATTRIBUTE_CHANGES_TABLE,
+    CONNECTION_COUNTS_TABLE,
     DEVICE_COMMANDS_TABLE,
     DEVICES_TABLE,
     REGISTRATIONS_TABLE,
+    SESSIONS_TABLE,
     ChangedAttributes,
+    ConnectionCount,
+    DeviceSession,
     Registration,
     RequestedCommand,
 )
@@ -37,12 +40,11 @@ from analytics.ingestion.tables.pushes import (
     TASKS_TABLE,
     AcceptedPush,
     AudienceValues,
-    PartitionEvent,
+    PushPartitionEvent,
     TaskEvent,
     check_targets,
 )
 from analytics.ingestion.tables.row_source import RowSource
-from analytics.ingestion.tables.sessions import CONNECTION_COUNTS_TABLE, SESSIONS_TABLE, ConnectionCount, DeviceSession
 from analytics.store.columns import Row
 from protos.accounts.v1.accounts_pb2 import AccountFact, LogInFact
 from protos.accounts.v1.drafts_pb2 import DraftFact
@@ -53,7 +55,7 @@ from protos.registry.v1.apps_pb2 import AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand, DeviceFact
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
 from services.domain.apps import has_epoch
-from services.domain.audiences.summary import audience_summary
+from services.domain.push_summary import audience_summary
 from services.domain.topics import (
     ACCOUNTS,
     APPS,
@@ -68,9 +70,9 @@ from services.domain.topics import (
     TASKS,
     decode,
 )
-from services.runtime.log.port import Record
-from services.runtime.projection.dead_letters import UNUSABLE
-from services.runtime.projection.epochs import Epochs
+from services.log.port import Record
+from services.replica.dead_letters import UNUSABLE
+from services.replica.epochs import Epochs
 
 ACTIONS = (PUSH_COMMANDS, TASKS, DEVICE_COMMANDS, APPS, ACCOUNTS, LOG_INS, DRAFTS)
 """The topics whose records say what accounts and operators did."""
@@ -258,7 +260,7 @@ class RecordTranslator:
 
     def _push_partition_rows(self, record: Record, message: PushFact) -> list[Row]:
         def row(event: str, audience: bytes = b"", size: int = 0, expires_ms: int = 0, reason: str = "") -> Row:
-            part = PartitionEvent(message.msgid, message.appkey, event, audience, size, expires_ms, reason)
+            part = PushPartitionEvent(message.msgid, message.appkey, event, audience, size, expires_ms, reason)
             return PUSH_PARTITIONS_TABLE.row(RowSource(record, message.meta, part))
 
         match message.WhichOneof("fact"):

@@ -1,0 +1,1 @@
+"""Answers to questions for numbers: broadcasts, log-ins, connections, registrations."""

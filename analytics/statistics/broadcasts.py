@@ -8,17 +8,133 @@ With a category, a device counts under the value it had when the start of the pu
 the audience. If the outcomes of a push have outlived their retention, only its audience is counted.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from analytics.statistics.broadcast_counts import SentPush, broadcast_counts
+import pyarrow as pa
+
 from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.retention import expired_outcome_days
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import BroadcastRow
-from services.domain.statistics.rows import BROADCAST_COUNTS
-from services.runtime.errors import NotFoundError
+from services.domain.statistics_rows import BROADCAST_COUNTS
+from services.errors import NotFoundError
+
+# Counts of broadcasts, whole or by the values of an attribute, stored with a version so that later queries read them.
+#
+# Merging the sets of devices of a thousand broadcasts takes long with millions of devices, and so does dividing those
+# of one broadcast by the values of an attribute; nothing changes any more in most of them. The version of a push is
+# the number of outcomes and of events that its counts were made of: any further one makes them invalid. It is read
+# before the sets, so that counts may be newer than their version and are then made once more, but never older. A
+# store that is filled from the log again forgets its stored counts, as devices may have other attributes then.
+
+_VERSIONS = """
+SELECT msgid, [sum(outcomes), sum(sets), sum(events), sum(audiences), sum(divided)]
+FROM (
+  SELECT msgid, sum(rows) AS outcomes, uniqExact(kind, partition) AS sets, 0 AS events, 0 AS audiences, 0 AS divided
+  FROM push_outcomes WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)} GROUP BY msgid
+  UNION ALL
+  SELECT msgid, 0, 0, uniqExact(event, partition), 0, 0
+  FROM push_partitions WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)} GROUP BY msgid
+  UNION ALL
+  SELECT msgid, 0, 0, 0, uniqExact(partition), 0
+  FROM push_audiences WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)} GROUP BY msgid
+  UNION ALL
+  SELECT msgid, 0, 0, 0, 0, uniqExact(partition)
+  FROM push_values
+  WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)} AND {category:String} != ''
+  GROUP BY msgid)
+GROUP BY msgid
+"""
+_STORED = """
+SELECT msgid, info, version, counts FROM broadcast_counts FINAL
+WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)} AND category = {category:String}
+"""
+_TABLE = pa.schema(
+    [
+        ("appkey", pa.string()),
+        ("msgid", pa.uint64()),
+        ("category", pa.string()),
+        ("info", pa.string()),
+        ("version", pa.list_(pa.uint64())),
+        ("counts", pa.list_(pa.uint64())),
+    ]
+)
+
+
+class CountedPush(NamedTuple):
+    """A push whose devices are counted; message ids are unique in an installation."""
+
+    appkey: str
+    msgid: int
+    sent_ms: int
+    platform: str
+
+
+Counts = dict[int, dict[str, Sequence[int]]]
+"""By message id and value of the category; a push without an audience and without outcomes is left out."""
+
+
+async def broadcast_counts(clickhouse: ClickHouse, pushes: Sequence[CountedPush], category: str = "") -> Counts:
+    """Return the counts of pushes by the values of a category; without one, all devices have the value "".
+
+    Counts that are not stored or have changed are made and stored.
+    """
+    if not pushes:
+        return {}
+    parameters = {
+        "appkeys": sorted({push.appkey for push in pushes}),
+        "msgids": [push.msgid for push in pushes],
+        "ios": [push.msgid for push in pushes if push.platform == "ios"],
+        "category": category,
+    }
+    versions = {msgid: list(version) for msgid, version in await clickhouse.rows(_VERSIONS, parameters)}
+    counts: Counts = {}
+    for msgid, info, version, of_value in await clickhouse.rows(_STORED, parameters):
+        if versions.get(msgid) == list(version):
+            counts.setdefault(msgid, {})[info] = of_value
+    changed = [msgid for msgid in versions if msgid not in counts]
+    if changed:
+        new = await _counted(clickhouse, {**parameters, "msgids": changed})
+        await _store(clickhouse, pushes, category, versions, new)
+        counts |= new
+    return counts
+
+
+async def _counted(clickhouse: ClickHouse, parameters: Mapping[str, Any]) -> Counts:
+    """Return the counts from the sets of devices."""
+    parts = {part: sql(__package__, f"broadcast_{part}") for part in ("sets", "final_sets", "counts")}
+    query = sql(__package__, "broadcasts_by_value" if parameters["category"] else "broadcasts_whole", **parts)
+    counts: Counts = {}
+    for msgid, info, *of_value in await clickhouse.rows(query, parameters):
+        counts.setdefault(msgid, {})[info] = of_value
+    return counts
+
+
+async def _store(
+    clickhouse: ClickHouse,
+    pushes: Sequence[CountedPush],
+    category: str,
+    versions: Mapping[int, Sequence[int]],
+    counts: Counts,
+) -> None:
+    appkeys = {push.msgid: push.appkey for push in pushes}
+    rows = [
+        {
+            "appkey": appkeys[msgid],
+            "msgid": msgid,
+            "category": category,
+            "info": info,
+            "version": versions[msgid],
+            "counts": of_value,
+        }
+        for msgid, of_push in counts.items()
+        for info, of_value in of_push.items()
+    ]
+    if rows:
+        await clickhouse.store_rows("broadcast_counts", pa.Table.from_pylist(rows, schema=_TABLE))
+
 
 LISTED_DAYS_MS = 30 * 86_400_000
 _ONE = """
@@ -37,24 +153,24 @@ async def broadcasts(clickhouse: ClickHouse, query: StatisticsQuery) -> list[Bro
         found = await clickhouse.rows(
             sql(__package__, "broadcast_list"), {"appkey": query.appkey, "since_ms": since_ms}
         )
-        return await counted(clickhouse, [SentPush(query.appkey, *row) for row in found])
+        return await counted(clickhouse, [CountedPush(query.appkey, *row) for row in found])
     found = await clickhouse.rows(_ONE, {"appkey": query.appkey, "msgid": query.msgid})
     if not found:
         raise NotFoundError(f"no broadcast of this app has the message id {query.msgid}")
-    push = SentPush(query.appkey, *found[0])
+    push = CountedPush(query.appkey, *found[0])
     rows = await _by_value(clickhouse, query, push) if query.category else await counted(clickhouse, [push])
     if await expired_outcome_days(clickhouse, query.appkey, query.msgid):
         return [BroadcastRow(msgid=row.msgid, sent_ms=row.sent_ms, info=_info(row), target=row.target) for row in rows]
     return rows
 
 
-async def counted(clickhouse: ClickHouse, pushes: Sequence[SentPush]) -> list[BroadcastRow]:
+async def counted(clickhouse: ClickHouse, pushes: Sequence[CountedPush]) -> list[BroadcastRow]:
     """Return the counts of each push, in the same order."""
     counts = await broadcast_counts(clickhouse, pushes)
     return [_row(push, counts.get(push.msgid, {}).get("", ())) for push in pushes]
 
 
-async def _by_value(clickhouse: ClickHouse, query: StatisticsQuery, push: SentPush) -> list[BroadcastRow]:
+async def _by_value(clickhouse: ClickHouse, query: StatisticsQuery, push: CountedPush) -> list[BroadcastRow]:
     counts = await broadcast_counts(clickhouse, [push], query.category)
     of_values = counts.get(push.msgid, {})
     infos = sorted(of_values) if query.info is None else [query.info]
@@ -65,6 +181,6 @@ def _info(row: BroadcastRow) -> str | None:
     return row.info if row.HasField("info") else None
 
 
-def _row(push: SentPush, counts: Sequence[int], info: str | None = None) -> BroadcastRow:
+def _row(push: CountedPush, counts: Sequence[int], info: str | None = None) -> BroadcastRow:
     of_columns: Any = dict(zip(BROADCAST_COUNTS, counts, strict=False))
     return BroadcastRow(msgid=push.msgid, sent_ms=push.sent_ms, info=info, **of_columns)

@@ -1,8 +1,7 @@
 """The latest broadcasts and multicasts of several apps with their counts, titles and the beginning of their texts."""
 
 from analytics.questions import MAX_TIME_MS
-from analytics.statistics.broadcast_counts import SentPush
-from analytics.statistics.broadcasts import counted
+from analytics.statistics.broadcasts import CountedPush, counted
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import LatestPush, LatestPushesRequest, LatestPushesResponse
 
@@ -34,7 +33,7 @@ async def latest_pushes(clickhouse: ClickHouse, request: LatestPushesRequest) ->
             "limit": request.limit,
         },
     )
-    rows = await counted(clickhouse, [SentPush(*push) for *push, _, _ in found])
+    rows = await counted(clickhouse, [CountedPush(*push) for *push, _, _ in found])
     listed = (
         LatestPush(appkey=appkey, counts=row, title=title, text=text)
         for row, (appkey, *_, title, text) in zip(rows, found, strict=True)

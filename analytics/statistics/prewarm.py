@@ -6,18 +6,16 @@ from datetime import timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from analytics.acks.reader import AckReader
+from analytics.acks import AckReader
 from analytics.audit.push import audit_push
 from analytics.statistics.answers import answer
-from analytics.statistics.days import days_between, today
-from analytics.statistics.login_counts import LoginCounts
-from analytics.statistics.logins import CATEGORIES
-from analytics.statistics.query import StatisticsQuery
+from analytics.statistics.logins import CATEGORIES, LoginCounts
+from analytics.statistics.query import StatisticsQuery, days_between, today
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import Category, StatisticsKind, StatisticsRequest, TimeScope, UserKind
-from services.runtime.errors import NotFoundError, UnavailableError
-from services.runtime.process.clock import Clock
-from services.runtime.process.logs import logger
+from services.errors import NotFoundError, UnavailableError
+from services.process.clock import Clock
+from services.process.logs import logger
 
 _EVERY_MS = 15 * 60_000
 _MIN_LOGINS = 1_000_000

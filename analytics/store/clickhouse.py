@@ -7,8 +7,9 @@ a mark, by which it is killed.
 import asyncio
 import contextlib
 import copy
+import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
@@ -18,13 +19,79 @@ from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError, Error
 from urllib3.exceptions import HTTPError
 
-from analytics.store.engine import Engine
-from analytics.store.error_hints import error_hint
-from analytics.store.export_files import new_export_file
+from analytics.store.engine import Engine, new_export_file
 from analytics.store.query_limits import NO_LIMITS, QueryLimits
-from analytics.store.read_ahead import read_ahead
-from services.runtime.errors import UnavailableError
-from services.runtime.process import background
+from services.errors import UnavailableError
+from services.process import background
+
+# Hints for operators by the code of a ClickHouse error, for the logs.
+
+_CREDENTIALS = "correct the user and password in CARILLON_CLICKHOUSE_URL"
+_RIGHTS = "give the user of CARILLON_CLICKHOUSE_URL every right on the database"
+_TABLES = "undo the change made in the database, or rebuild it with `carillon replay analytics`"
+_READ_ONLY = "make ClickHouse, and the user of CARILLON_CLICKHOUSE_URL, writable again"
+_DISK = "free space on ClickHouse's disk"
+_MEMORY = "raise CARILLON_QUERY_MEMORY_MB, give ClickHouse more memory, or reduce its other load"
+_TIME = "raise CARILLON_QUERY_SECONDS, or ask for less"
+_HINTS = {
+    16: _TABLES,  # NO_SUCH_COLUMN_IN_TABLE
+    20: _TABLES,  # NUMBER_OF_COLUMNS_DOESNT_MATCH
+    53: _TABLES,  # TYPE_MISMATCH
+    60: _TABLES,  # UNKNOWN_TABLE
+    70: _TABLES,  # CANNOT_CONVERT_TYPE
+    81: _TABLES,  # UNKNOWN_DATABASE
+    159: _TIME,  # TIMEOUT_EXCEEDED
+    164: _READ_ONLY,  # READONLY
+    192: _CREDENTIALS,  # UNKNOWN_USER
+    193: _CREDENTIALS,  # WRONG_PASSWORD
+    194: _CREDENTIALS,  # REQUIRED_PASSWORD
+    241: _MEMORY,  # MEMORY_LIMIT_EXCEEDED
+    242: _READ_ONLY,  # TABLE_IS_READ_ONLY
+    243: _DISK,  # NOT_ENOUGH_SPACE
+    497: _RIGHTS,  # ACCESS_DENIED
+    516: _CREDENTIALS,  # AUTHENTICATION_FAILED
+}
+
+
+def error_hint(code: int | None) -> str:
+    """Return what an operator can do about the error; empty if trying again may be enough."""
+    return _HINTS.get(code or 0, "")
+
+
+# Has the system read files into its page cache, so that the first random reads of a table do not wait for the disk.
+
+MOST_BYTES = 512 * 1024 * 1024
+
+_ADVICE_BYTES = 128 * 1024
+"""Linux reads at most the read-ahead of the disk for each piece of advice, 128 KiB on most, and forgets the rest."""
+
+
+def read_ahead(parts: Iterable[Path]) -> None:
+    """Have the columns of a table's parts read, up to MOST_BYTES, without waiting for that. Parts may be gone already.
+
+    Does nothing where the system takes no such advice.
+    """
+    if not hasattr(os, "posix_fadvise"):
+        return
+    left = MOST_BYTES
+    for part in parts:
+        with contextlib.suppress(FileNotFoundError):
+            for file in sorted(part.glob("*.bin")):
+                size = file.stat().st_size
+                left -= size
+                if left < 0:
+                    return
+                _read_file_ahead(file, size)
+
+
+def _read_file_ahead(file: Path, size: int) -> None:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        for start in range(0, size, _ADVICE_BYTES):
+            os.posix_fadvise(descriptor, start, _ADVICE_BYTES, os.POSIX_FADV_WILLNEED)
+    finally:
+        os.close(descriptor)
+
 
 PIECE_BYTES = 256 * 1024
 

@@ -1,9 +1,11 @@
 """Declarations of tables that are filled from the log: a column is one line with its name, Arrow type and value."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
+from google.protobuf.descriptor import EnumDescriptor
 
 ATTRIBUTES = ("region", "carrier", "channel", "sdk_version", "brand", "resolution", "os_version", "app_version")
 """Columns with the attributes of a device, also the field names in `protos.registry.v1.Attributes`."""
@@ -53,3 +55,25 @@ class Table(Generic[Source]):
     def from_arrays(self, source: Source) -> pa.Table:
         """Return many rows at once; each column's `value` is an Arrow array: of CODED, with codes of any integers."""
         return pa.Table.from_arrays([value(source) for value in self._values], names=self.schema.names)
+
+
+# The names of enum values in the analytics store and in audits.
+
+_UNKNOWN = "unknown_"
+
+
+@lru_cache(maxsize=1024)
+def enum_name(enum: EnumDescriptor, number: int, prefix: str) -> str:
+    """Return `sent` for `OUTCOME_KIND_SENT`, and `unknown_N` for a number that only a newer writer knows."""
+    value = enum.values_by_number.get(number)
+    return value.name.removeprefix(prefix).lower() if value else f"{_UNKNOWN}{number}"
+
+
+@lru_cache(maxsize=1024)
+def enum_number(enum: EnumDescriptor, name: str, prefix: str) -> int:
+    """Return the number of a name that `enum_name` gave; 0 for any other name."""
+    value = enum.values_by_name.get(f"{prefix}{name.upper()}")
+    if value is not None:
+        return int(value.number)
+    unknown = name.removeprefix(_UNKNOWN)
+    return int(unknown) if unknown != name and unknown.isdecimal() else 0

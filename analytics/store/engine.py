@@ -11,15 +11,32 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from tempfile import NamedTemporaryFile
+from typing import IO, Any, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import clickhouse_connect
 from clickhouse_connect.driver.binding import quote_identifier
 from clickhouse_connect.driver.client import Client
 
-from analytics.store.export_files import remove_export_files
-from services.runtime.errors import ConflictError, UnavailableError
+from services.errors import ConflictError, UnavailableError
+
+# Files that chdb writes exports to, beside the store. A closed file is removed, one of a killed process is not.
+
+_PREFIX = "export"
+
+
+def new_export_file(store: Path) -> IO[bytes]:
+    """Return a new file beside the store at the path."""
+    return cast(IO[bytes], NamedTemporaryFile(dir=store.parent, prefix=_PREFIX))
+
+
+def remove_export_files(store: Path) -> None:
+    """Remove the files that earlier processes left beside the store, which this process has locked."""
+    for file in store.parent.glob(f"{_PREFIX}*"):
+        if file.is_file():
+            file.unlink(missing_ok=True)
+
 
 _QUERY_THREADS = 4
 _INSERT_THREADS = 4

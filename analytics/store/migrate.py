@@ -4,8 +4,8 @@ from importlib import resources
 from typing import NamedTuple
 
 from analytics.store.clickhouse import ClickHouse
-from services.runtime.errors import UnavailableError
-from services.runtime.process.logs import logger
+from services.errors import UnavailableError
+from services.process.logs import logger
 
 _APPLIED = """
 CREATE TABLE IF NOT EXISTS schema_migrations (

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from services.runtime.log.identity import forget_log_identity
-from services.runtime.log.port import Partition, RecordMark
-from services.runtime.projection.sqlite_store import SqliteStore
+from services.log.identity import forget_log_identity
+from services.log.port import Partition, RecordMark
+from services.replica.sqlite_store import SqliteStore
 
 _DDL = """
 CREATE TABLE batch (

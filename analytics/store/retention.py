@@ -1,7 +1,7 @@
 """How long rows are kept. ClickHouse drops older rows by itself, when it merges."""
 
 from analytics.store.clickhouse import ClickHouse
-from services.domain.statistics.rows import LOGIN_DAYS
+from services.domain.statistics_rows import LOGIN_DAYS
 
 ACK_DAYS = 2
 HISTORY = {

@@ -34,9 +34,9 @@ from analytics.store.migrate import migrate
 from bench.analytics.history import PARTITIONS, History
 from bench.analytics.questions import ZONE
 from services.domain.topics import TOPICS
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.process.clock import SystemClock
-from services.runtime.projection.dead_letters import DeadLetters
+from services.log.sqlite.log import SqliteLog
+from services.process.clock import SystemClock
+from services.replica.dead_letters import DeadLetters
 
 Part = TypeVar("Part")
 _MERGES_EVERY_S = 0.2

@@ -33,11 +33,11 @@ from bench.analytics.questions import ZONE
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.push.v1.push_pb2 import Kind
 from services.domain.topics import TOPICS
-from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.process.clock import SystemClock
-from services.runtime.process.logs import configure
-from services.runtime.projection.dead_letters import DeadLetters
+from services.log.port import NewRecord
+from services.log.sqlite.log import SqliteLog
+from services.process.clock import SystemClock
+from services.process.logs import configure
+from services.replica.dead_letters import DeadLetters
 
 _DEVICES = 100_000
 _APPENDS_PER_S = 25

@@ -12,7 +12,7 @@ from protos.push.v1.push_pb2 import Audience, Everyone, Kind, PushCommand, SendP
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
-from services.runtime.log.port import NewRecord
+from services.log.port import NewRecord
 
 APP = "1234567890"
 PARTITIONS = 32

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from analytics.acks.reader import AckReader
+from analytics.acks import AckReader
 from analytics.audit.push import audit_push
 from analytics.ingestion.ingestion import sources
 from analytics.statistics.answers import answer
@@ -25,8 +25,8 @@ from analytics.store.clickhouse import ClickHouse
 from bench.analytics.history import APP, FIRST_ID, LOGIN, PARTITIONS, History
 from protos.analytics.v1.analytics_pb2 import Category, StatisticsKind, StatisticsRequest, TimeScope, UserKind
 from services.domain.topics import DELIVERIES, TOPICS
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.process.clock import ManualClock
+from services.log.sqlite.log import SqliteLog
+from services.process.clock import ManualClock
 
 ZONE = ZoneInfo("Asia/Shanghai")
 Ask = Callable[[], Awaitable[object]]

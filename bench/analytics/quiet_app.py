@@ -34,10 +34,10 @@ from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKi
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.ids import event_id
 from services.domain.topics import DELIVERIES, TOPICS
-from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.process.clock import SystemClock
-from services.runtime.projection.dead_letters import DeadLetters
+from services.log.port import NewRecord, Partition
+from services.log.sqlite.log import SqliteLog
+from services.process.clock import SystemClock
+from services.replica.dead_letters import DeadLetters
 
 _QUIET, _NOISY = "1111111111", "2222222222"
 _EVERY_S = 0.1

@@ -20,12 +20,12 @@ from urllib.parse import urlsplit
 
 import uvloop
 
-from services.apns_simulator.certificate import new_key
-from services.delivery.apns.provider_tokens import ProviderToken
-from services.delivery.apns.push import ApnsPush, ApnsResult
-from services.delivery.apns.sender import ApnsSender
-from services.domain.apns.credentials import ApnsCredentials
-from services.runtime.process.clock import SystemClock
+from services.apns_simulator.keys import new_key
+from services.delivery.channels.apns.provider_tokens import ProviderToken
+from services.delivery.channels.apns.request import ApnsPush, ApnsResult
+from services.delivery.channels.apns.sender import ApnsSender
+from services.domain.apns_credentials import ApnsCredentials
+from services.process.clock import SystemClock
 
 IN_FLIGHT = 200
 TOPIC = "org.example.app"

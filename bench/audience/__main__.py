@@ -35,9 +35,9 @@ from protos.push.v1.push_pb2 import (
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
 from protos.targeting.v1.targeting_pb2 import ResolveResponse
 from services.domain.topics import decode
-from services.runtime.log.port import Record
-from services.runtime.process.clock import ManualClock
-from services.targeting.resolution import Resolution
+from services.log.port import Record
+from services.process.clock import ManualClock
+from services.targeting.filters import Resolution
 from services.targeting.server import SLICE
 from services.targeting.state import TargetingState
 from services.targeting.store import PartitionSnapshots

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 from pyroaring import BitMap
 
-from services.runtime.process.clock import Clock
-from services.targeting.activity import HOUR_SHIFT, Activity, hour_of
-from services.targeting.bit_sliced_counts import BitSlicedCounts
+from services.process.clock import Clock
+from services.targeting.activity import HOUR_SHIFT, AppOpens, BitSlicedCounts, hour_of
 from services.targeting.state import AppIndex, TargetingState, index_of
 
 APP = "1000000001"
@@ -41,10 +40,10 @@ class Devices:
         random = np.random.default_rng([self._seed, 4])
         return {field: random.integers(0, values, self.count) for field, values in OTHERS.items()}
 
-    def opens(self, days: int) -> Activity:
+    def opens(self, days: int) -> AppOpens:
         """Return the app opens of a fifth of the devices on each day: 2.5 each, most of them in the afternoon."""
         random = np.random.default_rng([self._seed, 3])
-        return Activity({day: self._day(random) for day in range(TODAY - days + 1, TODAY + 1)})
+        return AppOpens({day: self._day(random) for day in range(TODAY - days + 1, TODAY + 1)})
 
     def _day(self, random: np.random.Generator) -> BitSlicedCounts:
         times = random.geometric(0.4, self.count) * (random.random(self.count) < 0.2)

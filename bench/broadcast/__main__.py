@@ -39,10 +39,10 @@ from bench.programs import Built, Program, check_open_files, note
 from protos.analytics.v1.analytics_pb2 import StatisticsKind, StatisticsRequest
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from services.domain.topics import TOPICS
-from services.runtime.log.kafka.log import KafkaLog
-from services.runtime.log.port import Log, Partition
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.rpc.channel import connect
+from services.log.kafka.log import KafkaLog
+from services.log.port import Log, Partition
+from services.log.sqlite.log import SqliteLog
+from services.net.rpc.channel import connect
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import UNLIMITED_REGISTRATIONS, Installation
 from testkit.kafka.broker import KafkaBroker

@@ -9,8 +9,8 @@ import numpy
 
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, OutcomeKind, PushFact
 from services.domain.topics import DELIVERIES, PUSHES
-from services.runtime.log.port import Log, Partition, Reader, Record
-from services.runtime.log.sqlite.log import SqliteLog
+from services.log.port import Log, Partition, Reader, Record
+from services.log.sqlite.log import SqliteLog
 
 PARTITIONS = 32
 

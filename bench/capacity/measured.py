@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from services.runtime.log.port import MAX_RECORD_BYTES
+from services.log.port import MAX_RECORD_BYTES
 
 MAX_PARTITIONS = 1024
 """The largest CARILLON_PARTITIONS."""

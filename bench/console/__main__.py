@@ -37,7 +37,7 @@ from bench.end_to_end.measured import percentile
 from bench.fairness.__main__ import QuietApp, Round, summary
 from bench.growth.fill import Rows
 from bench.programs import Program, note
-from services.runtime.child.slices import PROMPT_NS, choose_slice
+from services.process.slices import PROMPT_NS, choose_slice
 from testkit.edge.page_weight import page_weight
 from testkit.installation.processes import UNLIMITED_REGISTRATIONS, Installation
 

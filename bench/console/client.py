@@ -6,8 +6,8 @@ from html import unescape
 
 import httpx
 
-from edge.console.live.stream import LivePage
-from edge.console.routes import ROUTES
+from console.overview.streams import LivePage
+from console.routes import ROUTES
 
 PASSWORD = "correct horse battery"
 _CSRF = re.compile(r'name="csrf" value="([^"]+)"')

@@ -16,13 +16,13 @@ from protos.push.v1.push_pb2 import AndroidStyle, Audience, Everyone, Filter, Ki
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from services.delivery.decide import start
 from services.delivery.state.pushes import requested_push
-from services.domain.meta import RecordStamp
+from services.domain.ids import RecordStamp
 from services.domain.role import RoleContext
 from services.domain.role_context import role_context
+from services.domain.settings import Settings, load
 from services.domain.topics import PUSH_COMMANDS, PUSHES, TOPICS
-from services.runtime.log.port import NewRecord
-from services.runtime.process.settings import Settings, load
-from services.runtime.rpc.peers import Peers
+from services.log.port import NewRecord
+from services.replica.peers import Peers
 from testkit.delivery.message_ids import SoleWriterIds
 
 _EDGE, _DELIVERY = RecordStamp("edge"), RecordStamp("delivery")

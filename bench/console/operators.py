@@ -21,7 +21,7 @@ from html import unescape
 from typing import Any
 
 from bench.console.client import ConsoleClient
-from services.runtime.child.lifecycle import lower_priority
+from services.net.child import lower_priority
 
 _STREAM = re.compile(r'sse-connect="([^"]+)"')
 

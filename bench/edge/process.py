@@ -21,15 +21,15 @@ from services.domain.ids import event_id, new_token
 from services.domain.master_key import create_master
 from services.domain.role import RoleContext
 from services.domain.role_context import connected_peers, role_context
+from services.domain.settings import environment, load
 from services.domain.topics import DEVICE_COMMANDS, TOPICS, device_key
-from services.runtime.http.listener import HttpListener
-from services.runtime.log.port import NewRecord
-from services.runtime.log.topics import partition_of
-from services.runtime.process import memory
-from services.runtime.process.logs import configure
-from services.runtime.process.settings import environment, load
-from services.runtime.rpc.local import LocalServer
-from services.runtime.rpc.peers import Peers
+from services.log.port import NewRecord
+from services.log.topics import partition_of
+from services.net.http.server import HttpListener
+from services.net.rpc.local import LocalServer
+from services.process import memory
+from services.process.logs import configure
+from services.replica.peers import Peers
 from testkit.services import add_servicers, started
 
 ROLES = ("registry", "targeting", "scheduling", "delivery", "analytics")

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.end_to_end.__main__ import carillon, print_table
-from services.runtime.traces import push_traces
+from services.process import push_traces
 from testkit.installation.otlp_receiver import OtlpReceiver, otlp_receiver
 
 TRACED_ALONE = 3000

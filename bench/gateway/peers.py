@@ -13,8 +13,8 @@ from bench.gateway.process import APPKEY, EXPIRES_MS, FIRST_MSGID, MASTER, MESSA
 from bench.gateway.protocols import NATS_CONNECT, Publisher, masked, mqtt, mqtt_connect, mqtt_text, nats, upgraded
 from bench.programs import Built, Program
 from services.domain.master_key import MasterKey
-from services.gateway.pushes.frames import PushFrames
-from services.runtime.rpc.tls import Tls
+from services.gateway.push_frames import PushFrames
+from services.net.rpc.tls import Tls
 from testkit.ports import free_ports
 
 TEXT = PushFrames(MESSAGE, EXPIRES_MS).text(FIRST_MSGID)

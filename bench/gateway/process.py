@@ -44,22 +44,22 @@ from services.delivery.settings import DeliverySettings
 from services.domain.apps import AppDirectory
 from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
+from services.domain.settings import environment, load
 from services.domain.topics import APPS, TOPICS
-from services.gateway.device_listener import DeviceListener
+from services.errors import NotFoundError
+from services.gateway.listener import DeviceListener
 from services.gateway.main import build
 from services.gateway.settings import GatewaySettings
-from services.runtime.errors import NotFoundError
-from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.process import memory
-from services.runtime.process.clock import SystemClock
-from services.runtime.process.logs import configure
-from services.runtime.process.runner import Service
-from services.runtime.process.settings import environment, load
-from services.runtime.rpc.channel import Channel
-from services.runtime.rpc.local import LocalServer
-from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.server import Context, Server
+from services.log.port import NewRecord
+from services.log.sqlite.log import SqliteLog
+from services.net.rpc.channel import Channel
+from services.net.rpc.local import LocalServer
+from services.net.rpc.server import Context, Server
+from services.process import memory
+from services.process.clock import SystemClock
+from services.process.logs import configure
+from services.process.runner import Service
+from services.replica.peers import Peers
 from testkit.services import add_servicers, started, stop
 
 APPKEY = "1000000001"

@@ -7,7 +7,7 @@ import struct
 import time
 
 from bench.programs import connected
-from services.runtime.rpc.tls import Tls
+from services.net.rpc.tls import Tls
 
 NATS_CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"lang":"c","version":"1","protocol":0}\r\n'
 

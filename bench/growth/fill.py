@@ -17,12 +17,12 @@ from carillon.progress_bar import progress_bar
 from protos.registry.v1.apps_pb2 import App
 from services.domain.role import RoleContext
 from services.domain.role_context import role_context
+from services.domain.settings import Settings, load
 from services.domain.topics import DEVICES, TOPICS, decode
+from services.log.port import Log, NewRecord, Partition
+from services.process.clock import Clock
 from services.registry.store import DEVICES_FILE
-from services.runtime.log.port import Log, NewRecord, Partition
-from services.runtime.process.clock import Clock
-from services.runtime.process.settings import Settings, load
-from services.runtime.rpc.peers import Peers
+from services.replica.peers import Peers
 from testkit.delivery.message_ids import SoleWriterIds
 
 _DEVICES_AT_ONCE = 20_000

@@ -15,12 +15,11 @@ from protos.registry.v1.devices_pb2 import Attributes, DeviceCommand, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.decide import start
 from services.delivery.state.pushes import requested_push
-from services.domain.ids import EventIds
-from services.domain.meta import RecordStamp
+from services.domain.ids import EventIds, RecordStamp
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, PUSH_COMMANDS, PUSHES, device_key
+from services.log.port import NewRecord
+from services.log.topics import partition_of
 from services.registry.decide import FreeNumber, decide
-from services.runtime.log.port import NewRecord
-from services.runtime.log.topics import partition_of
 from testkit.delivery.message_ids import SoleWriterIds
 
 _PERIOD_S = 604_800

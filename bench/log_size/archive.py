@@ -20,12 +20,12 @@ from rich.table import Table
 
 from protos.delivery.v1.delivery_pb2 import DeliveryFact
 from services.domain.topics import DELIVERIES, TOPICS
-from services.runtime.log.archive.archiver import DAY_MS, Archiver
-from services.runtime.log.archive.directory import ArchiveDirectory
-from services.runtime.log.archive.log import ArchivedLog
-from services.runtime.log.port import Log, NewRecord, Partition
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.process.clock import ManualClock
+from services.log.archive.archiver import DAY_MS, Archiver
+from services.log.archive.directory import ArchiveDirectory
+from services.log.archive.log import ArchivedLog
+from services.log.port import Log, NewRecord, Partition
+from services.log.sqlite.log import SqliteLog
+from services.process.clock import ManualClock
 
 _NOW_MS = 1_790_000_000_000
 _OLD_MS = _NOW_MS - 40 * DAY_MS

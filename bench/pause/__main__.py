@@ -32,12 +32,12 @@ from services.domain.ids import event_id
 from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import APPS, PUSH_COMMANDS, TOPICS
-from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.process.clock import SystemClock
-from services.runtime.rpc.local import LocalServer
-from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.server import serve
+from services.log.port import NewRecord
+from services.log.sqlite.log import SqliteLog
+from services.net.rpc.local import LocalServer
+from services.net.rpc.server import serve
+from services.process.clock import SystemClock
+from services.replica.peers import Peers
 from testkit.ports import free_ports
 from testkit.services import running_services
 

@@ -14,15 +14,13 @@ from typing import Any, cast
 
 from protos.delivery.v1.delivery_pb2 import AttachRequest
 from services.domain.apps import AppDirectory
-from services.gateway.connection import DeviceConnection
-from services.gateway.connections import ConnectionTable, Session
-from services.gateway.pushes.resumption import PushResumption
-from services.gateway.pushes.sender import PushSender
-from services.gateway.pushes.sent_pushes import NOTHING_SENT
+from services.gateway.connection import NOTHING_SENT, DeviceConnection
+from services.gateway.connections import ConnectionTable, DeviceSession
+from services.gateway.push_sender import PushResumption, PushSender
 from services.gateway.uplink import UnreportedQueue, Uplink
-from services.runtime.ownership.directory import OwnerOfShard
-from services.runtime.process.clock import SystemClock
-from services.runtime.rpc.channel import connect
+from services.net.rpc.channel import connect
+from services.process.clock import SystemClock
+from services.replica.instances import OwnerOfShard
 from testkit.services import running_services
 
 APP = "1000000001"
@@ -50,7 +48,7 @@ class SimulatedConnection:
     __slots__ = ("_sockets", "session")
     sent = NOTHING_SENT
 
-    def __init__(self, session: Session, sockets: SlowSockets) -> None:
+    def __init__(self, session: DeviceSession, sockets: SlowSockets) -> None:
         self.session = session
         self._sockets = sockets
 
@@ -98,7 +96,7 @@ async def run(address: str, devices: int, frames_per_s: int) -> None:
     sockets, queue = SlowSockets(frames_per_s), CountingQueue()
     table: ConnectionTable[DeviceConnection] = ConnectionTable()
     for device in range(devices):
-        session = Session(device + 1, APP, f"token {device}", device % PARTITIONS, device // PARTITIONS)
+        session = DeviceSession(device + 1, APP, f"token {device}", device % PARTITIONS, device // PARTITIONS)
         table.add(session, cast(DeviceConnection, SimulatedConnection(session, sockets)))
     clock, apps, delivery = SystemClock(), OneApp(), connect(address)
     pushes = PushSender(table, clock.now_ms, Random(1), apps.is_paused)

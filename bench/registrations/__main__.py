@@ -35,7 +35,7 @@ from bench.programs import Built, check_open_files, note
 from bench.registrations.floors import PARTITIONS, SERVERS, Cost, log_floor, websocket_server
 from services.domain.master_key import MasterKey
 from services.registry.store import DEVICES_DDL, DEVICES_FILE
-from services.runtime.projection.sqlite_store import SqliteStore
+from services.replica.sqlite_store import SqliteStore
 from testkit.installation.processes import UNLIMITED_REGISTRATIONS, Installation
 
 _MARKER = b'"type":"welcome"'

@@ -16,9 +16,9 @@ from services.domain.device_protocol.frames import MAX_FRAME_BYTES, SUBPROTOCOL
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, TOPICS, device_key
 from services.gateway.acceptor import BACKLOG, PATH
 from services.gateway.websocket.protocol import Endpoint, WebSocketProtocol
-from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.log.topics import partition_of
+from services.log.port import NewRecord
+from services.log.sqlite.log import SqliteLog
+from services.log.topics import partition_of
 from testkit.gateway.answering_listener import AnsweringListener
 
 PARTITIONS = 32

@@ -24,7 +24,7 @@ from bench.programs import note
 from bench.shards.instance import READING
 from bench.shards.records import Work
 from services.domain.topics import TOPICS
-from services.runtime.log.sqlite.log import SqliteLog
+from services.log.sqlite.log import SqliteLog
 
 INSTANCES = (1, 2, 4, 8, 16)
 WORK = {

@@ -29,10 +29,10 @@ from bench.growth.records import DeviceColumns, push, push_record
 from bench.programs import Program
 from bench.shards.records import APP, PARTITIONS, request_of
 from services.domain.topics import PUSHES, TOPICS, decode
-from services.runtime.log.kafka.log import KafkaLog
-from services.runtime.log.port import Log, Partition
-from services.runtime.log.topics import owned
-from services.runtime.process.clock import SystemClock
+from services.log.kafka.log import KafkaLog
+from services.log.port import Log, Partition
+from services.log.topics import owned
+from services.process.clock import SystemClock
 from testkit.delivery.message_ids import SoleWriterIds
 from testkit.installation.processes import Installation
 from testkit.kafka.broker import KafkaBroker, kafka

@@ -15,14 +15,13 @@ from typing import NamedTuple
 
 from services.delivery.main import open_state as open_delivery
 from services.delivery.settings import DeliverySettings
+from services.domain.settings import load
 from services.domain.topics import TOPICS, decode
+from services.log.port import DelegatingLog, Log, Partition, Reader, Record
+from services.log.sqlite.log import SqliteLog
 from services.registry.main import open_state as open_registry
 from services.registry.settings import RegistrySettings
-from services.runtime.log.delegating import DelegatingLog
-from services.runtime.log.port import Log, Partition, Reader, Record
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.process.settings import load
-from services.runtime.projection.replay import State
+from services.replica.replay import State
 from services.targeting.main import open_state as open_targeting
 from services.targeting.settings import TargetingSettings
 

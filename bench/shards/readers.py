@@ -9,8 +9,8 @@ import asyncio
 import sys
 
 from services.domain.topics import PUSH_COMMANDS, TOPICS
-from services.runtime.log.kafka.log import KafkaLog
-from services.runtime.log.port import Partition, Reader
+from services.log.kafka.log import KafkaLog
+from services.log.port import Partition, Reader
 
 _COMMANDS = Partition(PUSH_COMMANDS.name, 0)
 

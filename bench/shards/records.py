@@ -14,11 +14,11 @@ from protos.push.v1.push_pb2 import Audience, Everyone, Filter, Kind, PushComman
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta
-from services.delivery.outcome_columns import OutcomeColumns
-from services.domain.meta import RecordStamp
+from services.delivery.outcome_recorder import OutcomeColumns
+from services.domain.ids import RecordStamp
 from services.domain.topics import DELIVERIES, DEVICES, PUSHES, SESSIONS, device_key
-from services.runtime.log.port import Log, NewRecord
-from services.runtime.process.clock import SystemClock
+from services.log.port import Log, NewRecord
+from services.process.clock import SystemClock
 from testkit.delivery.message_ids import SoleWriterIds
 
 PARTITIONS = 32

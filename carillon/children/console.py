@@ -12,32 +12,29 @@ from typing import Any
 
 import click
 
+from carillon.children.parent import LogWatch, ParentLog, ParentStatusFollower
 from carillon.children.process import Progress, address, run_as_child
 from carillon.roles import role_definition
-from edge.console.settings import ROLE_NAME, ConsoleSettings
+from console.settings import ROLE_NAME, ConsoleSettings
 from protos.runtime.v1.parent_pb2 import AskOperationsRequest
 from protos.runtime.v1.parent_pb2_grpc import ParentServiceStub
 from services.domain.apps import APPS_PARTITION
 from services.domain.role import BuiltRole
-from services.domain.role_addresses import DEFAULT_ADDRESSES
-from services.domain.role_context import open_log, role_context
+from services.domain.role_context import DEFAULT_ADDRESSES, open_log, role_context
+from services.domain.settings import Settings
 from services.domain.topics import ACCOUNTS, TOPICS
-from services.runtime.child.parent_log import LogWatch, ParentLog
-from services.runtime.errors import CarillonError
-from services.runtime.http.connections import HttpConnections
-from services.runtime.http.limits import pages_limits
-from services.runtime.http.listener import Asgi, HandedListener
-from services.runtime.http.operations import HEALTH_PATHS, answer, readiness
-from services.runtime.log.port import Log, Partition
-from services.runtime.process.clock import SteadyClock
-from services.runtime.process.runner import Service
-from services.runtime.process.settings import Settings
-from services.runtime.projection.health import Health
-from services.runtime.rpc.channel import Channel, connect
-from services.runtime.rpc.peers import Peers
-from services.runtime.sockets.open_files import hard_file_limit
-from services.runtime.status.parent_status_follower import ParentStatusFollower
-from services.runtime.status.status_board import StatusBoard
+from services.errors import CarillonError
+from services.log.port import Log, Partition
+from services.net.http.connections import HttpConnections, pages_limits
+from services.net.http.operations import HEALTH_PATHS, answer, readiness
+from services.net.http.server import Asgi, HandedListener
+from services.net.rpc.channel import Channel, connect
+from services.net.sockets import hard_file_limit
+from services.process.clock import SteadyClock
+from services.process.runner import Service
+from services.replica.health import Health
+from services.replica.peers import Peers
+from services.replica.status_board import StatusBoard
 
 COMMAND = "up-console"
 PARENT = "up"

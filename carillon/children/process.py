@@ -14,23 +14,16 @@ from carillon.environment import environment
 from carillon.startup import logged_errors, restrict_permissions, restrict_state, shorten_switch_interval
 from protos.runtime.v1.process_pb2_grpc import add_ProcessServiceServicer_to_server
 from services.domain.role import BuiltRole
-from services.runtime.child.lifecycle import (
-    ProcessServicer,
-    end_with_parent,
-    lower_priority,
-    stop_is_asked,
-    tell_ready,
-)
-from services.runtime.errors import ConflictError
-from services.runtime.process import background, data_directory, memory
-from services.runtime.process.clock import SystemClock
-from services.runtime.process.logs import configure, logger
-from services.runtime.process.memory import IdleMemory, OwnMemory
-from services.runtime.process.runner import run
-from services.runtime.process.settings import Settings, load
-from services.runtime.rpc.listener import RpcListener
-from services.runtime.rpc.server import serve
-from services.runtime.status.own_status import OwnStatus
+from services.domain.settings import Settings, load
+from services.errors import ConflictError
+from services.net.child import ProcessServicer, end_with_parent, lower_priority, stop_is_asked, tell_ready
+from services.net.rpc.server import RpcListener, serve
+from services.process import background, data_directory, memory
+from services.process.clock import SystemClock
+from services.process.logs import configure, logger
+from services.process.memory import IdleMemory, OwnMemory
+from services.process.runner import run
+from services.replica.own_status import OwnStatus
 
 _LOCK_EVERY_S = 0.2
 

@@ -14,15 +14,14 @@ import uvloop
 from carillon.commands.output import say
 from carillon.environment import environment
 from carillon.startup import plain_errors, restrict_permissions
-from services.domain.topic_rights import ROLE_USERS, UP, rights
-from services.domain.topics import TOPICS
-from services.runtime.errors import CarillonError, InputError, UnavailableError
-from services.runtime.log.durable import written_beside
-from services.runtime.log.kafka.client import ClientSettings, client_settings
-from services.runtime.log.kafka.log import KafkaLog
-from services.runtime.log.kafka.topic_check import Tools
-from services.runtime.log.kafka.users import Acl, AppliedAcls, KafkaUsers, acl_commands, user_command
-from services.runtime.process.settings import PREFIX, Settings, load
+from services.domain.settings import PREFIX, Settings, load
+from services.domain.topics import ROLE_USERS, TOPICS, UP, rights
+from services.errors import CarillonError, InputError, UnavailableError
+from services.log.kafka.client import ClientSettings, client_settings
+from services.log.kafka.log import KafkaLog
+from services.log.kafka.topics import Tools
+from services.log.kafka.users import Acl, AppliedAcls, KafkaUsers, acl_commands, user_command
+from services.process.durable import written_beside
 
 PASSWORD_FILE = "kafka.password"  # noqa: S105 - the name of a file
 _PREFIXES = {"scram": "carillon-", "tls": "CN="}

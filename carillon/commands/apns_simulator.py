@@ -9,13 +9,12 @@ import msgspec
 import uvloop
 
 from carillon.commands.output import say
-from services.apns_simulator.behaviour import Behaviour
-from services.apns_simulator.certificate import SelfSigned
-from services.apns_simulator.requests import Request
-from services.apns_simulator.script import script_table
+from services.apns_simulator.keys import SelfSigned
+from services.apns_simulator.requests import ApnsRequest
+from services.apns_simulator.script import Behaviour, script_table
 from services.apns_simulator.server import ApnsSimulator
-from services.runtime.process.clock import Clock, SystemClock
-from services.runtime.process.runner import run
+from services.process.clock import Clock, SystemClock
+from services.process.runner import run
 
 _TABLE = f"""\b
 The first characters of a device token select the answer to its pushes. With `c` in place of the first `e`, only the
@@ -109,15 +108,15 @@ async def _serve(simulator: ApnsSimulator) -> None:
         raise click.ClickException(f"{simulator.url}: {error.strerror or error}") from None
 
 
-def _printer(clock: Clock, as_json: bool) -> Callable[[Request, str, str], None]:
-    def show(request: Request, status: str, reason: str) -> None:
+def _printer(clock: Clock, as_json: bool) -> Callable[[ApnsRequest, str, str], None]:
+    def show(request: ApnsRequest, status: str, reason: str) -> None:
         line = _line(request, clock.now_ms(), status, reason)
         say(msgspec.json.encode(line).decode() if as_json else _text(line))
 
     return show
 
 
-def _line(request: Request, time_ms: int, status: str, reason: str) -> dict[str, object]:
+def _line(request: ApnsRequest, time_ms: int, status: str, reason: str) -> dict[str, object]:
     """Return one push as a JSON object, without the authorization header, which is a secret."""
     path = request.header(":path") or ""
     return {

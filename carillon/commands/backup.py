@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 import uvloop
 
-from carillon.commands.origin import command_origin
 from carillon.commands.output import say
+from carillon.commands.role_calls import command_origin
 from carillon.environment import environment
 from carillon.startup import plain_errors, restrict_permissions
 from protos.registry.v1.devices_pb2 import DeviceCommand, ReserveNumbers
@@ -22,17 +22,17 @@ from services.domain.apps import AppDirectory
 from services.domain.command_writer import Command, CommandWriter
 from services.domain.master_key import KeyPurpose, former_master_file, load_keys, next_master_file
 from services.domain.role_context import open_log
+from services.domain.settings import Settings, load
 from services.domain.topics import DEVICE_COMMANDS, TOPICS
-from services.runtime.errors import ConflictError, InputError
-from services.runtime.log.archive.backup import copy_archive
-from services.runtime.log.point_in_time import time_ms, until_ready
-from services.runtime.log.port import Log, Partition
-from services.runtime.log.sqlite.backup import copy_log
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.process import data_directory
-from services.runtime.process.clock import SystemClock
-from services.runtime.process.settings import Settings, load
-from services.runtime.rpc.peers import Peers
+from services.errors import ConflictError, InputError
+from services.log.archive.directory import copy_archive
+from services.log.point_in_time import time_ms, until_ready
+from services.log.port import Log, Partition
+from services.log.sqlite.file import copy_log
+from services.log.sqlite.log import SqliteLog
+from services.process import data_directory
+from services.process.clock import SystemClock
+from services.replica.peers import Peers
 
 _LOG = Path("log") / "events.db"
 _ARCHIVE = Path("log") / "archive"

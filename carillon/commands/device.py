@@ -16,12 +16,12 @@ import click
 import msgspec
 import uvloop
 
-from carillon.commands.app.revoke import revoke
-from carillon.commands.console.device_find import find
-from carillon.commands.installation.options import refuse_console_options
+from carillon.commands.app import revoke
+from carillon.commands.device_find import find
 from carillon.commands.ios_device import VirtualDeviceSettings, new_tokens, run_virtual_devices
 from carillon.commands.output import LineOutput, say
 from carillon.environment import environment
+from carillon.installation.options import refuse_console_options
 from carillon_device import (
     FINAL,
     Device,
@@ -37,9 +37,9 @@ from carillon_device import (
 )
 from services.domain.device_protocol.frames import DeviceAttributes
 from services.domain.identity import made_proof
-from services.runtime.errors import CarillonError
-from services.runtime.http.url_host import url_host
-from services.runtime.process.settings import Port, Settings, load
+from services.domain.settings import Port, Settings, load
+from services.errors import CarillonError
+from services.net.http.client_address import url_host
 
 Show = Callable[[int, Any], None]
 _QUIET = ("type", "key", "time_ms", "device")

@@ -13,10 +13,10 @@ import httpx
 from carillon.commands.role_calls import call_all_instances
 from protos.delivery.v1.virtual_pb2 import WatchRequest, WatchResponse
 from protos.delivery.v1.virtual_pb2_grpc import VirtualPhonesServiceStub
-from services.runtime.errors import CarillonError
-from services.runtime.http.url_host import url_host
-from services.runtime.process.settings import Port, Settings
-from services.runtime.rpc.channel import Channel
+from services.domain.settings import Port, Settings
+from services.errors import CarillonError
+from services.net.http.client_address import url_host
+from services.net.rpc.channel import Channel
 
 Frame = Mapping[str, Any]
 Show = Callable[[int, Any], None]

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from carillon.commands.installation.options import refuse_console
-from carillon.commands.origin import command_origin
 from carillon.commands.output import as_json, device_count, print_json, say, time_text
-from carillon.commands.role_calls import call_all_instances, call_registry, call_role
+from carillon.commands.role_calls import call_all_instances, call_registry, call_role, command_origin
+from carillon.installation.options import refuse_console
 from carillon.startup import plain_errors, restrict_permissions
 from protos.accounts.v1.service_pb2 import SealAnewRequest
 from protos.accounts.v1.service_pb2_grpc import AccountsServiceStub
@@ -27,10 +26,10 @@ from services.domain.master_key import (
     replace_master,
     write_keys,
 )
+from services.domain.settings import Settings, addresses, environment, load
 from services.domain.signing_keys import SIGNERS, derive_signing_key, write_public_keys, write_signing_key
-from services.runtime.errors import CarillonError
-from services.runtime.process.settings import Settings, addresses, environment, load
-from services.runtime.rpc.channel import Channel
+from services.errors import CarillonError
+from services.net.rpc.channel import Channel
 
 if TYPE_CHECKING:
     from protos.accounts.v1.service_pb2_grpc import AccountsServiceAsyncStub

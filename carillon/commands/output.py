@@ -21,9 +21,9 @@ from rich.table import Table
 from rich.text import Text
 
 from carillon.environment import environment
-from services.runtime.errors import CarillonError
-from services.runtime.process.settings import Settings, load
-from services.runtime.process.terminal import printable
+from services.domain.settings import Settings, load
+from services.errors import CarillonError
+from services.process.logs import printable
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 as_json_lines = click.option("--json", "json_output", is_flag=True, help="Print JSON, one object a line.")

@@ -1,20 +1,26 @@
 """Calls from operators' commands to the running service: over its socket, or at the roles' addresses."""
 
 import asyncio
+import contextlib
+import getpass
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import click
 
-from carillon.commands.installation.options import refuse_console
 from carillon.environment import environment
+from carillon.installation.options import refuse_console
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.runtime.errors import CarillonError, NotOwnerError, UnavailableError
-from services.runtime.process.settings import Settings, addresses, load
-from services.runtime.rpc.channel import Channel, SocketChannel, connect
+from protos.runtime.v1.log_pb2 import Origin
+from services.domain import ids
+from services.domain.settings import Settings, addresses, load
+from services.errors import CarillonError, NotOwnerError, UnavailableError
+from services.net.rpc.channel import Channel, SocketChannel, connect
 
 if TYPE_CHECKING:
     from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
+
 
 SOCKET_NAME = "carillon.sock"
 """The Unix socket in the data directory on which `carillon up` serves the commands."""
@@ -101,3 +107,14 @@ async def _call_at(
     finally:
         for channel in channels:
             await channel.close()
+
+
+# The origin that commands of this command line carry in the log.
+
+
+def command_origin() -> Origin:
+    """Return an origin with the names of the user and the host, which the service keeps as what the client says."""
+    user = "unknown"
+    with contextlib.suppress(KeyError, OSError):
+        user = getpass.getuser()
+    return Origin(interface="cli", address=f"{user}@{socket.gethostname()}", request_id=ids.event_id().hex())

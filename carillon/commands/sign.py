@@ -10,9 +10,9 @@ from carillon.commands.output import say
 from carillon.startup import plain_errors
 from edge.core.parsing.canonical import canonical_text
 from edge.core.signature import sign_text
+from services.domain.settings import environment
 from services.domain.text import without_byte_order_mark
-from services.runtime.errors import InputError
-from services.runtime.process.settings import environment
+from services.errors import InputError
 
 VARIABLE = "CARILLON_APP_SECRET"
 """The environment variable with the secret keys, separated by spaces, where no option gives them."""

@@ -10,21 +10,20 @@ import click
 import uvloop
 from google.protobuf.message import DecodeError
 
-from carillon.commands.installation.options import refuse_console
 from carillon.commands.output import Listing, say, show
 from carillon.environment import environment
+from carillon.installation.options import refuse_console
 from carillon.startup import plain_errors
 from protos.runtime.v1.instances_pb2 import InstanceFact
 from services.domain.role_context import open_log
+from services.domain.settings import Settings, load
 from services.domain.topics import INSTANCES
-from services.runtime.errors import InputError
-from services.runtime.log.port import Log, Partition
-from services.runtime.ownership.directory import RECENT_RECORDS
-from services.runtime.ownership.instances import ABSENT_AFTER, Instances
-from services.runtime.ownership.membership import INTERVAL_S
-from services.runtime.process.clock import SystemClock
-from services.runtime.process.settings import Settings, load
-from services.runtime.projection.catch_up import read_until
+from services.errors import InputError
+from services.log.port import Log, Partition
+from services.process.clock import SystemClock
+from services.replica.catch_up import read_until
+from services.replica.instances import ABSENT_AFTER, RECENT_RECORDS, Instances
+from services.replica.membership import INTERVAL_S
 
 _SILENT_S = 2 * ABSENT_AFTER * INTERVAL_S
 _FORGOTTEN_S = 600

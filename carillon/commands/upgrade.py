@@ -8,22 +8,20 @@ from typing import NamedTuple
 import click
 import uvloop
 
-from carillon.commands.installation.options import refuse_console
 from carillon.commands.output import Listing, say, show
 from carillon.commands.status import InstanceStatus, instance_statuses, recent_facts
 from carillon.environment import environment
+from carillon.installation.options import refuse_console
 from carillon.startup import plain_errors
 from protos.runtime.v1.processes_pb2 import ProcessFact, ProcessStage
-from services.domain.role_addresses import ROLES_WITH_STANDBYS
-from services.domain.role_context import open_log
-from services.runtime.errors import InputError
-from services.runtime.process.build import build
-from services.runtime.process.clock import Clock, SystemClock
-from services.runtime.process.settings import Settings, load
-from services.runtime.projection.catch_up import read_until
-from services.runtime.projection.dead_letters import UNUSABLE
-from services.runtime.status.status_board import Process, StatusBoard
-from services.runtime.status.status_board_follower import PROCESSES_PARTITION, RECENT_RECORDS
+from services.domain.role_context import ROLES_WITH_STANDBYS, open_log
+from services.domain.settings import Settings, load
+from services.errors import InputError
+from services.process.build import build
+from services.process.clock import Clock, SystemClock
+from services.replica.catch_up import read_until
+from services.replica.dead_letters import UNUSABLE
+from services.replica.status_board import PROCESSES_PARTITION, RECENT_RECORDS, Process, StatusBoard
 
 ORDER = ("analytics", "targeting", "delivery", "scheduling", "registry", "accounts", "gateway", "edge", "console")
 """The order in which roles are upgraded: those that read records before those that write them."""

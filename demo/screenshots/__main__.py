@@ -23,7 +23,7 @@ from playwright.async_api import Browser, BrowserContext, Page
 from demo.fill import DemoPlan, fill
 from demo.screenshots.pages import BEFORE_LOG_IN, SHOTS, DemoPaths, Shot, find_paths, log_in
 from demo.service import Service
-from services.runtime.errors import CarillonError
+from services.errors import CarillonError
 from testkit.edge.browser import running_browser
 from testkit.ports import free_ports
 from testkit.programs import BROWSERS, installed

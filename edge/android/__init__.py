@@ -1,0 +1,1 @@
+"""The legacy Android interface: `app.py` has routes and endpoints, `requests.py` parses, `replies.py` answers."""

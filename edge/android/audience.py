@@ -4,8 +4,8 @@ import json
 
 import msgspec
 
-from edge.android.bodies import OPTFILTER_BYTES, DeviceFilter, PushBody
-from edge.core.parsing import optfilter
+from edge.android.bodies import OPTFILTER_BYTES, AndroidFilter, AndroidPushBody
+from edge.core.parsing import targets
 from edge.core.parsing.fields import NAME_BYTES
 from edge.core.parsing.typed import ABSENT, decode
 from protos.push.v1.push_pb2 import (
@@ -20,11 +20,11 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
     Tokens,
 )
-from services.domain.limits.filters import check_size
-from services.runtime.errors import InputError
+from services.domain.limits import check_size
+from services.errors import InputError
 
 
-def kind_of(body: PushBody) -> "Kind.ValueType":
+def kind_of(body: AndroidPushBody) -> "Kind.ValueType":
     """Return broadcast, multicast or unicast. InputError: fields that exclude each other."""
     filtered = body.filter is not None or body.filter_v2 is not None or body.optfilter != ABSENT
     named = body.token is not None or body.alias is not None
@@ -37,7 +37,7 @@ def kind_of(body: PushBody) -> "Kind.ValueType":
     return KIND_MULTICAST if filtered else KIND_BROADCAST
 
 
-def audiences(body: PushBody) -> list[Audience]:
+def audiences(body: AndroidPushBody) -> list[Audience]:
     """Return one audience, or two when tokens and aliases are named, tokens first. Repeated tokens stay."""
     match kind_of(body):
         case Kind.KIND_UNICAST:
@@ -48,11 +48,11 @@ def audiences(body: PushBody) -> list[Audience]:
             return [Audience(everyone=Everyone())]
 
 
-def _by_token(body: PushBody) -> list[Audience]:
+def _by_token(body: AndroidPushBody) -> list[Audience]:
     return [] if body.token is None else [Audience(tokens=Tokens(tokens=_listed(body.token)))]
 
 
-def _by_alias(body: PushBody) -> list[Audience]:
+def _by_alias(body: AndroidPushBody) -> list[Audience]:
     if body.alias is None:
         return []
     aliases = _listed(body.alias)
@@ -66,7 +66,7 @@ def _listed(given: str | list[str]) -> list[str]:
     return [given] if isinstance(given, str) else given
 
 
-def _filter(body: PushBody) -> Filter:
+def _filter(body: AndroidPushBody) -> Filter:
     """Return the filter: `filter` is one group of tags, `filter_v2` several; optfilter is ANDed with them."""
     found = Filter() if body.optfilter == ABSENT else _options(body.optfilter)
     if body.filter is not None:
@@ -83,6 +83,6 @@ def _options(raw: msgspec.Raw) -> Filter:
     if len(json.dumps(given, ensure_ascii=False, separators=(",", ":")).encode()) > OPTFILTER_BYTES:
         raise InputError(f"optfilter must have at most {OPTFILTER_BYTES} bytes")
     for name in given:
-        if name not in DeviceFilter.__struct_fields__:
+        if name not in AndroidFilter.__struct_fields__:
             raise InputError(f"optfilter.{name} is not known")
-    return optfilter.read(raw, "optfilter")
+    return targets.read(raw, "optfilter")

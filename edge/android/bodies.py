@@ -17,6 +17,7 @@ from edge.core.parsing.fields import (
     Name,
     NotEmpty,
     Period,
+    Shown,
     Sign,
     Token,
     at_most_bytes,
@@ -24,10 +25,9 @@ from edge.core.parsing.fields import (
     name_of,
     sign_of,
 )
-from edge.core.parsing.optfilter import PositiveOptions
-from edge.core.parsing.shown import Shown
+from edge.core.parsing.targets import PositiveOptions
 from edge.core.parsing.typed import ABSENT
-from services.domain.limits.filters import MAX_ENTRIES, MAX_GROUP_TAGS, MAX_GROUPS
+from services.domain.limits import MAX_ENTRIES, MAX_GROUP_TAGS, MAX_GROUPS
 
 TAG_LIMIT = 32767
 MAX_ACKS = 1000
@@ -43,18 +43,18 @@ MessageId = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 AckCount = Annotated[int, msgspec.Meta(ge=1, le=MAX_ACKS)]
 
 
-class DeviceFilter(PositiveOptions, frozen=True, forbid_unknown_fields=True):
+class AndroidFilter(PositiveOptions, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-class Signed(msgspec.Struct, frozen=True):
+class AndroidSigned(msgspec.Struct, frozen=True):
     """The fields of every request that authentication reads."""
 
     appkey: Annotated[AndroidAppkey, described("The app. A number is accepted too.")]
     sign: Annotated[Sign, sign_of("the app's secret")]
 
 
-class PushBody(msgspec.Struct, frozen=True, kw_only=True):
+class AndroidPushBody(msgspec.Struct, frozen=True, kw_only=True):
     """POST /push: the fields of every push."""
 
     message: Annotated[str, at_most_bytes(MESSAGE_BYTES, 1), described("The content.", "Your order is on its way")]
@@ -76,7 +76,7 @@ class PushBody(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     optfilter: Annotated[
         msgspec.Raw,
-        Shown(Annotated[DeviceFilter | None, msgspec.Meta(extra_json_schema={"x-maxBytes": OPTFILTER_BYTES})]),
+        Shown(Annotated[AndroidFilter | None, msgspec.Meta(extra_json_schema={"x-maxBytes": OPTFILTER_BYTES})]),
         described(f"Device attributes, ANDed with the tags; at most {OPTFILTER_BYTES} bytes as compact JSON."),
     ] = ABSENT
     token: Annotated[
@@ -118,7 +118,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     download_url: Annotated[str | None, described("Required with is_upgrade_download 1.")] = None
 
 
-class TimedPushBody(PushBody, frozen=True, kw_only=True):
+class TimedPushBody(AndroidPushBody, frozen=True, kw_only=True):
     """POST /timed_msg."""
 
     send_time: Annotated[

@@ -5,16 +5,15 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, UnsetType
 
-from edge.android.requests import PushOrder
+from edge.android.requests import AndroidPushOrder
 from edge.core.answers import TOKEN_NOT_FOUND, Reply
-from edge.core.parsing.fields import Count, MessageId, Success, Text, described
-from edge.core.parsing.shown import Shown
+from edge.core.parsing.fields import Count, MessageId, Shown, Success, Text, described
 from edge.core.push import AppPush, PushResult
 from protos.analytics.v1.analytics_pb2 import ListAcksResponse
 from protos.push.v1.push_pb2 import KIND_UNICAST
 
 
-class TokenOutcome(Reply, frozen=True):
+class AndroidTokenOutcome(Reply, frozen=True):
     """The outcome of one entry of the token list."""
 
     msgid: Annotated[MessageId, described("This entry's own message id.")]
@@ -32,14 +31,14 @@ class AliasOutcome(Reply, frozen=True):
     fail_num: Annotated[Count, described("1 when the alias has no device.")]
 
 
-class Pushed(Reply, frozen=True):
+class AndroidPushed(Reply, frozen=True):
     result: Success
     desc: Text
     msgid: Annotated[MessageId | UnsetType, described("The message id; for a list of tokens, details has the ids.")] = (
         UNSET
     )
     details: Annotated[
-        list[Annotated[Any, Shown(TokenOutcome, AliasOutcome)]] | UnsetType,
+        list[Annotated[Any, Shown(AndroidTokenOutcome, AliasOutcome)]] | UnsetType,
         described("An entry for each token, then one for each alias."),
     ] = UNSET
 
@@ -50,7 +49,7 @@ class Timed(Reply, frozen=True):
     task_key: Annotated[str, described("The key of the timed push.")]
 
 
-class Ack(Reply, frozen=True):
+class AckEntry(Reply, frozen=True):
     msgid: Annotated[MessageId, described("The message.")]
     token: Annotated[str, described("The device that received it.")]
 
@@ -58,36 +57,38 @@ class Ack(Reply, frozen=True):
 class Acks(Reply, frozen=True):
     result: Success
     desc: Text
-    ack_info_list: Annotated[list[Ack], described("Received messages, from 15 minutes after receipt and for two days.")]
+    ack_info_list: Annotated[
+        list[AckEntry], described("Received messages, from 15 minutes after receipt and for two days.")
+    ]
     has_more: Annotated[bool, described("false: wait about 30 seconds before the next request.")]
     pos: Annotated[str, described("The position to continue at in the next request.")]
 
 
-def push_reply(order: PushOrder, results: Sequence[PushResult]) -> Pushed:
+def push_reply(order: AndroidPushOrder, results: Sequence[PushResult]) -> AndroidPushed:
     """Answer a broadcast or multicast with its id, a unicast with an entry for each token, then one for each alias.
 
     `msgid` is at the top also for aliases, whose entries have none, and for a single token that is known.
     """
     msgid: int | UnsetType = UNSET
-    details: list[TokenOutcome | AliasOutcome] = []
+    details: list[AndroidTokenOutcome | AliasOutcome] = []
     for push, result in zip(order.pushes, results, strict=True):
         by_token = push.audience.HasField("tokens")
         if push.kind == KIND_UNICAST:
             details += _by_token(push, result) if by_token else _by_alias(push, result)
         if not by_token or (order.is_single_token and not result.unknown_tokens):
             msgid = result.msgid
-    return Pushed(result=0, desc="send ok", msgid=msgid, details=details or UNSET)
+    return AndroidPushed(result=0, desc="send ok", msgid=msgid, details=details or UNSET)
 
 
 def acks_reply(page: ListAcksResponse) -> Acks:
-    acks = [Ack(msgid=ack.msgid, token=ack.token) for ack in page.acks]
+    acks = [AckEntry(msgid=ack.msgid, token=ack.token) for ack in page.acks]
     return Acks(result=0, desc="ok", ack_info_list=acks, has_more=page.has_more, pos=page.pos)
 
 
-def _by_token(push: AppPush, result: PushResult) -> list[TokenOutcome]:
+def _by_token(push: AppPush, result: PushResult) -> list[AndroidTokenOutcome]:
     unknown = set(result.unknown_tokens)
     return [
-        TokenOutcome(
+        AndroidTokenOutcome(
             msgid=result.msgid + pos,
             pos=pos,
             token=token,

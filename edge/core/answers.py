@@ -10,10 +10,10 @@ from falcon.asgi import Request, Response
 from prometheus_client import Counter, Histogram
 
 from edge.core.parsing.fields import Count, MessageId, Success, Text, described
-from services.runtime.errors import CarillonError, RetryLaterError
-from services.runtime.process.logs import logger
-from services.runtime.process.metrics import REQUEST_SECONDS, REQUESTS
-from services.runtime.traces import push_traces
+from services.errors import CarillonError, RetryLaterError
+from services.process import push_traces
+from services.process.logs import logger
+from services.process.metrics import REQUEST_SECONDS, REQUESTS
 
 MEDIA_TYPE = "application/json;charset=utf-8"
 JsonApi: TypeAlias = "falcon.asgi.App[Request, Response]"

@@ -30,16 +30,16 @@ from falcon.asgi import Request
 
 from edge.core.answers import Content, Reply
 from edge.core.push import AppPush, PreparedPushes, Pushes, PushResult, new_task_key
-from edge.core.quotas.pushes import is_broadcast_or_multicast
+from edge.core.quotas import is_broadcast_or_multicast
 from edge.core.request_limiter import LONG_LIST, RequestLimiter
 from protos.push.v1.push_pb2 import SendPush
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, GetClaimRequest, GetClaimResponse
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
-from services.runtime.errors import InputError, NotFoundError, UnavailableError
-from services.runtime.log.topics import partition_of
-from services.runtime.process.clock import Clock, HangWatch
-from services.runtime.rpc.peers import WAIT_APPLIED_S, Peers
+from services.errors import InputError, NotFoundError, UnavailableError
+from services.log.topics import partition_of
+from services.process.clock import Clock, HangWatch
+from services.replica.peers import WAIT_APPLIED_S, Peers
 
 HEADER = "Idempotency-Key"
 MAX_KEY_LENGTH = 255

@@ -12,14 +12,14 @@ from functools import partial
 from typing import NamedTuple
 
 from protos.runtime.v1.claims_pb2 import MessageIdClaim, MessageIdFact
-from services.domain.meta import RecordStamp
+from services.domain.ids import RecordStamp
 from services.domain.topics import MESSAGE_IDS, decode
-from services.runtime.errors import CarillonError, InputError, UnavailableError
-from services.runtime.log.port import Log, NewRecord, Partition, Record
-from services.runtime.process.clock import Clock
-from services.runtime.process.logs import logger
-from services.runtime.projection.claims import Claims
-from services.runtime.projection.dead_letters import UNUSABLE, leave_out
+from services.errors import CarillonError, InputError, UnavailableError
+from services.log.port import Log, NewRecord, Partition, Record
+from services.process.clock import Clock
+from services.process.logs import logger
+from services.replica.claims import Claims
+from services.replica.dead_letters import UNUSABLE, leave_out
 
 SLOTS = 4096
 """Claims that can hold at the same second; a claim for more ids takes several slots."""

@@ -2,27 +2,43 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from edge.core.message_ids import MessageIds
-from edge.core.pauses import check_not_paused
-from edge.core.quotas.pushes import PushQuotas
+from edge.core.quotas import PushQuotas
 from edge.core.signature import AppRef
 from protos.push.v1.push_pb2 import Audience, Kind, Message, PushCommand, SendPush
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask, TaskCommand
-from services.domain.apps import AppDirectory
-from services.domain.audiences.token_resolver import ResolvedAudience, TokenAndAliasResolver
+from services.domain.apps import OUTDATED, AppDirectory
 from services.domain.command_writer import CommandWriter, push_command, task_command
+from services.domain.token_resolver import ResolvedAudience, TokenAndAliasResolver
 from services.domain.topics import TASK_COMMANDS
-from services.runtime.errors import InputError
-from services.runtime.log.port import MAX_RECORD_BYTES
-from services.runtime.process import stages
-from services.runtime.process.clock import Clock
-from services.runtime.traces import push_traces
+from services.errors import ForbiddenError, InputError, UnavailableError
+from services.log.port import MAX_RECORD_BYTES
+from services.process import push_traces, stages
+from services.process.clock import Clock
+
+# Refuses new pushes of paused apps; all other requests of their app servers are served.
+
+
+async def check_not_paused(apps: AppDirectory, appkeys: Iterable[str]) -> None:
+    """Check that none of the apps is paused. ForbiddenError: one is, also after a refresh of the app directory.
+
+    UnavailableError: the refresh failed, so the pause may have ended. The answer does not contain the operator's
+    reason: whoever signs with a stolen secret would read it.
+    """
+    named = list(appkeys)
+    if any(map(apps.is_paused, named)):
+        is_current = await apps.refresh()
+        for appkey in named:
+            if apps.is_paused(appkey):
+                refusal = ForbiddenError(f"app {appkey} is paused by the operator; nothing was sent")
+                raise refusal if is_current else UnavailableError(OUTDATED)
+
 
 T = TypeVar("T")
 

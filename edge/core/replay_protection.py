@@ -26,14 +26,14 @@ from falcon.asgi import Request
 from google.protobuf.message import DecodeError
 
 from protos.runtime.v1.claims_pb2 import NonceClaim, NonceClaims, NonceFact
-from services.domain.meta import RecordStamp
+from services.domain.ids import RecordStamp
 from services.domain.topics import REQUEST_NONCES, decode
-from services.runtime.errors import InputError, SignError, TryLaterError, UnavailableError
-from services.runtime.log.port import Log, NewRecord, Partition, Record
-from services.runtime.process import background
-from services.runtime.process.clock import Clock
-from services.runtime.process.logs import logger
-from services.runtime.projection.claims import Claims
+from services.errors import InputError, SignError, TryLaterError, UnavailableError
+from services.log.port import Log, NewRecord, Partition, Record
+from services.process import background
+from services.process.clock import Clock
+from services.process.logs import logger
+from services.replica.claims import Claims
 
 TIME_HEADER = "Carillon-Time"
 NONCE_HEADER = "Carillon-Nonce"

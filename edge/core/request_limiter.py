@@ -1,6 +1,6 @@
 """Limits concurrent requests fairly: one app's many or expensive requests delay those of other apps only a little.
 
-Four semaphores (`services.runtime.fairness.semaphore`) hold back work that is cheap to ask for. The first is for all
+Four semaphores (`services.net.fairness`) hold back work that is cheap to ask for. The first is for all
 work in proportion to a large body: parsing it, its sign, and its checks, whether it is refused or not. It takes turns
 of addresses until the sign is verified, because only then it is known which app has sent the body, and of apps
 afterwards, and limits once any app has been active in the last 10 s. An app that is alone passes the others without
@@ -31,14 +31,12 @@ from edge.core.parsing.canonical import Result, Steps
 from protos.delivery.v1.delivery_pb2 import GetBroadcastRequest
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
 from protos.push.v1.push_pb2 import SendPush
-from services.runtime.errors import BusyError, CarillonError, NotFoundError, TooManyRequestsError, TryLaterError
-from services.runtime.fairness.activity import Activity
-from services.runtime.fairness.semaphore import FairSemaphore, Slot
-from services.runtime.fairness.throttle import SharedThrottle, Throttle
-from services.runtime.process import background
-from services.runtime.process.clock import Clock, HangWatch
-from services.runtime.process.logs import logger
-from services.runtime.rpc.peers import Peers
+from services.errors import BusyError, CarillonError, NotFoundError, TooManyRequestsError, TryLaterError
+from services.net.fairness import FairSemaphore, KeyActivity, SharedThrottle, Slot, Throttle
+from services.process import background
+from services.process.clock import Clock, HangWatch
+from services.process.logs import logger
+from services.replica.peers import Peers
 
 LARGE_BODY_BYTES = 16 * 1024
 """Size from which a body is large: work in proportion to it waits for the turn of its address or app."""
@@ -96,7 +94,7 @@ class RequestLimiter:
     def __init__(self, clock: Clock, peers: Peers, hangs: HangWatch) -> None:
         self._clock = clock
         self.hangs = hangs
-        self._activity = activity = Activity(clock.now_ms)
+        self._activity = activity = KeyActivity(clock.now_ms)
         self._deliveries = [DeliveryServiceStub(channel) for channel in peers.all("delivery")]
         self._bodies = FairSemaphore(
             "large requests",

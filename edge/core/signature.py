@@ -11,8 +11,8 @@ from protos.registry.v1.apps_pb2 import PLATFORM_UNSPECIFIED, Platform
 from services.domain.apps import OUTDATED, AppDirectory
 from services.domain.ids import new_secret
 from services.domain.master_key import Keys
-from services.runtime.errors import SignError, UnavailableError
-from services.runtime.process.clock import Clock
+from services.errors import SignError, UnavailableError
+from services.process.clock import Clock
 
 
 class AppRef(NamedTuple):

@@ -1,30 +1,131 @@
 """Routes of the legacy iOS interface."""
 
-from edge.core.admission import Admission
-from edge.core.answers import JsonApi, json_api
-from edge.core.authentication import AppAuthenticator, Authenticator
-from edge.core.body_budget import BodyBudget
-from edge.core.idempotency import Idempotency
+from functools import partial
+
+from falcon.asgi import Request, Response
+
+from edge.core.admission import Admission, AppAuthenticator, Authenticator, Origins
+from edge.core.answers import Done, JsonApi, answer, json_api
+from edge.core.idempotency import Idempotency, RequestedPushes
 from edge.core.message_ids import MessageIds
-from edge.core.origins import Origins
+from edge.core.parsing.body import BodyBudget
 from edge.core.push import Pushes
-from edge.core.quotas.pushes import PushQuotas
-from edge.core.quotas.rates import rate_quotas
+from edge.core.quotas import PushQuotas, rate_quotas
 from edge.core.replay_protection import ReplayProtection
 from edge.core.request_limiter import RequestLimiter
-from edge.core.signature import SignatureVerifier
-from edge.ios.handlers import PushEndpoint, RegisterEndpoint
-from edge.ios.registrations import Registrations
+from edge.core.signature import AppRef, SignatureVerifier
+from edge.ios.replies import push_reply
+from edge.ios.requests import named_token, push_order
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
 from edge.settings import ROLE_NAME
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from protos.registry.v1.devices_pb2 import (
+    REGISTRATION_AUTHORITY_APP_SERVER,
+    DeviceCommand,
+    RegisterDevice,
+    RemoveDevice,
+)
+from protos.runtime.v1.log_pb2 import Origin
 from services.domain.alias_checks import AliasChecks
-from services.domain.audiences.token_resolver import TokenAndAliasResolver
-from services.domain.command_writer import CommandWriter
-from services.domain.limits.device_quota import DeviceQuota
-from services.domain.limits.registrations import RegistrationRates
+from services.domain.apps import AppDirectory
+from services.domain.command_writer import CommandWriter, device_command
+from services.domain.recorded_reasons import FixedReason
+from services.domain.registrations import DeviceQuota, RegistrationRates
 from services.domain.role import RoleContext
-from services.runtime.process.settings import Settings
+from services.domain.settings import Settings
+from services.domain.token_resolver import TokenAndAliasResolver
+from services.domain.topics import device_key
+from services.log.topics import partition_of
+
+# Device tokens that app servers register and delete themselves.
+
+
+class Registrations:
+    """Registers and removes device tokens. A call returns once later calls see the change; repeating it is harmless."""
+
+    def __init__(
+        self,
+        apps: AppDirectory,
+        writer: CommandWriter,
+        resolver: TokenAndAliasResolver,
+        rates: RegistrationRates,
+        quota: DeviceQuota,
+        aliases: AliasChecks,
+        partitions: int,
+    ) -> None:
+        self._aliases = aliases
+        self._partitions = partitions
+        self._apps = apps
+        self._writer = writer
+        self._resolver = resolver
+        self._rates = rates
+        self._quota = quota
+
+    async def register(self, app: AppRef, given: str, origin: Origin) -> None:
+        """Register the token; of a registered one only the time is noted. One whose key was revoked starts anew.
+
+        One that was removed has no alias any more: what waits for it under that alias is dropped.
+
+        TooManyRequestsError: the app has too many devices, or registers too many at once.
+        """
+        token = await self._resolver.registered_token(app.appkey, given)
+        (is_known,) = await self._resolver.numbers(app.appkey, [token])
+        if not is_known and (known_app := self._apps.get(app.appkey)) is not None:
+            self._rates.take(known_app)
+        await self._quota.reserve(app.appkey, token)
+        register = RegisterDevice(platform=app.platform, authority=REGISTRATION_AUTHORITY_APP_SERVER)
+        command = DeviceCommand(appkey=app.appkey, token=token, register=register)
+        former = 0 if is_known else (await self._resolver.numbers(app.appkey, [token], removed_too=True))[0]
+        await self._writer.append_and_wait([device_command(command)], origin)
+        if former:
+            partition = partition_of(device_key(app.appkey, token), self._partitions)
+            await self._aliases.check(app.appkey, partition, former - 1)
+
+    async def remove(self, app: AppRef, given: str, origin: Origin) -> None:
+        """Remove the token; an unknown one stays unknown."""
+        token = await self._resolver.registered_token(app.appkey, given)
+        command = DeviceCommand(appkey=app.appkey, token=token, remove=RemoveDevice(reason=FixedReason.UNREGISTERED))
+        await self._writer.append_and_wait([device_command(command)], origin)
+
+
+# The endpoints of the legacy iOS interface.
+
+
+class IosPushEndpoint:
+    """POST /push"""
+
+    def __init__(self, authenticator: AppAuthenticator, idempotency: Idempotency) -> None:
+        self._authenticator = authenticator
+        self._idempotency = idempotency
+
+    async def on_post(self, request: Request, response: Response) -> None:
+        signed = await self._authenticator.authenticate(request)
+
+        def requested(raw: bytes) -> RequestedPushes:
+            pushes = push_order(raw, signed.app)
+            return RequestedPushes(pushes, lambda results, _: push_reply(pushes, results))
+
+        read = partial(signed.read, requested)
+        reply = await self._idempotency.execute(request, signed.app.appkey, signed.origin, signed.text, read)
+        answer(response, reply)
+
+
+class RegisterEndpoint:
+    """POST and DELETE /register"""
+
+    def __init__(self, authenticator: AppAuthenticator, registrations: Registrations) -> None:
+        self._authenticator = authenticator
+        self._registrations = registrations
+
+    async def on_post(self, request: Request, response: Response) -> None:
+        signed = await self._authenticator.authenticate(request)
+        await self._registrations.register(signed.ref, await signed.read(named_token), signed.origin)
+        answer(response, Done(result=0, desc="add token done"))
+
+    async def on_delete(self, request: Request, response: Response) -> None:
+        signed = await self._authenticator.authenticate(request)
+        await self._registrations.remove(signed.ref, await signed.read(named_token), signed.origin)
+        answer(response, Done(result=0, desc="delete token done"))
 
 
 def ios_app(
@@ -49,7 +150,7 @@ def ios_app(
     )
     app = json_api("ios")
     idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, limiter)
-    app.add_route("/push", PushEndpoint(authenticator, idempotency))
+    app.add_route("/push", IosPushEndpoint(authenticator, idempotency))
     devices = DeviceQuota(context.apps, context.peers, settings.partitions)
     registrations = Registrations(
         context.apps, writer, resolver, rates_of_devices, devices, AliasChecks(context.peers), settings.partitions

@@ -10,7 +10,7 @@ from edge.core.parsing.fields import MessageId, Success, Text, described
 from edge.core.push import AppPush, PushResult
 
 
-class Pushed(Reply, frozen=True):
+class IosPushed(Reply, frozen=True):
     result: Success
     desc: Text
     msgid: Annotated[MessageId, described("The message id; for a list of tokens, that of its first entry.")]
@@ -26,7 +26,7 @@ class NotPushed(Reply, frozen=True):
     desc: Annotated[str, described(TOKEN_NOT_FOUND)]
 
 
-def push_reply(pushes: Sequence[AppPush], results: Sequence[PushResult]) -> Pushed | NotPushed:
+def push_reply(pushes: Sequence[AppPush], results: Sequence[PushResult]) -> IosPushed | NotPushed:
     """Answer with the message id, or with an error when the only token that was named is unknown.
 
     A list of tokens may be several pushes; positions are counted over all of them.
@@ -38,4 +38,4 @@ def push_reply(pushes: Sequence[AppPush], results: Sequence[PushResult]) -> Push
         tokens = push.audience.tokens.tokens
         failed += [failed_token(result.msgid + at, before + at, tokens[at]) for at in result.unknown_tokens]
         before += len(tokens)
-    return Pushed(result=0, desc="send ok", msgid=results[0].msgid, details=failed or UNSET)
+    return IosPushed(result=0, desc="send ok", msgid=results[0].msgid, details=failed or UNSET)

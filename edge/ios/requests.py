@@ -2,26 +2,94 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from edge.core.message_ids import SLOT_IDS
-from edge.core.parsing.apns_limit import check_payload
 from edge.core.parsing.body import MAX_BODY_BYTES
-from edge.core.parsing.target_keys import check_top
+from edge.core.parsing.fields import (
+    APNS_LIMIT,
+    AnyIosToken,
+    Badge,
+    Flag,
+    IosAppkey,
+    IosToken,
+    Period,
+    Sign,
+    check_payload,
+    described,
+    sign_of,
+)
+from edge.core.parsing.targets import check_top
 from edge.core.parsing.typed import decode
 from edge.core.push import AppPush
 from edge.core.signature import AppRef
-from edge.ios.bodies import PushBody, RegistrationBody
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_UNICAST, Audience, Everyone, IosStyle, Message, Tokens
 from protos.registry.v1.apps_pb2 import App
 from services.domain.ios_tokens import ios_token, ios_tokens
-from services.runtime.errors import InputError
+from services.errors import InputError
+
+# Bodies of the legacy iOS interface, with their limits and descriptions.
+#
+# Fields that are not named here are ignored, unless they look like a misspelt target; null counts as absent, except
+# that a target must not be null.
+
+TokenList = Annotated[list[AnyIosToken], msgspec.Meta(min_length=1)]
+Dictionary = Annotated[dict[str, Any], msgspec.Meta(min_length=1)]
+
+
+class IosSigned(msgspec.Struct, frozen=True):
+    """The fields of every request that authentication reads."""
+
+    appkey: Annotated[IosAppkey, described("The app. A number is accepted too.")]
+    sign: Annotated[Sign, sign_of("the app's secret")]
+
+
+class IosPushBody(msgspec.Struct, frozen=True):
+    """POST /push. `extra`, `transparent` and `content-available` have no effect when `token` is a single one."""
+
+    message: Annotated[
+        str | Dictionary,
+        described(
+            "The content: text, or a dictionary in the form of Apple's alert. Empty text with a `badge` changes"
+            f" the badge alone. {APNS_LIMIT}",
+            {"title": "News", "body": "Your order is on its way"},
+        ),
+    ]
+    token: Annotated[
+        IosToken | TokenList | None,
+        described("A token, which must be registered, or a list of tokens. Default: all devices."),
+    ] = None
+    period: Annotated[
+        Period | None,
+        described("Time to live for devices that are offline, seconds. Default: the app's own setting.", 86400),
+    ] = None
+    badge: Annotated[Badge | None, described("The number at the app's icon.", 3)] = None
+    extra: Annotated[str | None, described("Free text that is sent along; not to a single token.", "campaign-7")] = None
+    transparent: Annotated[
+        Flag | None, described("1: passed to the app without showing it; not to a single token.", 0)
+    ] = None
+    content_available: Annotated[
+        Flag | None, described("1 wakes the app in the background; not for a single token.", 1)
+    ] = msgspec.field(name="content-available", default=None)
+    category: Annotated[str | None, described("The category of custom actions.", "NEWS")] = None
+
+
+class RegistrationBody(msgspec.Struct, frozen=True):
+    """POST and DELETE /register."""
+
+    token: Annotated[
+        IosToken,
+        described("The device token that APNs gave: 64 to 200 hexadecimal digits; spaces, < and > are left out."),
+    ]
+
 
 TARGETS = ("token",)
 MAX_TOKENS = MAX_BODY_BYTES // 67
 """Upper bound of a list of tokens: a body has no room for more, each of 64 digits between quotes, with a comma."""
 
-_KEYS = frozenset(PushBody.__struct_fields__)
+_KEYS = frozenset(IosPushBody.__struct_fields__)
 _DEFAULT_SOUND = "default"
 _NAMES = {"content": "message", "extra": "extra", "category": "category", "sound": "message"}
 
@@ -32,7 +100,7 @@ def push_order(raw: bytes, app: App) -> list[AppPush]:
     The list has no limit but that of the body, and a push has one of its message ids: a longer list is several pushes.
     """
     check_top(raw, _KEYS, TARGETS)
-    body: PushBody = decode(PushBody, raw)
+    body: IosPushBody = decode(IosPushBody, raw)
     message = _message(body)
     return [
         AppPush(
@@ -66,7 +134,7 @@ def _audiences(token: str | list[str] | None) -> Iterator[Audience]:
         yield Audience(tokens=Tokens(tokens=tokens[at : at + SLOT_IDS]))
 
 
-def _message(body: PushBody) -> Message:
+def _message(body: IosPushBody) -> Message:
     is_unicast = isinstance(body.token, str)
     is_notif = is_unicast or body.transparent != 1
     if body.message == "" and (body.badge is None or not is_notif):

@@ -2,5 +2,5 @@
 
 They are generated from the types that read requests and make answers: `msgspec.Meta` has the limits, descriptions and
 examples of a field, `Shown` the type of a field that is decoded later.
-`python -m edge.openapi DIRECTORY` writes the documents into files.
+`python -m carillon.openapi DIRECTORY` writes the documents into files.
 """

@@ -16,7 +16,7 @@ SEND_TIME = "2027-01-31 18:05"
 TASK_KEY = "f3c2a7d09be84d2c8d6a1b0e5c4f7a98"
 MSGID = 5523479825186816
 _SIGNED = {"appkey": APPKEY, "sign": SIGN}
-_EVERYONE = {**example_of(bodies.PushBody, **_SIGNED), **example_of(bodies.Notification)}
+_EVERYONE = {**example_of(bodies.AndroidPushBody, **_SIGNED), **example_of(bodies.Notification)}
 _PLAIN = {**_SIGNED, "message": _EVERYONE["message"], "is_notif": 1}
 PUSH_EXAMPLES: dict[str, Json] = {
     "everyone": _EVERYONE,
@@ -25,7 +25,7 @@ PUSH_EXAMPLES: dict[str, Json] = {
     "groups of tags, and attributes": {
         **_PLAIN,
         "filter_v2": [[1, 2], [30]],
-        "optfilter": example_of(bodies.DeviceFilter),
+        "optfilter": example_of(bodies.AndroidFilter),
     },
     "a token": {**_PLAIN, "token": TOKEN, "click_action": "intent", "intent": "intent:#Intent;end"},
     "tokens": {**_PLAIN, "token": [TOKEN], "is_upgrade_download": 1, "download_url": "https://example.org/app.apk"},
@@ -35,14 +35,14 @@ PUSH_EXAMPLES: dict[str, Json] = {
 
 
 def _signed(body: type[msgspec.Struct], name: str, *more: type[msgspec.Struct]) -> Component:
-    return Component(body, name, (*more, bodies.Signed))
+    return Component(body, name, (*more, bodies.AndroidSigned))
 
 
-_PUSH = _signed(bodies.PushBody, "Push", bodies.Notification)
+_PUSH = _signed(bodies.AndroidPushBody, "Push", bodies.Notification)
 _TIMED_PUSH = _signed(bodies.TimedPushBody, "TimedPush", bodies.Notification)
 OPERATIONS = [
     Operation(
-        "post", "/push", "Send a push now", _PUSH, (replies.Pushed, Refusal), PUSH_EXAMPLES,
+        "post", "/push", "Send a push now", _PUSH, (replies.AndroidPushed, Refusal), PUSH_EXAMPLES,
         repeatable=True,
     ),
     Operation(

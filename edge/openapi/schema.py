@@ -6,8 +6,8 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from edge.core.parsing.integers import MAX_DIGITS
-from edge.core.parsing.shown import Rule, Shown
+from edge.core.parsing.fields import Rule, Shown
+from edge.core.parsing.typed import MAX_DIGITS
 
 Json = dict[str, Any]
 Struct = type[msgspec.Struct]

@@ -4,12 +4,11 @@ from typing import Any
 
 import msgspec
 
-from edge.core.parsing.optfilter import DeviceFilter, PositiveOptions
+from edge.core.parsing.targets import DeviceFilter, PositiveOptions
 from edge.openapi.schema import Json, example_of
-from edge.v2.push.click import Article, InformationFlow, LandingPage, PopUp, RichMedia
 from edge.v2.push.requests import Option, PushRequest
-from edge.v2.push.style import Android, Ios
-from edge.v2.tasks.requests import TaskListRequest
+from edge.v2.push.style import Android, Article, InformationFlow, Ios, LandingPage, PopUp, RichMedia
+from edge.v2.tasks import TaskListRequest
 
 ANDROID, IOS, SECOND_IOS = "1234567890", "1987654321", "1987654322"
 ANDROID_TOKEN = "3e1f0cd9e1b84c0fa2a19c1de1d0a3b7"  # noqa: S105

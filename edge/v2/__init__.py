@@ -1,0 +1,1 @@
+"""The unified interface: one module for each group of calls; `app.py` has the routes."""

@@ -1,35 +1,29 @@
 """Routes of the v2 interface."""
 
-from edge.core.admission import Admission
+from edge.core.admission import Admission, Authenticator, Origins
 from edge.core.answers import JsonApi, json_api
-from edge.core.authentication import Authenticator
-from edge.core.body_budget import BodyBudget
 from edge.core.idempotency import Idempotency
 from edge.core.message_ids import MessageIds
-from edge.core.origins import Origins
+from edge.core.parsing.body import BodyBudget
 from edge.core.push import Pushes
-from edge.core.quotas.pushes import PushQuotas
-from edge.core.quotas.rates import rate_quotas
+from edge.core.quotas import PushQuotas, rate_quotas
 from edge.core.replay_protection import ReplayProtection
 from edge.core.request_limiter import RequestLimiter
 from edge.core.signature import SignatureVerifier
-from edge.core.tasks import Tasks
+from edge.core.tasks import TaskCalls
 from edge.openapi.documents import ASYNCAPI_PATH, OPENAPI_PATH, DocumentEndpoint
 from edge.settings import ROLE_NAME
-from edge.v2.device.frames import FrameHandler
-from edge.v2.device.handlers import DeviceEndpoint, InvalidTokensEndpoint
-from edge.v2.device.invalid_tokens import InvalidTokens
-from edge.v2.device.possession import PossessionCodes
+from edge.v2.device_frames import FrameHandler, PossessionCodes
+from edge.v2.devices import DeviceEndpoint, InvalidTokens, InvalidTokensEndpoint
 from edge.v2.push.handlers import PushEndpoint
-from edge.v2.statistics.handlers import StatisticsEndpoint
-from edge.v2.tags.handlers import TagEndpoint, TagInfoEndpoint
-from edge.v2.tags.string_tags import StringTags
-from edge.v2.tasks.handlers import CancelEndpoint, TaskEndpoint, TaskListEndpoint
-from services.domain.audiences.token_resolver import TokenAndAliasResolver
+from edge.v2.statistics import StatisticsEndpoint
+from edge.v2.tags import StringTags, TagEndpoint, TagInfoEndpoint
+from edge.v2.tasks import CancelEndpoint, TaskEndpoint, TaskListEndpoint
 from services.domain.command_writer import CommandWriter
-from services.domain.limits.registrations import RegistrationLimiter, RegistrationRates
+from services.domain.registrations import RegistrationLimiter, RegistrationRates
 from services.domain.role import RoleContext
-from services.runtime.process.settings import Settings
+from services.domain.settings import Settings
+from services.domain.token_resolver import TokenAndAliasResolver
 
 
 def v2_app(
@@ -51,7 +45,7 @@ def v2_app(
     quotas = PushQuotas(context.apps, rates, peers, clock)
     pushes = Pushes(context.apps, quotas, writer, resolver, ids, clock)
     idempotency = Idempotency(pushes, peers, clock, partitions, limiter)
-    tasks = Tasks(writer, peers, partitions)
+    tasks = TaskCalls(writer, peers, partitions)
     tags = StringTags(writer, peers, context.apps, partitions)
     origins = Origins("v2", settings.client_addresses())
     authenticator = Authenticator(

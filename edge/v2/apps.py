@@ -7,11 +7,11 @@ import msgspec
 
 from edge.core.parsing.canonical import number_or_text
 from edge.core.parsing.fields import AndroidAppkey, Appkey, IosAppkey, described, sign_of
-from edge.core.parsing.integers import integer_text
+from edge.core.parsing.typed import integer_text
 from edge.core.signature import AppRef, Signers
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, PLATFORM_UNSPECIFIED, Platform
 from services.domain.apps import AppDirectory
-from services.runtime.errors import InputError
+from services.errors import InputError
 
 MAX_APPS = 100
 _ANDROID_ONLY = ("1", "7", "8")

@@ -23,12 +23,12 @@ from protos.accounts.v1.accounts_pb2 import (
 from protos.accounts.v1.service_pb2 import CreateUserRequest, EndSessionRequest, UpdateUserRequest
 from protos.runtime.v1.log_pb2 import Origin
 from services.accounts.store import AccountTable, OpenLink
-from services.domain.accounts.actors import token_actor, user_actor
-from services.domain.accounts.approval import has_rules
-from services.domain.accounts.permissions import OPERATOR, Action, Actor, Role, may
-from services.domain.accounts.secret_texts import LINK_PREFIX, SecretText, id_of, matches
+from services.domain.accounts import token_actor, user_actor
+from services.domain.approval import has_rules
+from services.domain.permissions import OPERATOR, Action, Actor, Role, may
+from services.domain.secret_texts import LINK_PREFIX, SecretText, id_of, matches
 from services.domain.text import checked_text
-from services.runtime.errors import ConflictError, InputError, NotFoundError, PermissionDeniedError
+from services.errors import ConflictError, InputError, NotFoundError, PermissionDeniedError
 
 CHANGE_MS = 7 * 86_400_000
 """How long a change waits for the confirmation of another administrator."""

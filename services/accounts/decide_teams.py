@@ -34,11 +34,11 @@ from protos.accounts.v1.service_pb2 import (
 )
 from services.accounts.decide import check_may, proposed, reset_password, update_user, user_by_id
 from services.accounts.store import AccountTable
-from services.domain.accounts.approval import MAX_SHARE_PERCENT, has_rules, loosens, share_percent, stricter_rules
-from services.domain.accounts.permissions import OPERATOR, Action, Actor, Role
-from services.domain.accounts.secret_texts import SecretText
+from services.domain.approval import MAX_SHARE_PERCENT, has_rules, loosens, share_percent, stricter_rules
+from services.domain.permissions import OPERATOR, Action, Actor, Role
+from services.domain.secret_texts import SecretText
 from services.domain.text import checked_text
-from services.runtime.errors import ConflictError, InputError, NotFoundError, PermissionDeniedError
+from services.errors import ConflictError, InputError, NotFoundError, PermissionDeniedError
 
 MAX_TEST_DEVICES = 20
 _MAX_TOKEN = 400

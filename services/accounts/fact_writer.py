@@ -10,12 +10,12 @@ from services.accounts.decide import actor_of
 from services.accounts.state import Envelope
 from services.accounts.store import AccountTable
 from services.domain import ids
-from services.domain.accounts.permissions import Actor
+from services.domain.permissions import Actor
 from services.domain.topics import ACCOUNTS, DRAFTS, LOG_INS
-from services.runtime.errors import UnavailableError
-from services.runtime.process.clock import Clock
-from services.runtime.projection.decider import Fact
-from services.runtime.projection.follower import Follower
+from services.errors import UnavailableError
+from services.process.clock import Clock
+from services.replica.follower import Follower
+from services.replica.store import Fact
 
 Result = TypeVar("Result")
 Written = TypeVar("Written", AccountFact, DraftFact)

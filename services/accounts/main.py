@@ -10,9 +10,8 @@ from protos.accounts.v1.service_pb2_grpc import (
     add_LogInServiceServicer_to_server,
 )
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
-from services.accounts.drafts.audience_counts import AudienceCounts
 from services.accounts.drafts.sender import DraftSender
-from services.accounts.drafts.server import DraftsServicer
+from services.accounts.drafts.server import AudienceCounts, DraftsServicer
 from services.accounts.fact_writer import FactWriter
 from services.accounts.log_ins.passwords import Passwords
 from services.accounts.log_ins.server import LogInServicer
@@ -22,10 +21,10 @@ from services.accounts.settings import ROLE_NAME, AccountsSettings
 from services.domain.command_writer import CommandWriter
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
-from services.runtime.log.port import Log
-from services.runtime.process.clock import SystemClock
-from services.runtime.projection.positions import PositionsServicer
-from services.runtime.projection.replay import State
+from services.log.port import Log
+from services.process.clock import SystemClock
+from services.replica.positions import PositionsServicer
+from services.replica.replay import State
 
 
 def open_state(settings: AccountsSettings, directory: Path, log: Log) -> State:

@@ -9,15 +9,15 @@ from services.accounts.settings import ROLE_NAME, AccountsSettings
 from services.accounts.state import apply
 from services.accounts.store import DDL, AccountTable
 from services.domain.topics import ACCOUNTS, DRAFTS, LOG_INS
-from services.runtime.log.identity import check_log_identity
-from services.runtime.log.port import Log, Partition, Record
-from services.runtime.process.clock import Clock
-from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.decider import Fact
-from services.runtime.projection.epochs import Epochs
-from services.runtime.projection.fencing import Fencing
-from services.runtime.projection.follower import Follower
-from services.runtime.projection.sqlite_store import SqliteStore
+from services.log.identity import check_log_identity
+from services.log.port import Log, Partition, Record
+from services.process.clock import Clock
+from services.replica.dead_letters import DeadLetters
+from services.replica.epochs import Epochs
+from services.replica.fencing import Fencing
+from services.replica.follower import Follower
+from services.replica.sqlite_store import SqliteStore
+from services.replica.store import Fact
 
 OWN = tuple(Partition(topic.name, 0) for topic in (ACCOUNTS, LOG_INS, DRAFTS))
 

@@ -45,14 +45,14 @@ from services.accounts import decide, decide_teams
 from services.accounts.fact_writer import FactWriter
 from services.accounts.store import AccountTable
 from services.accounts.summaries import summary_of_team, summary_of_user, token_summary, user_summary
-from services.domain.accounts.secret_texts import LINK_PREFIX, TOKEN_PREFIX, new_id, new_secret_text
 from services.domain.apps import OUTDATED, AppDirectory
 from services.domain.master_key import Keys
+from services.domain.secret_texts import LINK_PREFIX, TOKEN_PREFIX, new_id, new_secret_text
 from services.domain.text import check_texts
-from services.runtime.errors import UnavailableError
-from services.runtime.process.clock import Clock
-from services.runtime.projection.follower import Follower
-from services.runtime.rpc.server import Context
+from services.errors import UnavailableError
+from services.net.rpc.server import Context
+from services.process.clock import Clock
+from services.replica.follower import Follower
 
 Result = TypeVar("Result")
 

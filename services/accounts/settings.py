@@ -1,6 +1,6 @@
 """The settings of accounts."""
 
-from services.runtime.process.settings import PREFIX, Settings, SettingsError
+from services.domain.settings import PREFIX, Settings, SettingsError
 
 ROLE_NAME = "accounts"
 

@@ -31,7 +31,7 @@ from protos.accounts.v1.accounts_pb2 import (
 )
 from protos.accounts.v1.drafts_pb2 import Draft, DraftFact, DraftStatus, PushAdmitted
 from protos.runtime.v1.log_pb2 import Meta, Origin
-from services.domain.accounts.networks import site_of
+from services.domain.attempt_buckets import site_of
 
 Envelope = AccountFact | LogInFact | DraftFact
 

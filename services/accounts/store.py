@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from protos.accounts.v1.accounts_pb2 import AppGiven, LinkCreated, PendingChange, Subject, Team, Token, User
-from services.accounts.drafts.admitted import ADMITTED_DDL, AdmittedTable
-from services.accounts.drafts.store import DRAFTS_DDL, DraftTable
+from services.accounts.drafts.store import ADMITTED_DDL, DRAFTS_DDL, AdmittedTable, DraftTable
 from services.accounts.state import LogInState
 
 DDL = (

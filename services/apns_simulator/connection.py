@@ -11,10 +11,9 @@ import h2.events
 import h2.exceptions
 from h2.settings import SettingCodes, Settings
 
-from services.apns_simulator.behaviour import Behaviour
-from services.apns_simulator.requests import Request
-from services.apns_simulator.script import Fault
-from services.domain.apns.payload import MAX_PAYLOAD_BYTES
+from services.apns_simulator.requests import ApnsRequest
+from services.apns_simulator.script import Behaviour, Fault
+from services.domain.apns_payload import MAX_PAYLOAD_BYTES
 
 _PIECE_BYTES = 4096
 """How much is parsed before its requests are answered: h2 counts all open streams again for each new one."""
@@ -25,7 +24,7 @@ _RESET_CODES = {
 }
 
 
-class Reply(NamedTuple):
+class ScriptedReply(NamedTuple):
     """A response, with a fault in addition to or in place of it; `authenticated`: the provider token was valid."""
 
     headers: list[tuple[str, str]]
@@ -40,7 +39,7 @@ class RequestHandler(Protocol):
     @property
     def behaviour(self) -> Behaviour: ...
 
-    def reply_to(self, request: Request) -> Reply: ...
+    def reply_to(self, request: ApnsRequest) -> ScriptedReply: ...
 
 
 class ServerConnection(asyncio.Protocol):
@@ -52,7 +51,7 @@ class ServerConnection(asyncio.Protocol):
     def __init__(self, handler: RequestHandler, connections: "set[ServerConnection]") -> None:
         self._handler = handler
         self._connections = connections
-        self._requests: dict[int, Request] = {}
+        self._requests: dict[int, ApnsRequest] = {}
         self._unsent_bodies: dict[int, bytes] = {}
         self.max_open_requests = 0
         """The highest number of concurrent requests so far."""
@@ -118,7 +117,7 @@ class ServerConnection(asyncio.Protocol):
     def _handle(self, event: h2.events.Event) -> None:
         match event:
             case h2.events.RequestReceived(stream_id=stream, headers=headers):
-                self._requests[stream] = Request([(str(name), str(value)) for name, value in headers])
+                self._requests[stream] = ApnsRequest([(str(name), str(value)) for name, value in headers])
                 self.max_open_requests = max(self.max_open_requests, self._h2.open_inbound_streams)
             case h2.events.DataReceived(stream_id=stream, data=data, flow_controlled_length=length):
                 self._h2.acknowledge_received_data(length, stream)
@@ -139,7 +138,7 @@ class ServerConnection(asyncio.Protocol):
 
     # --- requests
 
-    def _respond(self, stream: int, request: Request) -> None:
+    def _respond(self, stream: int, request: ApnsRequest) -> None:
         if self._goaway_last_stream is not None and stream > self._goaway_last_stream:
             return
         self._request_count += 1
@@ -154,14 +153,14 @@ class ServerConnection(asyncio.Protocol):
         if behaviour.goaway_every and self._request_count == behaviour.goaway_every:
             self._send_goaway(self._h2.highest_inbound_stream_id)
 
-    def _reply_delayed(self, stream: int, reply: Reply) -> None:
+    def _reply_delayed(self, stream: int, reply: ScriptedReply) -> None:
         del self._delayed[stream]
         self._reply(stream, reply)
         self._send_bodies()
         self._flush()
         self._close_when_drained()
 
-    def _reply(self, stream: int, reply: Reply) -> None:
+    def _reply(self, stream: int, reply: ScriptedReply) -> None:
         match reply.fault:
             case Fault.SILENCE:
                 return
@@ -182,7 +181,7 @@ class ServerConnection(asyncio.Protocol):
             case None:
                 self._answer(stream, reply)
 
-    def _answer(self, stream: int, reply: Reply) -> None:
+    def _answer(self, stream: int, reply: ScriptedReply) -> None:
         if reply.authenticated:
             self._allow(self._handler.behaviour.streams)
         with contextlib.suppress(h2.exceptions.StreamClosedError):  # the client has cancelled the request

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from services.domain.apns.payload import MAX_PAYLOAD_BYTES
+from services.domain.apns_payload import MAX_PAYLOAD_BYTES
 
 _PATH = re.compile(r"/3/device/([^/?]*)")
 _TOKEN = re.compile(r"(?:[0-9a-fA-F]{2}){32,100}")
@@ -53,7 +53,7 @@ class RefusedError(Exception):
 
 
 @dataclass(slots=True)
-class Request:
+class ApnsRequest:
     """An HTTP request; `headers` include pseudo-headers and repetitions."""
 
     headers: list[tuple[str, str]]
@@ -63,7 +63,7 @@ class Request:
         return next((value for known_name, value in self.headers if known_name == name), None)
 
 
-def validate(request: Request, topics: Container[str] = ()) -> ReceivedPush:
+def validate(request: ApnsRequest, topics: Container[str] = ()) -> ReceivedPush:
     """Parse a request into a push; `topics`: the existing topics (empty: all). RefusedError: Apple would refuse it."""
     headers = dict(request.headers)
     token = _token_in_path(headers)

@@ -1,9 +1,70 @@
 """Scripted answers: the first characters of a device token select the simulator's answer to its pushes."""
 
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from services.domain.apns.reasons import APPLE_REASONS
+# Configurable behaviour of the simulator.
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """Limits and latency of the simulator's connections.
+
+    A connection allows `first_streams` concurrent streams until one push had a valid provider token, then `streams`.
+    `latency_ms` delays every response. `window` is the initial flow-control window of a stream in bytes. After
+    `goaway_every` pushes a connection sends GOAWAY (0: never). `topics` are the bundle ids that exist (empty: all).
+    """
+
+    streams: int = 1000
+    first_streams: int = 1
+    latency_ms: int = 0
+    window: int = 65_535
+    goaway_every: int = 0
+    topics: frozenset[str] = frozenset()
+
+
+# Apple's documented refusals of a push: (HTTP status, reason).
+#
+# Source: "Handling notification responses from APNs" in Apple's developer documentation.
+
+APPLE_REASONS: frozenset[tuple[int, str]] = frozenset(
+    (
+        (400, "BadCollapseId"),
+        (400, "BadDeviceToken"),
+        (400, "BadExpirationDate"),
+        (400, "BadMessageId"),
+        (400, "BadPriority"),
+        (400, "BadTopic"),
+        (400, "DeviceTokenNotForTopic"),
+        (400, "DuplicateHeaders"),
+        (400, "IdleTimeout"),
+        (400, "InvalidPushType"),
+        (400, "MissingDeviceToken"),
+        (400, "MissingTopic"),
+        (400, "PayloadEmpty"),
+        (400, "TopicDisallowed"),
+        (403, "BadCertificate"),
+        (403, "BadCertificateEnvironment"),
+        (403, "BadEnvironmentKeyIdInToken"),
+        (403, "BadEnvironmentKeyInToken"),
+        (403, "ExpiredProviderToken"),
+        (403, "Forbidden"),
+        (403, "InvalidProviderToken"),
+        (403, "MissingProviderToken"),
+        (403, "UnrelatedKeyIdInToken"),
+        (404, "BadPath"),
+        (405, "MethodNotAllowed"),
+        (410, "ExpiredToken"),
+        (410, "Unregistered"),
+        (413, "PayloadTooLarge"),
+        (429, "TooManyProviderTokenUpdates"),
+        (429, "TooManyRequests"),
+        (500, "InternalServerError"),
+        (503, "ServiceUnavailable"),
+        (503, "Shutdown"),
+    )
+)
 
 
 class Fault(Enum):

@@ -4,17 +4,21 @@ import asyncio
 import contextlib
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 import msgspec
 
-from services.apns_simulator.behaviour import Behaviour
-from services.apns_simulator.certificate import SelfSigned
-from services.apns_simulator.connection import Reply, ServerConnection
-from services.apns_simulator.keys import AppleKeys
-from services.apns_simulator.requests import ReceivedPush, RefusedError, Request, is_uuid, validate
-from services.apns_simulator.script import Fault, scripted_answer
-from services.runtime.process.clock import Clock
+from protos.delivery.v1.virtual_pb2 import WatchRequest, WatchResponse
+from protos.delivery.v1.virtual_pb2_grpc import VirtualPhonesServiceServicer
+from services.apns_simulator.connection import ScriptedReply, ServerConnection
+from services.apns_simulator.keys import AppleKeys, SelfSigned
+from services.apns_simulator.requests import ApnsRequest, ReceivedPush, RefusedError, is_uuid, validate
+from services.apns_simulator.script import Behaviour, Fault, scripted_answer
+from services.errors import ConflictError, InputError
+from services.net.rpc.server import Context
+from services.process.clock import Clock
 
 _ACCEPTING_FAULTS = (None, Fault.GOAWAY, Fault.ONE_STREAM)
 
@@ -45,7 +49,7 @@ class ApnsSimulator:
         self.refused: Counter[str] = Counter()
         self.keys = AppleKeys()
         self.behaviour = behaviour or Behaviour()
-        self.on_push: Callable[[Request, str, str], None] = lambda request, status, reason: None
+        self.on_push: Callable[[ApnsRequest, str, str], None] = lambda request, status, reason: None
         self.connections: set[ServerConnection] = set()
         self._accepted_count = 0
         self._clock = clock
@@ -98,7 +102,7 @@ class ApnsSimulator:
         while self._accepted_count < count:
             await self._accepted_event.wait()
 
-    def reply_to(self, request: Request) -> Reply:
+    def reply_to(self, request: ApnsRequest) -> ScriptedReply:
         """Validate a request, store it if it is accepted, and return the reply."""
         apns_id = _apns_id(request.header("apns-id"))
         authenticated = False
@@ -114,9 +118,9 @@ class ApnsSimulator:
         if fault in _ACCEPTING_FAULTS:
             self._accept(push)
         self.on_push(request, "200" if fault in _ACCEPTING_FAULTS else "", fault.name if fault else "")
-        return Reply([(":status", "200"), ("apns-id", apns_id)], b"", fault, authenticated)
+        return ScriptedReply([(":status", "200"), ("apns-id", apns_id)], b"", fault, authenticated)
 
-    def _authenticate(self, request: Request) -> None:
+    def _authenticate(self, request: ApnsRequest) -> None:
         if refusal := self.keys.refusal(request.header("authorization"), self._clock.now_ms()):
             raise RefusedError(*refusal)
 
@@ -147,9 +151,46 @@ def _apns_id(given: str | None) -> str:
     return given if given and is_uuid(given) else str(uuid.uuid4())
 
 
-def _refusal(refused: RefusedError, apns_id: str, authenticated: bool) -> Reply:
+def _refusal(refused: RefusedError, apns_id: str, authenticated: bool) -> ScriptedReply:
     body: dict[str, object] = {"reason": refused.reason} if refused.reason else {}
     if refused.timestamp_ms is not None:
         body["timestamp"] = refused.timestamp_ms
     encoded = msgspec.json.encode(body) if body else b""
-    return Reply([(":status", str(refused.status)), ("apns-id", apns_id)], encoded, None, authenticated)
+    return ScriptedReply([(":status", str(refused.status)), ("apns-id", apns_id)], encoded, None, authenticated)
+
+
+# gRPC service that streams the pushes accepted by the simulator to virtual iOS devices.
+
+MAX_WATCHED = 10_000
+"""Tokens per Watch request."""
+
+
+class AcceptedPushes(Protocol):
+    """A source of accepted pushes, which the simulator implements."""
+
+    def watching(self, tokens: Iterable[str]) -> "AbstractContextManager[asyncio.Queue[ReceivedPush]]": ...
+
+
+class VirtualPhonesServicer(VirtualPhonesServiceServicer):
+    """Streams the pushes that the simulator accepts for some device tokens.
+
+    `pushes` is None where pushes go to Apple; Watch is then a ConflictError. `check` raises UnavailableError where
+    another process answers.
+    """
+
+    def __init__(self, pushes: AcceptedPushes | None, check: Callable[[], None] = lambda: None) -> None:
+        self._pushes = pushes
+        self._check = check
+
+    async def Watch(self, requests: AsyncIterator[WatchRequest], context: Context) -> AsyncIterator[WatchResponse]:
+        request = await anext(requests, None)
+        if self._pushes is None:
+            raise ConflictError("pushes go where CARILLON_APNS_URL says, so virtual iOS devices get none; unset it")
+        if request is None or not 1 <= len(request.tokens) <= MAX_WATCHED:
+            raise InputError(f"tokens must be a list of 1 to {MAX_WATCHED}")
+        self._check()
+        with self._pushes.watching(request.tokens) as queue:
+            yield WatchResponse()
+            while True:
+                push = await queue.get()
+                yield WatchResponse(token=push.token, headers=push.headers, payload=push.payload)

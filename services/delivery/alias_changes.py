@@ -3,16 +3,16 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from services.delivery.android.fanout import Fanout
+from services.delivery.channels.sockets.fanout import Fanout
 from services.delivery.outcome_recorder import OutcomeRecorder
-from services.delivery.starting.starter import PushStarter
-from services.delivery.state.addresses import DeviceAddress
+from services.delivery.starting import PushStarter
+from services.delivery.state.audience_parts import DeviceAddress
 from services.delivery.state.delivery_state import DeliveryState
-from services.domain.audiences.token_resolver import TokenAndAliasResolver
+from services.domain.token_resolver import TokenAndAliasResolver
 from services.domain.topics import PUSH_COMMANDS
-from services.runtime.log.port import Log, Partition
-from services.runtime.process.clock import Clock
-from services.runtime.projection.positions import AppliedPositions
+from services.log.port import Log, Partition
+from services.process.clock import Clock
+from services.replica.positions import AppliedPositions
 
 _COMMANDS = Partition(PUSH_COMMANDS.name, 0)
 

@@ -7,8 +7,7 @@ from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import PushCancelled, PushFact, PushFailed, PushFinished, PushStarted
 from protos.runtime.v1.log_pb2 import Meta, Position
-from services.delivery.state.addresses import DeviceAddress
-from services.delivery.state.audience_parts import BitmapAudience, listed_targets
+from services.delivery.state.audience_parts import BitmapAudience, DeviceAddress, listed_targets
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import RequestedPush, StartedPush
 from services.domain.topics import PUSH_COMMANDS

@@ -15,17 +15,17 @@ from google.protobuf.message import DecodeError
 from protos.delivery.v1.delivery_pb2 import PushFact
 from protos.runtime.v1.log_pb2 import Position
 from services.delivery.state.delivery_state import DeliveryState
-from services.domain.meta import RecordStamp
+from services.domain.ids import RecordStamp
 from services.domain.topics import DELIVERIES, PUSHES, decode
-from services.runtime.errors import BusyError, UnavailableError
-from services.runtime.log.port import Log, NewRecord, Partition, Record
-from services.runtime.log.topics import Topic
-from services.runtime.ownership.tenure import OwnerElection
-from services.runtime.process.clock import Clock
-from services.runtime.process.logs import logger
-from services.runtime.process.metrics import APPENDED
-from services.runtime.projection.catch_up import ends_after, read_until
-from services.runtime.projection.fencing import Fencing
+from services.errors import BusyError, UnavailableError
+from services.log.port import Log, NewRecord, Partition, Record
+from services.log.topics import Topic
+from services.process.clock import Clock
+from services.process.logs import logger
+from services.process.metrics import APPENDED
+from services.replica.catch_up import ends_after, read_until
+from services.replica.fencing import Fencing
+from services.replica.tenure import OwnerElection
 
 MAX_UNWRITTEN = 1000
 """Upper bound of the starts that are applied and not in the log yet."""

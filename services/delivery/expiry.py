@@ -3,13 +3,13 @@
 import asyncio
 
 from services.delivery import decide
-from services.delivery.android.fanout import Fanout
+from services.delivery.channels.sockets.fanout import Fanout
 from services.delivery.event_writer import EventWriter, new_facts
-from services.delivery.starting.starter import PushStarter
+from services.delivery.starting import PushStarter
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.topics import PUSHES
-from services.runtime.process.clock import Clock
-from services.runtime.process.crashpoint import Point, reached
+from services.process.clock import Clock
+from services.process.crashpoint import Point, reached
 
 _SWEEP_MS = 1000
 

@@ -4,20 +4,19 @@ import asyncio
 from typing import Any
 
 from services.delivery.event_writer import EventWriter
-from services.delivery.starting.starter import PushStarter
-from services.delivery.starting.waiting_bytes import WaitingBytes
+from services.delivery.starting import PushStarter
 from services.delivery.state.delivery_state import DeliveryState
+from services.delivery.waiting_pushes import WaitingBytes
 from services.domain.topics import PUSH_COMMANDS, decode
-from services.runtime.errors import UnavailableError
-from services.runtime.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record, ends_of
-from services.runtime.process import stages
-from services.runtime.process.clock import Clock
-from services.runtime.process.logs import logger
-from services.runtime.process.retries import retry_until_available
-from services.runtime.projection.dead_letters import UNUSABLE, DeadLetters
-from services.runtime.projection.health import Followed
-from services.runtime.projection.positions import AppliedPositions
-from services.runtime.traces import push_traces
+from services.errors import UnavailableError
+from services.log.port import LOG_UNAVAILABLE, Log, Partition, Reader, Record, ends_of
+from services.process import push_traces, stages
+from services.process.clock import Clock
+from services.process.logs import logger
+from services.process.retries import retry_until_available
+from services.replica.dead_letters import UNUSABLE, DeadLetters
+from services.replica.health import Followed
+from services.replica.positions import AppliedPositions
 
 _COMMANDS = Partition(PUSH_COMMANDS.name, 0)
 _BATCH = 200

@@ -12,43 +12,39 @@ from protos.delivery.v1.delivery_pb2_grpc import (
 )
 from protos.delivery.v1.virtual_pb2_grpc import add_VirtualPhonesServiceServicer_to_server
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
-from services.apns_simulator.certificate import new_key, public_key
-from services.apns_simulator.server import ApnsSimulator
-from services.apns_simulator.watch_servicer import VirtualPhonesServicer
+from services.apns_simulator.keys import new_key, public_key
+from services.apns_simulator.server import ApnsSimulator, VirtualPhonesServicer
 from services.delivery.alias_changes import AliasChanges
-from services.delivery.android.fanout import Fanout
-from services.delivery.android.presence import Presence
-from services.delivery.android.reports import ReportIntake
-from services.delivery.android.resumption import Resumption
-from services.delivery.apns.sender_pool import APPLE, ApnsEndpoint, CredentialsSource, SenderPool
+from services.delivery.channels.apns.channel import IosDelivery
+from services.delivery.channels.apns.push_progress import apns_payload
+from services.delivery.channels.apns.sender import APPLE, ApnsEndpoint, CredentialsSource, SenderPool
+from services.delivery.channels.sockets.fanout import Fanout
+from services.delivery.channels.sockets.presence import Presence
+from services.delivery.channels.sockets.reports import ReportIntake, Resumption
 from services.delivery.event_writer import EventWriter
 from services.delivery.expiry import ExpirySweeper
 from services.delivery.follower import PushCommandFollower
-from services.delivery.ios.delivery import IosDelivery
-from services.delivery.ios.push_progress import apns_payload
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.server import AliasesServicer, AppleStateServicer, CapacityServicer, DeliveryServicer
 from services.delivery.settings import ROLE_NAME, DeliverySettings
-from services.delivery.snapshots import Snapshots
-from services.delivery.standby import Standby
-from services.delivery.starting.starter import PushStarter
-from services.delivery.starting.waiting_bytes import WaitingBytes
-from services.delivery.store import DeliveryStore
-from services.delivery.tenure import DeliveryTenure
-from services.domain.apns.credentials import ApnsCredentials, CredentialsCache, Environment
-from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
-from services.domain.audiences.token_resolver import TokenAndAliasResolver
+from services.delivery.starting import PushStarter
+from services.delivery.store import DeliveryStore, Snapshots
+from services.delivery.tenure import DeliveryTenure, Standby
+from services.delivery.waiting_pushes import WaitingBytes
+from services.domain.apns_credentials import ApnsCredentials, CredentialsCache, Environment
+from services.domain.bitmap_resolver import AudienceBitmapResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
+from services.domain.token_resolver import TokenAndAliasResolver
 from services.domain.topics import PUSH_COMMANDS
-from services.runtime.log.port import Log, Partition
-from services.runtime.log.topics import owned
-from services.runtime.ownership.owned_services import OwnedServices
-from services.runtime.process.runner import Service
-from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.positions import AppliedPositions, PositionsServicer
-from services.runtime.rpc.server import Server
+from services.log.port import Log, Partition
+from services.log.topics import owned
+from services.net.rpc.server import Server
+from services.process.runner import Service
+from services.replica.dead_letters import DeadLetters
+from services.replica.positions import AppliedPositions, PositionsServicer
+from services.replica.tenure import OwnedServices
 
 
 def open_state(settings: DeliverySettings, directory: Path, log: Log) -> DeliveryStore:

@@ -25,21 +25,21 @@ from protos.delivery.v1.delivery_pb2_grpc import (
     DeliveryServiceServicer,
 )
 from services.delivery.alias_changes import AliasChanges
-from services.delivery.android.fanout import Fanout
-from services.delivery.android.gateway_stream import GatewayStream
-from services.delivery.android.reports import ReportBatches, ReportIntake
-from services.delivery.ios.delivery import IosDelivery
+from services.delivery.channels.apns.channel import IosDelivery
+from services.delivery.channels.sockets.fanout import Fanout
+from services.delivery.channels.sockets.gateway_stream import GatewayStream
+from services.delivery.channels.sockets.reports import ReportBatches, ReportIntake
 from services.delivery.outcome_recorder import OutcomeRecorder
-from services.delivery.starting.waiting_bytes import WaitingBytes
-from services.delivery.state.addresses import DeviceAddress
+from services.delivery.state.audience_parts import DeviceAddress
 from services.delivery.state.bad_tokens import BadTokens
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.tenure import DeliveryTenure
+from services.delivery.waiting_pushes import WaitingBytes
 from services.domain.apps import AppDirectory
-from services.runtime.errors import NotFoundError
-from services.runtime.process.clock import Clock
-from services.runtime.process.logs import logger
-from services.runtime.rpc.server import Context
+from services.errors import NotFoundError
+from services.net.rpc.server import Context
+from services.process.clock import Clock
+from services.process.logs import logger
 
 
 class DeliveryServicer(DeliveryServiceServicer):

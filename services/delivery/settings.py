@@ -2,9 +2,9 @@
 
 import os
 
-from services.delivery.apns.sender_pool import APPLE
-from services.domain.apns.credentials import Environment
-from services.runtime.process.settings import PREFIX, Settings, SettingsError
+from services.delivery.channels.apns.sender import APPLE
+from services.domain.apns_credentials import Environment
+from services.domain.settings import PREFIX, Settings, SettingsError
 
 ROLE_NAME = "delivery"
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from protos.delivery.v1.delivery_pb2 import CheckAliasesRequest, CheckedDevice
 from protos.delivery.v1.delivery_pb2_grpc import AliasesServiceStub
-from services.runtime.errors import CarillonError, UnavailableError
-from services.runtime.log.batcher import Batcher, ByteBudget
-from services.runtime.rpc.peers import Peers
+from services.errors import CarillonError, UnavailableError
+from services.log.batcher import Batcher, ByteBudget
+from services.replica.peers import Peers
 
 if TYPE_CHECKING:
     from protos.delivery.v1.delivery_pb2_grpc import AliasesServiceAsyncStub

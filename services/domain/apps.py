@@ -13,15 +13,15 @@ from protos.registry.v1.apps_pb2 import (
     Pause,
     Revocations,
 )
-from services.domain.key_chain import KeyChain, extended
+from services.domain.master_key import KeyChain, extended
 from services.domain.revocations import NONE_REVOKED, RevokedKeys, revocations_key
 from services.domain.topics import APPS, decode
-from services.runtime.log.partition_reader import PartitionReader
-from services.runtime.log.port import Log, Partition, Record
-from services.runtime.projection.dead_letters import UNUSABLE, leave_out
-from services.runtime.projection.epochs import Epochs
-from services.runtime.projection.health import Followed
-from services.runtime.projection.positions import AppliedPositions
+from services.log.port import Log, Partition, Record
+from services.replica.dead_letters import UNUSABLE, leave_out
+from services.replica.epochs import Epochs
+from services.replica.health import Followed
+from services.replica.partition_reader import PartitionReader
+from services.replica.positions import AppliedPositions
 
 INSTALLATION_PAUSE_KEY = b"installation/pause"
 """The key of the record that pauses all apps at once."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from services.runtime.rpc.caller import OPERATOR
+from services.net.rpc.caller import OPERATOR
 
 EVERY_ROLE = ("edge", "gateway", "registry", "targeting", "scheduling", "delivery", "analytics", "accounts", "console")
 

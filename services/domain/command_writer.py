@@ -7,15 +7,15 @@ from protos.push.v1.push_pb2 import PushCommand
 from protos.registry.v1.devices_pb2 import DeviceCommand
 from protos.runtime.v1.log_pb2 import Origin, Position
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand
-from services.domain.meta import RecordStamp
+from services.domain.ids import RecordStamp
 from services.domain.topics import DEVICE_COMMANDS, PUSH_COMMANDS, TASK_COMMANDS, TOPICS, device_key
-from services.runtime.errors import InputError
-from services.runtime.log.port import MAX_RECORD_BYTES, Log, NewRecord, Partition
-from services.runtime.log.topics import Topic, partition_of
-from services.runtime.process.clock import Clock
-from services.runtime.process.crashpoint import Point, reached
-from services.runtime.process.metrics import APPENDED
-from services.runtime.rpc.peers import Peers
+from services.errors import InputError
+from services.log.port import MAX_RECORD_BYTES, Log, NewRecord, Partition
+from services.log.topics import Topic, partition_of
+from services.process.clock import Clock
+from services.process.crashpoint import Point, reached
+from services.process.metrics import APPENDED
+from services.replica.peers import Peers
 
 
 class Command(NamedTuple):

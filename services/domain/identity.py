@@ -46,8 +46,8 @@ from services.domain.device_protocol.frames import (
 )
 from services.domain.ios_tokens import spellings
 from services.domain.text import refuse_nul
-from services.runtime.errors import ForbiddenError, InputError, SignError, TooManyRequestsError
-from services.runtime.process.metrics import IDENTITY_PROOFS
+from services.errors import ForbiddenError, InputError, SignError, TooManyRequestsError
+from services.process.metrics import IDENTITY_PROOFS
 
 MAX_KEYS = 2
 """Upper bound of an app's public keys: the one in use and, while app servers change over, its successor."""
@@ -92,7 +92,7 @@ class _Header(msgspec.Struct, frozen=True):
     b64: object = None
 
 
-class Claims(msgspec.Struct, frozen=True):
+class ProofClaims(msgspec.Struct, frozen=True):
     """What a proof says: the device of the user `sub` may have this alias, and these identity tags.
 
     `aud` is or contains the appkey; with `token`, the proof counts for that device alone. Times are seconds since 1970.
@@ -109,7 +109,7 @@ class Claims(msgspec.Struct, frozen=True):
 
 
 _headers = msgspec.json.Decoder(_Header)
-_claims = msgspec.json.Decoder(Claims)
+_claims = msgspec.json.Decoder(ProofClaims)
 
 
 class TagRange(NamedTuple):
@@ -186,7 +186,7 @@ class IdentityChecks:
 
     def _counted(
         self, rules: IdentityRules, appkey: str, token: str, request: SetAliasRequest | AddTagsRequest | AddStagsRequest
-    ) -> Claims:
+    ) -> ProofClaims:
         try:
             claims = verified(request.proof or "", rules.keys, appkey, token, self._now_ms() / 1000)
             _check_names(rules, request, claims)
@@ -294,7 +294,7 @@ def checked_tags(entries: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(entries))
 
 
-def verified(proof: str, keys: Sequence[PublicKey], appkey: str, token: str, now_s: float) -> Claims:
+def verified(proof: str, keys: Sequence[PublicKey], appkey: str, token: str, now_s: float) -> ProofClaims:
     """Return the claims of a proof for the device. ProofError: a key of the app has not signed it, or it does not hold.
 
     What it says is looked at once its signature is known to be right.
@@ -342,7 +342,7 @@ def made_proof(
     return b".".join((signed, _encoded(signature))).decode()
 
 
-def _check_claims(claims: Claims, appkey: str, token: str, now_s: float) -> None:
+def _check_claims(claims: ProofClaims, appkey: str, token: str, now_s: float) -> None:
     audience = [claims.aud] if isinstance(claims.aud, str) else claims.aud
     if appkey not in audience:
         raise ProofError("other app", "it is for another app: aud must be or contain the appkey")
@@ -357,7 +357,7 @@ def _check_claims(claims: Claims, appkey: str, token: str, now_s: float) -> None
 
 
 def _check_names(
-    rules: IdentityRules, request: SetAliasRequest | AddTagsRequest | AddStagsRequest, claims: Claims
+    rules: IdentityRules, request: SetAliasRequest | AddTagsRequest | AddStagsRequest, claims: ProofClaims
 ) -> None:
     """Check that the proof names the alias or each identity tag of the request."""
     match request:

@@ -6,7 +6,7 @@ is given, and in upper case; a device that is found stays registered as it is. T
 
 import re
 
-from services.runtime.errors import InputError
+from services.errors import InputError
 
 PATTERN = r"^[<> ]*([0-9A-Fa-f][<> ]*){64,200}$"
 """The form in which a token may be given: also as Apple's old libraries print it, `<740f4707 bebcf74f …>`."""

@@ -8,20 +8,20 @@ from typing import Generic, TypeVar
 
 from services.domain.apps import AppDirectory
 from services.domain.master_key import KeyPurpose, Keys
-from services.runtime.http.listener import Asgi
-from services.runtime.log.archive.log import ArchivedLog
-from services.runtime.log.port import Log
-from services.runtime.ownership.membership import Membership
-from services.runtime.process.clock import Clock
-from services.runtime.process.runner import Service
-from services.runtime.process.settings import Settings
-from services.runtime.projection import replay
-from services.runtime.projection.health import Followed
-from services.runtime.projection.replay import KeepBesideState, ReplayComparison, ReplaySource, State, keep_nothing
-from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.server import Server
-from services.runtime.status.own_status import ReportedRole
-from services.runtime.status.status_board import StatusBoard
+from services.domain.settings import Settings
+from services.log.archive.log import ArchivedLog
+from services.log.port import Log
+from services.net.http.server import Asgi
+from services.net.rpc.server import Server
+from services.process.clock import Clock
+from services.process.runner import Service
+from services.replica import replay
+from services.replica.health import Followed
+from services.replica.membership import Membership
+from services.replica.own_status import ReportedRole
+from services.replica.peers import Peers
+from services.replica.replay import KeepBesideState, ReplayComparison, ReplaySource, State, keep_nothing
+from services.replica.status_board import StatusBoard
 
 S = TypeVar("S", bound=Settings)
 

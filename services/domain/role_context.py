@@ -13,40 +13,71 @@ from protos.registry.v1.apps_pb2 import AppFact, KeyFingerprint
 from protos.registry.v1.registry_pb2 import NoteKeyFingerprintRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.apps import APPS_PARTITION, AppDirectory, fingerprint_key
-from services.domain.key_chain import KeyChain
-from services.domain.master_key import KeyPurpose, Keys, create_master, load_keys
-from services.domain.meta import RecordStamp
+from services.domain.ids import RecordStamp
+from services.domain.master_key import KeyChain, KeyPurpose, Keys, create_master, load_keys
 from services.domain.role import RoleContext
-from services.domain.role_addresses import DEFAULT_ADDRESSES, HAZARDOUS, ROLES_WITH_STANDBYS, role_addresses
+from services.domain.settings import PREFIX, Settings, addresses
 from services.domain.signed_log import SignedLog, holds_signed
 from services.domain.signing_keys import SIGNERS, SigningKeys, load_signing_keys
 from services.domain.topics import APPS, PROCESSES, TOPICS
-from services.runtime.errors import CarillonError
-from services.runtime.log.archive.directory import ArchiveDirectory
-from services.runtime.log.archive.log import ArchivedLog, TrimmableLog
-from services.runtime.log.archive.store import ArchiveStore
-from services.runtime.log.port import LOG_UNAVAILABLE, Log, NewRecord
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.log.sqlite.reader import POLL_S
-from services.runtime.ownership.directory import InstanceDirectory
-from services.runtime.process import background, stages
-from services.runtime.process.build import build
-from services.runtime.process.clock import Clock, SteadyClock
-from services.runtime.process.host_metrics import export_disk_space, export_expiry
-from services.runtime.process.logs import logger
-from services.runtime.process.metrics import PROCESS_INFO
-from services.runtime.process.retries import retry_until_available
-from services.runtime.process.settings import PREFIX, Settings
-from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.health import Health
-from services.runtime.rpc.caller import ShardOfRole
-from services.runtime.rpc.channel import Channel, connect
-from services.runtime.rpc.owner_channel import OwnerChannel
-from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.tls import Tls
-from services.runtime.status.status_board import StatusBoard
-from services.runtime.status.status_board_follower import StatusBoardFollower
-from services.runtime.traces import push_traces
+from services.errors import CarillonError
+from services.log.archive.directory import ArchiveDirectory
+from services.log.archive.log import ArchivedLog, TrimmableLog
+from services.log.archive.store import ArchiveStore
+from services.log.port import LOG_UNAVAILABLE, Log, NewRecord
+from services.log.sqlite.log import SqliteLog
+from services.log.sqlite.reader import POLL_S
+from services.net.rpc.caller import ShardOfRole
+from services.net.rpc.channel import Channel, connect
+from services.net.rpc.tls import Tls
+from services.process import background, push_traces, stages
+from services.process.build import build
+from services.process.clock import Clock, SteadyClock
+from services.process.logs import logger
+from services.process.metrics import PROCESS_INFO, export_disk_space, export_expiry
+from services.process.retries import retry_until_available
+from services.replica.dead_letters import DeadLetters
+from services.replica.health import Health
+from services.replica.instances import InstanceDirectory
+from services.replica.owner_channel import OwnerChannel
+from services.replica.peers import Peers
+from services.replica.status_board import StatusBoard, StatusBoardFollower
+
+# Addresses of the roles that others call, from the settings CARILLON_<ROLE>_ADDR.
+
+DEFAULT_ADDRESSES = {
+    "registry": "127.0.0.1:7401",
+    "targeting": "127.0.0.1:7402",
+    "scheduling": "127.0.0.1:7403",
+    "delivery": "127.0.0.1:7404",
+    "analytics": "127.0.0.1:7405",
+    "accounts": "127.0.0.1:7406",
+}
+"""Default addresses of the roles that others call; CARILLON_<ROLE>_ADDR overrides them."""
+
+ROLES_WITH_STANDBYS = frozenset({"registry", "scheduling", "targeting", "delivery"})
+"""Roles of which several processes may have the same shard: one owns it, the others stand by."""
+
+_REGISTRY = "/protos.registry.v1.RegistryService"
+HAZARDOUS = frozenset(
+    {
+        "/protos.targeting.v1.TargetingService/Resolve",
+        f"{_REGISTRY}/CreateApp",
+        f"{_REGISTRY}/RotateSecret",
+        f"{_REGISTRY}/TakeBroadcasts",
+        f"{_REGISTRY}/RevokeDeviceKey",
+        f"{_REGISTRY}/RevokeAppKeys",
+    }
+)
+"""Methods that are not repeated after a call that may have been carried out; the caller decides. A repeated call of the
+registry would take effect a second time: create another app, for example. Delivery counts the attempts to resolve an
+audience, because the audience itself may have made the owner crash."""
+
+
+def role_addresses(role: str, env: Mapping[str, str]) -> list[str]:
+    """Return the addresses of the role's instances, in order."""
+    return addresses(role, env) or [DEFAULT_ADDRESSES[role]]
+
 
 _NOTE_S = 10.0
 
@@ -84,7 +115,7 @@ def open_archive(settings: Settings) -> ArchiveStore | None:
     """Return the archive of the log; None where all records stay in Kafka."""
     if settings.kafka_archive_url is not None:
         # Only installations with a bucket pay for the client of object stores in memory and in the time of their start.
-        from services.runtime.log.archive.bucket import ArchiveBucket
+        from services.log.archive.bucket import ArchiveBucket
 
         return ArchiveBucket(settings.kafka_archive_url)
     return ArchiveDirectory(settings.archive_path) if settings.archive_path else None
@@ -93,7 +124,7 @@ def open_archive(settings: Settings) -> ArchiveStore | None:
 async def _open_live_log(settings: Settings, read_only: bool, poll_s: float) -> TrimmableLog:
     if settings.kafka_bootstrap is not None:
         # Only installations with Kafka pay for its client in memory and in the time of their start.
-        from services.runtime.log.kafka.log import KafkaLog
+        from services.log.kafka.log import KafkaLog
 
         return await KafkaLog.connect(
             settings.kafka_bootstrap,

@@ -26,9 +26,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from protos.registry.v1.apps_pb2 import AppFact
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.topics import ACCOUNTS, APPS, DRAFTS, LOG_INS
-from services.runtime.log.delegating import DelegatingLog
-from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
-from services.runtime.projection.catch_up import read_until
+from services.log.port import DelegatingLog, Log, NewRecord, Partition, Reader, Record
+from services.replica.catch_up import read_until
 
 OWNERS: Mapping[str, str] = {
     APPS.name: "registry",

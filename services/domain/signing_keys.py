@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from services.domain.master_key import former_master_file, read_file, read_master, read_masters, write_file
-from services.runtime.errors import CarillonError
-from services.runtime.process.settings import Settings
+from services.domain.settings import Settings
+from services.errors import CarillonError
 
 SIGNERS = ("registry", "accounts")
 """The roles that sign."""

@@ -6,7 +6,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from services.runtime.errors import InputError
+from services.errors import InputError
 
 _TEXT_LENGTH = 64
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")

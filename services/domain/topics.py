@@ -1,5 +1,7 @@
 """The sixteen topics of Carillon's event log, and the key of a device's records."""
 
+from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
 from protos.accounts.v1.accounts_pb2 import AccountFact, LogInFact
@@ -14,11 +16,11 @@ from protos.runtime.v1.instances_pb2 import InstanceFact
 from protos.runtime.v1.processes_pb2 import ProcessFact
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand, TaskFact
 from services.domain.call_permissions import EVERY_ROLE
-from services.runtime.log.decoding import decode as decode_with
-from services.runtime.log.port import Partition, Record
-from services.runtime.log.topics import Topic, Topics
-from services.runtime.ownership.directory import INSTANCES_TOPIC
-from services.runtime.status.announcer import PROCESSES_TOPIC
+from services.log.decoding import decode as decode_with
+from services.log.port import Partition, Record
+from services.log.topics import Topic, Topics
+from services.replica.instances import INSTANCES_TOPIC
+from services.replica.own_status import PROCESSES_TOPIC
 
 _MEMBERS = ("registry", "scheduling", "targeting", "delivery")
 """The roles whose processes say in `instances` that they are alive."""
@@ -132,3 +134,51 @@ def archived_partitions(partitions: int) -> list[Partition]:
         if topic.archived
         for number in range(topic.partitions(partitions))
     ]
+
+
+# The users of an installation's Kafka log, and the rights of each on the topics, which follow from `Topic`.
+#
+# Kafka's ACLs, the tests of a broker and the table in docs/architecture/event-log.md all come from here. A user may
+# do nothing that is not named: neither make, delete nor change topics, nor use groups or transactions.
+
+OPERATOR = "operator"
+"""The user of `carillon status` and of replays for inspection: reads every topic."""
+
+ARCHIVE = "archive"
+"""The user of `carillon archive`: reads old records, and deletes what the archive has."""
+
+UP = "up"
+"""The user of `carillon up`, whose one process runs all roles and archives."""
+
+ROLE_USERS = (*EVERY_ROLE, OPERATOR, ARCHIVE)
+"""The users of an installation with a process for each role."""
+
+
+class Right(Enum):
+    """An operation on a topic, by Kafka's name. All users need the first two on all topics.
+
+    A process checks at its start that each topic has the right partitions and settings, and later that each has enough
+    replicas in sync. DESCRIBE also tells the offsets of a topic's ends, but nothing of its records.
+    """
+
+    DESCRIBE = "Describe"
+    DESCRIBE_CONFIGS = "DescribeConfigs"
+    READ = "Read"
+    WRITE = "Write"
+    DELETE = "Delete"
+
+
+def rights(user: str) -> Mapping[str, frozenset[Right]]:
+    """Return the user's rights on each topic, by the topic's name."""
+    return {name: frozenset(_rights(user, topic)) for name, topic in TOPICS.items()}
+
+
+def _rights(user: str, topic: Topic) -> set[Right]:
+    found = {Right.DESCRIBE, Right.DESCRIBE_CONFIGS}
+    if user in (OPERATOR, UP) or user in topic.read_by or (user == ARCHIVE and topic.archived):
+        found.add(Right.READ)
+    if user == UP or user in topic.written_by:
+        found.add(Right.WRITE)
+    if user in (ARCHIVE, UP) and topic.archived:
+        found.add(Right.DELETE)
+    return found

@@ -12,11 +12,10 @@ from services.domain.device_protocol.frames import MAX_FRAME_BYTES, SUBPROTOCOL
 from services.gateway.connections import ConnectionTable
 from services.gateway.rules import Capacity, Limits, over_capacity
 from services.gateway.websocket.protocol import Endpoint, Listener, WebSocketProtocol
-from services.runtime.process import background
-from services.runtime.process.logs import logger
-from services.runtime.process.metrics import REFUSED
-from services.runtime.sockets.accepting import AcceptLoop
-from services.runtime.sockets.peers import IsShared, PeerCounts, is_loopback
+from services.net.sockets import AcceptLoop, IsShared, PeerCounts, is_loopback
+from services.process import background
+from services.process.logs import logger
+from services.process.metrics import REFUSED
 
 PATH = b"/device/v1"
 BACKLOG = 4096

@@ -9,7 +9,7 @@ import msgspec
 AnyConnection = TypeVar("AnyConnection")
 
 
-class Session(msgspec.Struct, frozen=True, gc=False):
+class DeviceSession(msgspec.Struct, frozen=True, gc=False):
     """A welcomed device on one connection.
 
     `connection` is an id, unique over all gateways and time; a device's later connection has a greater one.
@@ -72,13 +72,13 @@ class ConnectionTable(Generic[AnyConnection]):
 
     def __init__(self) -> None:
         self._connections: dict[int, AnyConnection] = {}
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, DeviceSession] = {}
         self._by_app: dict[str, dict[str, int]] = {}
 
     def __len__(self) -> int:
         return len(self._connections)
 
-    def add(self, session: Session, connection: AnyConnection) -> AnyConnection | None:
+    def add(self, session: DeviceSession, connection: AnyConnection) -> AnyConnection | None:
         """Add a connection. Return the device's older one, if any, which stays in the table until it is removed."""
         tokens = self._by_app.setdefault(session.appkey, {})
         older = tokens.get(session.token)
@@ -91,7 +91,7 @@ class ConnectionTable(Generic[AnyConnection]):
         """Return the id of the device's newest connection; 0: it has none."""
         return self._by_app.get(appkey, {}).get(token, 0)
 
-    def remove(self, session: Session) -> bool:
+    def remove(self, session: DeviceSession) -> bool:
         """Remove a connection; False when it was not in the table."""
         if self._connections.pop(session.connection, None) is None:
             return False
@@ -103,14 +103,14 @@ class ConnectionTable(Generic[AnyConnection]):
                 del self._by_app[session.appkey]
         return True
 
-    def of_app(self, appkey: str) -> list[Session]:
+    def of_app(self, appkey: str) -> list[DeviceSession]:
         """Return the sessions of the app's devices."""
         return [self._sessions[connection] for connection in self._by_app.get(appkey, {}).values()]
 
     def find(self, connection: int) -> AnyConnection | None:
         return self._connections.get(connection)
 
-    def sessions(self, shard: int, shards: int) -> Iterator[Session]:
+    def sessions(self, shard: int, shards: int) -> Iterator[DeviceSession]:
         """Yield the sessions of the devices whose partition p has p mod shards = shard."""
         return (session for session in self._sessions.values() if session.partition % shards == shard)
 

@@ -31,24 +31,16 @@ from services.domain.device_protocol.frames import (
     SetAliasRequest,
 )
 from services.domain.identity import IdentityChecks
-from services.domain.limits.device_quota import DeviceQuota
-from services.domain.limits.registrations import RegistrationRates
-from services.domain.limits.string_tags import check_room
+from services.domain.limits import check_room
+from services.domain.registrations import DeviceQuota, RegistrationRates
 from services.domain.role import RoleContext
 from services.domain.topics import device_key
+from services.errors import CarillonError, ConflictError, DeadlineError, InputError, NotFoundError, UnavailableError
 from services.gateway.connection import DeviceConnection
-from services.gateway.connections import Session
-from services.runtime.errors import (
-    CarillonError,
-    ConflictError,
-    DeadlineError,
-    InputError,
-    NotFoundError,
-    UnavailableError,
-)
-from services.runtime.log.batcher import Batcher, ByteBudget
-from services.runtime.log.topics import partition_of
-from services.runtime.process.logs import logger
+from services.gateway.connections import DeviceSession
+from services.log.batcher import Batcher, ByteBudget
+from services.log.topics import partition_of
+from services.process.logs import logger
 
 if TYPE_CHECKING:
     from protos.registry.v1.registry_pb2_grpc import RegistryServiceAsyncStub
@@ -153,7 +145,7 @@ class DeviceRequests:
             raise ConflictError("the device's key was revoked while it registered")
         return token, number
 
-    async def update(self, hello: Hello, session: Session, address: str) -> None:
+    async def update(self, hello: Hello, session: DeviceSession, address: str) -> None:
         """Store the attributes of a known device's hello, without waiting until the registry has applied them."""
         change = command(hello, session.appkey, session.token)
         if change is None:
@@ -166,7 +158,7 @@ class DeviceRequests:
             self._unapplied[session.partition] = position
 
     async def answer(
-        self, request: Change | GetDeviceRequest, connection: DeviceConnection, session: Session
+        self, request: Change | GetDeviceRequest, connection: DeviceConnection, session: DeviceSession
     ) -> Answer:
         """Carry out a request; a CarillonError becomes an error answer."""
         try:
@@ -196,7 +188,7 @@ class DeviceRequests:
                 )
             return error_answer(request.id, error)
 
-    def answered_ping(self, session: Session, payload: bytes) -> bool:
+    def answered_ping(self, session: DeviceSession, payload: bytes) -> bool:
         """Note a pong; return whether it answers the ping that the connection was sent."""
         ping = self._pings.get(session.connection)
         if ping is None or ping.payload != payload:
@@ -205,13 +197,13 @@ class DeviceRequests:
             ping.answered.set_result(None)
         return True
 
-    def forget(self, session: Session) -> None:
+    def forget(self, session: DeviceSession) -> None:
         """Forget a connection that ends; a change that waits for the device's answer to a ping fails."""
         self._orders.pop(session.connection, None)
         if (ping := self._pings.get(session.connection)) is not None and not ping.answered.done():
             ping.answered.set_exception(_lost())
 
-    async def _order(self, connection: DeviceConnection, session: Session) -> int:
+    async def _order(self, connection: DeviceConnection, session: DeviceSession) -> int:
         """Return the number of the connection in the order of the device's connections; see BeginSession.
 
         UnavailableError: the connection ends before the device has answered the ping.
@@ -228,7 +220,7 @@ class DeviceRequests:
             self._orders[session.connection] = order
         return order
 
-    async def _ping(self, connection: DeviceConnection, session: Session, payload: bytes) -> None:
+    async def _ping(self, connection: DeviceConnection, session: DeviceSession, payload: bytes) -> None:
         """Return once the device has answered a ping over this connection."""
         if connection.closing_ms is not None:
             raise _lost()
@@ -266,14 +258,14 @@ class DeviceRequests:
             numbers.update(zip(names, found.numbers_plus_one, strict=True))
         return [numbers[device] - 1 for device in devices]
 
-    async def _get_device(self, request_id: int, session: Session) -> Answer:
+    async def _get_device(self, request_id: int, session: DeviceSession) -> Answer:
         if (position := self._unapplied.get(session.partition)) is not None:
             await self._context.peers.wait_applied([position])
         if (device := await self._find(session)) is None:
             raise NotFoundError("input error: token: this device is not registered")
         return device_answer(request_id, device)
 
-    async def _find(self, session: Session) -> Device | None:
+    async def _find(self, session: DeviceSession) -> Device | None:
         query = GetDevicesRequest(appkey=session.appkey, tokens=[session.token])
         found = await self._registry(session.partition).GetDevices(query)
         return found.devices[0] if found.devices else None

@@ -6,14 +6,14 @@ from typing import Literal
 
 from services.domain.device_protocol.answers import Welcome, error_answer
 from services.domain.device_protocol.frames import Hello, ignored_attributes
-from services.domain.limits.registrations import RegistrationLimiter
 from services.domain.master_key import KeyPurpose
+from services.domain.registrations import RegistrationLimiter
 from services.domain.role import RoleContext
-from services.gateway.connection import DeviceConnection
-from services.gateway.connections import ConnectionTable, Session
+from services.errors import CarillonError, TooManyRequestsError, UnavailableError
+from services.gateway.connection import DeviceConnection, Handler
+from services.gateway.connections import ConnectionTable, DeviceSession
 from services.gateway.device_requests import DeviceRequests
-from services.gateway.drain import Drain
-from services.gateway.handler import Handler
+from services.gateway.listener import Drain
 from services.gateway.rules import (
     Capacity,
     HelloDecision,
@@ -25,9 +25,8 @@ from services.gateway.rules import (
     refused_retry_ms,
 )
 from services.gateway.session import UNEXPECTED_HELLO, SessionHandler, decode_or_answer
-from services.runtime.errors import CarillonError, TooManyRequestsError, UnavailableError
-from services.runtime.process.logs import logger
-from services.runtime.process.metrics import REFUSED
+from services.process.logs import logger
+from services.process.metrics import REFUSED
 
 
 class Handshake(Handler[DeviceConnection]):
@@ -179,7 +178,7 @@ class Handshake(Handler[DeviceConnection]):
             self._ask_to_try_again(connection)
             return
         partition = self._requests.partition(hello.app, token)
-        session = Session(connection.id, hello.app, token, partition, number)
+        session = DeviceSession(connection.id, hello.app, token, partition, number)
         heartbeat_s = self._limits.heartbeat(hello.heartbeat)
         self._sessions.start(connection, session, heartbeat_s)
         ignored = ignored_attributes(hello)

@@ -7,32 +7,28 @@ from typing import NamedTuple
 
 import msgspec
 
-from services.domain.limits.registrations import RegistrationLimiter, RegistrationRates
 from services.domain.master_key import KeyPurpose
+from services.domain.registrations import RegistrationLimiter, RegistrationRates
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
+from services.domain.settings import PREFIX
 from services.gateway.acceptor import Acceptor, Certificate
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionIds, ConnectionTable, OpenConnections
-from services.gateway.device_listener import DeviceListener
 from services.gateway.device_requests import DeviceRequests
-from services.gateway.drain import Drain
 from services.gateway.handshake import Handshake
-from services.gateway.pushes.resumption import PushResumption
-from services.gateway.pushes.sender import PushSender
+from services.gateway.listener import DeviceListener, Drain
+from services.gateway.push_sender import PushResumption, PushSender
 from services.gateway.rules import Capacity, process_capacity
 from services.gateway.session import SessionHandler
 from services.gateway.session_writer import SessionWriter
 from services.gateway.settings import ROLE_NAME, GatewaySettings
 from services.gateway.sweeper import KeyRenewal, NumberSweeper, RevocationSweeper, Sweeper
 from services.gateway.uplink import UnreportedQueue, Uplink
-from services.runtime.ownership.directory import OwnerOfShard
-from services.runtime.process.host_metrics import export_expiry
-from services.runtime.process.metrics import CONNECTIONS_MAX
-from services.runtime.process.runner import Service
-from services.runtime.process.settings import PREFIX
-from services.runtime.sockets.open_files import raise_file_limit
-from services.runtime.sockets.peers import shared_addresses
-from services.runtime.status.replicas import Replicas
+from services.net.sockets import raise_file_limit, shared_addresses
+from services.process.metrics import CONNECTIONS_MAX, export_expiry
+from services.process.runner import Service
+from services.replica.instances import OwnerOfShard
+from services.replica.status_board import Replicas
 
 NewConnection = Callable[[Callable[[], None]], DeviceConnection]
 """Makes the connection of an accepted WebSocket; its argument is called at the welcome."""

@@ -7,7 +7,7 @@ import msgspec
 
 from protos.registry.v1.apps_pb2 import App, Platform
 from services.domain.device_protocol.frames import Hello
-from services.runtime.sockets.open_files import file_shares
+from services.net.sockets import file_shares
 
 DRAIN_MS = 16_000
 """Upper bound of the time over which a drain spreads its goodbyes."""

@@ -20,16 +20,15 @@ from services.domain.device_protocol.frames import (
     decode,
     request_id,
 )
-from services.gateway.connection import DeviceConnection
-from services.gateway.connections import ConnectionTable, Session
+from services.errors import CarillonError, InputError
+from services.gateway.connection import DeviceConnection, Handler
+from services.gateway.connections import ConnectionTable, DeviceSession
 from services.gateway.device_requests import DeviceRequests
-from services.gateway.handler import Handler
 from services.gateway.rules import MAX_UNSENT_REPORTS, idle_ms
 from services.gateway.session_writer import Confirm, SessionWriter
 from services.gateway.uplink import UnreportedQueue
-from services.runtime.errors import CarillonError, InputError
-from services.runtime.process.metrics import CONNECTIONS, UNSENT_REPORTS_DROPPED
-from services.runtime.traces import push_traces
+from services.process import push_traces
+from services.process.metrics import CONNECTIONS, UNSENT_REPORTS_DROPPED
 
 TOO_MANY_UNSENT = "too many acknowledgements and reports of pushes that were not sent to this device"
 UNEXPECTED_HELLO = "hello is the first frame, and comes once"
@@ -55,7 +54,7 @@ class SessionHandler(Handler[DeviceConnection]):
         self._unreported = unreported
         self._now_ms = now_ms
 
-    def start(self, connection: DeviceConnection, session: Session, heartbeat_s: int) -> None:
+    def start(self, connection: DeviceConnection, session: DeviceSession, heartbeat_s: int) -> None:
         """Begin the session; an older connection of the same device is replaced."""
         connection.start_session(session, self, idle_ms(heartbeat_s))
         older = self._connections.add(session, connection)
@@ -87,7 +86,7 @@ class SessionHandler(Handler[DeviceConnection]):
             self._queue(session).disconnected(session)
             self._writer.record(session, SessionEventKind.SESSION_EVENT_KIND_CLOSED, reason)
 
-    def _handle(self, connection: DeviceConnection, session: Session, frame: Frame) -> None:
+    def _handle(self, connection: DeviceConnection, session: DeviceSession, frame: Frame) -> None:
         match frame:
             case Ack(msgids=msgids):
                 unsent = connection.acknowledged(msgids)
@@ -112,7 +111,7 @@ class SessionHandler(Handler[DeviceConnection]):
     def _report(
         self,
         connection: DeviceConnection,
-        session: Session,
+        session: DeviceSession,
         msgids: list[int],
         unsent: int,
         kind: "OutcomeKind.ValueType",
@@ -126,7 +125,9 @@ class SessionHandler(Handler[DeviceConnection]):
         else:
             self._queue(session).report(session, msgids, kind, self._now_ms(), unsent == 0, confirm)
 
-    async def _answer(self, connection: DeviceConnection, session: Session, request: Change | GetDeviceRequest) -> None:
+    async def _answer(
+        self, connection: DeviceConnection, session: DeviceSession, request: Change | GetDeviceRequest
+    ) -> None:
         """Carry out a request once the activity that the device reported before it is applied: its ok covers both."""
         try:
             if connection.has_unapplied_activity:
@@ -138,7 +139,7 @@ class SessionHandler(Handler[DeviceConnection]):
         else:
             connection.send(await self._requests.answer(request, connection, session))
 
-    def _queue(self, session: Session) -> UnreportedQueue:
+    def _queue(self, session: DeviceSession) -> UnreportedQueue:
         return self._unreported[session.partition % len(self._unreported)]
 
 

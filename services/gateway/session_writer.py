@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionBatch, SessionEvent, SessionEventKind, SessionFact
 from protos.runtime.v1.log_pb2 import Position
-from services.domain.meta import RecordStamp
+from services.domain.ids import RecordStamp
 from services.domain.topics import SESSIONS
-from services.gateway.connections import Session
-from services.runtime.errors import CarillonError, DeadlineError, InputError
-from services.runtime.log.port import Log, NewRecord
-from services.runtime.log.topics import partition_of
-from services.runtime.process import background
-from services.runtime.process.clock import Clock
-from services.runtime.process.crashpoint import Point, reached
-from services.runtime.process.logs import logger
-from services.runtime.process.metrics import APPENDED
-from services.runtime.rpc.peers import WAIT_APPLIED_S, Peers
+from services.errors import CarillonError, DeadlineError, InputError
+from services.gateway.connections import DeviceSession
+from services.log.port import Log, NewRecord
+from services.log.topics import partition_of
+from services.process import background
+from services.process.clock import Clock
+from services.process.crashpoint import Point, reached
+from services.process.logs import logger
+from services.process.metrics import APPENDED
+from services.replica.peers import WAIT_APPLIED_S, Peers
 
 MAX_EVENTS = 200_000
 """Upper bound of the events that wait while the log is away; beyond it the oldest are dropped, and that is logged."""
@@ -72,7 +72,7 @@ class SessionWriter:
 
     def record(
         self,
-        session: Session,
+        session: DeviceSession,
         kind: "SessionEventKind.ValueType",
         reason: str = "",
         confirm: Confirm | None = None,
@@ -94,7 +94,7 @@ class SessionWriter:
         if kind == SessionEventKind.SESSION_EVENT_KIND_APP_OPENED:
             self._urgent.set()
 
-    async def wait_applied(self, session: Session) -> None:
+    async def wait_applied(self, session: DeviceSession) -> None:
         """Return once the roles that read sessions have applied all events of this session so far.
 
         DeadlineError: that takes longer than WAIT_APPLIED_S.

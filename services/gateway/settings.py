@@ -1,10 +1,10 @@
 """The gateway's settings, checked against what the host and the certificate's files allow."""
 
 from services.domain.device_protocol.frames import HEARTBEAT_S
+from services.domain.settings import PREFIX, Port, Positive, Settings, SettingsError
 from services.gateway.acceptor import Certificate
 from services.gateway.rules import Limits, process_capacity
-from services.runtime.process.settings import PREFIX, Port, Positive, Settings, SettingsError
-from services.runtime.sockets.open_files import hard_file_limit
+from services.net.sockets import hard_file_limit
 
 ROLE_NAME = "gateway"
 

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from random import Random
 
 from services.domain.apps import AppDirectory
-from services.domain.key_chain import KeyChain
-from services.domain.master_key import KeyPurpose
+from services.domain.master_key import KeyChain, KeyPurpose
+from services.errors import CarillonError
 from services.gateway.acceptor import Certificate
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionTable, OpenConnections
 from services.gateway.device_requests import DeviceRequests, Known
 from services.gateway.rules import Limits, drained_retry_ms, end_reason
-from services.runtime.errors import CarillonError
-from services.runtime.ownership.directory import OwnerOfShard
-from services.runtime.process.clock import Clock
-from services.runtime.process.logs import logger
+from services.process.clock import Clock
+from services.process.logs import logger
+from services.replica.instances import OwnerOfShard
 
 _SWEEP_MS = 1000
 _CHUNK = 256

@@ -16,14 +16,14 @@ from typing import NamedTuple
 
 from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, OutcomeKind, Reports
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
-from services.gateway.connections import Session
+from services.errors import CarillonError, PermissionDeniedError
+from services.gateway.connections import DeviceSession
 from services.gateway.session_writer import Confirm
-from services.runtime.errors import CarillonError, PermissionDeniedError
-from services.runtime.ownership.directory import OwnerOfShard
-from services.runtime.process.crashpoint import Point, reached
-from services.runtime.process.logs import logger
-from services.runtime.process.metrics import REPORTS
-from services.runtime.rpc.channel import Channel
+from services.net.rpc.channel import Channel
+from services.process.crashpoint import Point, reached
+from services.process.logs import logger
+from services.process.metrics import REPORTS
+from services.replica.instances import OwnerOfShard
 
 MAX_REPORTS = 2_000_000
 """Upper bound of the reports that are kept while delivery is away."""
@@ -52,7 +52,7 @@ class Uplink:
         owner: OwnerOfShard,
         gateway: str,
         queue: "UnreportedQueue",
-        begin: Callable[[], list[Session]],
+        begin: Callable[[], list[DeviceSession]],
         handle: ResponseHandler,
         random: Random,
     ) -> None:
@@ -142,7 +142,7 @@ class ReportColumns:
     def __len__(self) -> int:
         return len(self.kinds)
 
-    def add(self, session: Session, msgid: int, kind: int, time_ms: int) -> None:
+    def add(self, session: DeviceSession, msgid: int, kind: int, time_ms: int) -> None:
         self.partitions.append(session.partition)
         self.numbers.append(session.number)
         self.msgids.append(msgid)
@@ -178,7 +178,7 @@ class UnreportedQueue:
     """
 
     def __init__(self) -> None:
-        self._connected: dict[int, Session] = {}
+        self._connected: dict[int, DeviceSession] = {}
         self._open_before: set[int] = set()
         self._disconnected: list[int] = []
         self._filling: dict[str, ReportColumns] = {}
@@ -189,11 +189,11 @@ class UnreportedQueue:
         self.unrecorded = 0
         self.changed = asyncio.Event()
 
-    def connected(self, session: Session) -> None:
+    def connected(self, session: DeviceSession) -> None:
         self._connected[session.connection] = session
         self.changed.set()
 
-    def disconnected(self, session: Session) -> None:
+    def disconnected(self, session: DeviceSession) -> None:
         self._open_before.discard(session.connection)
         if self._connected.pop(session.connection, None) is None:
             self._disconnected.append(session.connection)
@@ -201,7 +201,7 @@ class UnreportedQueue:
 
     def report(
         self,
-        session: Session,
+        session: DeviceSession,
         msgids: list[int],
         kind: "OutcomeKind.ValueType",
         time_ms: int,
@@ -242,7 +242,7 @@ class UnreportedQueue:
         if not self.unrecorded:
             self.changed.set()
 
-    def restart(self, current: list[Session]) -> None:
+    def restart(self, current: list[DeviceSession]) -> None:
         """Begin a new stream: send the unrecorded batches again, then announce these sessions."""
         self._connected = {session.connection: session for session in current}
         self._open_before = set(self._connected)

@@ -1,9 +1,14 @@
 """Decisions about device commands: the device's next record, or none. Pure."""
 
-from collections.abc import Sequence
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, assert_never
 
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
+from pyroaring import BitMap
+
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App, Revocations
 from protos.registry.v1.devices_pb2 import (
     REGISTRATION_AUTHORITY_APP_SERVER,
     REGISTRATION_AUTHORITY_CODE,
@@ -19,9 +24,54 @@ from protos.registry.v1.devices_pb2 import (
     RemoveDevice,
     SetAlias,
 )
-from services.domain.recorded_reasons import FixedReason
+from protos.runtime.v1.log_pb2 import Meta
+from services.domain.device_numbers import MAX_NUMBER
+from services.domain.recorded_reasons import FixedReason, KeyRevoked
 from services.domain.regions import region_name
-from services.registry.carriers import carrier_code
+from services.domain.revocations import RevokedKeys
+
+# Maps the carrier names that devices report to the three codes of filters: cm, cu and ct.
+#
+# Devices report a name in Chinese or English, often a sub-brand, or a network code (mobile country code 460 and the
+# network's two digits). Other carriers stay as reported.
+
+_NAMES = {
+    "cm": (
+        "中国移动 中国移动通信 中国移动通信集团 移动 移动通信 中移 中移动 全球通 动感地带 神州行 大众卡 和多号"
+        " 中国铁通 铁通"
+        " cmcc chinamobile chinamobilecommunications chncm chnmobile gotone mzone easyown chinatietong tietong"
+        " 46000 46002 46004 46007 46008 46013 46020"
+    ),
+    "cu": (
+        "中国联通 中国联合通信 中国联合网络通信 中国联合网络通信集团 联通 中国网通 网通 沃 世界风 新势力 如意通 新时空"
+        " cucc chinaunicom chinaunicomgsm unicom unicomgsm chnunicom chncu chncugsm chinanetcom wo"
+        " 46001 46006 46009 46010"
+    ),
+    "ct": (
+        "中国电信 中国电信集团 中国电信天翼 电信 天翼 天翼通 天翼领航 天翼e家 商务领航 我的e家"
+        " ctcc chinatelecom chinatelecomcdma chntelecom chnct ctnet surfing esurfing"
+        " 46003 46005 46011 46012"
+    ),
+}
+_GENERATION = re.compile("(?:[2-6]g|lte|volte|nr)+$")
+
+
+def _normalized(name: str) -> str:
+    """Normalize width and case; drop spaces, punctuation and generation: "CHINA-MOBILE 4G" is "chinamobile"."""
+    letters = "".join(c for c in unicodedata.normalize("NFKC", name).casefold() if c.isalnum())
+    return _GENERATION.sub("", letters) or letters
+
+
+CODES: Mapping[str, str] = MappingProxyType(
+    {_normalized(name): code for code, names in _NAMES.items() for name in (code, *names.split())}
+)
+"""cm, cu or ct by the normalized name, sub-brand or network code."""
+
+
+def carrier_code(reported: str) -> str:
+    """Return cm, cu or ct, or the reported carrier if it is another one."""
+    return CODES.get(_normalized(reported), reported)
+
 
 MAX_DEVICE_BYTES = 256 * 1024
 """Largest record of a device. A command that adds to it beyond that is ignored: the log could not store the record."""
@@ -281,3 +331,86 @@ def _merge_attributes(device: Device, attributes: Attributes) -> None:
     reported.carrier = carrier_code(attributes.carrier)
     reported.region = region_name(attributes.region)
     device.attributes.MergeFrom(reported)
+
+
+# Decisions about commands that revoke device keys: the partition's next revocation record, or none. Pure.
+
+LOST_MARGIN = 1000
+"""Numbers that are reserved beyond the one that a device of a log that went back has shown: others may be greater."""
+
+
+def revoke_one(command: DeviceCommand, device: Device | None, revoked: RevokedKeys) -> Revocations | None:
+    """Return the record with the device's number added; None if it is revoked already or the device is unknown."""
+    if device is None or device.number in revoked:
+        return None
+    others = BitMap(revoked.others)
+    others.add(device.number)
+    return _record(command, device.partition, RevokedKeys(revoked.below, others, revoked.lost))
+
+
+def revoke_all(command: DeviceCommand, partition: int, revoked: RevokedKeys, next_number: int) -> Revocations | None:
+    """Return the record that revokes all numbers below the next free one; None if they are revoked already."""
+    if all(number in revoked for number in range(revoked.below, next_number)):
+        return None
+    return _record(command, partition, RevokedKeys(next_number))
+
+
+def reserve(command: DeviceCommand, partition: int, revoked: RevokedKeys, next_number: int) -> Revocations | None:
+    """Return the record with the free numbers added that the command asks for; None if it asks for none."""
+    asked = command.reserve_numbers
+    end = min(max(next_number + asked.count, asked.below), MAX_NUMBER)
+    return None if end <= next_number else _reserved(command, partition, revoked, next_number, end)
+
+
+def proves_lost_number(command: DeviceCommand) -> bool:
+    """Return whether the command registers a token by its key.
+
+    If the log does not know the token, it has lost the records behind some point: no device is ever deleted.
+    """
+    is_register = command.WhichOneof("command") == "register"
+    return is_register and command.register.authority == REGISTRATION_AUTHORITY_KEY
+
+
+def reserve_lost(command: DeviceCommand, partition: int, revoked: RevokedKeys, next_number: int) -> Revocations | None:
+    """Return the record that reserves the free numbers up to the proven one and LOST_MARGIN more.
+
+    None: the proven one was given to another device, or is reserved already.
+    """
+    proven = command.register.proven_number
+    if proven < next_number:
+        return None
+    return _reserved(command, partition, revoked, next_number, min(proven + 1 + LOST_MARGIN, MAX_NUMBER))
+
+
+def _reserved(command: DeviceCommand, partition: int, revoked: RevokedKeys, first: int, end: int) -> Revocations:
+    """Return the record with the free numbers from `first` to before `end` added as lost ones."""
+    others, lost = BitMap(revoked.others), BitMap(revoked.lost)
+    for numbers in (others, lost):
+        numbers.add_range(first, end)
+        numbers.run_optimize()
+    return _record(command, partition, RevokedKeys(revoked.below, others, lost))
+
+
+def removed(device: Device, revocations: Revocations) -> Device:
+    """Return the device, removed for the reason of the revocation."""
+    changed = Device()
+    changed.CopyFrom(device)
+    changed.removed_ms = max(revocations.revoked_ms, 1)
+    changed.removed_reason = revocations.reason
+    return changed
+
+
+def _record(command: DeviceCommand, partition: int, revoked: RevokedKeys) -> Revocations:
+    return Revocations(
+        appkey=command.appkey,
+        partition=partition,
+        below=revoked.below,
+        numbers=revoked.others.serialize() if revoked.others else b"",
+        lost=revoked.lost.serialize() if revoked.lost else b"",
+        revoked_ms=command.meta.time_ms,
+        reason=_reason(command.meta),
+    )
+
+
+def _reason(meta: Meta) -> str:
+    return str(KeyRevoked(meta.origin.address or meta.origin.interface))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from protos.registry.v1.apps_pb2 import Revocations
 from services.domain.revocations import RevokedKeys
+from services.errors import UnavailableError
+from services.process.durable import written_beside
 from services.registry.store import DEVICES_FILE
-from services.runtime.errors import UnavailableError
-from services.runtime.log.durable import written_beside
 
 GIVEN_NUMBERS_FILE = "given-numbers.json"
 """Beside the state: no part of it, because the log does not hold these numbers."""

@@ -6,8 +6,8 @@ from protos.registry.v1.registry_pb2_grpc import add_RegistryServiceServicer_to_
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
-from services.registry.apps.app_epochs import AppEpochs
-from services.registry.apps.app_lookup import AppLookup
+from services.log.port import Log
+from services.registry.app_epochs import AppEpochs, AppLookup
 from services.registry.given_numbers import keep_given
 from services.registry.pauses import export_paused_apps
 from services.registry.projection import FollowerService, RegistryProjection, decide_device_commands
@@ -17,9 +17,8 @@ from services.registry.revocation_worker import RevocationWorker
 from services.registry.server import RegistryServicer
 from services.registry.settings import ROLE_NAME, RegistrySettings
 from services.registry.tenure import RegistryTenure
-from services.runtime.log.port import Log
-from services.runtime.projection.positions import PositionsServicer
-from services.runtime.projection.replay import State
+from services.replica.positions import PositionsServicer
+from services.replica.replay import State
 
 
 def open_state(settings: RegistrySettings, directory: Path, log: Log) -> State:

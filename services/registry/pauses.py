@@ -12,8 +12,8 @@ from protos.registry.v1.registry_pb2 import (
 from protos.runtime.v1.log_pb2 import Origin, Position
 from services.domain.apps import APPS_PARTITION, INSTALLATION_PAUSE_KEY, AppDirectory
 from services.domain.role import RoleContext
-from services.runtime.errors import InputError, NotFoundError
-from services.runtime.process.metrics import APPS_PAUSED
+from services.errors import InputError, NotFoundError
+from services.process.metrics import APPS_PAUSED
 
 _MAX_REASON_LENGTH = 200
 _ROLES_THAT_SEND = ("delivery", "scheduling")

@@ -6,24 +6,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from services.domain.apps import AppDirectory
+from services.domain.settings import Settings
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS
+from services.log.identity import check_log_identity
+from services.log.point_in_time import until_ready
+from services.log.port import Log, Partition
+from services.log.topics import Topic, owned
+from services.process.clock import Clock, SystemClock
 from services.registry.given_numbers import load_given
 from services.registry.rules import AliasRules, DeviceRules, FindApp, ValidDevices
 from services.registry.settings import ROLE_NAME, RegistrySettings
 from services.registry.store import ALIASES_DDL, ALIASES_FILE, DEVICES_DDL, DEVICES_FILE, AliasTable, DeviceTable
-from services.runtime.log.identity import check_log_identity
-from services.runtime.log.point_in_time import until_ready
-from services.runtime.log.port import Log, Partition
-from services.runtime.log.topics import Topic, owned
-from services.runtime.ownership.refused_keys import RefusedKeys
-from services.runtime.ownership.tenure import OwnerElection
-from services.runtime.process.clock import Clock, SystemClock
-from services.runtime.process.settings import Settings
-from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.epochs import Epochs
-from services.runtime.projection.fencing import Fencing
-from services.runtime.projection.follower import Follower
-from services.runtime.projection.sqlite_store import SqliteStore
+from services.replica.dead_letters import DeadLetters, RefusedKeys
+from services.replica.epochs import Epochs
+from services.replica.fencing import Fencing
+from services.replica.follower import Follower
+from services.replica.sqlite_store import SqliteStore
+from services.replica.tenure import OwnerElection
 
 
 class RegistryProjection:

@@ -9,9 +9,9 @@ import msgspec
 
 from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.registry_pb2 import AliasDevice, AliasDevices, InvalidToken
-from services.runtime.errors import BusyError
-from services.runtime.process.worker_thread import WorkerThread
-from services.runtime.projection.sqlite_store import SqliteStore
+from services.errors import BusyError
+from services.process.worker_thread import WorkerThread
+from services.replica.sqlite_store import SqliteStore
 
 MAX_WAITING = 1_000
 """Upper bound of waiting queries; further ones raise BusyError."""

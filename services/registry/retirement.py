@@ -10,16 +10,16 @@ from dataclasses import dataclass
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.devices_pb2 import Device
-from services.domain.meta import RecordStamp
+from services.domain.ids import RecordStamp
 from services.domain.recorded_reasons import FixedReason
+from services.process.clock import Clock, wait_for_first
+from services.process.logs import logger
+from services.process.metrics import DEVICES_RETIRED, DEVICES_RETURNED, SILENT_SHARE
 from services.registry.decide import returned
 from services.registry.rules import device_fact
 from services.registry.store import DeviceTable
-from services.runtime.process.clock import Clock, wait_for_first
-from services.runtime.process.logs import logger
-from services.runtime.process.metrics import DEVICES_RETIRED, DEVICES_RETURNED, SILENT_SHARE
-from services.runtime.projection.decider import Fact
-from services.runtime.projection.follower import Follower
+from services.replica.follower import Follower
+from services.replica.store import Fact
 
 PAGE = 1000
 """Devices that are looked at in one transaction; commands are decided between two of them."""

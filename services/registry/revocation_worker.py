@@ -5,14 +5,14 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from services.domain.apps import AppDirectory
-from services.domain.meta import RecordStamp
+from services.domain.ids import RecordStamp
 from services.domain.revocations import RevokedKeys
-from services.registry.decide_revocations import removed
+from services.process.clock import Clock
+from services.registry.decide import removed
 from services.registry.rules import device_fact, published_revocations
 from services.registry.store import DeviceTable
-from services.runtime.process.clock import Clock
-from services.runtime.projection.decider import Fact
-from services.runtime.projection.follower import Follower
+from services.replica.follower import Follower
+from services.replica.store import Fact
 
 BATCH = 1000
 """Devices that are removed in one transaction; commands are decided between two of them."""

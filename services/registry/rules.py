@@ -5,12 +5,17 @@ from types import MappingProxyType
 
 from protos.registry.v1.apps_pb2 import App, AppFact, Revocations
 from protos.registry.v1.devices_pb2 import AliasTaken, ClearAlias, Device, DeviceCommand, DeviceFact
-from services.domain.meta import RecordStamp
+from services.domain.ids import RecordStamp
 from services.domain.revocations import RevokedKeys, revocations_key
 from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, device_key
-from services.registry.attribute_changes import AttributeChanges, change_fact
-from services.registry.decide import FreeNumber, decide
-from services.registry.decide_revocations import (
+from services.log.port import Partition, Record
+from services.log.topics import partition_of
+from services.process.clock import Clock
+from services.process.logs import logger
+from services.process.metrics import ALIASES_LOST, LOST_DEVICES
+from services.registry.decide import (
+    FreeNumber,
+    decide,
     proves_lost_number,
     removed,
     reserve,
@@ -19,14 +24,9 @@ from services.registry.decide_revocations import (
     revoke_one,
 )
 from services.registry.given_numbers import NextNumbers
-from services.registry.state import AliasState, DeviceState, record_id
+from services.registry.state import AliasState, AttributeChanges, DeviceState, change_fact, record_id
 from services.registry.store import AliasTable, DeviceTable, DroppedDevice
-from services.runtime.log.port import Partition, Record
-from services.runtime.log.topics import partition_of
-from services.runtime.process.clock import Clock
-from services.runtime.process.logs import logger
-from services.runtime.process.metrics import ALIASES_LOST, LOST_DEVICES
-from services.runtime.projection.decider import Fact
+from services.replica.store import Fact
 
 _DEDUPE_WINDOW = 50_000
 _OVERDUE_MS = 60_000

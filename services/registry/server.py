@@ -66,29 +66,28 @@ from services.domain.identity import identity_mode
 from services.domain.ios_tokens import spellings
 from services.domain.master_key import KeyPurpose
 from services.domain.role import RoleContext
+from services.domain.settings import Settings
 from services.domain.text import check_texts, checked_text
 from services.domain.topics import APPS, DEVICE_COMMANDS, device_key
-from services.registry.apps.app_changes import secret_kept, settings_changed
-from services.registry.apps.app_epochs import AppEpochs
-from services.registry.apps.app_settings import (
+from services.errors import ConflictError, InputError, NotFoundError
+from services.log.port import Partition
+from services.log.topics import owned, partition_of
+from services.net.rpc.server import Context
+from services.registry.app_epochs import AppEpochs
+from services.registry.app_quotas import BroadcastQuota, DeviceReservations
+from services.registry.app_settings import (
     DEFAULT_PERIOD_S,
     change_settings,
     checked_package,
     checked_period,
     rotate_secret,
+    secret_kept,
+    settings_changed,
 )
-from services.registry.apps.broadcast_quota import BroadcastQuota
-from services.registry.apps.change_queue import ChangeQueue
-from services.registry.apps.device_reservations import DeviceReservations
-from services.registry.apps.key_rotation import KeyRotation
+from services.registry.key_rotation import ChangeQueue, KeyRotation
 from services.registry.pauses import Pauses
 from services.registry.queries import AliasRanking, RegistryQueries
 from services.registry.tenure import RegistryTenure
-from services.runtime.errors import ConflictError, InputError, NotFoundError
-from services.runtime.log.port import Partition
-from services.runtime.log.topics import owned, partition_of
-from services.runtime.process.settings import Settings
-from services.runtime.rpc.server import Context
 
 MAX_INVALID_PAGE = 5000
 _RANKINGS = {IDENTITY_MODE_ACCEPT: AliasRanking.PROVEN_FIRST, IDENTITY_MODE_REQUIRE: AliasRanking.PROVEN_ONLY}

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from services.runtime.process.settings import PREFIX, Settings, SettingsError
+from services.domain.settings import PREFIX, Settings, SettingsError
 
 ROLE_NAME = "registry"
 

@@ -13,8 +13,8 @@ from protos.registry.v1.apps_pb2 import PLATFORM_IOS, Revocations
 from protos.registry.v1.devices_pb2 import Device
 from services.domain.recorded_reasons import FixedReason, KeyRevoked, parsed_reason
 from services.domain.revocations import NONE_REVOKED, RevokedKeys
-from services.runtime.errors import CarillonError
-from services.runtime.projection.sqlite_store import SqliteStore
+from services.errors import CarillonError
+from services.replica.sqlite_store import SqliteStore
 
 _DAY_MS = 86_400_000
 
@@ -74,7 +74,7 @@ class SilentDevice(NamedTuple):
     active_ms: int
 
 
-class DevicePage(NamedTuple):
+class DeviceRows(NamedTuple):
     """Some registered devices: how many of each app were active last at which time, and those without new activity.
 
     `end` is where the next page begins; that of this one where no devices follow.
@@ -242,7 +242,7 @@ class DeviceTable:
         query = "SELECT EXISTS (SELECT 1 FROM silent WHERE appkey = ? AND partition = ?)"
         return bool(self._rows.execute(query, (appkey, partition)).fetchone()[0])
 
-    def page(self, after: int, limit: int, before_ms: int) -> DevicePage:
+    def page(self, after: int, limit: int, before_ms: int) -> DeviceRows:
         """Return the next registered devices; `quiet` are those with no activity since `before_ms`."""
         rows = self._rows.execute(
             "SELECT devices.rowid, appkey, ifnull(active_ms, 0), iif(ifnull(active_ms, 0) < ?, record, NULL)"
@@ -252,7 +252,7 @@ class DeviceTable:
         ).fetchall()
         quiet = [(Device.FromString(record), active_ms) for _, _, active_ms, record in rows if record is not None]
         counts = [(appkey, active_ms) for _, appkey, active_ms, _ in rows]
-        return DevicePage(counts, quiet, rows[-1][0] if rows else after)
+        return DeviceRows(counts, quiet, rows[-1][0] if rows else after)
 
     def retirements(self, appkey: str, since_ms: int) -> tuple[int, int]:
         """Return how many devices of the app are registered, and how many were removed for their silence since then."""

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from services.registry.apps.app_epochs import AppEpochs
+from services.errors import UnavailableError
+from services.log.port import Log
+from services.registry.app_epochs import AppEpochs
 from services.registry.settings import ROLE_NAME
-from services.runtime.errors import UnavailableError
-from services.runtime.log.port import Log
-from services.runtime.ownership.tenure import Tenure
-from services.runtime.projection.catch_up import goal_of_now
-from services.runtime.projection.follower import Follower
+from services.replica.catch_up import goal_of_now
+from services.replica.follower import Follower
+from services.replica.tenure import Tenure
 
 
 class RegistryTenure:

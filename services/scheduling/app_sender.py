@@ -7,13 +7,13 @@ from protos.accounts.v1.drafts_pb2 import AdmitTaskRequest, AdmitTaskResponse
 from protos.accounts.v1.drafts_pb2_grpc import DraftsServiceStub
 from protos.push.v1.push_pb2 import SendPush
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
-from services.domain.accounts.actors import names_account
-from services.domain.audiences.token_resolver import TokenAndAliasResolver
+from services.domain.accounts import names_account
 from services.domain.command_writer import Command, CommandWriter, push_command
-from services.domain.pushes.capacity import PushCapacity
+from services.domain.push_capacity import PushCapacity
 from services.domain.recorded_reasons import AttemptsFailed
+from services.domain.token_resolver import TokenAndAliasResolver
 from services.domain.topics import TASKS
-from services.runtime.errors import (
+from services.errors import (
     BusyError,
     CarillonError,
     ConflictError,
@@ -23,14 +23,14 @@ from services.runtime.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
-from services.runtime.log.batcher import Batcher
-from services.runtime.process.clock import Clock, wait_for_first
-from services.runtime.process.crashpoint import Point, reached
-from services.runtime.process.logs import logger
-from services.runtime.process.metrics import TASKS_FAILED, TASKS_FIRED
-from services.runtime.projection.decider import Fact
-from services.runtime.projection.follower import Follower
-from services.runtime.rpc.peers import Peers
+from services.log.batcher import Batcher
+from services.process.clock import Clock, wait_for_first
+from services.process.crashpoint import Point, reached
+from services.process.logs import logger
+from services.process.metrics import TASKS_FAILED, TASKS_FIRED
+from services.replica.follower import Follower
+from services.replica.peers import Peers
+from services.replica.store import Fact
 from services.scheduling import decide
 from services.scheduling.state import StoredTask
 from services.scheduling.store import BEFORE_ALL, TaskTable

@@ -4,21 +4,20 @@ from pathlib import Path
 
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from protos.scheduling.v1.scheduling_pb2_grpc import add_SchedulingServiceServicer_to_server
-from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter
-from services.domain.pushes.capacity import PushCapacity
+from services.domain.push_capacity import PushCapacity
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
-from services.runtime.log.port import Log
-from services.runtime.process.clock import SystemClock
-from services.runtime.projection.positions import PositionsServicer
-from services.runtime.projection.replay import State
+from services.domain.token_resolver import TokenAndAliasResolver
+from services.log.port import Log
+from services.process.clock import SystemClock
+from services.replica.positions import PositionsServicer
+from services.replica.replay import State
 from services.scheduling.app_sender import Approvals
-from services.scheduling.due_tasks import DueTasks
 from services.scheduling.projection import SchedulingProjection
 from services.scheduling.server import SchedulingServicer
 from services.scheduling.settings import ROLE_NAME, SchedulingSettings
 from services.scheduling.task_sender import TaskSender
-from services.scheduling.timer import Timer
+from services.scheduling.timer import DueTasks, Timer
 
 
 def open_state(settings: SchedulingSettings, directory: Path, log: Log) -> State:

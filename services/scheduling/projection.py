@@ -6,22 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from services.domain.topics import TASK_COMMANDS, TASKS
-from services.runtime.log.identity import check_log_identity
-from services.runtime.log.port import Log, Partition, Record
-from services.runtime.log.topics import owned
-from services.runtime.ownership.tenure import OwnerElection
-from services.runtime.process.clock import Clock
-from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.decider import Fact
-from services.runtime.projection.epochs import Epochs
-from services.runtime.projection.fencing import Fencing
-from services.runtime.projection.follower import Follower
-from services.runtime.projection.sqlite_store import SqliteStore
+from services.log.identity import check_log_identity
+from services.log.port import Log, Partition, Record
+from services.log.topics import owned
+from services.process.clock import Clock
+from services.replica.dead_letters import DeadLetters
+from services.replica.epochs import Epochs
+from services.replica.fencing import Fencing
+from services.replica.follower import Follower
+from services.replica.sqlite_store import SqliteStore
+from services.replica.store import Fact
+from services.replica.tenure import OwnerElection
 from services.scheduling.decide import decide
 from services.scheduling.settings import ROLE_NAME, SchedulingSettings
 from services.scheduling.state import apply
-from services.scheduling.store import DDL, TaskTable
-from services.scheduling.task_lists import TaskLists
+from services.scheduling.store import DDL, TaskLists, TaskTable
 
 
 class TaskRules:

@@ -1,6 +1,6 @@
 """Scheduling's settings."""
 
-from services.runtime.process.settings import Settings
+from services.domain.settings import Settings
 
 ROLE_NAME = "scheduling"
 

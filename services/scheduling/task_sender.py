@@ -5,14 +5,14 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import CommandWriter
-from services.domain.pushes.capacity import PushCapacity
-from services.runtime.log.batcher import Batcher, ByteBudget
-from services.runtime.process import background
-from services.runtime.process.clock import Clock
-from services.runtime.projection.decider import Fact
-from services.runtime.projection.follower import Follower
+from services.domain.push_capacity import PushCapacity
+from services.domain.token_resolver import TokenAndAliasResolver
+from services.log.batcher import Batcher, ByteBudget
+from services.process import background
+from services.process.clock import Clock
+from services.replica.follower import Follower
+from services.replica.store import Fact
 from services.scheduling.app_sender import Approvals, AppSender
 from services.scheduling.state import Status
 from services.scheduling.store import TaskTable

@@ -6,10 +6,10 @@ from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_serve
 from protos.targeting.v1.targeting_pb2_grpc import add_TargetingServiceServicer_to_server
 from services.domain import ids
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
-from services.runtime.log.port import Log
-from services.runtime.process.clock import SystemClock
-from services.runtime.projection.positions import PositionsServicer
-from services.runtime.projection.replay import State
+from services.log.port import Log
+from services.process.clock import SystemClock
+from services.replica.positions import PositionsServicer
+from services.replica.replay import State
 from services.targeting.projection import TargetingProjection
 from services.targeting.server import TargetingServicer
 from services.targeting.settings import ROLE_NAME, TargetingSettings

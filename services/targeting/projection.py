@@ -6,17 +6,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from services.runtime.errors import UnavailableError
-from services.runtime.log.identity import check_log_identity
-from services.runtime.log.port import Log
-from services.runtime.log.topics import owned
-from services.runtime.ownership.tenure import OwnerElection, own_when_elected
-from services.runtime.process import background
-from services.runtime.process.clock import Clock
-from services.runtime.process.logs import logger
-from services.runtime.process.worker_thread import WorkerThread
-from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.follower import Follower
+from services.errors import UnavailableError
+from services.log.identity import check_log_identity
+from services.log.port import Log
+from services.log.topics import owned
+from services.process import background
+from services.process.clock import Clock
+from services.process.logs import logger
+from services.process.worker_thread import WorkerThread
+from services.replica.dead_letters import DeadLetters
+from services.replica.follower import Follower
+from services.replica.tenure import OwnerElection, own_when_elected
 from services.targeting.settings import ROLE_NAME, TargetingSettings
 from services.targeting.state import TargetingState
 from services.targeting.store import PartitionSnapshots

@@ -7,13 +7,11 @@ from protos.targeting.v1.targeting_pb2 import ResolveRequest, ResolveResponse
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceServicer
 from services.domain.apps import AppDirectory
 from services.domain.identity import identity_mode, identity_rules
-from services.runtime.errors import DeadlineError, UnavailableError
-from services.runtime.fairness.semaphore import FairSemaphore
-from services.runtime.rpc.server import Context
-from services.targeting.filter_check import checked_filter
-from services.targeting.filter_evaluation import MustBeProven
+from services.errors import DeadlineError, UnavailableError
+from services.net.fairness import FairSemaphore
+from services.net.rpc.server import Context
+from services.targeting.filters import MustBeProven, Resolution, checked_filter
 from services.targeting.projection import TargetingProjection
-from services.targeting.resolution import Resolution
 
 SLICE = 500
 """Bitmap operations a slice; an operation on a partition with 65,536 devices of the app takes some microseconds."""

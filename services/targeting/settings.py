@@ -1,6 +1,6 @@
 """Targeting's settings."""
 
-from services.runtime.process.settings import Settings
+from services.domain.settings import Settings
 
 ROLE_NAME = "targeting"
 

@@ -14,12 +14,11 @@ from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from services.domain.device_numbers import MAX_NUMBER, check_device, check_revocations
 from services.domain.revocations import RevokedKeys
 from services.domain.topics import DEVICES, SESSIONS
-from services.runtime.log.port import Partition, Record, RecordMark
-from services.runtime.process.clock import Clock
-from services.runtime.projection.decider import Fact
-from services.runtime.projection.epochs import Epochs
-from services.targeting.activity import Activity, hour_of
-from services.targeting.bit_sliced_counts import BitSlicedCounts
+from services.log.port import Partition, Record, RecordMark
+from services.process.clock import Clock
+from services.replica.epochs import Epochs
+from services.replica.store import Fact
+from services.targeting.activity import AppOpens, BitSlicedCounts, hour_of
 from services.targeting.index import MultiValueIndex, SingleValueIndex
 
 _DEDUPE_WINDOW = 1024
@@ -54,7 +53,7 @@ class AppIndex:
         self.tags: MultiValueIndex[TagValue] = MultiValueIndex()
         self.attributes: dict[int, SingleValueIndex[str]] = {attribute: SingleValueIndex() for attribute in ATTRIBUTES}
         self.models: SingleValueIndex[tuple[str, str]] = SingleValueIndex()
-        self.activity = Activity()
+        self.activity = AppOpens()
 
     def fields(self) -> dict[str, SingleValueIndex[Any] | MultiValueIndex[Any]]:
         """Return the index of every field but the activity. The names are stored in snapshots."""
@@ -260,5 +259,5 @@ def index_of(parts: Iterable[tuple[str, Any, BitMap]]) -> AppIndex:
             postings[field].append((value, bitmap))
     for field, values in index.fields().items():
         values.load(postings[field])
-    index.activity = Activity({day: BitSlicedCounts(slices) for day, slices in days.items()})
+    index.activity = AppOpens({day: BitSlicedCounts(slices) for day, slices in days.items()})
     return index

@@ -8,8 +8,8 @@ import msgspec
 from pyroaring import BitMap
 
 from services.domain.topics import DEVICES
-from services.runtime.log.port import Partition, RecordMark
-from services.runtime.projection.snapshot import Snapshot, SnapshotFile
+from services.log.port import Partition, RecordMark
+from services.replica.snapshot import Snapshot, SnapshotFile
 from services.targeting.state import PartitionIndex, TargetingState, bitmaps, index_of
 
 SCHEMA = 4

@@ -5,15 +5,14 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
-from services.apns_simulator.behaviour import Behaviour
-from services.apns_simulator.certificate import new_key, public_key
+from services.apns_simulator.keys import new_key, public_key
+from services.apns_simulator.script import Behaviour
 from services.apns_simulator.server import ApnsSimulator
-from services.delivery.apns.in_flight import Timeouts
-from services.delivery.apns.provider_tokens import ProviderToken
-from services.delivery.apns.push import ApnsPush, ApnsResult
-from services.delivery.apns.sender import ApnsSender
-from services.domain.apns.credentials import ApnsCredentials
-from services.runtime.process.clock import Clock, SystemClock
+from services.delivery.channels.apns.provider_tokens import ProviderToken
+from services.delivery.channels.apns.request import ApnsPush, ApnsResult, Timeouts
+from services.delivery.channels.apns.sender import ApnsSender
+from services.domain.apns_credentials import ApnsCredentials
+from services.process.clock import Clock, SystemClock
 from testkit.services import TIMEOUT_S, running_services
 
 TOKEN = "ab" * 32

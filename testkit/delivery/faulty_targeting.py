@@ -11,9 +11,9 @@ from protos.targeting.v1.targeting_pb2_grpc import (
     TargetingServiceStub,
     add_TargetingServiceServicer_to_server,
 )
-from services.runtime.errors import UnavailableError
-from services.runtime.rpc.channel import Channel
-from services.runtime.rpc.local import LocalServer
+from services.errors import UnavailableError
+from services.net.rpc.channel import Channel
+from services.net.rpc.local import LocalServer
 from testkit.services import TIMEOUT_S
 from testkit.waiting import run_ready_tasks
 

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from protos.delivery.v1.delivery_pb2 import AttachRequest, AttachResponse, Close, Connected, Reports, Send
 from protos.delivery.v1.delivery_pb2_grpc import DeliveryServiceStub
-from services.delivery.android.backlog_windows import BACKLOG_WINDOW
-from services.runtime.rpc.channel import Channel
+from services.delivery.channels.sockets.fanout import BACKLOG_WINDOW
+from services.net.rpc.channel import Channel
 from testkit.delivery.records import APP, RECEIVED, START_MS, NumberedDevice
 from testkit.services import TIMEOUT_S
 from testkit.waiting import run_ready_tasks

@@ -14,18 +14,18 @@ from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice
 from protos.registry.v1.registry_pb2 import CreateAppRequest, GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Position
-from services.apns_simulator.connection import Reply
-from services.apns_simulator.requests import ReceivedPush, Request
+from services.apns_simulator.connection import ScriptedReply
+from services.apns_simulator.requests import ApnsRequest, ReceivedPush
 from services.apns_simulator.server import ApnsSimulator
-from services.delivery.ios.delivery import IosDelivery
+from services.delivery.channels.apns.channel import IosDelivery
 from services.domain.ids import event_id
 from services.domain.topics import DEVICE_COMMANDS, SESSIONS, TOPICS, device_key
+from services.log.port import NewRecord, Partition
+from services.log.topics import partition_of
+from services.net.rpc.local import LocalServer
 from services.registry.main import build as build_registry
 from services.registry.settings import RegistrySettings
-from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.topics import partition_of
-from services.runtime.rpc.local import LocalServer
-from services.runtime.rpc.peers import Peers
+from services.replica.peers import Peers
 from testkit.delivery.records import PARTITIONS, NumberedDevice
 from testkit.delivery.role import DeliveryHarness
 from testkit.services import TIMEOUT_S, add_servicers, running_services
@@ -51,16 +51,16 @@ class ControlledSimulator:
         self._reply_to = simulator.reply_to
         simulator.reply_to = self._controlled_reply  # type: ignore[method-assign]
 
-    def _controlled_reply(self, request: Request) -> Reply:
+    def _controlled_reply(self, request: ApnsRequest) -> ScriptedReply:
         self.request_count += 1
         if any((request.header(":path") or "").endswith(token) for token in self.unknown_tokens):
-            return Reply([(":status", "400")], b'{"reason":"BadDeviceToken"}')
+            return ScriptedReply([(":status", "400")], b'{"reason":"BadDeviceToken"}')
         if not self.refusals:
             return self._reply_to(request)
         status, reason = self.refusals.pop(0)
         if not self.refusals:
             self.all_refused.set()
-        return Reply([(":status", str(status))], msgspec.json.encode({"reason": reason}))
+        return ScriptedReply([(":status", str(status))], msgspec.json.encode({"reason": reason}))
 
     @property
     def received(self) -> Sequence[ReceivedPush]:

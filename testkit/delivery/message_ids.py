@@ -1,6 +1,6 @@
 """Message ids of a single writer, for tests and benchmarks that write push commands without an edge."""
 
-from services.runtime.process.clock import Clock
+from services.process.clock import Clock
 
 _EPOCH_S = 1_767_225_600
 _ID_BITS = 23

@@ -11,7 +11,7 @@ from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.ids import event_id
 from services.domain.topics import DEVICES, decode, device_key
-from services.runtime.log.port import NewRecord, Record
+from services.log.port import NewRecord, Record
 
 START_MS = 1_800_000_000_000
 PARTITIONS = 2

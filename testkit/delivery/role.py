@@ -16,22 +16,21 @@ from services.delivery.event_writer import EventWriter
 from services.delivery.main import ROLE, build, open_state
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.settings import DeliverySettings
-from services.delivery.snapshots import Snapshots
-from services.delivery.starting.starter import PushStarter
-from services.delivery.store import SNAPSHOT, DeliveryStore
+from services.delivery.starting import PushStarter
+from services.delivery.store import SNAPSHOT, DeliveryStore, Snapshots
 from services.delivery.tenure import DeliveryTenure
 from services.domain.apps import AppDirectory
 from services.domain.ids import event_id
 from services.domain.master_key import MasterKey
 from services.domain.role import BuiltRole, RoleContext
 from services.domain.topics import APPS, DELIVERIES, PUSH_COMMANDS, PUSHES, TOPICS, decode
-from services.runtime.log.point_in_time import until_ready
-from services.runtime.log.port import NewRecord, Partition, Record
-from services.runtime.process.clock import ManualClock
-from services.runtime.projection import replay
-from services.runtime.rpc.channel import Channel
-from services.runtime.rpc.local import LocalServer
-from services.runtime.rpc.peers import Peers
+from services.log.point_in_time import until_ready
+from services.log.port import NewRecord, Partition, Record
+from services.net.rpc.channel import Channel
+from services.net.rpc.local import LocalServer
+from services.process.clock import ManualClock
+from services.replica import replay
+from services.replica.peers import Peers
 from services.targeting.main import build as build_targeting
 from services.targeting.settings import TargetingSettings
 from testkit.delivery.gateway import GatewayClient

@@ -10,16 +10,16 @@ from protos.registry.v1.registry_pb2 import ListAppsRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.instances_pb2 import InstanceAlive, InstanceFact, InstanceLeft
 from protos.runtime.v1.log_pb2 import Meta
-from services.domain.role_addresses import HAZARDOUS
-from services.runtime.errors import CarillonError, NotOwnerError
-from services.runtime.log.port import Log, NewRecord
-from services.runtime.ownership.directory import INSTANCES_TOPIC, InstanceDirectory
-from services.runtime.ownership.membership import Membership
-from services.runtime.process.clock import Clock
-from services.runtime.process.metrics import RPC_ERRORS
-from services.runtime.rpc.channel import Channel
-from services.runtime.rpc.local import LocalServer
-from services.runtime.rpc.owner_channel import OwnerChannel
+from services.domain.role_context import HAZARDOUS
+from services.errors import CarillonError, NotOwnerError
+from services.log.port import Log, NewRecord
+from services.net.rpc.channel import Channel
+from services.net.rpc.local import LocalServer
+from services.process.clock import Clock
+from services.process.metrics import RPC_ERRORS
+from services.replica.instances import INSTANCES_TOPIC, InstanceDirectory
+from services.replica.membership import Membership
+from services.replica.owner_channel import OwnerChannel
 from testkit.waiting import until
 
 _ADDRESS = "registry"

@@ -15,7 +15,7 @@ from edge.core.parsing.canonical import parse
 from edge.v2.apps import push_apps
 from edge.v2.push.requests import PushOrder, push_order
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
-from services.runtime.errors import InputError
+from services.errors import InputError
 from testkit.edge.role import NOW_MS, ZONE, EdgeInstallation
 
 Row = tuple[dict[str, Any], str | None]

@@ -37,14 +37,14 @@ from services.domain.ids import event_id
 from services.domain.master_key import Keys, MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import DEVICE_COMMANDS, PUSH_COMMANDS, TASK_COMMANDS, TOPICS, decode, device_key
-from services.runtime.http.listener import HttpListener
-from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.log.topics import partition_of
-from services.runtime.process.clock import ManualClock
-from services.runtime.rpc.local import LocalServer
-from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.server import Server
+from services.log.port import NewRecord, Partition
+from services.log.sqlite.log import SqliteLog
+from services.log.topics import partition_of
+from services.net.http.server import HttpListener
+from services.net.rpc.local import LocalServer
+from services.net.rpc.server import Server
+from services.process.clock import ManualClock
+from services.replica.peers import Peers
 from testkit import plain_http
 from testkit.edge.owned_registry import OwnedRegistry
 from testkit.gateway.scripted_delivery import ScriptedAliases

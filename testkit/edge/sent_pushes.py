@@ -7,7 +7,7 @@ from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.registry_pb2 import FindDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.topics import device_key
-from services.runtime.log.topics import partition_of
+from services.log.topics import partition_of
 from testkit.edge.role import PARTITIONS, EdgeInstallation
 
 

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from services.runtime.log.delegating import DelegatingLog
-from services.runtime.log.port import Log, NewRecord, Partition, Record
+from services.log.port import DelegatingLog, Log, NewRecord, Partition, Record
 
 
 class KilledError(Exception):

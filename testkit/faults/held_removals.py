@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from services.registry.revocation_worker import RevocationWorker
-from services.runtime.projection.decider import Fact
+from services.replica.store import Fact
 
 
 def hold_removals(patch: pytest.MonkeyPatch) -> None:

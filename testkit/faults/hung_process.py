@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.runtime.process import clock
+from services.process import clock
 
 
 class RealTime:

@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from services.runtime.log.delegating import DelegatingLog
-from services.runtime.log.port import Log, Partition, Reader, Record
+from services.log.port import DelegatingLog, Log, Partition, Reader, Record
 
 
 class SlowLog(DelegatingLog):

@@ -28,20 +28,20 @@ from services.domain.apps import AppDirectory
 from services.domain.master_key import Keys, MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import APPS, SESSIONS, TOPICS, decode
-from services.gateway.device_listener import DeviceListener
+from services.gateway.listener import DeviceListener
 from services.gateway.main import ROLE, build
 from services.gateway.settings import GatewaySettings
+from services.log.port import NewRecord, Partition
+from services.log.sqlite.log import SqliteLog
+from services.net.rpc.local import LocalServer
+from services.net.rpc.server import Server
+from services.process.clock import ManualClock
+from services.process.runner import Service
 from services.registry.main import build as build_registry
 from services.registry.settings import RegistrySettings
-from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.ownership.directory import InstanceDirectory
-from services.runtime.process.clock import ManualClock
-from services.runtime.process.runner import Service
-from services.runtime.projection.positions import AppliedPositions, PositionsServicer
-from services.runtime.rpc.local import LocalServer
-from services.runtime.rpc.peers import Peers
-from services.runtime.rpc.server import Server
+from services.replica.instances import InstanceDirectory
+from services.replica.peers import Peers
+from services.replica.positions import AppliedPositions, PositionsServicer
 from testkit.gateway.scripted_delivery import BOUND_S, ScriptedAliases, ScriptedDelivery
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from protos.delivery.v1.delivery_pb2 import (
 )
 from protos.delivery.v1.delivery_pb2_grpc import AliasesServiceServicer, DeliveryServiceServicer
 from protos.push.v1.push_pb2 import Message
-from services.runtime.errors import NotFoundError
-from services.runtime.rpc.server import Context
+from services.errors import NotFoundError
+from services.net.rpc.server import Context
 
 BOUND_S = 60.0
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from services.domain.role_addresses import ROLES_WITH_STANDBYS
+from services.domain.role_context import ROLES_WITH_STANDBYS
 from testkit import plain_http
 from testkit.faults.set_clock import SettableClock
 from testkit.installation.balancer import CHECK_INTERVAL_S, CHECKS_FAILED, Balancer, Listener, Server

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.domain.role_addresses import ROLES_WITH_STANDBYS
+from services.domain.role_context import ROLES_WITH_STANDBYS
 from testkit.installation.without_embedded import without_embedded
 
 BACKENDS = ("registry", "targeting", "scheduling", "delivery", "analytics")

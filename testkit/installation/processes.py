@@ -16,9 +16,9 @@ import httpx
 import psutil
 
 from carillon.commands.acls import PASSWORD_FILE
-from carillon.commands.certs.files import CertificateTerms, WantedCertificate, operator, update
+from carillon.commands.certs import CertificateTerms, WantedCertificate, operator, update
 from services.domain.master_key import create_master
-from services.runtime.rpc.caller import OPERATOR
+from services.net.rpc.caller import OPERATOR
 from testkit import plain_http
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 from testkit.installation.app_server import AppCredentials

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from services.runtime.process.extras import EMBEDDED_PACKAGES
+from services.process.build import EMBEDDED_PACKAGES
 
 
 def without_embedded(folder: Path) -> dict[str, str]:

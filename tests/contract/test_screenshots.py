@@ -2,9 +2,9 @@
 
 import re
 
+from console.routes import ROUTES
 from demo.screenshots.__main__ import MAX_BYTES, SHOWN
 from demo.screenshots.pages import BEFORE_LOG_IN, SHOTS, WITHOUT_A_PAGE
-from edge.console.routes import ROUTES
 from testkit.repository import ROOT
 
 IMAGES = ROOT / "docs" / "images"

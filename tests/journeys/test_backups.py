@@ -11,12 +11,12 @@ import pytest
 from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionFact
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.topics import SESSIONS, TOPICS, archived_partitions
-from services.runtime.log.archive.archiver import DAY_MS, Archiver
-from services.runtime.log.archive.directory import ArchiveDirectory
-from services.runtime.log.archive.log import ArchivedLog
-from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.process.clock import ManualClock, SystemClock
+from services.log.archive.archiver import DAY_MS, Archiver
+from services.log.archive.directory import ArchiveDirectory
+from services.log.archive.log import ArchivedLog
+from services.log.port import NewRecord, Partition
+from services.log.sqlite.log import SqliteLog
+from services.process.clock import ManualClock, SystemClock
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation

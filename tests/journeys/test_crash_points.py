@@ -16,7 +16,7 @@ import pytest
 
 from carillon.roles import REPLAYABLE
 from carillon_device import DeviceError
-from services.runtime.process.crashpoint import Point
+from services.process.crashpoint import Point
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation

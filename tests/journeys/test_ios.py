@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from services.apns_simulator.certificate import public_key
+from services.apns_simulator.keys import public_key
 from testkit.apns.keys import KEY_ID, TEAM_ID, canaries, files_containing, pem
 from testkit.delivery.scripted_tokens import prefix_of
 from testkit.installation.app_server import AppCredentials, AppServer

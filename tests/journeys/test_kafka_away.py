@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from services.domain.role_addresses import ROLES_WITH_STANDBYS
+from services.domain.role_context import ROLES_WITH_STANDBYS
 from testkit import plain_http
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials

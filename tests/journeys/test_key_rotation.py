@@ -23,17 +23,17 @@ from protos.accounts.v1.service_pb2 import (
 )
 from protos.accounts.v1.service_pb2_grpc import LogInServiceStub
 from protos.runtime.v1.log_pb2 import Origin
-from services.apns_simulator.certificate import public_key
-from services.domain.apns.credentials import open_credentials
+from services.apns_simulator.keys import public_key
+from services.domain.apns_credentials import open_credentials
 from services.domain.apps import AppDirectory
 from services.domain.master_key import KeyPurpose, MasterKey
+from services.domain.settings import Settings
 from services.domain.topics import ACCOUNTS, TOPICS, decode
-from services.runtime.errors import CarillonError
-from services.runtime.log.point_in_time import until_ready
-from services.runtime.log.port import Partition
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.process.settings import Settings
-from services.runtime.rpc.channel import connect
+from services.errors import CarillonError
+from services.log.point_in_time import until_ready
+from services.log.port import Partition
+from services.log.sqlite.log import SqliteLog
+from services.net.rpc.channel import connect
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer

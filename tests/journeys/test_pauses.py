@@ -16,8 +16,8 @@ import pytest
 from carillon.commands.role_calls import SOCKET_NAME
 from protos.registry.v1.registry_pb2 import PauseAppsRequest, ResumeAppsRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.runtime.process.settings import Settings, load
-from services.runtime.rpc.channel import connect
+from services.domain.settings import Settings, load
+from services.net.rpc.channel import connect
 from testkit import plain_http
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer

@@ -21,8 +21,8 @@ from click.testing import CliRunner, Result
 from carillon.main import main
 from carillon.roles import REPLAYABLE
 from services.domain.topics import TASK_COMMANDS, TOPICS
-from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite.log import SqliteLog
+from services.log.port import NewRecord
+from services.log.sqlite.log import SqliteLog
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppServer
 from testkit.installation.processes import CARILLON, Installation

@@ -15,9 +15,9 @@ import httpx
 import pytest
 
 from services.domain.topics import DELIVERIES, TOPICS
-from services.runtime.log.port import Partition, Record
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.process.data_directory import lock_directory
+from services.log.port import Partition, Record
+from services.log.sqlite.log import SqliteLog
+from services.process.data_directory import lock_directory
 from testkit.delivery.records import SHOWN, outcome_rows
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer

@@ -9,11 +9,11 @@ from functools import partial
 
 import pytest
 
+from services.domain.settings import Settings, load
 from services.domain.topics import ACCOUNTS, APPS, DEVICES, PUSHES, TOPICS
-from services.runtime.errors import PermissionDeniedError
-from services.runtime.log.kafka.log import KafkaLog
-from services.runtime.log.port import NewRecord, Partition
-from services.runtime.process.settings import Settings, load
+from services.errors import PermissionDeniedError
+from services.log.kafka.log import KafkaLog
+from services.log.port import NewRecord, Partition
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppServer
 from testkit.installation.processes import CARILLON, Installation

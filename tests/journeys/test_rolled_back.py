@@ -9,7 +9,7 @@ import pytest
 
 from services.domain.master_key import MasterKey
 from services.domain.topics import device_key
-from services.runtime.log.topics import partition_of
+from services.log.topics import partition_of
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation

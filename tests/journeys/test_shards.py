@@ -12,10 +12,10 @@ import pytest
 
 from carillon.roles import REPLAYABLE
 from services.domain.topics import device_key
-from services.runtime.log.archive.directory import ArchiveDirectory
-from services.runtime.log.archive.state_copies import StateCopies
-from services.runtime.log.identity import noted_log_identity
-from services.runtime.log.topics import partition_of
+from services.log.archive.directory import ArchiveDirectory
+from services.log.identity import noted_log_identity
+from services.log.topics import partition_of
+from services.replica.state_copies import StateCopies
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.definitions import BACKENDS

@@ -15,9 +15,9 @@ import pytest
 
 from carillon.roles import REPLAYABLE, ROLES, role_definition
 from services.domain.topics import TOPICS
-from services.runtime.errors import ConflictError
-from services.runtime.log.port import NewRecord
-from services.runtime.log.sqlite.log import SqliteLog
+from services.errors import ConflictError
+from services.log.port import NewRecord
+from services.log.sqlite.log import SqliteLog
 
 IN_PROCESS = [role for role in REPLAYABLE if role != "analytics"]
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from services.runtime.process.crashpoint import Point
+from services.process.crashpoint import Point
 from tests.simulation.backends.plan import Plan as RolesPlan
 from tests.simulation.backends.world import Backends
 from tests.simulation.kernel.faults import Fault

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from services.delivery.apns import reasons
-from services.delivery.apns.push import ApnsResult
-from services.delivery.apns.reasons import Action, Handling, handling_of
-from services.delivery.ios import next_step
+from services.delivery.channels.apns import reasons
+from services.delivery.channels.apns import reasons as next_step
+from services.delivery.channels.apns.reasons import Handling, ResponseAction, handling_of
+from services.delivery.channels.apns.request import ApnsResult
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.running import run_world
 from tests.simulation.model.apple import invalid_tokens, is_accepted
@@ -39,7 +39,7 @@ def test_the_expected_outcome_of_a_token_is_what_apple_documents() -> None:
     assert invalid_tokens(refused) == {"a", "d"}
 
 
-def instead(action: Action, *, of: Action) -> Callable[[ApnsResult], Handling]:
+def instead(action: ResponseAction, *, of: ResponseAction) -> Callable[[ApnsResult], Handling]:
     """Return a wrong handling of Apple's answers, which takes one action in place of another."""
 
     def handling(result: ApnsResult) -> Handling:
@@ -50,12 +50,12 @@ def instead(action: Action, *, of: Action) -> Callable[[ApnsResult], Handling]:
 
 
 WRONG = {
-    "an invalid token is kept": instead(Action.FAIL, of=Action.REMOVE),
-    "a refused push counts as sent": instead(Action.ACCEPT, of=Action.FAIL),
-    "a token is removed because of its topic": instead(Action.REMOVE, of=Action.FAIL),
-    "a throttled push fails": instead(Action.FAIL, of=Action.DELAY_DEVICE),
-    "a push without an answer fails": instead(Action.FAIL, of=Action.REPEAT),
-    "a push that Apple could not take fails": instead(Action.FAIL, of=Action.BACK_OFF),
+    "an invalid token is kept": instead(ResponseAction.FAIL, of=ResponseAction.REMOVE),
+    "a refused push counts as sent": instead(ResponseAction.ACCEPT, of=ResponseAction.FAIL),
+    "a token is removed because of its topic": instead(ResponseAction.REMOVE, of=ResponseAction.FAIL),
+    "a throttled push fails": instead(ResponseAction.FAIL, of=ResponseAction.DELAY_DEVICE),
+    "a push without an answer fails": instead(ResponseAction.FAIL, of=ResponseAction.REPEAT),
+    "a push that Apple could not take fails": instead(ResponseAction.FAIL, of=ResponseAction.BACK_OFF),
 }
 
 

@@ -9,9 +9,9 @@ import pytest
 from protos.gateway.v1.sessions_pb2 import SessionFact
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.topics import SESSIONS, TOPICS
-from services.runtime.errors import ConflictError
-from services.runtime.log.port import NewRecord, Partition, Record
-from services.runtime.process.crashpoint import Point
+from services.errors import ConflictError
+from services.log.port import NewRecord, Partition, Record
+from services.process.crashpoint import Point
 from tests.simulation.kernel.installation import Installation
 from tests.simulation.kernel.latency import Latency
 from tests.simulation.kernel.log.archiving import ARCHIVER, Archiving

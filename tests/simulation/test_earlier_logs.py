@@ -5,8 +5,8 @@ from itertools import count, islice
 import pytest
 
 from services.domain.topics import DEVICES
-from services.runtime.log.port import Record
-from services.runtime.projection.catch_up import CatchUp
+from services.log.port import Record
+from services.replica.catch_up import CatchUp
 from testkit.repository import ROOT
 from tests.simulation.backends.earlier_logs import store, versions
 from tests.simulation.backends.plan import plan_of

@@ -15,14 +15,14 @@ from edge.core import message_ids
 from edge.core.signature import AppRef, Secrets, SignatureVerifier
 from protos.runtime.v1.claims_pb2 import MessageIdClaim
 from services.domain.apps import AppDirectory
-from services.runtime.errors import UnavailableError
-from services.runtime.log.port import Partition
-from services.runtime.process.crashpoint import Point
-from services.runtime.process.settings import Settings
-from services.runtime.projection import sqlite_store
-from services.runtime.projection.fencing import Fencing
-from services.runtime.projection.snapshot import SnapshotFile
-from services.runtime.projection.sqlite_store import SqliteStore
+from services.domain.settings import Settings
+from services.errors import UnavailableError
+from services.log.port import Partition
+from services.process.crashpoint import Point
+from services.replica import sqlite_store
+from services.replica.fencing import Fencing
+from services.replica.snapshot import SnapshotFile
+from services.replica.sqlite_store import SqliteStore
 from tests.simulation.backends import plan as roles
 from tests.simulation.backends.world import Backends
 from tests.simulation.kernel.disk import Disk

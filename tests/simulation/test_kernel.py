@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from services.runtime.process.worker_thread import WorkerThread
+from services.process.worker_thread import WorkerThread
 from tests.simulation.kernel.loop import StuckError
 from tests.simulation.kernel.world import World
 

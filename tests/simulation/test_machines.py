@@ -19,10 +19,10 @@ from protos.runtime.v1.log_pb2_grpc import (
     add_PositionsServiceServicer_to_server,
 )
 from services.domain.topics import SESSIONS, TOPICS
-from services.runtime.errors import ConflictError, DeadlineError, NotFoundError, UnavailableError
-from services.runtime.log.port import NewRecord, Partition, Record
-from services.runtime.projection.sqlite_store import SqliteStore
-from services.runtime.rpc.server import Server as GrpcServer
+from services.errors import ConflictError, DeadlineError, NotFoundError, UnavailableError
+from services.log.port import NewRecord, Partition, Record
+from services.net.rpc.server import Server as GrpcServer
+from services.replica.sqlite_store import SqliteStore
 from tests.simulation.kernel.disk import Disk
 from tests.simulation.kernel.log.behaviour import Behaviour
 from tests.simulation.kernel.log.broker import Broker

@@ -9,7 +9,7 @@ import pytest
 from edge.core import message_ids
 from edge.core.message_ids import MessageIds
 from services.domain.topics import TOPICS
-from services.runtime.errors import CarillonError
+from services.errors import CarillonError
 from tests.simulation.kernel.log.behaviour import Behaviour
 from tests.simulation.kernel.log.broker import Broker
 from tests.simulation.kernel.log.client import SimulatedLog

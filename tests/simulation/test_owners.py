@@ -22,10 +22,10 @@ from protos.targeting.v1.targeting_pb2 import ResolveRequest
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.domain.role import RoleDefinition
 from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, TOPICS, device_key
+from services.errors import CarillonError
+from services.log.port import NewRecord
+from services.net.rpc.channel import Channel
 from services.registry import main as registry
-from services.runtime.errors import CarillonError
-from services.runtime.log.port import NewRecord
-from services.runtime.rpc.channel import Channel
 from services.targeting import main as targeting
 from tests.simulation.kernel.faults import Fault, Faults
 from tests.simulation.kernel.hosts import RoleHost

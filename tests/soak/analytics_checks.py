@@ -9,7 +9,7 @@ from analytics.settings import AnalyticsSettings
 from analytics.store.clickhouse import ClickHouse
 from protos.push.v1.push_pb2 import KIND_UNICAST
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
-from services.runtime.process.settings import load
+from services.domain.settings import load
 from tests.soak.checks import Observations, Violation
 from tests.soak.history import History
 

@@ -14,13 +14,13 @@ from protos.registry.v1.devices_pb2 import Device
 from protos.runtime.v1.log_pb2 import Meta
 from services.delivery.state.audience_parts import listed_targets
 from services.domain.role_context import open_log
+from services.domain.settings import Settings, load
 from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, TASK_COMMANDS, decode
-from services.runtime.errors import UnavailableError
-from services.runtime.log.port import Log, Partition, Record
-from services.runtime.log.topics import Topic
-from services.runtime.process.settings import Settings, load
-from services.runtime.projection.epochs import Epochs
-from services.runtime.rpc.clock_sync import MAX_SKEW_MS
+from services.errors import UnavailableError
+from services.log.port import Log, Partition, Record
+from services.log.topics import Topic
+from services.net.rpc.clock_sync import MAX_SKEW_MS
+from services.replica.epochs import Epochs
 
 READ = (TASK_COMMANDS, PUSH_COMMANDS, DEVICES, PUSHES, DELIVERIES)
 SETTLED = ("received", "failed", "expired", "cancelled", "dropped")

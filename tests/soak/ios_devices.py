@@ -7,10 +7,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from services.apns_simulator.connection import Reply
-from services.apns_simulator.requests import Request
+from services.apns_simulator.connection import ScriptedReply
+from services.apns_simulator.requests import ApnsRequest
 from services.apns_simulator.server import ApnsSimulator
-from services.runtime.process.clock import Clock, SystemClock
+from services.process.clock import Clock, SystemClock
 from tests.soak.android_device import RETRY_S, SERVER_ERROR
 from tests.soak.ledger import Change, Ledger, Shown, State
 
@@ -35,7 +35,7 @@ class IosDevices(ApnsSimulator):
         self._codes: dict[str, str] = {}
         self._ledger = ledger
 
-    def reply_to(self, request: Request) -> Reply:
+    def reply_to(self, request: ApnsRequest) -> ScriptedReply:
         before = self.received[-1] if self.received else None
         answer = super().reply_to(request)
         if self.received and self.received[-1] is not before:

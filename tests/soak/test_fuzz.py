@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from edge.core.parsing.canonical import canonical_text
-from edge.v2.tags.string_tags import StringTags
-from services.runtime.errors import InputError
-from services.runtime.process.logs import logger
+from edge.v2.tags import StringTags
+from services.errors import InputError
+from services.process.logs import logger
 from testkit.signing import reference_sign, reference_text
 from tests.soak.fuzz import findings, run
 from tests.soak.fuzz.__main__ import main

@@ -1,0 +1,1 @@
+"""Openings and ends of connections, folded into changes of their number by minute."""

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from analytics.ingestion.attributes import DeviceAttributes, DictionaryEncoder
+from analytics.ingestion.attributes import CountedAttributes, DictionaryEncoder
 from analytics.ingestion.connections.spans import (
     OPEN,
     ConnectionDelta,
@@ -81,7 +81,7 @@ CONNECTION_DAYS_TABLE = Table[DeltaColumns](
 class ConnectionDeltas:
     """The changes of one batch; the latest connections are kept from batch to batch."""
 
-    def __init__(self, attributes: DeviceAttributes, connections: LatestConnections, ingester: str) -> None:
+    def __init__(self, attributes: CountedAttributes, connections: LatestConnections, ingester: str) -> None:
         self._attributes = attributes
         self._connections = connections
         self._ingester = ingester

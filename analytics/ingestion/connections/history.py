@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from analytics.ingestion.attribute_changes import attributes_of
-from analytics.ingestion.attributes import DeviceAttributes, DictionaryEncoder, bounded, by_partition
+from analytics.ingestion.attributes import CountedAttributes, DictionaryEncoder, attributes_of, bounded, by_partition
 from analytics.ingestion.connections.spans import (
     LATEST,
     MINUTE_MS,
@@ -37,7 +36,7 @@ _ATTRIBUTES = ", ".join(f"anyIf({name}, kind = 'opened') AS opened_{name}" for n
 
 
 async def load(
-    connections: LatestConnections, attributes: DeviceAttributes, clickhouse: ClickHouse, ends: Mapping[int, int]
+    connections: LatestConnections, attributes: CountedAttributes, clickhouse: ClickHouse, ends: Mapping[int, int]
 ) -> None:
     """Load the latest connections from records of `sessions` before these offsets of each partition.
 
@@ -60,7 +59,7 @@ async def load(
             connections.settle(NumberedDevice(appkey, partition, number), connection, tuple(codes))
 
 
-def _note_table(connections: LatestConnections, attributes: DeviceAttributes, table: pa.Table, late_ms: int) -> None:
+def _note_table(connections: LatestConnections, attributes: CountedAttributes, table: pa.Table, late_ms: int) -> None:
     """Store one or two rows a device, the latest connection first; the second only if the latest opened late."""
     for appkey, partition, rows in by_partition(table.combine_chunks()):
         numbers = rows.column("number").to_numpy()
@@ -76,7 +75,7 @@ def _note_table(connections: LatestConnections, attributes: DeviceAttributes, ta
 
 
 def _spans(
-    connections: LatestConnections, attributes: DeviceAttributes, rows: pa.Table
+    connections: LatestConnections, attributes: CountedAttributes, rows: pa.Table
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint32]]:
     """Return each row's connection as LATEST, and the codes of its device's attributes."""
     found = np.zeros(rows.num_rows, LATEST)

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple, assert_never
 
-from analytics.audit.details.device_command import command_name, requested_details
-from analytics.audit.details.parts import reasons, stored_details, texts
-from analytics.audit.details.text import details_text
+from analytics.audit.details import command_name, reasons, requested_details, stored_details, texts
+from analytics.audit.details_text import details_text
 from analytics.ingestion.tables.row_source import EVENT_ID, ORIGIN, POSITION, RowSource
 from analytics.store.columns import BYTES, TEXT, TIME, Column, Row, Table
 from protos.accounts.v1.accounts_pb2 import AccountFact, LogInFact
@@ -15,8 +14,8 @@ from protos.push.v1.push_pb2 import PushCommand
 from protos.registry.v1.apps_pb2 import AppFact
 from protos.registry.v1.devices_pb2 import DeviceCommand
 from protos.scheduling.v1.scheduling_pb2 import TaskFact
-from services.domain.audiences.summary import audience_summary
-from services.runtime.log.port import Record
+from services.domain.push_summary import audience_summary
+from services.log.port import Record
 
 INTERFACES = ("console", "cli")
 

@@ -7,9 +7,11 @@ from analytics.ingestion.tables.actions import ACTIONS_TABLE
 from analytics.ingestion.tables.devices import (
     APP_CHANGES_TABLE,
     ATTRIBUTE_CHANGES_TABLE,
+    CONNECTION_COUNTS_TABLE,
     DEVICE_COMMANDS_TABLE,
     DEVICES_TABLE,
     REGISTRATIONS_TABLE,
+    SESSIONS_TABLE,
 )
 from analytics.ingestion.tables.pushes import (
     PUSH_CANCELS_TABLE,
@@ -19,7 +21,6 @@ from analytics.ingestion.tables.pushes import (
     TASK_PUSHES_TABLE,
     TASKS_TABLE,
 )
-from analytics.ingestion.tables.sessions import CONNECTION_COUNTS_TABLE, SESSIONS_TABLE
 from analytics.store.columns import Table
 
 TABLES: dict[str, Table[Any]] = {

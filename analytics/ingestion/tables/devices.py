@@ -5,9 +5,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from analytics.audit.details.device_command import command_name
-from analytics.audit.details.parts import stored_details
-from analytics.audit.details.text import details_text
+from analytics.audit.details import command_name, stored_details
+from analytics.audit.details_text import details_text
 from analytics.ingestion.tables.row_source import (
     DEVICE_ATTRIBUTES,
     EVENT_ID,
@@ -16,9 +15,9 @@ from analytics.ingestion.tables.row_source import (
     RowSource,
     platform_name,
 )
-from analytics.store.columns import ATTRIBUTES, BYTES, TEXT, TIME, UINT16, UINT32, UINT64, Column, Table
+from analytics.store.columns import ATTRIBUTES, BYTES, TEXT, TIME, UINT16, UINT32, UINT64, Column, Table, enum_name
 from protos.analytics.v1.details_pb2 import Detail
-from protos.gateway.v1.sessions_pb2 import AttributeChange
+from protos.gateway.v1.sessions_pb2 import AttributeChange, SessionEvent, SessionEventKind
 from protos.registry.v1.apps_pb2 import AppChanged
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceCommand
 
@@ -117,5 +116,56 @@ APP_CHANGES_TABLE = Table[RowSource[AppChanged]](
     Column("detail", TEXT, lambda row: ", ".join(row.part.settings)),
     *ORIGIN,
     EVENT_ID,
+    *POSITION,
+)
+
+
+# Tables of session events and of the connection counts of gateways.
+
+
+class DeviceSession(NamedTuple):
+    """A session event, its gateway ("" for reports over HTTP), and the device's attributes in order of ATTRIBUTES."""
+
+    event: SessionEvent
+    gateway: str
+    attributes: list[str]
+
+
+class ConnectionCount(NamedTuple):
+    """How many devices of an app are connected to a gateway at a full minute."""
+
+    appkey: str
+    minute_ms: int
+    gateway: str
+    connections: int
+
+
+def _attribute(index: int) -> Column[RowSource[DeviceSession]]:
+    return Column(ATTRIBUTES[index], TEXT, lambda row: row.part.attributes[index])
+
+
+SESSIONS_TABLE = Table[RowSource[DeviceSession]](
+    "sessions",
+    Column("appkey", TEXT, lambda row: row.part.event.appkey),
+    Column("partition", UINT16, lambda row: row.record.partition),
+    Column("number", UINT32, lambda row: row.part.event.number),
+    Column("token", TEXT, lambda row: row.part.event.token),
+    Column(
+        "kind", TEXT, lambda row: enum_name(SessionEventKind.DESCRIPTOR, row.part.event.kind, "SESSION_EVENT_KIND_")
+    ),
+    Column("time", TIME, lambda row: row.part.event.time_ms),
+    Column("connection", UINT64, lambda row: row.part.event.connection),
+    Column("reason", TEXT, lambda row: row.part.event.reason),
+    Column("gateway", TEXT, lambda row: row.part.gateway),
+    *(_attribute(index) for index in range(len(ATTRIBUTES))),
+    Column("from_log", pa.bool_(), lambda row: True),
+    *POSITION,
+)
+CONNECTION_COUNTS_TABLE = Table[RowSource[ConnectionCount]](
+    "connection_counts",
+    Column("appkey", TEXT, lambda row: row.part.appkey),
+    Column("minute", TIME, lambda row: row.part.minute_ms),
+    Column("gateway", TEXT, lambda row: row.part.gateway),
+    Column("connections", UINT32, lambda row: row.part.connections),
     *POSITION,
 )

@@ -5,13 +5,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from analytics.audit.details.audience import audience_text, stored_summary
+from analytics.audit.details_text import audience_text, stored_summary
 from analytics.ingestion.tables.row_source import EVENT_ID, ORIGIN, POSITION, RowSource, platform_name
-from analytics.store.columns import ATTRIBUTES, BYTES, TEXT, TIME, UINT16, UINT32, UINT64, Column, Table
-from analytics.store.enum_names import enum_name
+from analytics.store.columns import ATTRIBUTES, BYTES, TEXT, TIME, UINT16, UINT32, UINT64, Column, Table, enum_name
 from protos.analytics.v1.details_pb2 import AudienceSummary
 from protos.push.v1.push_pb2 import Audience, CancelPush, Devices, Kind, SendPush
-from services.domain.pushes.words import push_text, push_title
+from services.domain.push_summary import push_text, push_title
 
 _GREATEST_ID = 2**64 - 1
 
@@ -34,7 +33,7 @@ class TaskEvent(NamedTuple):
     reason: str = ""
 
 
-class PartitionEvent(NamedTuple):
+class PushPartitionEvent(NamedTuple):
     """One event of a push in a partition. Only `started` has an audience (serialised bitmap), size and expiry, and only
     `failed` has a reason."""
 
@@ -125,7 +124,7 @@ TASKS_TABLE = Table[RowSource[TaskEvent]](
     *ORIGIN,
     *POSITION,
 )
-PUSH_PARTITIONS_TABLE = Table[RowSource[PartitionEvent]](
+PUSH_PARTITIONS_TABLE = Table[RowSource[PushPartitionEvent]](
     "push_partitions",
     Column("msgid", UINT64, lambda row: row.part.msgid),
     Column("appkey", TEXT, lambda row: row.part.appkey),

@@ -2,11 +2,10 @@
 
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from analytics.store.columns import ATTRIBUTES, ID, TEXT, UINT16, UINT32, UINT64, Column
-from analytics.store.enum_names import enum_name
+from analytics.store.columns import ATTRIBUTES, ID, TEXT, UINT16, UINT32, UINT64, Column, enum_name
 from protos.registry.v1.apps_pb2 import Platform
 from protos.runtime.v1.log_pb2 import Meta, Origin
-from services.runtime.log.port import Record
+from services.log.port import Record
 
 Part = TypeVar("Part")
 

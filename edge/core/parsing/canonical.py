@@ -19,7 +19,7 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 import msgspec
 import numpy as np
 
-from services.runtime.errors import InputError
+from services.errors import InputError
 
 MAX_DEPTH = 32
 MAX_KEYS = 20_000

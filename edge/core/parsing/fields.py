@@ -4,13 +4,19 @@ Documents publish them: `format` says what kind of thing a text names (the names
 is a limit in UTF-8 bytes, which code checks.
 """
 
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo
 
 import msgspec
 
-from services.domain.apns.payload import MAX_PAYLOAD_BYTES
+from protos.push.v1.push_pb2 import Message
+from services.domain.apns_payload import MAX_PAYLOAD_BYTES, max_size_bytes
 from services.domain.ios_tokens import PATTERN
-from services.domain.limits.time_to_live import MAX_PERIOD_S, MIN_PERIOD_S
+from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
+from services.errors import InputError
 
 NAME_BYTES = 40
 """Limit of an alias and of a string tag, UTF-8 bytes."""
@@ -84,3 +90,91 @@ MessageId = Annotated[int, msgspec.Meta(ge=1, lt=2**53)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Success = Annotated[Literal[0], described("Success.")]
 Text = Annotated[str, described("The result in words.")]
+
+
+# Times in requests: `%Y-%m-%d %H:%M` in the service's time zone; the numbers need no zeros before them.
+
+MINUTE_MS = 60_000
+_MINUTE = re.compile(r"\d{4}-\d{1,2}-\d{1,2} \d{1,2}:\d{1,2}", re.ASCII)
+
+
+def minute_ms(text: str, zone: ZoneInfo, at: str) -> int:
+    """Return milliseconds since 1970. InputError: another format, or no such day or time."""
+    try:
+        moment = datetime.strptime(text if _MINUTE.fullmatch(text) else "", "%Y-%m-%d %H:%M").replace(tzinfo=zone)
+        return int(moment.timestamp()) * 1000
+    except (ValueError, OverflowError):
+        raise InputError(f"{at} must be a time like 2030-01-31 18:05") from None
+
+
+# Declares what the published documents show of requests, without changing how a request is decoded.
+#
+# A struct's class variable `shown_rules` holds JSON schemas that it has to fit as well: rules about several fields,
+# which code checks.
+
+Rule = dict[str, Any]
+
+
+class Shown:
+    """The type that documents show of a field in place of the one that decodes it.
+
+    `Annotated[msgspec.Raw, Shown(Tags | None)]` declares the type of a field that is decoded later or checked by code.
+    Several kinds mean a value of any of them, structs included, which msgspec has no unions of.
+    """
+
+    def __init__(self, *kinds: Any) -> None:
+        self.kinds = kinds
+
+
+def required_one_of(*names: str) -> Rule:
+    """Return the rule that one of these fields is given, and not null."""
+    return {"anyOf": [_given(name) for name in names]}
+
+
+def required_where(field: str, values: list[int], *paths: str) -> Rule:
+    """Return the rule that these fields are given, and not null, where `field` has one of the values.
+
+    `param.dur` is the field `dur` of the field `param`.
+    """
+    condition = {"properties": {field: {"enum": [*values, *map(str, values)]}}, "required": [field]}
+    return {"if": condition, "then": _given(*paths)}
+
+
+def shaped_by(field: str, names: Sequence[str], where_list: Rule, otherwise: Rule) -> Rule:
+    """Return the rule that the fields `names` fit `where_list` where `field` is a list, and else `otherwise`."""
+    condition = {"properties": {field: {"type": "array"}}, "required": [field]}
+    return {
+        "if": condition,
+        "then": {"properties": dict.fromkeys(names, where_list)},
+        "else": {"properties": dict.fromkeys(names, otherwise)},
+    }
+
+
+def _given(*paths: str) -> Rule:
+    """Return the schema of an object with these fields, none of them null."""
+    inner: dict[str, list[str]] = {}
+    for path in paths:
+        name, _, rest = path.partition(".")
+        inner.setdefault(name, []).extend([rest] if rest else [])
+    values = {name: _given(*rests) if rests else {"not": {"type": "null"}} for name, rests in inner.items()}
+    return {"required": list(values), "properties": values}
+
+
+# The size limit of APNs payloads, checked before a push is accepted.
+
+
+def check_payload(message: Message, names: Mapping[str, str]) -> None:
+    """Check that APNs accepts the payload's size. InputError: too large; the text names its longest field.
+
+    `names`: the request's names of content, extra, sound and category.
+    """
+    size = max_size_bytes(message)
+    if size > MAX_PAYLOAD_BYTES:
+        texts = {"content": message.content, "extra": message.extra}
+        if message.is_notif:
+            texts |= {"sound": message.ios.sound, "category": message.ios.category}
+        longest = max(texts, key=lambda name: len(texts[name].encode()))
+        raise InputError(
+            f"{names[longest]} is too long: it makes {size} bytes for iOS devices, of which Apple takes at most"
+            f" {MAX_PAYLOAD_BYTES}"
+        )

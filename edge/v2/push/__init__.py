@@ -1,0 +1,1 @@
+"""POST /v2/push: `handlers.py` ─▶ `requests.py` ─▶ `targets.py` (to whom) and `style.py` (what)."""

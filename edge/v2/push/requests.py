@@ -6,9 +6,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from edge.core.parsing.fields import APNS_LIMIT, Minute, Sign, described
-from edge.core.parsing.minutes import minute_ms
-from edge.core.parsing.shown import Shown
+from edge.core.parsing.fields import APNS_LIMIT, Minute, Shown, Sign, described, minute_ms
 from edge.core.parsing.typed import ABSENT, decode
 from edge.core.push import AppPush
 from edge.core.signature import AppRef
@@ -17,7 +15,7 @@ from edge.v2.push.style import MsgStyle, android_message, ios_message
 from edge.v2.push.targets import SendTo, app_audiences, check_keys
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_MULTICAST, KIND_UNICAST, Kind, Message
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, Platform
-from services.runtime.errors import InputError
+from services.errors import InputError
 
 MAX_PERIOD_S = 30 * 86_400
 """Longest time to live of a message, unless set otherwise."""
@@ -69,7 +67,7 @@ class _SendToKeys(msgspec.Struct, frozen=True):
     send_to: dict[str, msgspec.Raw] = msgspec.field(name="sendTo")
 
 
-class Signed(msgspec.Struct, frozen=True):
+class PushSigned(msgspec.Struct, frozen=True):
     """The field that authentication reads, beside sendTo.appkey."""
 
     sign: Annotated[Sign, SIGN_BY_PLATFORM]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from edge.core.parsing import optfilter
+from edge.core.parsing import targets as optfilter
 from edge.core.parsing.fields import (
     LIST_LIMIT,
     NAME_BYTES,
@@ -17,26 +17,21 @@ from edge.core.parsing.fields import (
     IosToken,
     Name,
     NotEmpty,
+    Rule,
+    Shown,
     Token,
     described,
+    required_where,
 )
-from edge.core.parsing.shown import Rule, Shown, required_where
-from edge.core.parsing.target_keys import check_misspelt
+from edge.core.parsing.targets import check_misspelt
 from edge.core.parsing.typed import ABSENT, convert, decode
 from edge.core.signature import AppRef
 from edge.v2.apps import Appkeys, PushApps
 from protos.push.v1 import push_pb2
 from protos.push.v1.push_pb2 import Audience, Everyone, Filter, StagGroup, TagGroup, Tokens
 from services.domain.ios_tokens import ios_token, ios_tokens
-from services.domain.limits.filters import (
-    MAX_ENTRIES,
-    MAX_GROUP_TAGS,
-    MAX_GROUPS,
-    check_count,
-    check_size,
-    check_written,
-)
-from services.runtime.errors import InputError
+from services.domain.limits import MAX_ENTRIES, MAX_GROUP_TAGS, MAX_GROUPS, check_count, check_size, check_written
+from services.errors import InputError
 
 TAG_LIMIT = 32727
 NAME_CHARACTERS = 40

@@ -8,10 +8,10 @@ from services.accounts.drafts import decide
 from services.accounts.fact_writer import FactWriter
 from services.accounts.store import AccountTable
 from services.domain.command_writer import CommandWriter, task_command
-from services.runtime.errors import BusyError, UnavailableError
-from services.runtime.process.logs import logger
-from services.runtime.process.metrics import DRAFTS_SENT
-from services.runtime.projection.follower import Follower
+from services.errors import BusyError, UnavailableError
+from services.process.logs import logger
+from services.process.metrics import DRAFTS_SENT
+from services.replica.follower import Follower
 
 _AT_ONCE = 20
 _RETRY_S = 1.0

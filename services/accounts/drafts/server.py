@@ -1,6 +1,9 @@
 """DraftsService: which pushes need the approval of a second person, and those that wait for one."""
 
+import asyncio
 from collections.abc import Sequence
+
+import numpy as np
 
 from protos.accounts.v1.drafts_pb2 import (
     AdmitPushRequest,
@@ -21,20 +24,69 @@ from protos.accounts.v1.drafts_pb2 import (
     SubmitDraftResponse,
 )
 from protos.accounts.v1.drafts_pb2_grpc import DraftsServiceServicer
+from protos.push.v1.push_pb2 import Audience, Devices, Everyone, SendPush
 from services.accounts.decide import actor_of
-from services.accounts.drafts import admission, decide
-from services.accounts.drafts.audience_counts import AudienceCounts
+from services.accounts.drafts import decide
+from services.accounts.drafts import decide as admission
 from services.accounts.fact_writer import FactWriter
 from services.accounts.store import AccountTable
 from services.accounts.summaries import stored_draft
-from services.domain.accounts.approval import Reach
+from services.domain.approval import Reach
+from services.domain.bitmap_resolver import AudienceBitmapResolver
 from services.domain.ids import event_id
 from services.domain.text import check_texts
-from services.runtime.errors import InputError
-from services.runtime.process.clock import Clock
-from services.runtime.process.metrics import TASKS_HELD
-from services.runtime.projection.follower import Follower
-from services.runtime.rpc.server import Context
+from services.domain.token_resolver import TokenAndAliasResolver
+from services.errors import InputError
+from services.net.rpc.server import Context
+from services.process.clock import Clock
+from services.process.metrics import TASKS_HELD
+from services.replica.follower import Follower
+from services.replica.peers import Peers
+
+# Counts of devices: those that a push reaches now, and those that its app has.
+
+EVERYONE = Audience(everyone=Everyone())
+
+
+class AudienceCounts:
+    """Resolves the audiences of pushes as delivery does, by targeting and the registry, and counts their devices."""
+
+    def __init__(self, peers: Peers, partitions: int) -> None:
+        self._partitions = partitions
+        self._bitmaps = AudienceBitmapResolver(peers)
+        self._tokens = TokenAndAliasResolver(peers, partitions)
+
+    async def of(self, pushes: Sequence[PushAudience]) -> list[Reach]:
+        """Return how many devices each push reaches, and how many its app has. Raises the error of a role that does not
+        answer: what is not known must not be sent."""
+        return list(await asyncio.gather(*(self._of_push(push) for push in pushes)))
+
+    async def _of_push(self, push: PushAudience) -> Reach:
+        of_app = self._count(push.appkey, EVERYONE)
+        match push.audience.WhichOneof("audience"):
+            case "everyone":
+                every = await of_app
+                return Reach(push.appkey, every, every)
+            case "tokens" | "aliases":
+                found, every = await asyncio.gather(self._tokens.resolve(push.appkey, push.audience), of_app)
+                return Reach(push.appkey, _distinct(found.audience.devices), every)
+            case _:
+                return Reach(push.appkey, *await asyncio.gather(self._count(push.appkey, push.audience), of_app))
+
+    async def _count(self, appkey: str, audience: Audience) -> int:
+        send = SendPush(appkey=appkey, audience=audience)
+        bitmaps, error, _ = await self._bitmaps.resolve(send, range(self._partitions))
+        if error is not None:
+            raise error
+        return sum(len(bitmap) for bitmap in bitmaps.values())
+
+
+def _distinct(devices: Devices) -> int:
+    """Return the number of different devices: a token that is listed twice is one device."""
+    partitions = np.frombuffer(devices.partitions, "<u2").astype(np.uint64)
+    numbers = np.frombuffer(devices.numbers, "<u4").astype(np.uint64)
+    return len(np.unique((partitions << np.uint64(32)) | numbers))
+
 
 MAX_PAGE = 1000
 

@@ -1,0 +1,1 @@
+"""Log-ins: passwords, one-time codes and links, known browsers, and limits of attempts."""

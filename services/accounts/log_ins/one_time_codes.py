@@ -4,7 +4,7 @@ import hmac
 
 import pyotp
 
-from services.runtime.errors import InputError
+from services.errors import InputError
 
 INTERVAL_S = 30
 _ISSUER = "Carillon"

@@ -34,31 +34,28 @@ from protos.runtime.v1.log_pb2 import Origin
 from services.accounts import decide
 from services.accounts.fact_writer import FactWriter
 from services.accounts.log_ins import one_time_codes
-from services.accounts.log_ins.browsers import BrowserTokens
-from services.accounts.log_ins.decide import LogInAttempt, decide_log_in, decide_token_use
-from services.accounts.log_ins.limits import LogInLimits, Source
-from services.accounts.log_ins.password_rules import check_new_password
-from services.accounts.log_ins.passwords import Passwords
-from services.accounts.log_ins.subjects import decide_end_of_sessions, decide_log_in_with_subject
+from services.accounts.log_ins.decide import (
+    LogInAttempt,
+    decide_end_of_sessions,
+    decide_log_in,
+    decide_log_in_with_subject,
+    decide_token_use,
+)
+from services.accounts.log_ins.limits import BrowserTokens, LogInLimits, Source
+from services.accounts.log_ins.passwords import Passwords, check_new_password
 from services.accounts.store import AccountTable
 from services.accounts.summaries import summary_of_user, user_summary
-from services.domain.accounts.networks import site_of
-from services.domain.accounts.permissions import Actor
-from services.domain.accounts.secret_texts import (
-    LINK_PREFIX,
-    new_id,
-    new_recovery_code,
-    new_secret_text,
-    recovery_hash,
-)
 from services.domain.apps import AppDirectory
+from services.domain.attempt_buckets import site_of
 from services.domain.master_key import Keys
+from services.domain.permissions import Actor
+from services.domain.secret_texts import LINK_PREFIX, new_id, new_recovery_code, new_secret_text, recovery_hash
 from services.domain.text import check_texts
-from services.runtime.errors import BusyError, InputError
-from services.runtime.process.clock import Clock
-from services.runtime.process.metrics import LOG_INS
-from services.runtime.projection.follower import Follower
-from services.runtime.rpc.server import Context
+from services.errors import BusyError, InputError
+from services.net.rpc.server import Context
+from services.process.clock import Clock
+from services.process.metrics import LOG_INS
+from services.replica.follower import Follower
 
 _RECOVERY_CODES = 10
 

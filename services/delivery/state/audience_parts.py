@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -184,3 +185,21 @@ def packed(bitmap: BitMap) -> bytes:
         copy = BitMap(copy.to_array())
         copy.run_optimize()
     return copy.serialize()
+
+
+# How delivery names devices: by app, partition and device number.
+
+AppPartition = tuple[str, int]
+"""An appkey and a device partition."""
+
+
+class DeviceAddress(NamedTuple):
+    """One device of an app; `number` is its device number in the partition."""
+
+    appkey: str
+    partition: int
+    number: int
+
+    @property
+    def app_partition(self) -> AppPartition:
+        return self.appkey, self.partition

@@ -29,20 +29,30 @@ from pyroaring import BitMap
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, PushFact, PushStarted
 from protos.push.v1.push_pb2 import CancelPush, PushCommand
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
-from services.delivery.state.addresses import DeviceAddress
-from services.delivery.state.audience_parts import AudiencePart, BitmapAudience, ListedAudience, alias_of_target
-from services.delivery.state.backlogs import Backlogs
+from services.delivery.state.audience_parts import (
+    AudiencePart,
+    BitmapAudience,
+    DeviceAddress,
+    ListedAudience,
+    alias_of_target,
+)
 from services.delivery.state.bad_tokens import BadTokens
-from services.delivery.state.badges import Badges
-from services.delivery.state.broadcasts import UnexpiredBroadcasts
-from services.delivery.state.dedupe_window import DedupeWindow
-from services.delivery.state.expiries import PushExpiries
-from services.delivery.state.final_outcomes import final_outcomes
-from services.delivery.state.pushes import LATE_MS, EndedPart, RequestedPush, StartedPush, requested_push
+from services.delivery.state.devices import Backlogs, Badges, final_outcomes
+from services.delivery.state.pushes import (
+    LATE_MS,
+    DedupeWindow,
+    EndedPart,
+    PackedPushes,
+    PushExpiries,
+    RequestedPush,
+    StartedPush,
+    StartedPushes,
+    UnexpiredBroadcasts,
+    requested_push,
+)
 from services.delivery.state.sent_messages import SentMessages
-from services.delivery.state.started_pushes import PackedPushes, StartedPushes
-from services.runtime.log.port import Record
-from services.runtime.projection.epochs import Epochs
+from services.log.port import Record
+from services.replica.epochs import Epochs
 
 
 class DeliveryState:

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, OutcomeKind
-from services.delivery.state.addresses import AppPartition, DeviceAddress
-from services.delivery.state.audience_parts import packed
+from services.delivery.state.audience_parts import AppPartition, DeviceAddress, packed
 
 MAX_COST_BYTES = 1024 * 1024
 """Upper bound of the memory for what the devices of one app in one partition were sent; their reports take at most

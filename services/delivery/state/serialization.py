@@ -12,14 +12,20 @@ import msgspec
 from protos.push.v1.push_pb2 import SendPush
 from services.delivery.state.audience_parts import AudiencePart, BitmapAudience, ListedAudience
 from services.delivery.state.bad_tokens import BadTokensRow
-from services.delivery.state.badges import BadgeRow
-from services.delivery.state.broadcasts import BroadcastRow
-from services.delivery.state.dedupe_window import PushSource
 from services.delivery.state.delivery_state import DeliveryState
-from services.delivery.state.pushes import EndedPart, RequestedPush, StartedPush
+from services.delivery.state.devices import BadgeRow
+from services.delivery.state.pushes import (
+    BroadcastRow,
+    EndedPart,
+    PackedPushes,
+    PackedRow,
+    PushSource,
+    RequestedPush,
+    SinglePush,
+    StartedPush,
+)
 from services.delivery.state.sent_messages import SentRow
-from services.delivery.state.started_pushes import PackedPushes, PackedRow, SinglePush
-from services.runtime.log.port import Partition
+from services.log.port import Partition
 
 PACKED_PUSHES = 500
 """Pushes with one pending message that make up one blob, at most."""

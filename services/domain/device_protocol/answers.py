@@ -7,7 +7,7 @@ import msgspec
 
 from protos.registry.v1.devices_pb2 import Device
 from services.domain.device_protocol.frames import DeviceAttributes, described
-from services.runtime.errors import CarillonError, SignError
+from services.errors import CarillonError, SignError
 
 GoodbyeReason = Literal["draining", "replaced", "unauthorized", "protocol", "idle"]
 ErrorReason = Literal["possession", "revoked"]
@@ -108,3 +108,23 @@ def error_answer(request: int | None, error: CarillonError) -> Error:
     desc = str(error) if error.result < 500 else "the service could not finish this; repeat the request"
     reason = error.reason if isinstance(error, HelloRefusedError) else None
     return Error(code=error.result, desc=desc, id=request, reason=reason)
+
+
+# Close codes of the devices' WebSocket connections: those of goodbyes, and those that may be sent at all.
+
+CLOSE_CODES: dict[GoodbyeReason, int] = {
+    "draining": 1012,
+    "replaced": 1000,
+    "unauthorized": 1008,
+    "protocol": 1002,
+    "idle": 1001,
+}
+_DEFINED_CODES = frozenset([*range(1000, 1004), *range(1007, 1015)])
+"""Close codes below 3000 that may be sent: RFC 6455, and 1012 to 1014, which were registered later."""
+
+_PRIVATE_CODES = range(3000, 5000)
+
+
+def may_be_sent(code: int) -> bool:
+    """Return whether an endpoint may send this close code (RFC 6455, 7.4)."""
+    return code in _DEFINED_CODES or code in _PRIVATE_CODES

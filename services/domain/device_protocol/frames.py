@@ -10,7 +10,7 @@ import msgspec
 
 from protos.registry.v1.devices_pb2 import Attributes
 from services.domain.text import refuse_nul, without_byte_order_mark
-from services.runtime.errors import InputError
+from services.errors import InputError
 
 SUBPROTOCOL = "carillon.device.v1"
 HEARTBEAT_S = 240

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from edge.console.send.snippets import snippets
+from console.send.snippets import snippets
 from testkit.installation.sample import Service
 from testkit.programs import needed
 from tests.contract.clients.test_clients import CONTENT

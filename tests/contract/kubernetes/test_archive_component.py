@@ -14,8 +14,8 @@ from carillon.archive import archive
 from carillon.commands.acls import PASSWORD_FILE
 from carillon.roles import ROLES, role_definition
 from edge.settings import EdgeSettings
-from services.runtime.log.archive.store import FILES
-from services.runtime.process.settings import load
+from services.domain.settings import load
+from services.log.archive.store import FILES
 from testkit.certificates import Authority
 from testkit.repository import ROOT
 from tests.contract.kubernetes.test_roles import unhashed

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from carillon.roles import ROLES
-from services.domain.role_addresses import DEFAULT_ADDRESSES
-from services.runtime.http.operations import METRICS_PORT
+from services.domain.role_context import DEFAULT_ADDRESSES
+from services.net.http.operations import METRICS_PORT
 from testkit.repository import ROOT
 from tests.contract.kubernetes.test_roles import COMMON, WORKLOADS, container
 

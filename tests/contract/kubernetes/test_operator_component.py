@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from carillon.commands.acls import PASSWORD_FILE
-from carillon.commands.certs.files import operator
-from services.runtime.process.settings import Settings, addresses, load
+from carillon.commands.certs import operator
+from services.domain.settings import Settings, addresses, load
 from testkit.certificates import Authority
 from testkit.repository import ROOT
 from tests.contract.kubernetes.test_roles import COMMON

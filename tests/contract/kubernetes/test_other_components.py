@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from carillon.roles import ROLES
-from services.domain.role_addresses import DEFAULT_ADDRESSES, role_addresses
-from services.runtime.rpc.caller import ROLE_URI
+from services.domain.role_context import DEFAULT_ADDRESSES, role_addresses
+from services.net.rpc.caller import ROLE_URI
 from testkit.repository import ROOT
 from tests.contract.kubernetes.test_roles import COMMON, KUBERNETES, OBJECTS, WORKLOADS, container, pod
 

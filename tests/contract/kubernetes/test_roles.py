@@ -18,12 +18,12 @@ import yaml
 from carillon.commands.acls import PASSWORD_FILE
 from carillon.roles import ROLES, role_definition
 from carillon.serve import own_address
+from services.domain import settings as common_settings
 from services.domain.master_key import KeyPurpose
-from services.domain.role_addresses import DEFAULT_ADDRESSES, ROLES_WITH_STANDBYS, role_addresses
+from services.domain.role_context import DEFAULT_ADDRESSES, ROLES_WITH_STANDBYS, role_addresses
+from services.domain.settings import PREFIX, load
 from services.gateway import settings as gateway_settings
-from services.runtime.http.operations import METRICS_PORT, PATHS
-from services.runtime.process import settings as common_settings
-from services.runtime.process.settings import PREFIX, load
+from services.net.http.operations import METRICS_PORT, PATHS
 from testkit.certificates import Authority
 from testkit.repository import ROOT
 from tests.contract.packaging.container_files import OURS, PROJECT, image_settings

@@ -7,16 +7,13 @@ from typing import Protocol
 
 import pytest
 
+from carillon.children.parent import Announcements, ParentLog, ParentServicer
 from protos.runtime.v1.parent_pb2_grpc import add_ParentServiceServicer_to_server
 from services.domain.topics import TOPICS
-from services.runtime.child.parent_log import ParentLog
-from services.runtime.child.parent_servicer import ParentServicer
-from services.runtime.log.delegating import DelegatingLog
-from services.runtime.log.kafka.log import KafkaLog
-from services.runtime.log.port import MAX_WAITING_BYTES, Log, Partition, Reader, Record
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.rpc.local import LocalServer
-from services.runtime.status.announcements import Announcements
+from services.log.kafka.log import KafkaLog
+from services.log.port import MAX_WAITING_BYTES, DelegatingLog, Log, Partition, Reader, Record
+from services.log.sqlite.log import SqliteLog
+from services.net.rpc.local import LocalServer
 from testkit.kafka.broker import KafkaBroker
 from tests.simulation.kernel.log.behaviour import Behaviour
 from tests.simulation.kernel.log.broker import Broker

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from services.domain.topics import SESSIONS
-from services.runtime.log.port import Log, NewRecord, Partition, Reader, Record
+from services.log.port import Log, NewRecord, Partition, Reader, Record
 
 P0, P1, P2 = (Partition(SESSIONS.name, number) for number in range(3))
 

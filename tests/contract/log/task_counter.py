@@ -8,15 +8,14 @@ import pytest
 
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand, TaskFact, TaskFailed
 from services.domain.topics import TASK_COMMANDS, TASKS, TOPICS
-from services.runtime.log.delegating import DelegatingLog
-from services.runtime.log.port import Log, NewRecord, Partition, Record
-from services.runtime.process.clock import ManualClock
-from services.runtime.projection.dead_letters import DeadLetters
-from services.runtime.projection.decider import Fact
-from services.runtime.projection.epochs import Epochs
-from services.runtime.projection.fencing import Fencing
-from services.runtime.projection.follower import Follower
-from services.runtime.projection.sqlite_store import SqliteStore
+from services.log.port import DelegatingLog, Log, NewRecord, Partition, Record
+from services.process.clock import ManualClock
+from services.replica.dead_letters import DeadLetters
+from services.replica.epochs import Epochs
+from services.replica.fencing import Fencing
+from services.replica.follower import Follower
+from services.replica.sqlite_store import SqliteStore
+from services.replica.store import Fact
 
 BOUND_S = 60
 NAMES = ("a", "b", "c")

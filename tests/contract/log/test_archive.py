@@ -13,16 +13,15 @@ import pytest
 
 from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionEvent, SessionFact
 from services.domain.topics import SESSIONS, TOPICS
-from services.runtime.errors import ConflictError, UnavailableError
-from services.runtime.log.archive.archiver import DAY_MS, EVERY_MS, Archiver
-from services.runtime.log.archive.directory import ArchiveDirectory
-from services.runtime.log.archive.log import ArchivedLog
-from services.runtime.log.archive.segments import decode, parse_name
-from services.runtime.log.archive.store import ArchiveStore
-from services.runtime.log.port import NewRecord, Partition, Record, TrimmedError
-from services.runtime.log.sqlite.log import SqliteLog
-from services.runtime.process.clock import ManualClock
-from services.runtime.process.crashpoint import Point
+from services.errors import ConflictError, UnavailableError
+from services.log.archive.archiver import DAY_MS, EVERY_MS, Archiver
+from services.log.archive.directory import ArchiveDirectory
+from services.log.archive.log import ArchivedLog
+from services.log.archive.store import ArchiveStore, decode, parse_name
+from services.log.port import NewRecord, Partition, Record, TrimmedError
+from services.log.sqlite.log import SqliteLog
+from services.process.clock import ManualClock
+from services.process.crashpoint import Point
 from tests.contract.log.reading import P0, P1, P2, read_count, read_to_end
 
 NOW_MS = 1_790_000_000_000
@@ -40,7 +39,7 @@ def fact(number: int, time_ms: int, partition: Partition = P0) -> NewRecord:
 _ARCHIVER = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from services.runtime.process import crashpoint
+from services.process import crashpoint
 from tests.contract.log.test_archive import Disk
 
 async def main():

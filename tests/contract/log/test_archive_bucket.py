@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.errors import ConflictError, UnavailableError
-from services.runtime.log.archive.bucket import ArchiveBucket
-from services.runtime.log.archive.log import ArchivedLog
-from services.runtime.log.archive.segments import SegmentName
+from services.errors import ConflictError, UnavailableError
+from services.log.archive.bucket import ArchiveBucket
+from services.log.archive.log import ArchivedLog
+from services.log.archive.store import SegmentName
 from testkit.installation.object_store import BUCKET, SECRET, object_store
 from tests.contract.log.reading import P0, P1, read_to_end
 from tests.contract.log.test_archive import Disk, filled

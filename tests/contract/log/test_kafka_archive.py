@@ -9,12 +9,12 @@ from click.testing import CliRunner, Result
 
 from carillon.main import main
 from services.domain.role_context import open_log
-from services.runtime.log.archive.archiver import DAY_MS
-from services.runtime.log.archive.directory import ArchiveDirectory
-from services.runtime.log.archive.log import ArchivedLog
-from services.runtime.log.port import TrimmedError
-from services.runtime.process.clock import SystemClock
-from services.runtime.process.settings import Settings
+from services.domain.settings import Settings
+from services.log.archive.archiver import DAY_MS
+from services.log.archive.directory import ArchiveDirectory
+from services.log.archive.log import ArchivedLog
+from services.log.port import TrimmedError
+from services.process.clock import SystemClock
 from testkit.installation.object_store import BUCKET, SECRET, object_store
 from testkit.kafka.broker import KafkaBroker
 from tests.contract.log.conftest import PARTITIONS, Connect

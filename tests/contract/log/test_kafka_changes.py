@@ -12,14 +12,12 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import InvalidReplicationFactorError, UnknownTopicOrPartitionError
 
 from services.domain.topics import APPS, TOPICS
-from services.runtime.errors import ConflictError
-from services.runtime.log.appending import append_until_accepted
-from services.runtime.log.kafka.client import client_settings
-from services.runtime.log.kafka.log import KafkaLog
-from services.runtime.log.kafka.security import PLAINTEXT
-from services.runtime.log.kafka.topic_check import check_topics, topic_configs
-from services.runtime.log.kafka.topics import prepare_topics
-from services.runtime.log.port import ends_of
+from services.errors import ConflictError
+from services.log.kafka.client import client_settings
+from services.log.kafka.log import KafkaLog
+from services.log.kafka.security import PLAINTEXT
+from services.log.kafka.topics import check_topics, prepare_topics, topic_configs
+from services.log.port import append_until_accepted, ends_of
 from testkit.faults.stalling_proxy import stalling_proxy
 from testkit.kafka.broker import KafkaBroker, kafka
 from tests.contract.log.conftest import Connect

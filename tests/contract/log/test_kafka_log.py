@@ -11,10 +11,10 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
 from services.domain.topics import APPS, PUSHES, SESSIONS, TOPICS
-from services.runtime.errors import ConflictError, InputError, UnavailableError
-from services.runtime.log.kafka.log import KafkaLog
-from services.runtime.log.kafka.topic_check import least_in_sync, topic_configs, wanted
-from services.runtime.log.port import Log, Partition, Reader, RecordMark, check_offsets
+from services.errors import ConflictError, InputError, UnavailableError
+from services.log.kafka.log import KafkaLog
+from services.log.kafka.topics import least_in_sync, topic_configs, wanted
+from services.log.port import Log, Partition, Reader, RecordMark, check_offsets
 from testkit.kafka.broker import KafkaBroker
 from testkit.kafka.tools import run_with_kafka_tools
 from tests.contract.log.conftest import PARTITIONS, Connect

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
 
-from services.runtime.errors import UnavailableError
-from services.runtime.log.kafka.lookup import find_batch
+from services.errors import UnavailableError
+from services.log.kafka.lookups import find_batch
 from tests.contract.log.conftest import Connect
 from tests.contract.log.reading import P0, P1, new_record, read_to_end, values
 

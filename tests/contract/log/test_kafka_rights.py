@@ -19,14 +19,26 @@ from click.testing import CliRunner
 
 from carillon.commands.acls import PASSWORD_FILE
 from carillon.main import main
-from services.domain.topic_rights import ARCHIVE, OPERATOR, ROLE_USERS, UP, Right, rights
-from services.domain.topics import ACCOUNTS, APPS, DEVICES, PUSHES, SESSIONS, TOPICS
-from services.runtime.errors import ConflictError, PermissionDeniedError
-from services.runtime.log.kafka.client import client_settings
-from services.runtime.log.kafka.log import KafkaLog
-from services.runtime.log.kafka.users import Acl, KafkaUsers
-from services.runtime.log.port import NewRecord, Partition
-from services.runtime.process.settings import Settings, load
+from services.domain.settings import Settings, load
+from services.domain.topics import (
+    ACCOUNTS,
+    APPS,
+    ARCHIVE,
+    DEVICES,
+    OPERATOR,
+    PUSHES,
+    ROLE_USERS,
+    SESSIONS,
+    TOPICS,
+    UP,
+    Right,
+    rights,
+)
+from services.errors import ConflictError, PermissionDeniedError
+from services.log.kafka.client import client_settings
+from services.log.kafka.log import KafkaLog
+from services.log.kafka.users import Acl, KafkaUsers
+from services.log.port import NewRecord, Partition
 from testkit.kafka.broker import AUTHORIZED, KafkaBroker, kafka
 from testkit.kafka.tools import run_with_kafka_tools
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from services.domain.settings import Settings, load
 from services.domain.topics import TOPICS
-from services.runtime.errors import ConflictError
-from services.runtime.log.kafka.log import KafkaLog
-from services.runtime.process.settings import Settings, load
+from services.errors import ConflictError
+from services.log.kafka.log import KafkaLog
 from testkit.certificates import Authority
 from testkit.kafka.broker import KafkaBroker, Security, kafka
 from tests.contract.log.conftest import PARTITIONS

@@ -6,8 +6,8 @@ import itertools
 import pytest
 
 from services.domain.topics import APPS, DEVICES
-from services.runtime.errors import BusyError, ConflictError, InputError, UnavailableError
-from services.runtime.log.port import (
+from services.errors import BusyError, ConflictError, InputError, UnavailableError
+from services.log.port import (
     MAX_RECORD_BYTES,
     RECORD_OVERHEAD_BYTES,
     Log,

@@ -6,8 +6,8 @@ from protos.delivery.v1.delivery_pb2 import DeliveryFact, PushFact
 from protos.push.v1.push_pb2 import PushCommand
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES
-from services.runtime.log.port import Log, NewRecord, Partition, Record
-from services.runtime.projection.merge import MergedReader
+from services.log.port import Log, NewRecord, Partition, Record
+from services.replica.merge import MergedReader
 
 COMMANDS = Partition(PUSH_COMMANDS.name, 0)
 OUTCOMES = Partition(DELIVERIES.name, 0)

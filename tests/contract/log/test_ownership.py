@@ -8,10 +8,10 @@ import pytest
 
 from protos.scheduling.v1.scheduling_pb2 import TaskFact, TaskFailed
 from services.domain.topics import TASKS
-from services.runtime.errors import UnavailableError
-from services.runtime.log.port import Log, NewRecord, Partition, Reader, TrimmedError
-from services.runtime.projection.decider import Fact
-from services.runtime.projection.fencing import SupersededError
+from services.errors import UnavailableError
+from services.log.port import Log, NewRecord, Partition, Reader, TrimmedError
+from services.replica.fencing import SupersededError
+from services.replica.store import Fact
 from tests.contract.log.reading import read_to_end
 from tests.contract.log.task_counter import BOUND_S, FACTS, HeldLog, Owner, command
 

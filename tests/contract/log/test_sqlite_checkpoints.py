@@ -10,8 +10,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from services.domain.topics import TOPICS
-from services.runtime.log.sqlite.checkpoints import Checkpoints
-from services.runtime.log.sqlite.log import SqliteLog
+from services.log.sqlite.log import SqliteLog
+from services.log.sqlite.writer import Checkpoints
 from testkit.waiting import until_holds
 from tests.contract.log.reading import P0, new_record, read_count, read_to_end, values
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from services.domain.topics import DEVICES, TOPICS
-from services.runtime.errors import ConflictError, UnavailableError
-from services.runtime.log.port import NewRecord, Partition
-from services.runtime.log.sqlite.log import SqliteLog
+from services.errors import ConflictError, UnavailableError
+from services.log.port import NewRecord, Partition
+from services.log.sqlite.log import SqliteLog
 from testkit.waiting import run_ready_tasks
 from tests.contract.log.reading import P0, P1, P2, new_record, read_count, read_to_end, values
 
 _WRITER = """
 import asyncio, pathlib, sys
 from services.domain.topics import TOPICS
-from services.runtime.log.sqlite.log import SqliteLog
+from services.log.sqlite.log import SqliteLog
 from testkit.waiting import run_ready_tasks
 from tests.contract.log.reading import new_record
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from openapi_spec_validator import OpenAPIV31SpecValidator
 from schemathesis import GenerationMode
 
-from edge.console.api.document import document, written
-from edge.console.api.table import CALLS, DOCUMENT_PATH
+from console.calls import CALLS, DOCUMENT_PATH, document, written
 from edge.openapi.v2_examples import PUSHES
 from testkit import plain_http
 from testkit.examples import examples
@@ -34,7 +33,7 @@ OUT_OF_ORDER = [
 def test_the_document_is_valid_and_has_a_copy() -> None:
     OpenAPIV31SpecValidator(document()).validate()
     copy = ROOT / "docs" / "openapi" / "console.json"
-    assert copy.read_bytes() == written(), "run: python -m edge.openapi docs/openapi"
+    assert copy.read_bytes() == written(), "run: python -m carillon.openapi docs/openapi"
 
 
 def test_every_call_is_in_the_document_and_the_other_way_round() -> None:

@@ -8,13 +8,12 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from edge.core.parsing.fields import Name, described
-from edge.core.parsing.shown import Shown
+from edge.core.parsing.fields import Name, Shown, described
 from edge.core.parsing.typed import ABSENT
 from edge.openapi.documents import ASYNCAPI_PATH, DOCUMENTS, OPENAPI_PATH, written
 from edge.openapi.schema import Component, Components, example_of
 from services.domain.device_protocol import frames
-from services.gateway.pushes.frames import PushFrame
+from services.gateway.push_frames import PushFrame
 from testkit.installation.sample import INTERFACES, Service
 from testkit.repository import ROOT
 from tests.contract.openapi.variants import Json, Variants
@@ -31,7 +30,7 @@ def test_each_interface_serves_its_document_and_docs_has_a_copy(
     assert served.status_code == 200
     assert served.headers["content-type"] == "application/json"
     assert served.content == written(name)
-    assert (DOCS / f"{name}.json").read_bytes() == served.content, "run: python -m edge.openapi docs/openapi"
+    assert (DOCS / f"{name}.json").read_bytes() == served.content, "run: python -m carillon.openapi docs/openapi"
 
 
 def objects(value: Any) -> Iterator[Json]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from edge.android import bodies
-from edge.core.parsing.integers import integer_text
+from edge.core.parsing.typed import integer_text
 from edge.v2.push.targets import ALL_TARGETS, TARGETS
 
 Body = dict[str, Any]

@@ -11,7 +11,7 @@ import yaml
 
 from carillon.commands.acls import PASSWORD_FILE
 from carillon.roles import role_definition
-from services.runtime.process.settings import PREFIX, load
+from services.domain.settings import PREFIX, load
 from testkit.certificates import Authority
 from testkit.repository import ROOT
 

@@ -10,7 +10,7 @@ import yaml
 from prometheus_client import REGISTRY
 from prometheus_client.metrics import MetricWrapperBase
 
-from services.runtime.process import metrics
+from services.process import metrics
 from testkit.programs import installed
 from testkit.repository import ROOT
 from tests.contract.packaging.alert_cases import CASES, Case

@@ -23,12 +23,12 @@ from carillon.commands.acls import PASSWORD_FILE
 from carillon.main import main
 from carillon.roles import ROLES, role_definition
 from services.domain.master_key import KeyPurpose, load_keys
-from services.domain.role_addresses import DEFAULT_ADDRESSES
+from services.domain.role_context import DEFAULT_ADDRESSES
+from services.domain.settings import PREFIX, load
 from services.domain.signing_keys import SIGNERS, load_signing_keys
-from services.runtime.http.operations import Operations
-from services.runtime.process.settings import PREFIX, load
-from services.runtime.rpc.authority import hosts_of
-from services.runtime.rpc.caller import ROLE_URI
+from services.net.http.operations import Operations
+from services.net.rpc.authority import hosts_of
+from services.net.rpc.caller import ROLE_URI
 from testkit.repository import ROOT
 from tests.contract.packaging.container_files import (
     COMPOSE,

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import yaml
 
-from services.runtime.http.operations import METRICS_PORT
+from services.net.http.operations import METRICS_PORT
 from testkit.repository import ROOT
 from tests.contract.packaging.container_files import (
     OURS,

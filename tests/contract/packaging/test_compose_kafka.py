@@ -8,11 +8,11 @@ from click.testing import CliRunner
 
 from carillon.commands.acls import PASSWORD_FILE
 from carillon.main import main
+from services.domain.settings import Settings, load
 from services.domain.topics import ACCOUNTS, SESSIONS, TOPICS
-from services.runtime.errors import ConflictError, PermissionDeniedError
-from services.runtime.log.kafka.log import KafkaLog
-from services.runtime.log.port import NewRecord
-from services.runtime.process.settings import Settings, load
+from services.errors import ConflictError, PermissionDeniedError
+from services.log.kafka.log import KafkaLog
+from services.log.port import NewRecord
 from testkit.kafka.broker import KafkaBroker, Security, kafka
 from tests.contract.packaging.container_files import OURS, SERVICES, environment, mounts
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from carillon.roles import role_definition
-from services.runtime.process.settings import PREFIX
+from services.domain.settings import PREFIX
 from setup import doctor, python_version
 from testkit.ports import free_ports
 from testkit.repository import ROOT

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from services.runtime.http.listener import HttpListener
+from services.net.http.server import HttpListener
 from testkit import plain_http
 from testkit.ports import free_ports
 from testkit.programs import installed

@@ -14,11 +14,11 @@ from carillon.commands.acls import PASSWORD_FILE
 from carillon.environment import check_names
 from carillon.roles import ROLES, role_definition
 from carillon.serve import own_address
+from services.domain import settings as common_settings
 from services.domain.master_key import KeyPurpose
-from services.domain.role_addresses import DEFAULT_ADDRESSES
+from services.domain.role_context import DEFAULT_ADDRESSES
+from services.domain.settings import PREFIX, load
 from services.gateway import settings as gateway_settings
-from services.runtime.process import settings as common_settings
-from services.runtime.process.settings import PREFIX, load
 from testkit.certificates import Authority
 from testkit.repository import ROOT
 

@@ -9,7 +9,7 @@ from testkit.gateway.role import RunningGateway
 from testkit.gateway.scripted_gateway import ScriptedGateway
 from testkit.programs import needed
 from tests.contract.sdk.driven_device import DrivenDevice, StartDevice
-from tests.roles.gateway.conftest import pytest_asyncio_loop_factories
+from tests.services.gateway.conftest import pytest_asyncio_loop_factories
 
 __all__ = ["pytest_asyncio_loop_factories"]
 

@@ -14,8 +14,8 @@ import pytest
 from carillon_device import FINAL
 from edge.openapi.documents import DOCUMENTS
 from services.domain.device_protocol import frames
-from services.domain.device_protocol.close_codes import CLOSE_CODES
-from services.runtime.errors import InputError
+from services.domain.device_protocol.answers import CLOSE_CODES
+from services.errors import InputError
 from testkit.gateway.role import IOS, RunningGateway
 from testkit.gateway.scripted_gateway import ScriptedGateway
 from testkit.gateway.websocket import BOUND_S

@@ -13,7 +13,7 @@ from demo.organisation import ADMINISTRATOR, TEAMS
 from demo.person import Person
 from demo.screenshots.pages import SHOTS, find_paths, log_in
 from demo.service import Service
-from services.runtime.errors import CarillonError
+from services.errors import CarillonError
 from testkit.edge.browser import running_browser
 from testkit.ports import free_ports
 from tests.journeys.console.numbers import ShownNumber, shown_numbers

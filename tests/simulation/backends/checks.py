@@ -12,8 +12,8 @@ from protos.push.v1.push_pb2 import SendPush
 from protos.runtime.v1.log_pb2 import AwaitRequest, Position
 from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES, TASK_COMMANDS, TASKS
-from services.runtime.errors import CarillonError
-from services.runtime.rpc.peers import WAIT_APPLIED_S
+from services.errors import CarillonError
+from services.replica.peers import WAIT_APPLIED_S
 from tests.simulation.backends.ledger import Ledger
 from tests.simulation.backends.log_reading import messages
 from tests.simulation.kernel.hosts import RoleHost

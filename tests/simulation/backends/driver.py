@@ -23,9 +23,9 @@ from protos.registry.v1.devices_pb2 import AddStags, DeviceCommand, RegisterDevi
 from protos.registry.v1.registry_pb2 import CreateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_CANCELLED, CancelTask, CreateTask, TaskCommand
-from services.domain.audiences.token_resolver import TokenAndAliasResolver
 from services.domain.command_writer import Command, CommandWriter, device_command, push_command, task_command
 from services.domain.ids import new_token
+from services.domain.token_resolver import TokenAndAliasResolver
 from testkit.delivery.message_ids import SoleWriterIds
 from tests.simulation.backends.ledger import Ledger, until_answered
 from tests.simulation.backends.read_back import ReadBack

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from services.runtime.log.port import Record
+from services.log.port import Record
 from tests.simulation.kernel.log.broker import Broker
 
 _DIRECTORY = Path(__file__).with_name("logs")

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
 from services.domain.topics import ACCOUNTS, DEVICES, DRAFTS, PUSH_COMMANDS, PUSHES, TASK_COMMANDS, TASKS, decode
-from services.runtime.log.port import NewRecord, Partition, Record
+from services.log.port import NewRecord, Partition, Record
 from tests.simulation.backends.checks import cancelled_in, partitions_of
 from tests.simulation.backends.ledger import Ledger
 from tests.simulation.backends.log_reading import messages

@@ -9,11 +9,11 @@ from protos.push.v1.push_pb2 import Aliases, Audience, Filter, SendPush, StagGro
 from protos.registry.v1.devices_pb2 import Device
 from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
-from services.domain.audiences.token_resolver import TokenAndAliasResolver
+from services.domain.bitmap_resolver import AudienceBitmapResolver
+from services.domain.token_resolver import TokenAndAliasResolver
 from services.domain.topics import DEVICE_COMMANDS, device_key
-from services.runtime.errors import CarillonError, DeadlineError, UnavailableError
-from services.runtime.log.topics import partition_of
+from services.errors import CarillonError, DeadlineError, UnavailableError
+from services.log.topics import partition_of
 from tests.simulation.backends.driver import ALIASES, STAGS
 from tests.simulation.backends.log_reading import messages
 from tests.simulation.kernel.installation import Installation

@@ -7,8 +7,8 @@ from typing import NamedTuple, TypeVar
 
 from protos.push.v1.push_pb2 import SendPush
 from protos.scheduling.v1.scheduling_pb2 import CreateTask
-from services.runtime.errors import CarillonError
-from services.runtime.process.clock import Clock
+from services.errors import CarillonError
+from services.process.clock import Clock
 
 Result = TypeVar("Result")
 _RETRY_S = 1.0

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from services.domain.topics import decode
-from services.runtime.log.port import Partition
-from services.runtime.projection.epochs import Epochs
+from services.log.port import Partition
+from services.replica.epochs import Epochs
 from tests.simulation.kernel.log.broker import Broker
 
 

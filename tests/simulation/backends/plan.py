@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from services.domain.role_addresses import ROLES_WITH_STANDBYS
+from services.domain.role_context import ROLES_WITH_STANDBYS
 from tests.simulation.backends.earlier_logs import PARTITIONS, versions
 from tests.simulation.backends.situations import situation_of
 from tests.simulation.kernel.fault_lists import (

@@ -7,10 +7,10 @@ from protos.registry.v1.registry_pb2 import GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.scheduling.v1.scheduling_pb2 import GetTaskRequest, GetTaskResponse
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
-from services.domain.audiences.bitmap_resolver import AudienceBitmapResolver
+from services.domain.bitmap_resolver import AudienceBitmapResolver
 from services.domain.topics import device_key
-from services.runtime.errors import NotFoundError
-from services.runtime.log.topics import partition_of
+from services.errors import NotFoundError
+from services.log.topics import partition_of
 from tests.simulation.backends.ledger import Ledger
 from tests.simulation.kernel.installation import Installation
 

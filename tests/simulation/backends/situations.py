@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from random import Random
 
 from services.domain.topics import DEVICE_COMMANDS, DEVICES
-from services.runtime.log.port import Partition
-from services.runtime.ownership.directory import INSTANCES_TOPIC
-from services.runtime.process.crashpoint import Point
+from services.log.port import Partition
+from services.process.crashpoint import Point
+from services.replica.instances import INSTANCES_TOPIC
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.installation import process_name, standby_name
 from tests.simulation.kernel.log.halves import is_in_half

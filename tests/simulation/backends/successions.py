@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from protos.runtime.v1.log_pb2 import AwaitRequest
 from protos.runtime.v1.log_pb2_grpc import PositionsServiceStub
-from services.domain.role_addresses import ROLES_WITH_STANDBYS
-from services.runtime.errors import CarillonError
-from services.runtime.rpc.channel import Channel
+from services.domain.role_context import ROLES_WITH_STANDBYS
+from services.errors import CarillonError
+from services.net.rpc.channel import Channel
 from tests.simulation.kernel.hosts import RoleHost
 from tests.simulation.kernel.installation import Installation, shard_of
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from services.runtime.process.clock import SystemClock
+from services.process.clock import SystemClock
 
 START_MS = 1_790_000_010_000
 """What a right clock shows at the world's beginning: 2026-09-21 14:13:30 UTC."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 from typing import Protocol
 
-from services.runtime.process.crashpoint import Point
+from services.process.crashpoint import Point
 from tests.simulation.kernel.faults import Fault
 
 _ONE_TARGET = 0.3

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from services.domain.role import RoleDefinition
-from services.domain.role_addresses import ROLES_WITH_STANDBYS
-from services.domain.role_context import context_on
-from services.runtime.log.port import Log
-from services.runtime.ownership.membership import Membership, state_directory_id
-from services.runtime.process.runner import run
-from services.runtime.process.settings import Settings
-from services.runtime.projection.health import Health
-from services.runtime.projection.replay import ReplayComparison, ReplaySource, copy_state
-from services.runtime.rpc.server import Server as GrpcServer
+from services.domain.role_context import ROLES_WITH_STANDBYS, context_on
+from services.domain.settings import Settings
+from services.log.port import Log
+from services.net.rpc.server import Server as GrpcServer
+from services.process.runner import run
+from services.replica.health import Health
+from services.replica.membership import Membership, state_directory_id
+from services.replica.replay import ReplayComparison, ReplaySource, copy_state
 from tests.simulation.kernel.disk import FULL, Disk
 from tests.simulation.kernel.installation import Installation, process_name
 from tests.simulation.kernel.network.channels import Network, Server

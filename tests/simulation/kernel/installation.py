@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import cast
 
 from services.domain.master_key import MasterKey
-from services.domain.role_addresses import HAZARDOUS, ROLES_WITH_STANDBYS
+from services.domain.role_context import HAZARDOUS, ROLES_WITH_STANDBYS
 from services.domain.topics import TOPICS
-from services.runtime.log.archive.directory import ArchiveDirectory
-from services.runtime.log.archive.log import ArchivedLog
-from services.runtime.log.port import Log, Partition
-from services.runtime.ownership.directory import InstanceDirectory
-from services.runtime.rpc.channel import Channel
-from services.runtime.rpc.owner_channel import OwnerChannel
-from services.runtime.rpc.peers import Peers
+from services.log.archive.directory import ArchiveDirectory
+from services.log.archive.log import ArchivedLog
+from services.log.port import Log, Partition
+from services.net.rpc.channel import Channel
+from services.replica.instances import InstanceDirectory
+from services.replica.owner_channel import OwnerChannel
+from services.replica.peers import Peers
 from tests.simulation.kernel.log.broker import Broker
 from tests.simulation.kernel.log.client import SimulatedLog
 from tests.simulation.kernel.network.channels import Network

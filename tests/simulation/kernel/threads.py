@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from unittest.mock import patch
 
-from services.runtime.errors import UnavailableError
-from services.runtime.process.worker_thread import WorkerThread
+from services.errors import UnavailableError
+from services.process.worker_thread import WorkerThread
 from tests.simulation.kernel.process import CURRENT, ProcessKilled
 
 if TYPE_CHECKING:

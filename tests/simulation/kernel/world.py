@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 import structlog
 
-from services.runtime.log.port import NewRecord, Partition
-from services.runtime.process import crashpoint
+from services.log.port import NewRecord, Partition
+from services.process import crashpoint
 from tests.simulation.kernel.clock import ProcessClock
 from tests.simulation.kernel.disk import FULL, limited_space
 from tests.simulation.kernel.entropy import seeded_entropy

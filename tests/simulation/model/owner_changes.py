@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 
 from protos.runtime.v1.instances_pb2 import InstanceFact
-from services.runtime.log.port import NewRecord, Partition
-from services.runtime.ownership.directory import INSTANCES_TOPIC
+from services.log.port import NewRecord, Partition
+from services.replica.instances import INSTANCES_TOPIC
 
 
 class OwnerChanges:

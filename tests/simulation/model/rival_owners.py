@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from protos.runtime.v1.instances_pb2 import InstanceFact
-from services.runtime.log.port import NewRecord, Partition
-from services.runtime.ownership.directory import INSTANCES_TOPIC
-from services.runtime.ownership.instances import LEASE_INTERVALS
-from services.runtime.ownership.membership import INTERVAL_S
+from services.log.port import NewRecord, Partition
+from services.replica.instances import INSTANCES_TOPIC, LEASE_INTERVALS
+from services.replica.membership import INTERVAL_S
 from tests.simulation.kernel.faults import Fault, end_s
 from tests.simulation.kernel.installation import shard_of
 from tests.simulation.kernel.log.broker import Broker

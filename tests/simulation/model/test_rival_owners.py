@@ -7,8 +7,8 @@ import pytest
 
 from protos.runtime.v1.instances_pb2 import InstanceAlive, InstanceFact, InstanceLeft
 from services.domain.topics import TOPICS
-from services.runtime.log.port import NewRecord, Partition
-from services.runtime.ownership.directory import INSTANCES_TOPIC
+from services.log.port import NewRecord, Partition
+from services.replica.instances import INSTANCES_TOPIC
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.log.behaviour import Behaviour
 from tests.simulation.kernel.log.broker import Broker

@@ -17,13 +17,13 @@ BUGS: Sequence[PlantedBug] = (
         "a role commits what it decided before the log has it",
         "backends",
         (
-            "services.runtime.projection.follower:Follower._append_and_commit",
+            "services.replica.follower:Follower._append_and_commit",
             "        appended_at = await append_until_accepted(self._log, new_records, self.role)",
             "        await self.query(self._transactions.commit, offsets, marks, ())\n"
             "        appended_at = await append_until_accepted(self._log, new_records, self.role)",
         ),
         (
-            "services.runtime.projection.follower:Follower._append_and_commit",
+            "services.replica.follower:Follower._append_and_commit",
             "    await self.query(self._transactions.commit, {**offsets, **own}, {**marks, **marks_of_own}, refused)\n",
             "",
         ),
@@ -33,7 +33,7 @@ BUGS: Sequence[PlantedBug] = (
         "after a crash between append and commit, commands whose facts are in the log are decided again",
         "backends",
         (
-            "services.runtime.projection.catch_up:CatchUp.apply_batch",
+            "services.replica.catch_up:CatchUp.apply_batch",
             "decided[source] = max(decided.get(source, 0), cause.offset + 1)",
             "pass",
         ),
@@ -80,7 +80,7 @@ BUGS: Sequence[PlantedBug] = (
         "old records are removed from the log before the archive has them",
         "installation",
         (
-            "services.runtime.log.archive.archiver:Archiver._archive_records",
+            "services.log.archive.archiver:Archiver._archive_records",
             "    reached(Point.SEGMENT_READ)\n",
             "    await self._log.trim(partition, end)\n    reached(Point.SEGMENT_READ)\n",
         ),
@@ -90,7 +90,7 @@ BUGS: Sequence[PlantedBug] = (
         "the task of a directory ends silently when the log does not answer once",
         "installation",
         (
-            "services.runtime.log.partition_reader:PartitionReader._apply_next",
+            "services.replica.partition_reader:PartitionReader._apply_next",
             "    records = await retry_until_available(LOG_UNAVAILABLE, reader.read, role=self.name)",
             "    try:\n        records = await reader.read()\n"
             "    except UnavailableError:\n        await asyncio.Event().wait()",
@@ -100,7 +100,7 @@ BUGS: Sequence[PlantedBug] = (
         "writes-not-awaited",
         "a change is answered before the roles that answer for it have applied it",
         "installation",
-        ("services.runtime.rpc.peers:Peers.wait_applied", "await self._wait(list(positions), set())", "pass"),
+        ("services.replica.peers:Peers.wait_applied", "await self._wait(list(positions), set())", "pass"),
     ),
     # --- pushes
     planted_bug(
@@ -129,7 +129,7 @@ BUGS: Sequence[PlantedBug] = (
         "quota-counted-twice",
         "a broadcast counts twice towards the quota of its app",
         "installation",
-        ("services.registry.apps.broadcast_quota:BroadcastQuota.take", "count=taken + 1", "count=taken + 2"),
+        ("services.registry.app_quotas:BroadcastQuota.take", "count=taken + 1", "count=taken + 2"),
     ),
     planted_bug(
         "dedupe-skipped",

@@ -6,12 +6,12 @@ from tests.simulation.planted.bug import PlantedBug, planted_bug
 
 _NOT_WRITTEN_AGAIN = (
     (
-        "services.runtime.projection.fencing:Fencing.check",
+        "services.replica.fencing:Fencing.check",
         "self._refused.add((partition, record.key))",
         "pass",
     ),
     (
-        "services.runtime.projection.catch_up:CatchUp._apply",
+        "services.replica.catch_up:CatchUp._apply",
         "self._refused.note(partition, record.key, refused=not admitted)",
         "pass",
     ),
@@ -23,7 +23,7 @@ OWNER_BUGS: Sequence[PlantedBug] = (
         "a new owner of targeting answers before it has applied what the former one has confirmed",
         "backends",
         (
-            "services.runtime.ownership.tenure:own_when_elected",
+            "services.replica.tenure:own_when_elected",
             "await goal.wait_reached(applied)",
             "pass",
         ),
@@ -33,7 +33,7 @@ OWNER_BUGS: Sequence[PlantedBug] = (
         "an owner that was paused or cut off answers although its successor does so too",
         "backends",
         (
-            "services.runtime.ownership.tenure:Tenure.check",
+            "services.replica.tenure:Tenure.check",
             "if self.election and not self.election.is_confirmed:",
             "if False:",
         ),
@@ -43,7 +43,7 @@ OWNER_BUGS: Sequence[PlantedBug] = (
         "a standby waits for an owner that has ended without a word",
         "backends",
         (
-            "services.runtime.ownership.instances:Instance.is_present",
+            "services.replica.instances:Instance.is_present",
             "max(self.missed.values(), default=0) < ABSENT_AFTER",
             "True",
         ),
@@ -53,7 +53,7 @@ OWNER_BUGS: Sequence[PlantedBug] = (
         "the standby with the lowest id takes over, so of two that start together the second may overtake the first",
         "backends",
         (
-            "services.runtime.ownership.instances:Instances.standbys",
+            "services.replica.instances:Instances.standbys",
             "key=lambda each: (each.caught_up_offset, each.id)",
             "key=lambda each: each.id",
         ),
@@ -62,14 +62,14 @@ OWNER_BUGS: Sequence[PlantedBug] = (
         "epoch-kept",
         "a new owner of targeting takes over under the epoch of the former one, which answers again later",
         "backends",
-        ("services.runtime.ownership.membership:Membership.new_epoch", "return self._own_offset + 1", "return 1"),
+        ("services.replica.membership:Membership.new_epoch", "return self._own_offset + 1", "return 1"),
     ),
     planted_bug(
         "former-owner-heard",
         "a process that catches up applies what a former owner of the registry wrote after another one had taken over,"
         " and the owner does not write the valid facts again behind it",
         "backends",
-        ("services.runtime.projection.catch_up:CatchUp._apply", "if not admitted:", "if False:"),
+        ("services.replica.catch_up:CatchUp._apply", "if not admitted:", "if False:"),
         *_NOT_WRITTEN_AGAIN,
     ),
     planted_bug(
@@ -84,7 +84,7 @@ OWNER_BUGS: Sequence[PlantedBug] = (
         "an owner of scheduling commits what it appended after another process had taken over",
         "backends",
         (
-            "services.runtime.projection.follower:Follower._append_and_commit",
+            "services.replica.follower:Follower._append_and_commit",
             "await self._fencing.check_appended(self._log, new_records, appended_at)",
             "self._fencing.advance(ends_after(new_records, appended_at))",
         ),

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import ApnsKeyChange, CreateAppRequest, UpdateAppRequest
-from services.apns_simulator.certificate import public_key
-from services.apns_simulator.connection import Reply, ServerConnection
-from services.apns_simulator.requests import Request
+from services.apns_simulator.connection import ScriptedReply, ServerConnection
+from services.apns_simulator.keys import public_key
+from services.apns_simulator.requests import ApnsRequest
 from services.apns_simulator.script import Fault
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 from testkit.delivery.scripted_tokens import prefix_of
@@ -75,10 +75,10 @@ class SimulatedApple(IosDevices):
         self.appkey = appkey
         return UpdateAppRequest(appkey=appkey, apns=ApnsKeyChange(pem=self._key, key_id=KEY_ID, team_id=TEAM_ID))
 
-    def reply_to(self, request: Request) -> Reply:
+    def reply_to(self, request: ApnsRequest) -> ScriptedReply:
         if self._random.random() < self.failing_rate:
             status, reason = self._random.choice(_FAILING)
-            return Reply([(":status", str(status))], msgspec.json.encode({"reason": reason}))
+            return ScriptedReply([(":status", str(status))], msgspec.json.encode({"reason": reason}))
         return super().reply_to(request)
 
     def close_connections(self) -> None:
@@ -109,7 +109,7 @@ class SimulatedApple(IosDevices):
         near.begin(protocol)
         return near, protocol
 
-    def _note(self, request: Request, status: str, reason: str) -> None:
+    def _note(self, request: ApnsRequest, status: str, reason: str) -> None:
         token = (request.header(":path") or "").rpartition("/")[2]
         if status in ("400", "410"):
             self.refused_tokens[token] = reason

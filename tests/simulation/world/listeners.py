@@ -14,8 +14,8 @@ from services.domain.role import BuiltRole, RoleContext, RoleDefinition
 from services.gateway.main import wire
 from services.gateway.rules import Capacity
 from services.gateway.settings import GatewaySettings
-from services.runtime.process.clock import HangWatch
-from services.runtime.process.runner import Service
+from services.process.clock import HangWatch
+from services.process.runner import Service
 from testkit.edge.asgi import AsgiAnswer, AsgiRequest
 from tests.simulation.kernel.process import CURRENT, Process
 from tests.simulation.world.websocket import GatewayEnd

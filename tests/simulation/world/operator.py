@@ -12,7 +12,7 @@ from protos.registry.v1.registry_pb2 import (
     RevokeDeviceKeyRequest,
     RotateSecretRequest,
 )
-from services.runtime.errors import CarillonError
+from services.errors import CarillonError
 from testkit.installation.app_server import AppCredentials
 from tests.simulation.world.errors import in_time
 from tests.soak.android_device import Gateway

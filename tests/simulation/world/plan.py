@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from services.domain.role_addresses import ROLES_WITH_STANDBYS
+from services.domain.role_context import ROLES_WITH_STANDBYS
 from tests.simulation.kernel.installation import process_name, standby_name
 from tests.simulation.kernel.latency import Latency
 from tests.soak.pushes import ANY_PUSH, Mixture

@@ -9,7 +9,7 @@ import httpx
 
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.registry.v1.registry_pb2 import CreateAppRequest, QuotasChange, UpdateAppRequest
-from services.runtime.errors import CarillonError
+from services.errors import CarillonError
 from tests.soak.ledger import Ledger
 from tests.soak.senders import HttpInterface
 

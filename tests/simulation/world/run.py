@@ -14,7 +14,7 @@ from protos.registry.v1.registry_pb2 import CreateAppRequest, CreateAppResponse
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.role import RoleDefinition
 from services.domain.topics import TOPICS
-from services.runtime.errors import CarillonError
+from services.errors import CarillonError
 from testkit.installation.app_server import AppCredentials
 from tests.simulation.kernel.clock import START_MS
 from tests.simulation.kernel.faults import Fault, latest_end_s, needs_archive

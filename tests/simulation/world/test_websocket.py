@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
-from services.gateway.websocket.frames import CLOSE, TEXT, Frame, Violation, encode
-from services.gateway.websocket.messages import close_code
+from services.gateway.websocket.frames import CLOSE, TEXT, Frame, Violation, close_code, encode
 from services.gateway.websocket.protocol import WebSocket
 from tests.simulation.kernel.latency import Latency
 from tests.simulation.kernel.world import World

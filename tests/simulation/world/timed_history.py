@@ -4,7 +4,7 @@ from collections import defaultdict
 
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.topics import DELIVERIES, decode
-from services.runtime.log.port import Log, Record
+from services.log.port import Log, Record
 from tests.simulation.kernel.log.broker import Broker
 from tests.soak.history import DeviceNumber, History, rows
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from picows import WSCloseCode, WSListener, WSMsgType
 
-from services.gateway.websocket.frames import CLOSE, PING, PONG, TEXT, Frame
-from services.gateway.websocket.messages import close_code
+from services.gateway.websocket.frames import CLOSE, PING, PONG, TEXT, Frame, close_code
 from services.gateway.websocket.protocol import Listener
 from tests.simulation.kernel.network.ends import ConnectionEnd, ContextOf
 

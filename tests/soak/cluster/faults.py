@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import NamedTuple
 
-from services.runtime.ownership.instances import ABSENT_AFTER
-from services.runtime.ownership.membership import INTERVAL_S
+from services.replica.instances import ABSENT_AFTER
+from services.replica.membership import INTERVAL_S
 from testkit.installation.cluster import PROXIED, ClusterInstallation
 from testkit.kafka.cluster import SESSION_MS, KafkaCluster
 from tests.soak.cluster.disk import SmallDisk

@@ -7,7 +7,7 @@ from pyroaring import BitMap
 
 from protos.push.v1.push_pb2 import SendPush
 from protos.registry.v1.devices_pb2 import Device
-from services.runtime.log.port import Log
+from services.log.port import Log
 from tests.soak.checks import Client, Observations, audiences, order
 from tests.soak.history import DeviceNumber, History, LoggedPush
 from tests.soak.ledger import Change, Ledger, Outcome, Push, Shown, State

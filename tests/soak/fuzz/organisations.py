@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from analytics.acks.positions import ReadPosition, encode
+from analytics.acks import ReadPosition, encode
 from protos.registry.v1.apps_pb2 import IDENTITY_MODE_ACCEPT
 from protos.registry.v1.registry_pb2 import (
     AllowFromChange,

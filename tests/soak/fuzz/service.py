@@ -17,9 +17,9 @@ from edge.interfaces import Interfaces
 from edge.settings import EdgeSettings
 from services.delivery.settings import DeliverySettings
 from services.domain.role import BuiltRole, RoleContext
-from services.gateway.device_listener import DeviceListener
+from services.gateway.listener import DeviceListener
 from services.gateway.settings import GatewaySettings
-from services.runtime.http.operations import Operations
+from services.net.http.operations import Operations
 from testkit import plain_http
 from testkit.edge.role import BACKENDS, EdgeInstallation, edge_installation
 from testkit.gateway.websocket import DeviceClient

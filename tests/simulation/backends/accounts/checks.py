@@ -10,9 +10,9 @@ from protos.accounts.v1.service_pb2 import GetUsersRequest, ListTeamsRequest, Li
 from protos.accounts.v1.service_pb2_grpc import AccountsServiceStub
 from protos.scheduling.v1.scheduling_pb2 import CreateTask
 from services.domain.topics import ACCOUNTS, DRAFTS, TASK_COMMANDS, decode
-from services.runtime.errors import CarillonError
-from services.runtime.log.port import NewRecord, Partition, Record
-from services.runtime.projection.epochs import Epochs
+from services.errors import CarillonError
+from services.log.port import NewRecord, Partition, Record
+from services.replica.epochs import Epochs
 from tests.simulation.backends.accounts.ledger import AccountsLedger
 from tests.simulation.backends.accounts.people import STATUSES
 from tests.simulation.kernel.installation import Installation

@@ -42,7 +42,7 @@ from protos.push.v1.push_pb2 import SendPush
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import CreateTask
 from services.domain.ids import event_id
-from services.runtime.errors import ConflictError
+from services.errors import ConflictError
 from tests.simulation.backends.accounts.ledger import AccountsLedger
 from tests.simulation.backends.ledger import Ledger, until_answered
 from tests.simulation.kernel.installation import Installation

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from services.domain.topics import archived_partitions
-from services.runtime.errors import UnavailableError
-from services.runtime.log.archive.archiver import Archiver
+from services.errors import UnavailableError
+from services.log.archive.archiver import Archiver
 from tests.simulation.kernel.installation import Installation
 from tests.simulation.kernel.process import Process
 from tests.simulation.kernel.world import LoggedError

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from services.runtime.log.port import NewRecord, Partition, Record
-from services.runtime.log.topics import Topics
+from services.log.port import NewRecord, Partition, Record
+from services.log.topics import Topics
 from tests.simulation.kernel.log.behaviour import Behaviour
 from tests.simulation.kernel.log.halves import is_in_half
 from tests.simulation.kernel.process import CURRENT, ProcessKilled

@@ -8,17 +8,9 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import copy_context
 
-from services.runtime.errors import ConflictError, InputError, UnavailableError
-from services.runtime.log.batcher import Batcher, ByteBudget
-from services.runtime.log.port import (
-    MAX_WAITING_BYTES,
-    NewRecord,
-    Partition,
-    Record,
-    TrimmedError,
-    checked_size,
-    trimmed,
-)
+from services.errors import ConflictError, InputError, UnavailableError
+from services.log.batcher import Batcher, ByteBudget
+from services.log.port import MAX_WAITING_BYTES, NewRecord, Partition, Record, TrimmedError, checked_size, trimmed
 from tests.simulation.kernel.log.behaviour import Attempt
 from tests.simulation.kernel.log.broker import Broker
 

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from services.runtime.log.port import Partition
+from services.log.port import Partition
 
 
 def is_in_half(half: str, partition: Partition) -> bool:

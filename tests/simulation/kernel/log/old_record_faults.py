@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from random import Random
 
-from services.runtime.process.crashpoint import Point
+from services.process.crashpoint import Point
 from tests.simulation.kernel.fault_lists import Setting, with_files
 from tests.simulation.kernel.faults import Fault, needs_archive
 from tests.simulation.kernel.log.losses import CHANGED, CUT_OFF, MISSING

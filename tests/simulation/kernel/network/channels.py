@@ -1,6 +1,6 @@
 """The simulated network: calls between simulated processes, with delays, losses and resets.
 
-A channel has the form of services/runtime/rpc/local.py, so generated stubs use it. Requests and responses are bytes on
+A channel has the form of services/net/rpc/local.py, so generated stubs use it. Requests and responses are bytes on
 their way, so processes share no object. Each call runs in a task of the process that serves it.
 """
 
@@ -10,11 +10,10 @@ from contextvars import Context
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from services.runtime.errors import CarillonError, DeadlineError, UnavailableError
-from services.runtime.rpc.channel import Channel
-from services.runtime.rpc.errors import servicer_error
-from services.runtime.rpc.limits import DEADLINE_S
-from services.runtime.rpc.local import LocalServer
+from services.errors import CarillonError, DeadlineError, UnavailableError
+from services.net.rpc.calls import DEADLINE_S, servicer_error
+from services.net.rpc.channel import Channel
+from services.net.rpc.local import LocalServer
 from tests.simulation.kernel.loop import SimulatedLoop
 from tests.simulation.kernel.network.stream import Stream
 from tests.simulation.kernel.process import CURRENT, Process
@@ -30,7 +29,7 @@ _RESET_AFTER_S = 0.005
 """How long a call has run when its connection breaks, on average."""
 
 KEEPALIVE_S = 25.0
-"""After so much silence a connection counts as lost, as services/runtime/rpc/server.py sets it."""
+"""After so much silence a connection counts as lost, as services/net/rpc/server.py sets it."""
 
 
 class Answer(NamedTuple):

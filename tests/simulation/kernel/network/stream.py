@@ -7,9 +7,9 @@ from contextlib import aclosing
 from contextvars import Context
 from typing import Any, Protocol
 
-from services.runtime.errors import CarillonError, UnavailableError
-from services.runtime.process import background
-from services.runtime.rpc.errors import servicer_error
+from services.errors import CarillonError, UnavailableError
+from services.net.rpc.calls import servicer_error
+from services.process import background
 from tests.simulation.kernel.loop import SimulatedLoop
 from tests.simulation.kernel.process import CURRENT, Process
 

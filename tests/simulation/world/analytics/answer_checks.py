@@ -19,7 +19,7 @@ from protos.analytics.v1.analytics_pb2 import (
     UserKind,
     UsersRow,
 )
-from services.domain.statistics.rows import LOGIN_DAYS
+from services.domain.statistics_rows import LOGIN_DAYS
 from tests.simulation.world.analytics.questions import Questions, ask
 from tests.simulation.world.analytics.row_checks import android_unicasts, logged_receipts
 from tests.simulation.world.analytics.store import ModelStore, Row

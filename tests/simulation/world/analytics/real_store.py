@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from analytics.acks.positions import ReadPositions
-from analytics.acks.reader import AckReader
+from analytics.acks import AckReader, ReadPositions
 from analytics.statistics.answers import answer
 from analytics.statistics.logins import count_days
 from analytics.statistics.query import StatisticsQuery

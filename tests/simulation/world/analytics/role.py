@@ -12,7 +12,7 @@ from analytics.settings import ROLE_NAME, AnalyticsSettings
 from analytics.store.clickhouse import ClickHouse
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
 from services.domain.topics import DELIVERIES
-from services.runtime.log.port import Log
+from services.log.port import Log
 from tests.simulation.kernel.clock import START_MS
 from tests.simulation.kernel.hosts import ZONE, RoleHost
 from tests.simulation.kernel.installation import Installation

@@ -13,18 +13,19 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from analytics.ingestion import attribute_changes, attributes, ingesters, known_devices
+from analytics.ingestion import attributes, batch_writer, known_ids
+from analytics.ingestion import attributes as attribute_changes
 from analytics.ingestion.connections import history
 from analytics.store.columns import ATTRIBUTES
 from analytics.store.sql import sql
-from services.runtime.errors import UnavailableError
+from services.errors import UnavailableError
 from testkit.repository import ROOT
 from tests.simulation.kernel.latency import Latency
 
 Row = Mapping[str, Any]
 
 _TIMEOUT_S = 5.0
-_READERS_OF_SUMS = tuple(f"SELECT DISTINCT reader FROM {table}" for table in ingesters.SUMS)
+_READERS_OF_SUMS = tuple(f"SELECT DISTINCT reader FROM {table}" for table in batch_writer.SUMS)
 _TOLD_BY = {**attributes.OF_REGISTRATIONS, "attribute_changes": attribute_changes.READ}
 _BROADCAST_IDS = "SELECT DISTINCT msgid FROM pushes WHERE kind != 'unicast' ORDER BY msgid"
 _NEWEST_PUSH = "SELECT toUnixTimestamp64Milli(max(time)) FROM pushes"
@@ -135,17 +136,17 @@ class ModelStore:
             self.requests.append(Request(table, {}, rows, token))
 
     def _command(self, text: str, parameters: Mapping[str, Any]) -> None:
-        if text == ingesters._REGISTER:
+        if text == batch_writer._REGISTER:
             self._ingesters[parameters["instance"]] = parameters["identity"]
-        elif text not in ("TRUNCATE TABLE broadcast_counts", ingesters._DELETE_OTHER_SHARDS):
+        elif text not in ("TRUNCATE TABLE broadcast_counts", batch_writer._DELETE_OTHER_SHARDS):
             raise NotImplementedError(text)
         self.requests.append(Request(text, parameters))
 
     def _rows(self, text: str, parameters: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
-        if text == ingesters._IDENTITY:
+        if text == batch_writer._IDENTITY:
             found = self._ingesters.get(parameters["instance"])
             return [(found,)] if found else []
-        if text == ingesters._REGISTERED:
+        if text == batch_writer._REGISTERED:
             return [(identity,) for identity in self._ingesters.values()]
         for table, condition in _TOLD_BY.items():
             if text == attributes.group_sizes(table, condition):
@@ -183,7 +184,7 @@ class ModelStore:
         return [row for row in self.final(table) if tells[table](row)]
 
     def _table(self, text: str, parameters: Mapping[str, Any]) -> pa.Table:
-        if text == known_devices._KNOWN:
+        if text == known_ids._KNOWN:
             return self._known_devices()
         if text == _BROADCAST_IDS:
             msgids = {row["msgid"] for row in self.inserted("pushes") if row["kind"] != "unicast"}

@@ -1,0 +1,142 @@
+"""Parts of the line about an entry of an audit that several audits have, and their form in the store."""
+
+from base64 import b64decode
+from collections.abc import Iterable, Sequence
+from typing import assert_never
+
+from analytics.store.columns import ATTRIBUTES, enum_number
+from protos.analytics.v1.details_pb2 import (
+    AliasCleared,
+    AliasTakenAway,
+    AttributeValue,
+    CommandOrigin,
+    Detail,
+    Details,
+    Remark,
+    StagChange,
+    TagChange,
+)
+from protos.push.v1.push_pb2 import Kind
+from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.devices_pb2 import Attributes, ClearAlias, DeviceCommand
+
+
+def texts(*values: str) -> list[Detail]:
+    """Return a part for each value that is not empty: a name, an id, a setting or a text that a person wrote."""
+    return [Detail(text=value) for value in values if value]
+
+
+def reasons(recorded: str) -> list[Detail]:
+    """Return the reason that something was recorded with; nothing if it has none."""
+    return [Detail(reason=recorded)] if recorded else []
+
+
+def origins(writer: str, interface: str, address: str, request_id: str) -> list[Detail]:
+    """Return where a command came from; nothing if that is not known."""
+    origin = command_origin(writer, interface, address, request_id)
+    return [Detail(origin=origin)] if origin.ByteSize() else []
+
+
+def command_origin(writer: str, interface: str, address: str, request_id: str) -> CommandOrigin:
+    """Return through what a command came, or else which role wrote it."""
+    if interface:
+        return CommandOrigin(interface=interface, address=address, request_id=request_id)
+    return CommandOrigin(writer=writer)
+
+
+def push_kind(stored: str) -> Detail:
+    """Return the kind of a push by its name in the store."""
+    return Detail(push_kind=Kind.ValueType(enum_number(Kind.DESCRIPTOR, stored, "KIND_")))
+
+
+def platform(stored: str) -> Detail:
+    """Return the platform of a device by its name in the store."""
+    return Detail(platform=Platform.ValueType(enum_number(Platform.DESCRIPTOR, stored, "PLATFORM_")))
+
+
+def stored_details(details: Iterable[Detail]) -> bytes:
+    """Return the parts as the store keeps them."""
+    return Details(details=details).SerializeToString(deterministic=True)
+
+
+def read_details(stored_base64: str, text: str) -> Sequence[Detail]:
+    """Return the parts from the store; of a row that an older version stored, which has only the text, this text."""
+    return Details.FromString(b64decode(stored_base64)).details or texts(text)
+
+
+# What a command to a device asks for, as parts of a line in audits.
+
+DESCRIPTION = ("model", *ATTRIBUTES)
+"""The attributes of a device and its model, in the order of audits."""
+
+
+def command_name(command: DeviceCommand) -> str:
+    """Return for example `add tags`; "" for a command that only a newer writer knows."""
+    return (command.WhichOneof("command") or "").replace("_", " ")
+
+
+def requested_details(command: DeviceCommand) -> list[Detail]:
+    """Return the requested change, for example the added tags."""
+    match command.WhichOneof("command"):
+        case "register":
+            register = command.register
+            return [Detail(platform=register.platform), *_attributes(register.attributes)]
+        case "set_alias":
+            return [Detail(alias=command.set_alias.alias), *_proven(command.set_alias.proven)]
+        case "clear_alias":
+            only = command.clear_alias
+            cleared = AliasCleared(only_alias=only.only_alias if only.HasField("only_alias") else None)
+            return [Detail(alias_cleared=cleared), *_taken(only)]
+        case "add_tags":
+            return [*tags(command.add_tags.tags), *_proven(command.add_tags.proven)]
+        case "remove_tags":
+            return tags(command.remove_tags.tags, removed=True)
+        case "add_stags":
+            return [*stags(command.add_stags.stags), *_proven(command.add_stags.proven)]
+        case "remove_stags":
+            return stags(command.remove_stags.stags, removed=True)
+        case "set_attributes":
+            return _attributes(command.set_attributes.attributes)
+        case "remove":
+            return reasons(command.remove.reason)
+        case "revoke_key":
+            return [Detail(remark=Remark.REMARK_KEY_OF_DEVICE)]
+        case "revoke_all_keys":
+            return [Detail(remark=Remark.REMARK_ALL_KEYS)]
+        case "reserve_numbers":
+            return [Detail(device_numbers=command.reserve_numbers.count)]
+        case "begin_session" | None:
+            return []
+        case never:
+            assert_never(never)
+
+
+def tags(values: Iterable[int], *, removed: bool = False) -> list[Detail]:
+    """Return a part for each tag that a device gets or, `removed`, loses."""
+    return [Detail(tag=TagChange(tag=tag, removed=removed)) for tag in sorted(values)]
+
+
+def stags(values: Iterable[str], *, removed: bool = False) -> list[Detail]:
+    """Return a part for each string tag that a device gets or, `removed`, loses."""
+    return [Detail(stag=StagChange(stag=stag, removed=removed)) for stag in sorted(values)]
+
+
+def _proven(what: object) -> list[Detail]:
+    """Return the remark that a change is proven, if something of it is."""
+    return [Detail(remark=Remark.REMARK_PROVEN)] if what else []
+
+
+def _taken(clear: ClearAlias) -> list[Detail]:
+    """Return which device took the alias, if one did."""
+    if not clear.HasField("taken"):
+        return []
+    return [Detail(alias_taken=AliasTakenAway(token=clear.taken.token, proven=clear.taken.proven))]
+
+
+def _attributes(attributes: Attributes) -> list[Detail]:
+    """Return a part for each attribute that is set."""
+    return [
+        Detail(attribute=AttributeValue(name=name, value=value))
+        for name in DESCRIPTION
+        if (value := getattr(attributes, name))
+    ]

@@ -1,0 +1,17 @@
+"""python -m carillon.openapi DIRECTORY: write every document into a file of the directory."""
+
+import sys
+from pathlib import Path
+
+from console import calls as console
+from edge.openapi.documents import DOCUMENTS, written
+
+
+def main(directory: Path) -> None:
+    for name in DOCUMENTS:
+        (directory / f"{name}.json").write_bytes(written(name))
+    (directory / "console.json").write_bytes(console.written())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""Log-in, log-out and the own account."""

@@ -1,0 +1,1 @@
+"""Apps: the list, settings, secrets, pauses, and the virtual phone."""

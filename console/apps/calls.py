@@ -1,0 +1,109 @@
+"""Calls about apps."""
+
+import msgspec
+
+from console.apps import actions
+from console.apps.answers import App, AppList, NewSecret, PauseChanged, app_answer, pause_answer, secret_answer
+from console.apps.form import ENVIRONMENTS
+from console.shell.access import Requester
+from console.shell.backend import Backend, app_of, visible_apps
+from console.shell.calls import NoParams
+from console.shell.requests import ApnsKeyBody, AppParams, IdentityBody, ReasonBody, RotationBody, SettingsBody
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from protos.registry.v1.registry_pb2 import (
+    AllowFromChange,
+    ApnsKeyChange,
+    IdentityChange,
+    IdentityKeys,
+    IdentityTags,
+    UpdateAppRequest,
+)
+from services.domain.identity import MODES
+
+
+async def list_apps(backend: Backend, requester: Requester, params: NoParams) -> AppList:
+    """List the apps of the team, by name."""
+    await backend.apps.refresh()
+    pause, now_ms = backend.apps.installation_pause, backend.clock.now_ms()
+    return AppList([app_answer(app, pause, now_ms) for app in visible_apps(backend, requester)])
+
+
+async def app(backend: Backend, requester: Requester, params: AppParams) -> App:
+    """Return one app."""
+    await backend.apps.refresh()
+    found = app_of(backend, params.appkey)
+    answer = app_answer(found, backend.apps.installation_pause, backend.clock.now_ms())
+    if found.platform != PLATFORM_IOS:
+        return answer
+    return msgspec.structs.replace(answer, apple=await actions.apple_problems_of(backend, found.appkey))
+
+
+async def set_app(backend: Backend, requester: Requester, params: AppParams, body: SettingsBody) -> App:
+    """Change settings of an app. Quotas stay with administrators of the installation."""
+    found = app_of(backend, params.appkey)
+    changed = await actions.change_app(backend, requester, change_of(found.appkey, body))
+    return app_answer(changed.app, backend.apps.installation_pause, backend.clock.now_ms())
+
+
+def change_of(appkey: str, body: SettingsBody) -> UpdateAppRequest:
+    """Return the change that a body asks for."""
+    key = body.apns
+    return UpdateAppRequest(
+        appkey=appkey,
+        name=body.name,
+        ack_info_enabled=body.ack_info,
+        default_period_s=body.default_period_s,
+        allow_from=None if body.allow_from is None else AllowFromChange(networks=body.allow_from),
+        replay_safe_required=body.replay_safe_required,
+        apns=None if key is None else _apns_change(key),
+        identity=None if body.identity is None else _identity_change(body.identity),
+        drop_old_secret=body.drop_old_secret,
+    )
+
+
+def _identity_change(identity: IdentityBody) -> IdentityChange:
+    return IdentityChange(
+        mode=None if identity.mode is None else MODES[identity.mode],
+        keys=None if identity.keys is None else IdentityKeys(pems=identity.keys),
+        tags=None if identity.tags is None else IdentityTags(tags=identity.tags),
+    )
+
+
+def _apns_change(key: ApnsKeyBody) -> ApnsKeyChange:
+    environment = None if key.environment is None else ENVIRONMENTS[key.environment]
+    return ApnsKeyChange(
+        pem=key.pem,
+        key_id=key.key_id,
+        team_id=key.team_id,
+        topic=key.topic,
+        environment=environment,
+        remove=key.remove,
+    )
+
+
+async def rotate_secret(backend: Backend, requester: Requester, params: AppParams, body: RotationBody) -> NewSecret:
+    """Give an app another secret key.
+
+    The present one stays valid for `keep_old_s`, while app servers change over; an older one ends at once.
+    """
+    found = app_of(backend, params.appkey)
+    rotated = await actions.rotate_secret(backend, requester, found.appkey, body.keep_old_s)
+    return secret_answer(rotated.app, rotated.secret_key)
+
+
+async def pause(backend: Backend, requester: Requester, params: AppParams, body: ReasonBody) -> PauseChanged:
+    """Pause an app: nothing of it is sent, and its new pushes are refused. It is safe to repeat the call."""
+    found = app_of(backend, params.appkey)
+    paused = await actions.pause_app(backend, requester, found.appkey, body.reason.strip())
+    held = pause_answer(paused.pause)
+    all_paused = backend.apps.installation_pause is not None
+    return PauseChanged(not paused.already_paused, held, list(paused.unconfirmed), all_paused)
+
+
+async def resume(backend: Backend, requester: Requester, params: AppParams, body: ReasonBody) -> PauseChanged:
+    """Let a paused app send again. It is safe to repeat the call."""
+    found = app_of(backend, params.appkey)
+    resumed = await actions.resume_app(backend, requester, found.appkey, body.reason.strip())
+    ended = pause_answer(resumed.ended) if resumed.HasField("ended") else None
+    all_paused = backend.apps.installation_pause is not None
+    return PauseChanged(ended is not None, ended, list(resumed.unconfirmed), all_paused)

@@ -1,0 +1,172 @@
+"""The form of an app's settings: its fields as the app has them, and the change that a sent form asks for.
+
+Values are checked by the registry, as those of `carillon app set` are; here only what is no number or choice at all.
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Literal
+
+from protos.registry.v1.apps_pb2 import (
+    APNS_ENVIRONMENT_BOTH,
+    APNS_ENVIRONMENT_PRODUCTION,
+    APNS_ENVIRONMENT_SANDBOX,
+    PLATFORM_IOS,
+    ApnsEnvironment,
+    App,
+    Quotas,
+)
+from protos.registry.v1.registry_pb2 import (
+    AllowFromChange,
+    ApnsKeyChange,
+    IdentityChange,
+    IdentityKeys,
+    IdentityTags,
+    UpdateAppRequest,
+)
+from services.domain.identity import MODES, identity_mode_name
+from services.errors import InputError
+
+Form = Mapping[str, str]
+
+QUOTAS = tuple(Quotas.DESCRIPTOR.fields_by_name)
+ENVIRONMENT_NAMES: Mapping["ApnsEnvironment.ValueType", Literal["production", "sandbox", "both"]] = MappingProxyType(
+    {
+        APNS_ENVIRONMENT_PRODUCTION: "production",
+        APNS_ENVIRONMENT_SANDBOX: "sandbox",
+        APNS_ENVIRONMENT_BOTH: "both",
+    }
+)
+ENVIRONMENTS: Mapping[str, "ApnsEnvironment.ValueType"] = MappingProxyType(
+    {name: number for number, name in ENVIRONMENT_NAMES.items()}
+)
+_UNITS_S = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
+_MAX_DIGITS = 15
+_REMOVE = "remove"
+_REGISTRATIONS: Final = "registrations_per_minute"
+"""The quota of which an empty field means the installation's, and 0 none."""
+_PEM = re.compile(r"-----BEGIN [A-Z ]+-----[^-]*-----END [A-Z ]+-----")
+
+
+def form_of(app: App) -> dict[str, str]:
+    """Return the fields of the form. The key for Apple itself is not among them."""
+    unit = next(unit for unit, length in _UNITS_S.items() if app.default_period_s % length == 0)
+    fields = {
+        "name": app.name,
+        "period": str(app.default_period_s // _UNITS_S[unit]),
+        "period_unit": unit,
+        "acks": "on" if app.ack_info_enabled else "off",
+        "allow_from": "\n".join(app.allow_from),
+        "identity": identity_mode_name(app),
+        "identity_keys": "".join(app.identity.keys),
+        "identity_tags": "\n".join(app.identity.tags),
+    }
+    fields |= {name: str(getattr(app.quotas, name) or "") for name in QUOTAS}
+    if app.quotas.HasField(_REGISTRATIONS):
+        fields[_REGISTRATIONS] = str(app.quotas.registrations_per_minute)
+    if app.platform == PLATFORM_IOS:
+        fields |= {"key_id": app.apns.key_id, "apple_team": app.apns.team_id, "topic": app.apns.topic or app.package}
+        fields["environment"] = ENVIRONMENT_NAMES.get(app.apns.environment, "production")
+    return fields
+
+
+def difference_of(app: App, form: Form, shown: Form, *, with_quotas: bool) -> UpdateAppRequest:
+    """Return the change of what differs in a form from the one that was shown; of everything if `shown` is empty.
+
+    InputError as for `_change_of`.
+    """
+    change = _change_of(app, form, with_quotas=with_quotas)
+    if not shown:
+        return change
+    same = _change_of(app, shown, with_quotas=with_quotas)
+    for name in ("name", "default_period_s", "ack_info_enabled", "allow_from"):
+        if getattr(change, name) == getattr(same, name):
+            change.ClearField(name)
+    _drop_same(change, same, "apns")
+    _drop_same(change, same, "quotas")
+    _drop_same(change, same, "identity")
+    return change
+
+
+def _drop_same(change: UpdateAppRequest, same: UpdateAppRequest, name: Literal["apns", "quotas", "identity"]) -> None:
+    """Drop the fields of a part that have the same value in another change; the part too if it has no others."""
+    part, other = getattr(change, name), getattr(same, name)
+    for field, value in other.ListFields():
+        if (not field.has_presence or part.HasField(field.name)) and getattr(part, field.name) == value:
+            part.ClearField(field.name)
+    if not part.ListFields():
+        change.ClearField(name)
+
+
+def _change_of(app: App, form: Form, *, with_quotas: bool) -> UpdateAppRequest:
+    """Return the change of all that the form has. InputError: a field is no number, or no choice of the form."""
+    change = UpdateAppRequest(
+        appkey=app.appkey,
+        name=form.get("name", "").strip(),
+        default_period_s=_period_s(form),
+        allow_from=AllowFromChange(networks=form.get("allow_from", "").replace(",", " ").split()),
+    )
+    if app.platform == PLATFORM_IOS:
+        if (apns := _apns_change(app, form)) is not None:
+            change.apns.CopyFrom(apns)
+    else:
+        change.ack_info_enabled = form.get("acks") == "on"
+    if "identity" in form:
+        change.identity.CopyFrom(_identity_change(form))
+    if with_quotas:
+        for name in QUOTAS:
+            setattr(change.quotas, name, _number(name, form.get(name, "")))
+        if not form.get(_REGISTRATIONS, "").strip():
+            change.quotas.ClearField(_REGISTRATIONS)
+            change.quotas.default_registrations = True
+    return change
+
+
+def _identity_change(form: Form) -> IdentityChange:
+    """Return the change of the proofs. A text around the keys is left to the registry, which refuses what is no key."""
+    mode = MODES.get(form.get("identity", ""))
+    if mode is None:
+        raise InputError("choose whether aliases must be proven")
+    text = form.get("identity_keys", "").strip()
+    pems = _PEM.findall(text) or ([text] if text else [])
+    tags = form.get("identity_tags", "").replace(",", "\n").splitlines()
+    return IdentityChange(
+        mode=mode,
+        keys=IdentityKeys(pems=[f"{pem.replace(chr(13), '')}\n" for pem in pems]),
+        tags=IdentityTags(tags=[stripped for tag in tags if (stripped := tag.strip())]),
+    )
+
+
+def _period_s(form: Form) -> int:
+    length = _UNITS_S.get(form.get("period_unit", ""))
+    if length is None:
+        raise InputError("choose a unit of the time to live")
+    return _number("default_period_s", form.get("period", "")) * length
+
+
+def _number(name: str, text: str) -> int:
+    """Return a whole number; nothing is 0."""
+    digits = text.strip().replace(",", "")
+    if digits and not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS):
+        raise InputError(f"{name} must be a whole number")
+    return int(digits or 0)
+
+
+def _apns_change(app: App, form: Form) -> ApnsKeyChange | None:
+    """Return what is to change about the key for Apple; None for an app that has none and gets none."""
+    if form.get("apns") == _REMOVE:
+        return ApnsKeyChange(remove=True)
+    pem, key_id, team_id = (form.get(name, "").strip() for name in ("pem", "key_id", "apple_team"))
+    if not (app.HasField("apns") or pem or key_id or team_id):
+        return None
+    environment = ENVIRONMENTS.get(form.get("environment", ""))
+    if environment is None:
+        raise InputError("choose an environment of Apple")
+    return ApnsKeyChange(
+        pem=f"{pem}\n" if pem else None,
+        key_id=key_id or None,
+        team_id=team_id or None,
+        topic=form.get("topic", "").strip() or None,
+        environment=environment,
+    )

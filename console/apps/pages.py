@@ -1,0 +1,218 @@
+"""Apps: the list, one app, its registration, its settings, and another secret key."""
+
+from datetime import datetime
+
+from falcon.asgi import Request, Response
+
+from console.apps.actions import apple_problems_of, change_app, pause_app, resume_app, rotate_secret
+from console.apps.form import difference_of, form_of
+from console.apps.words import quota_names
+from console.shell.page import Page, go_to, problem_of, shown_digest, shown_text, shown_values, visit_of
+from protos.accounts.v1.service_pb2 import GiveAppRequest
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
+from protos.registry.v1.registry_pb2 import CreateAppRequest, UpdateAppRequest
+from services.domain.identity import identity_mode_name, key_ids
+from services.domain.master_key import sealed_digest
+from services.domain.permissions import Action
+from services.errors import CarillonError, ConflictError, InputError
+
+PLATFORMS = {"android": PLATFORM_ANDROID, "ios": PLATFORM_IOS}
+KEEP_OLD_S = {"0": 0, "1h": 3600, "24h": 86_400, "7d": 604_800}
+"""How long the former secret key stays valid, by the value of the form."""
+
+
+class AppsPage(Page):
+    """GET lists the apps that the user may see."""
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        visit = visit_of(request)
+        await self.site.apps.refresh()
+        team_of = self.site.accounts.team_of
+        teams = {team.team_id: team.name for team in self.site.accounts.teams()}
+        apps = [(app, teams.get(team_of(app.appkey), "")) for app in self.visible_apps(visit)]
+        may_register = visit.may(Action.MANAGE_INSTALLATION)
+        self.show(request, response, "apps/list.html", apps=apps, may_register=may_register)
+
+
+class NewAppPage(Page):
+    """GET shows the form; POST registers the app and shows its secret key once."""
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        self._show(request, response)
+
+    async def on_post(self, request: Request, response: Response) -> None:
+        visit = visit_of(request)
+        form = visit.form
+        platform = PLATFORMS.get(form.get("platform", ""))
+        if platform is None:
+            self._show(request, response, visit.gettext("Choose a platform."))
+            return
+        asked = CreateAppRequest(
+            platform=platform,
+            name=form.get("name", "").strip(),
+            package=form.get("package", "").strip(),
+            origin=visit.origin,
+        )
+        try:
+            made = await self.site.roles.registry.CreateApp(asked)
+        except CarillonError as error:
+            self._show(request, response, problem_of(error, visit))
+            return
+        notice = visit.gettext("The app is registered.")
+        if team_id := form.get("team_id", ""):
+            given = GiveAppRequest(appkey=made.app.appkey, team_id=team_id, origin=visit.origin)
+            try:
+                await self.site.roles.accounts.GiveApp(given)
+            except CarillonError:
+                notice = visit.gettext(
+                    "The app is registered, but it may not belong to the team yet: look at the page of the team."
+                )
+        await self.site.apps.refresh()
+        await self.site.accounts.refresh()
+        visit.notify(notice, shown_once=made.secret_key)
+        raise go_to(f"/apps/{made.app.appkey}")
+
+    def _show(self, request: Request, response: Response, problem: str = "") -> None:
+        teams = self.site.accounts.teams()
+        form = visit_of(request).form
+        self.show(request, response, "apps/new.html", 400 if problem else 200, problem=problem, teams=teams, form=form)
+
+
+class AppPage(Page):
+    """GET shows an app and its settings."""
+
+    async def on_get(self, request: Request, response: Response, appkey: str) -> None:
+        visit = visit_of(request)
+        app = self.app(appkey)
+        self.show(
+            request,
+            response,
+            "apps/app.html",
+            app=app,
+            apple=await apple_problems_of(self.site, appkey) if app.platform == PLATFORM_IOS else [],
+            team=self.site.accounts.team(self.site.accounts.team_of(appkey)),
+            online=(await self.site.observer.read()).devices.get(appkey, 0),
+            broadcasts_today=self._broadcasts_today(appkey),
+            installation_pause=self.site.apps.installation_pause,
+            may_send=visit.may_app(Action.SEND, appkey),
+            may_pause=visit.may_app(Action.PAUSE, appkey),
+            may_change=visit.may_app(Action.CHANGE_APP, appkey),
+            quota_names=quota_names(visit.gettext),
+            identity=identity_mode_name(app),
+            identity_keys=key_ids(app),
+            has_old_secret=_has_old_secret(app, self.site.clock.now_ms()),
+        )
+
+    def _broadcasts_today(self, appkey: str) -> int:
+        """Return how many broadcasts and multicasts of an app with a quota for these were sent on the present day."""
+        today = datetime.fromtimestamp(self.site.clock.now_ms() / 1000, self.site.zone).date().isoformat()
+        counted = self.site.apps.broadcasts(appkey)
+        return counted.count if counted.day == today else 0
+
+
+class AppSettingsPage(Page):
+    """GET shows the form of the app's settings; POST changes those that differ from the form that was shown.
+
+    Quotas are the installation's.
+    """
+
+    async def on_get(self, request: Request, response: Response, appkey: str) -> None:
+        app = self.app(appkey)
+        self._show(request, response, app, form_of(app))
+
+    async def on_post(self, request: Request, response: Response, appkey: str) -> None:
+        visit, app = visit_of(request), self.app(appkey)
+        with_quotas = visit.may(Action.MANAGE_INSTALLATION)
+        try:
+            change = difference_of(app, visit.form, shown_values(visit), with_quotas=with_quotas)
+            await change_app(self.site, visit, change)
+        except InputError as error:
+            # A private key is not written back into the page.
+            keys = visit.form.get("identity_keys", "")
+            form = {**visit.form, "pem": "", "identity_keys": "" if "PRIVATE KEY" in keys else keys}
+            self._show(request, response, app, form, problem_of(error, visit))
+            return
+        visit.notify(visit.gettext("The settings are saved."))
+        raise go_to(f"/apps/{app.appkey}")
+
+    def _show(self, request: Request, response: Response, app: App, form: dict[str, str], problem: str = "") -> None:
+        visit = visit_of(request)
+        self.show(
+            request,
+            response,
+            "apps/settings.html",
+            400 if problem else 200,
+            app=app,
+            form=form,
+            shown=visit.form.get("shown") or shown_text(form),
+            problem=problem,
+            may_limit=visit.may(Action.MANAGE_INSTALLATION),
+            quota_names=quota_names(visit.gettext),
+        )
+
+
+class SecretPage(Page):
+    """GET asks how long the present secret key stays valid; POST makes another one and shows it once."""
+
+    async def on_get(self, request: Request, response: Response, appkey: str) -> None:
+        self._show(request, response, self.app(appkey))
+
+    async def on_post(self, request: Request, response: Response, appkey: str) -> None:
+        visit = visit_of(request)
+        app = self.app(appkey)
+        keep_old_s = KEEP_OLD_S.get(visit.form.get("keep_old", ""), 86_400)
+        try:
+            rotated = await rotate_secret(self.site, visit, app.appkey, keep_old_s, shown_digest(visit, "replaces"))
+        except ConflictError as error:
+            await self.site.apps.refresh()
+            self._show(request, response, self.app(appkey), problem_of(error, visit))
+            return
+        visit.notify(visit.gettext("The app has another secret key."), shown_once=rotated.secret_key)
+        raise go_to(f"/apps/{app.appkey}")
+
+    def _show(self, request: Request, response: Response, app: App, problem: str = "") -> None:
+        self.show(
+            request,
+            response,
+            "apps/secret.html",
+            400 if problem else 200,
+            app=app,
+            digest=sealed_digest(app.sealed_secret).hex(),
+            has_old_secret=_has_old_secret(app, self.site.clock.now_ms()),
+            problem=problem,
+        )
+
+
+class EndOldSecretPage(Page):
+    """POST ends the validity of the secret key that the latest rotation kept."""
+
+    async def on_post(self, request: Request, response: Response, appkey: str) -> None:
+        visit, app = visit_of(request), self.app(appkey)
+        await change_app(self.site, visit, UpdateAppRequest(appkey=app.appkey, drop_old_secret=True))
+        visit.notify(visit.gettext("The former secret key is not valid any more."))
+        raise go_to(f"/apps/{app.appkey}")
+
+
+class PausePage(Page):
+    """POST pauses an app, or lets a paused one send again; the reason is in the audit."""
+
+    async def on_post(self, request: Request, response: Response, appkey: str) -> None:
+        visit = visit_of(request)
+        app = self.app(appkey)
+        reason = visit.form.get("reason", "").strip()
+        if visit.form.get("change") == "resume":
+            unconfirmed = (await resume_app(self.site, visit, app.appkey, reason)).unconfirmed
+            notice = visit.gettext("The app is resumed: it sends again.")
+        else:
+            unconfirmed = (await pause_app(self.site, visit, app.appkey, reason)).unconfirmed
+            notice = visit.gettext("The app is paused: nothing of it is sent.")
+        if unconfirmed:
+            late = visit.gettext("Not confirmed yet by: %(roles)s.") % {"roles": ", ".join(unconfirmed)}
+            notice = f"{notice} {late}"
+        visit.notify(notice)
+        raise go_to(f"/apps/{app.appkey}")
+
+
+def _has_old_secret(app: App, now_ms: int) -> bool:
+    """Return whether a former secret key still signs."""
+    return bool(app.old_sealed_secret) and app.old_secret_until_ms > now_ms

@@ -1,0 +1,1 @@
+"""What accounts and operators did."""

@@ -1,0 +1,1 @@
+"""Devices found by token or alias, their history, and why a push reached them or not."""

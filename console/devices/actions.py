@@ -1,0 +1,132 @@
+"""Devices: found by token or alias, with their messages and history. Each reading is noted in the audit first."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import falcon
+
+from console.devices.explanation import ENDED, GOT
+from console.shell.access import Requester
+from console.shell.backend import ANALYTICS_S, Backend
+from console.shell.numbers import MAX_MSGID, message_id, whole_number
+from console.statistics.actions import category_of
+from protos.accounts.v1.accounts_pb2 import DataRead
+from protos.accounts.v1.service_pb2 import NoteDataReadRequest
+from protos.analytics.v1.analytics_pb2 import (
+    AuditDeviceRequest,
+    AuditDeviceResponse,
+    ListPushDevicesRequest,
+    ListPushDevicesResponse,
+    TimelineEntry,
+)
+from protos.registry.v1.devices_pb2 import Device
+from protos.registry.v1.registry_pb2 import FindAliasesRequest, GetDevicesRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.ios_tokens import spellings
+from services.domain.topics import device_key
+from services.errors import NotFoundError
+from services.log.topics import partition_of
+
+MAX_NAME = 400
+
+
+class ListedMessage(NamedTuple):
+    """What the history says of one message: the latest event, and whether the device still waits for it.
+
+    `title`: that of the push, or else the beginning of its text; "" if it is not known.
+    """
+
+    msgid: int
+    event: str
+    time_ms: int
+    is_waiting: bool
+    title: str
+
+
+async def note_data_read(
+    backend: Backend, requester: Requester, appkey: str, name: str = "", msgid: str = "", tokens: Sequence[str] = ()
+) -> None:
+    """Note in the log that the account looks at the devices of an alias or token, or at some of an audience by tokens.
+
+    Raises an error if that fails.
+    """
+    read = DataRead(appkey=appkey, name=name, msgid=whole_number(msgid, MAX_MSGID) or 0, tokens=tokens)
+    await backend.roles.log_ins.NoteDataRead(NoteDataReadRequest(read=read, origin=requester.origin))
+
+
+async def history_of(backend: Backend, appkey: str, token: str, *, allow_behind: bool = True) -> AuditDeviceResponse:
+    """Return the timeline of a device; an empty one for a device without records."""
+    asked = AuditDeviceRequest(appkey=appkey, token=token, allow_behind=allow_behind)
+    try:
+        return await backend.roles.analytics.AuditDevice(asked, timeout=ANALYTICS_S)
+    except NotFoundError:
+        return AuditDeviceResponse(appkey=appkey, token=token)
+
+
+async def devices_in_state(
+    backend: Backend,
+    requester: Requester,
+    appkey: str,
+    msgid: str,
+    state: str,
+    reason: str,
+    *,
+    pos: str,
+    limit: int,
+    category: str = "",
+    info: str = "",
+    allow_behind: bool = True,
+) -> ListPushDevicesResponse:
+    """Return a page of the devices that are in a state for a reason, once the reading of them is noted.
+
+    With a category, only those that had the value `info` of it when the push started. HTTP 404: the app has no
+    push with this id. InputError: no page has named the position, or there is no such category.
+    """
+    asked = ListPushDevicesRequest(
+        msgid=message_id(msgid), state=state, reason=reason, pos=pos, limit=limit, info=info, allow_behind=allow_behind
+    )
+    if category:
+        asked.category = category_of(category)
+    page = await backend.roles.analytics.ListPushDevices(asked, timeout=ANALYTICS_S)
+    if page.appkey != appkey:
+        raise falcon.HTTPNotFound
+    if tokens := [device.token for device in page.devices if device.token]:
+        await note_data_read(backend, requester, appkey, msgid=msgid, tokens=tokens)
+    return page
+
+
+async def find_devices(backend: Backend, appkey: str, name: str) -> list[Device]:
+    """Return the device with this token, removed ones too, or else the devices with this alias."""
+    if not name or len(name) > MAX_NAME or not name.isprintable():
+        return []
+    for token in spellings(name):
+        if devices := await _devices(backend, appkey, token):
+            return devices
+    registries = backend.roles.peers.all("registry")
+    owner = registries[partition_of(device_key(appkey, name), len(registries))]
+    asked = FindAliasesRequest(appkey=appkey, aliases=[name])
+    (answer,) = (await RegistryServiceStub(owner).FindAliases(asked)).aliases
+    found = await asyncio.gather(*(_devices(backend, appkey, entry.token) for entry in answer.devices))
+    return [device for devices in found for device in devices]
+
+
+async def _devices(backend: Backend, appkey: str, token: str) -> list[Device]:
+    partition = partition_of(device_key(appkey, token), backend.roles.partitions)
+    registry = RegistryServiceStub(backend.roles.peers.owner("registry", partition))
+    return list((await registry.GetDevices(GetDevicesRequest(appkey=appkey, tokens=[token]))).devices)
+
+
+def messages_of(timeline: Sequence[TimelineEntry]) -> list[ListedMessage]:
+    """Return the messages in a device's history, the newest first."""
+    events: dict[int, dict[str, int]] = {}
+    titles = {entry.msgid: entry.push_title for entry in timeline if entry.push_title}
+    for entry in timeline:
+        if entry.msgid:
+            events.setdefault(entry.msgid, {})[entry.event] = entry.last_ms
+    return [_message(msgid, events[msgid], titles.get(msgid, "")) for msgid in sorted(events, reverse=True)]
+
+
+def _message(msgid: int, events: dict[str, int], title: str) -> ListedMessage:
+    event = next(name for name in (*GOT, *ENDED, "sent", "audience", *events) if name in events)
+    return ListedMessage(msgid, event, events[event], event in ("sent", "audience"), title)

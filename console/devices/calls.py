@@ -1,0 +1,94 @@
+"""Calls about devices. Each is noted in the audit before it is answered."""
+
+from datetime import datetime
+
+import falcon
+import msgspec
+
+from console.audit.answers import device_answer, on_device_answer
+from console.devices import actions
+from console.devices.answers import (
+    DeviceAnswer,
+    DeviceHistory,
+    DeviceList,
+    DeviceMessage,
+    PushDevice,
+    PushDevices,
+    WhyAnswer,
+    device_record,
+)
+from console.devices.explanation import Words
+from console.devices.why import why
+from console.pushes.actions import latest_pushes
+from console.pushes.view import content
+from console.shell.access import Requester
+from console.shell.backend import Backend, app_of
+from console.shell.languages import english
+from console.shell.requests import DeviceParams, DeviceSearchParams, PushDevicesParams, WhyParams
+
+
+async def find_devices(backend: Backend, requester: Requester, params: DeviceSearchParams) -> DeviceList:
+    """Look up the device with a token, or those with an alias. The reading is noted in the audit."""
+    app = app_of(backend, params.appkey)
+    await actions.note_data_read(backend, requester, app.appkey, params.name)
+    found = await actions.find_devices(backend, app.appkey, params.name)
+    return DeviceList([device_record(device) for device in found])
+
+
+async def device_history(backend: Backend, requester: Requester, params: DeviceParams) -> DeviceHistory:
+    """Return what happened to the device with a token. The reading is noted in the audit."""
+    app = app_of(backend, params.appkey)
+    await actions.note_data_read(backend, requester, app.appkey, params.token)
+    found = await actions.history_of(backend, app.appkey, params.token, allow_behind=params.allow_behind)
+    messages = [DeviceMessage(*message) for message in actions.messages_of(list(found.timeline))]
+    return DeviceHistory(**msgspec.structs.asdict(device_answer(found)), messages=messages)
+
+
+async def list_push_devices(backend: Backend, requester: Requester, params: PushDevicesParams) -> PushDevices:
+    """List the devices of a push that are in one state for one reason. The reading is noted in the audit, by tokens.
+
+    A device of a list of tokens or aliases is there once for each of its message ids.
+    """
+    app = app_of(backend, params.appkey)
+    page = await actions.devices_in_state(
+        *(backend, requester, app.appkey, str(params.msgid), params.state, params.reason),
+        pos=params.cursor,
+        limit=params.limit,
+        category=params.category,
+        info=params.info,
+        allow_behind=params.allow_behind,
+    )
+    found = [PushDevice(device.msgid, device.token) for device in page.devices]
+    return PushDevices(found, page.pos, page.records_behind)
+
+
+async def why_not(backend: Backend, requester: Requester, params: WhyParams) -> WhyAnswer:
+    """Say why the devices of a user got a push or not. The reading is noted in the audit."""
+    app = app_of(backend, params.appkey)
+    await actions.note_data_read(backend, requester, app.appkey, params.name, str(params.msgid or ""))
+    found = await actions.find_devices(backend, app.appkey, params.name)
+    if not found:
+        raise falcon.HTTPNotFound(description="the app has no device with this alias or token")
+    msgid = params.msgid
+    if msgid is None:
+        rows = (await latest_pushes(backend, [app], 1)).rows
+        if not rows:
+            raise falcon.HTTPNotFound(description="the app has sent no broadcast or multicast; give a msgid")
+        msgid = rows[0].counts.msgid
+
+    def moment(time_ms: int) -> str:
+        return datetime.fromtimestamp(time_ms / 1000, backend.zone).isoformat(" ", "seconds")
+
+    answers = await why(backend, app.appkey, str(msgid), found, Words(english(), moment))
+    words = content(answers.request_json)
+    of_devices = [
+        DeviceAnswer(
+            answer.device.token,
+            answer.device.alias or None,
+            answer.explanation.sentence,
+            answer.explanation.kind,
+            on_device_answer(answer.push),
+        )
+        for answer in answers.of_devices
+    ]
+    return WhyAnswer(msgid, words.title, words.text, of_devices, answers.records_behind)

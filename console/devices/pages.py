@@ -1,0 +1,100 @@
+"""Devices: found by token or alias, with record, messages and history."""
+
+from urllib.parse import urlencode
+
+from falcon.asgi import Request, Response
+
+from console.devices.actions import devices_in_state, find_devices, history_of, messages_of, note_data_read
+from console.shell.page import Page, go_to, visit_of
+from services.domain.permissions import Action
+
+ATTRIBUTES = (
+    "region",
+    "carrier",
+    "channel",
+    "brand",
+    "model",
+    "os_version",
+    "app_version",
+    "sdk_version",
+    "resolution",
+)
+
+MAX_ROWS = 50
+
+
+class DevicesPage(Page):
+    """GET shows the form, and goes on to the device that it asks for."""
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        visit = visit_of(request)
+        appkey, name = request.get_param("appkey") or "", (request.get_param("name") or "").strip()
+        if self.site.apps.get(appkey) and name:
+            raise go_to(f"/apps/{appkey}/device?{urlencode({'name': name})}")
+        apps = [app for app in self.visible_apps(visit) if visit.may_app(Action.VIEW_DEVICES, app.appkey)]
+        self.show(request, response, "devices/find.html", apps=apps)
+
+
+class DevicePage(Page):
+    """GET shows the device with a token, or the devices with an alias, the most recently active first."""
+
+    async def on_get(self, request: Request, response: Response, appkey: str) -> None:
+        app = self.app(appkey)
+        name = (request.get_param("name") or "").strip()
+        await note_data_read(self.site, visit_of(request), appkey, name)
+        devices = await find_devices(self.site, appkey, name)
+        if len(devices) != 1:
+            status = 200 if devices else 404
+            self.show(request, response, "devices/several.html", status, app=app, name=name, devices=devices)
+            return
+        (device,) = devices
+        history = await history_of(self.site, appkey, device.token)
+        timeline = list(history.timeline)
+        self.show(
+            request,
+            response,
+            "devices/device.html",
+            app=app,
+            device=device,
+            attributes=[(name, value) for name in ATTRIBUTES if (value := getattr(device.attributes, name))],
+            timeline=timeline[::-1],
+            messages=messages_of(timeline),
+            connection=next((entry for entry in timeline[::-1] if entry.event in ("connected", "disconnected")), None),
+            records_behind=history.records_behind,
+        )
+
+
+class PushDevicesPage(Page):
+    """GET lists the devices of a push that are in `state` for `reason`; `after` is where a further page starts.
+
+    With `category`, only those that had the value `info` of it.
+    """
+
+    async def on_get(self, request: Request, response: Response, appkey: str, msgid: str) -> None:
+        app, visit = self.app(appkey), visit_of(request)
+        names = ("state", "reason", "category", "info", "after")
+        state, reason, category, info, after = (request.get_param(name) or "" for name in names)
+        page = await devices_in_state(
+            *(self.site, visit, appkey, msgid, state, reason),
+            pos=after,
+            limit=MAX_ROWS,
+            category=category,
+            info=info,
+        )
+        self.show(
+            request,
+            response,
+            "pushes/devices.html",
+            app=app,
+            msgid=int(msgid),
+            state=state,
+            reason=reason,
+            category=category,
+            info=info,
+            asked={"state": state, "reason": reason, "category": category, "info": info},
+            devices=page.devices,
+            has_several_msgids=len({device.msgid for device in page.devices} | {int(msgid)}) > 1,
+            after=after,
+            following=page.pos,
+            records_behind=page.records_behind,
+        )

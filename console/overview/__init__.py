@@ -1,0 +1,1 @@
+"""The first page: whether everything is well; live streams of pages."""

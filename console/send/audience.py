@@ -1,0 +1,101 @@
+"""The audience of a push before it is sent: how many devices it has now, and some of them."""
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from pyroaring import BitMap
+
+from console.send.composed_pushes import ComposedPush
+from edge.core.push import AppPush
+from protos.push.v1.push_pb2 import Devices, SendPush
+from protos.registry.v1.devices_pb2 import Device
+from protos.registry.v1.registry_pb2 import GetDevicesRequest, GetTokensRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.bitmap_resolver import AudienceBitmapResolver
+from services.domain.token_resolver import TokenAndAliasResolver
+from services.replica.peers import Peers
+
+SAMPLES = 10
+
+
+class Sample(NamedTuple):
+    """A device of the audience. `active_ms`: when it was active last, 0 if never since it registered."""
+
+    device: Device
+    active_ms: int
+
+
+class Audience(NamedTuple):
+    """The devices of one app's push now. `unknown`: the tokens and aliases that no device has."""
+
+    appkey: str
+    devices: int
+    unknown: Sequence[str]
+    samples: Sequence[Sample]
+
+
+class Audiences:
+    """Resolves audiences as delivery does, and looks up a random sample of their devices."""
+
+    def __init__(
+        self, peers: Peers, partitions: int, resolver: TokenAndAliasResolver, generator: random.Random
+    ) -> None:
+        self._peers = peers
+        self._partitions = partitions
+        self._resolver = resolver
+        self._bitmaps = AudienceBitmapResolver(peers)
+        self._random = generator
+
+    async def of(self, composed: ComposedPush, samples: int = SAMPLES) -> list[Audience]:
+        """Return the audience of each app's push. Raises the error of a role that does not answer."""
+        return list(await asyncio.gather(*(self._of_push(push, samples) for push in composed.order.pushes)))
+
+    async def _of_push(self, push: AppPush, samples: int) -> Audience:
+        appkey = push.app.appkey
+        unknown: Sequence[str] = ()
+        if push.audience.WhichOneof("audience") in ("everyone", "filter"):
+            send = SendPush(appkey=appkey, audience=push.audience)
+            bitmaps, error, _ = await self._bitmaps.resolve(send, range(self._partitions))
+            if error is not None:
+                raise error
+        else:
+            found = await self._resolver.resolve(appkey, push.audience)
+            tokens = push.audience.tokens.tokens
+            unknown = [*(tokens[place] for place in found.unknown), *found.not_found]
+            bitmaps = _bitmaps(found.audience.devices)
+        count = sum(len(bitmap) for bitmap in bitmaps.values())
+        return Audience(appkey, count, unknown, await self._samples(appkey, bitmaps, min(samples, count)))
+
+    async def _samples(self, appkey: str, bitmaps: Mapping[int, BitMap], count: int) -> list[Sample]:
+        """Return `count` devices, chosen at random without reading the others.
+
+        All are of one partition where it has so many: each device is as likely as any other, because partitions are
+        chosen by their sizes, and every further partition takes two more calls of the process that sends the pushes.
+        """
+        others = dict(bitmaps)
+        chosen: dict[int, list[int]] = {}
+        while count:
+            (partition,) = self._random.choices([*others], [len(bitmap) for bitmap in others.values()])
+            bitmap = others.pop(partition)
+            places = self._random.sample(range(len(bitmap)), min(count, len(bitmap)))
+            chosen[partition] = [bitmap[place] for place in places]
+            count -= len(places)
+        found = await asyncio.gather(*(self._look_up(appkey, *share) for share in chosen.items()))
+        return [sample for share in found for sample in share]
+
+    async def _look_up(self, appkey: str, partition: int, numbers: Sequence[int]) -> list[Sample]:
+        registry = RegistryServiceStub(self._peers.owner("registry", partition))
+        asked = GetTokensRequest(appkey=appkey, partition=partition, numbers=numbers)
+        named = await registry.GetTokens(asked)
+        active_ms = {token: ms for token, ms in zip(named.tokens, named.active_ms, strict=True) if token}
+        answer = await registry.GetDevices(GetDevicesRequest(appkey=appkey, tokens=list(active_ms)))
+        return [Sample(device, active_ms[device.token]) for device in answer.devices]
+
+
+def _bitmaps(devices: Devices) -> dict[int, BitMap]:
+    partitions = np.frombuffer(devices.partitions, "<u2")
+    numbers = np.frombuffer(devices.numbers, "<u4")
+    return {int(number): BitMap(numbers[partitions == number]) for number in np.unique(partitions)}

@@ -1,0 +1,110 @@
+"""Calls that send pushes, and drafts of pushes that need an approval."""
+
+import hashlib
+from typing import Any
+
+from console.pushes.answers import AudienceSize, Draft, DraftList, DraftSummary, Estimate, PushSent
+from console.send import actions as drafts
+from console.send import actions as sending
+from console.send.composed_pushes import ComposedPush
+from console.shell.access import Requester
+from console.shell.backend import Backend, app_of, visible_teams
+from console.shell.calls import after
+from console.shell.requests import AppParams, DraftListParams, DraftParams, SendParams
+from protos.accounts.v1.drafts_pb2 import DecideDraftRequest, DraftStatus, DraftWithdrawn, StoredDraft
+from services.errors import InputError
+
+
+async def estimate(backend: Backend, requester: Requester, params: AppParams, body: bytes) -> Estimate:
+    """Check a push and count the devices that it would go to now. Nothing is sent.
+
+    The body is that of `/v2/push` without a sign. It names the app of the path, and may name an app of the other
+    platform that belongs to the same team.
+    """
+    composed = _read(backend, requester, params.appkey, body)
+    audiences = await backend.audiences.of(composed, samples=0)
+    devices = sum(audience.devices for audience in audiences)
+    return Estimate(
+        devices,
+        [AudienceSize(audience.appkey, audience.devices, list(audience.unknown)) for audience in audiences],
+        composed.is_broadcast,
+        await sending.approval_need(backend, requester, composed) is not None,
+    )
+
+
+async def send_push(backend: Backend, requester: Requester, params: SendParams, body: bytes, key: str) -> PushSent:
+    """Send a push now or later, or store it as a draft where the team's rules demand an approval.
+
+    The body is that of `/v2/push` without a sign, as for the estimate. Quotas and pauses hold as for app servers;
+    allowed networks do not.
+    """
+    composed = _read(backend, requester, params.appkey, body)
+    app = app_of(backend, params.appkey)
+    digest = hashlib.blake2b(f"{requester.actor.name} {app.appkey} {key}".encode(), digest_size=16).hexdigest()
+    devices = await sending.estimated_devices(backend, composed)
+    outcome = await sending.send_push(backend, requester, app, composed, f"call-{digest}", devices, params.at_most)
+    if outcome.sent is None:
+        return PushSent("draft", {}, "", outcome.draft.team_id, outcome.draft.draft_id, outcome.devices)
+    sent = outcome.sent
+    return PushSent("scheduled" if sent.task_key else "accepted", sent.msgids, sent.task_key, "", "", outcome.devices)
+
+
+async def list_drafts(backend: Backend, requester: Requester, params: DraftListParams) -> DraftList:
+    """List the drafts of the team, the newest first. A new draft moves the others to later pages."""
+    teams = [team.team_id for team in visible_teams(backend, requester)]
+    offset = after(params.cursor)
+    found = await drafts.drafts_of(
+        backend, teams, waiting_only=params.waiting, words=params.words, offset=offset, limit=params.limit + 1
+    )
+    shown = found[: params.limit]
+    following = str(offset + params.limit) if len(found) > len(shown) else ""
+    return DraftList([DraftSummary(**_fields(stored)) for stored in shown], following)
+
+
+async def draft(backend: Backend, requester: Requester, params: DraftParams) -> Draft:
+    """Return a draft with its content.
+
+    Approvals and rejections are made by people in the console: an API token is no second person.
+    """
+    stored = await drafts.draft_of(backend, params.team_id, params.draft_id)
+    return _draft(stored)
+
+
+async def withdraw_draft(backend: Backend, requester: Requester, params: DraftParams) -> Draft:
+    """Take a draft back, so that it cannot be approved any more."""
+    decision = DecideDraftRequest(draft_id=params.draft_id, withdrawn=DraftWithdrawn())
+    await drafts.decide_draft(backend, requester, decision, params.team_id)
+    return _draft(await drafts.draft_of(backend, params.team_id, params.draft_id))
+
+
+def _read(backend: Backend, requester: Requester, appkey: str, body: bytes) -> ComposedPush:
+    app = app_of(backend, appkey)
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise InputError("the body is not UTF-8") from None
+    return sending.read_push(backend, requester, app, text)
+
+
+def _draft(stored: StoredDraft) -> Draft:
+    msgids = {push.appkey: push.msgid for push in stored.draft.task.pushes}
+    return Draft(**_fields(stored), request_json=stored.draft.body_json.decode(), msgids=msgids)
+
+
+def _fields(stored: StoredDraft) -> dict[str, Any]:
+    draft = stored.draft
+    return {
+        "draft_id": draft.draft_id,
+        "team_id": draft.team_id,
+        "title": stored.title,
+        "text": stored.text,
+        "status": DraftStatus.Name(stored.status).removeprefix("DRAFT_STATUS_").lower(),
+        "is_broadcast": draft.is_broadcast,
+        "estimated_devices": draft.estimated_devices,
+        "authors": list(draft.authors),
+        "created_ms": draft.created_ms,
+        "expires_ms": draft.expires_ms,
+        "decided_by": stored.decided_by,
+        "decided_ms": stored.decided_ms,
+        "reason": stored.reason,
+    }

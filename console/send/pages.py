@@ -1,0 +1,157 @@
+"""Composes a push: the choice of an app, the form, and the review of what would be sent."""
+
+import falcon
+from falcon.asgi import Request, Response
+
+from console.pushes.actions import push_of
+from console.send.actions import draft_of, estimated_devices, read_push, send_push
+from console.send.composed_pushes import ComposedPush, SentPush
+from console.send.draft_pages import body_of_draft
+from console.send.forms import body_of
+from console.send.page import SendingPage, is_again, problem_to_mend, replaced_draft, words_of_old_key
+from console.shell.page import Page, go_to, visit_of
+from console.shell.visit import Visit
+from protos.accounts.v1.drafts_pb2 import DraftStatus
+from protos.registry.v1.apps_pb2 import App
+from services.domain.permissions import Action
+from services.errors import CarillonError, NotFoundError
+
+NEW = {"is_notif": "1", "click_action": "1", "removable": "1", "audience": "filter", "when": "now", "period_unit": "h"}
+"""What a new form has chosen."""
+
+
+class ChooseAppPage(Page):
+    """GET asks for the app; it goes on to the form where there is one."""
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        visit = visit_of(request)
+        visible = self.visible_apps(visit)
+        apps = [app for app in visible if visit.may_app(Action.SEND, app.appkey)]
+        chosen = [app for app in apps if app.appkey == request.get_param("appkey")] or apps
+        if len(chosen) == 1:
+            raise go_to(f"/apps/{chosen[0].appkey}/send")
+        may_register = visit.may(Action.MANAGE_INSTALLATION)
+        self.show(
+            request,
+            response,
+            "send/choose.html",
+            apps=apps,
+            has_visible_apps=bool(visible),
+            may_register=may_register,
+        )
+
+
+class ComposePage(SendingPage):
+    """GET shows the form, with `copy` filled in from an earlier push; POST checks it and shows the review.
+
+    With `draft` GET shows the form of a draft that waits, which is changed then. A POST with `body` shows the form of
+    this request again.
+    """
+
+    async def on_get(self, request: Request, response: Response, appkey: str) -> None:
+        app = self.app(appkey)
+        form = NEW
+        if draft_id := request.get_param("draft"):
+            form = await self._form_of_draft(request, appkey, draft_id)
+        elif msgid := request.get_param("copy"):
+            try:
+                copied = (await push_of(self.site, appkey, msgid)).request_json
+            except NotFoundError:
+                copied = ""
+            form = self.form_of(visit_of(request), app, copied) or NEW
+        self.show_form(request, response, app, form)
+
+    async def on_post(self, request: Request, response: Response, appkey: str) -> None:
+        visit = visit_of(request)
+        app = self.app(appkey)
+        if "body" in visit.form:
+            self.show_form(request, response, app, self.form_again(visit, app, visit.form["body"]))
+            return
+        try:
+            apps = self.chosen(visit, app)
+            composed = self.site.composed_pushes.read(body_of(visit.form, apps, self.zones(visit)))
+            await self.show_review(request, response, app, composed)
+        except CarillonError as error:
+            self.show_form(request, response, app, visit.form, problem_to_mend(error, visit))
+
+    async def _form_of_draft(self, request: Request, appkey: str, draft_id: str) -> dict[str, str]:
+        """Return the form of a draft with a push of this app; goes on to its page if it does not wait any more."""
+        team_id = self.site.accounts.team_of(appkey)
+        stored = await draft_of(self.site, team_id, draft_id)
+        if appkey not in [push.appkey for push in stored.draft.task.pushes]:
+            raise falcon.HTTPNotFound
+        if stored.status != DraftStatus.DRAFT_STATUS_WAITING:
+            raise go_to(f"/drafts/{team_id}/{draft_id}")
+        form = self.form_of(visit_of(request), self.app(appkey), body_of_draft(stored.draft))
+        return form | {"draft": draft_id, "digest": stored.draft.digest.hex()}
+
+
+# Sends a push that was reviewed, or stores it as a draft where it needs approval: once, however often one clicks.
+
+
+class SendPage(SendingPage):
+    """POST sends what the review showed, and goes on to the push, its task or its draft, which it may change."""
+
+    async def on_post(self, request: Request, response: Response, appkey: str) -> None:
+        visit = visit_of(request)
+        app = self.app(appkey)
+        may_be_sent = is_again(visit)
+        try:
+            composed = read_push(self.site, visit, app, visit.form.get("body", ""))
+            problem = self._problem(visit, composed)
+            if problem:
+                await self.show_review(request, response, app, composed, problem)
+                return
+            devices = await estimated_devices(self.site, composed)
+            may_be_sent = True
+            path = await self._send(visit, app, composed, devices)
+        except CarillonError as error:
+            self.show_failure(request, response, app, error, may_be_sent=may_be_sent)
+            return
+        raise go_to(path)
+
+    def _problem(self, visit: Visit, composed: ComposedPush) -> str:
+        """Return why the review has to be looked at again, or ""."""
+        if not self.site.composed_pushes.is_valid(visit.form.get("key", "")):
+            return words_of_old_key(visit)
+        typed = "".join(str(int(char)) for char in visit.form.get("typed", "") if char.isdecimal())
+        number = typed.lstrip("0") or typed[:1]
+        if composed.is_broadcast and (not number or number != visit.form.get("devices")):
+            return visit.gettext("Type the number of devices that the push goes to, as it is shown here.")
+        return ""
+
+    async def _send(self, visit: Visit, app: App, composed: ComposedPush, devices: int) -> str:
+        """Send the push and return the path to go on to."""
+        key, replaced = visit.form["key"], replaced_draft(visit)
+        outcome = await send_push(self.site, visit, app, composed, key, devices, replaced=replaced)
+        if outcome.sent is None:
+            visit.notify(visit.gettext("The push waits for the approval of a second person."))
+            return f"/drafts/{outcome.draft.team_id}/{outcome.draft.draft_id}"
+        visit.notify(self._notice(visit, outcome.sent))
+        if outcome.sent.task_key:
+            return f"/tasks?appkey={app.appkey}"
+        return f"/apps/{app.appkey}/sent/{outcome.sent.msgids[app.appkey]}"
+
+    def _notice(self, visit: Visit, sent: SentPush) -> str:
+        if sent.task_key:
+            return visit.gettext("The push is scheduled, under the task key %(key)s.") % {"key": sent.task_key}
+        names = (f"{self.app(appkey).name} {msgid}" for appkey, msgid in sent.msgids.items())
+        return visit.gettext("The push is accepted: %(ids)s.") % {"ids": ", ".join(names)}
+
+
+class SentPage(Page):
+    """GET goes on to the page of a push that was just sent, as soon as analytics has read of it."""
+
+    async def on_get(self, request: Request, response: Response, appkey: str, msgid: str) -> None:
+        app = self.app(appkey)
+        path = f"/apps/{appkey}/pushes/{msgid}"
+        try:
+            await push_of(self.site, appkey, msgid)
+        except NotFoundError:
+            template = "send/sent_wait.html" if visit_of(request).is_fragment else "send/sent.html"
+            self.show(request, response, template, app=app, msgid=int(msgid))
+            return
+        if visit_of(request).is_fragment:
+            response.set_header("HX-Redirect", path)
+            return
+        raise go_to(path)

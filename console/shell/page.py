@@ -1,0 +1,125 @@
+"""The base of all pages, and what they share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import falcon
+import falcon.uri
+import msgspec
+from falcon.asgi import Request, Response
+
+from console.oidc.log_ins import ProviderLogIns, ProviderSessions
+from console.overview.installation import Observer
+from console.shell.access import SecondFactors
+from console.shell.backend import Backend, app_of, visible_apps, visible_teams
+from console.shell.feeds import Feeds
+from console.shell.languages import Languages
+from console.shell.problems import FormProblem
+from console.shell.renderer import SlicedRenderer, Template
+from console.shell.sessions import Sessions
+from console.shell.visit import Visit
+from protos.accounts.v1.accounts_pb2 import Team
+from protos.registry.v1.apps_pb2 import App
+from services.errors import BusyError, CarillonError, DeadlineError, InputError, UnavailableError
+
+MAX_WORDS = 200
+AWAY = (BusyError, DeadlineError, UnavailableError)
+"""Errors of a call to a role that does not answer at present; what was asked for may have been done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site(Backend):
+    """What every page is built with.
+
+    `provider`, `provider_sessions` and `provider_name` are those of the OpenID Connect provider, if there is one.
+    """
+
+    sessions: Sessions
+    second_factors: SecondFactors
+    languages: Languages
+    gateway_url: str
+    public_url: str
+    v2_url: str
+    provider: ProviderLogIns | None
+    provider_sessions: ProviderSessions | None
+    provider_name: str
+    only_administrators_have_passwords: bool
+    renderer: SlicedRenderer
+    observer: Observer
+    feeds: Feeds
+
+    def link_url(self, token: str) -> str:
+        """Return the address at which the user of a one-time token chooses a password."""
+        return f"{self.public_url}/link?token={token}"
+
+
+class Page:
+    """A page: `on_get` shows it, `on_post` does what its form asks for and goes on to another page.
+
+    Who may do so is declared in `routes.py` and was checked before.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+
+    def show(self, request: Request, response: Response, template: str, status: int = 200, **values: Any) -> None:
+        """Answer with a template of `templates/`."""
+        response.status = falcon.code_to_http_status(status)
+        response.content_type = falcon.MEDIA_HTML
+        response.context.page = Template.shown_now(template, visit_of(request), values)
+
+    def app(self, appkey: str) -> App:
+        """Return the app of a path. HTTP 404: there is none."""
+        return app_of(self.site, appkey)
+
+    def visible_apps(self, visit: Visit) -> list[App]:
+        """Return the apps that the user may see, by name."""
+        return visible_apps(self.site, visit)
+
+    def visible_teams(self, visit: Visit) -> list[Team]:
+        """Return the teams that the user may see, by name."""
+        return visible_teams(self.site, visit)
+
+
+def visit_of(request: Request) -> Visit:
+    visit: Visit = request.context.visit
+    return visit
+
+
+def shown_digest(visit: Visit, name: str = "digest") -> bytes:
+    """Return the digest in the form of what was shown; empty if the form has none, which is that of nothing."""
+    try:
+        return bytes.fromhex(visit.form.get(name, ""))
+    except ValueError:
+        return b""
+
+
+def shown_values(visit: Visit) -> dict[str, str]:
+    """Return the values with which the form was shown; none if it does not say. InputError: it says what is no form."""
+    try:
+        return msgspec.json.decode(visit.form.get("shown", "{}"), type=dict[str, str])
+    except msgspec.DecodeError:
+        raise InputError("the form is damaged; load the page again") from None
+
+
+def shown_text(values: Mapping[str, str]) -> str:
+    """Return the values of a form as its hidden field `shown`, so that what has not been changed is not saved."""
+    return msgspec.json.encode(values).decode()
+
+
+def sought_words(request: Request) -> str:
+    """Return the words that listed pushes or drafts contain."""
+    return (request.get_param("q") or "").strip()[:MAX_WORDS]
+
+
+def go_to(path: str) -> falcon.HTTPStatus:
+    """Return the redirection to another page of the console, for example after an accepted form; raise it."""
+    return falcon.HTTPSeeOther(falcon.uri.encode_check_escaped(path))
+
+
+def problem_of(error: CarillonError, visit: Visit) -> FormProblem:
+    """Return the words of an error that the person can mend, and the field of the form. Raises any other error."""
+    if error.result not in (400, 401):
+        raise error
+    return visit.language.problem(str(error), visit.form)

@@ -1,0 +1,262 @@
+"""Requests of calls, with their limits: `…Params` are the names in the path and the query, `…Body` is the JSON body."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from console.audit.actions import SUBJECTS
+from console.shell.calls import NoParams
+from console.shell.numbers import MAX_MSGID
+from console.statistics.actions import CATEGORIES, KINDS
+from edge.core.parsing.fields import described, name_of
+from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
+
+Appkey = Annotated[str, name_of("appkey"), described("The app.")]
+TeamId = Annotated[str, name_of("team-id"), described("The team.")]
+TaskKey = Annotated[str, name_of("task-key"), described("The task.")]
+DraftId = Annotated[str, name_of("draft-id"), described("The draft.")]
+Msgid = Annotated[int, msgspec.Meta(ge=1, le=MAX_MSGID), described("The message id.")]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=400), described("A token, or an alias.")]
+Token = Annotated[str, msgspec.Meta(max_length=400), described("Explain the push on the device with this token too.")]
+Cursor = Annotated[
+    str, msgspec.Meta(max_length=400), described("The `next` of the page before; empty: the first page.")
+]
+Limit = Annotated[int, msgspec.Meta(ge=1, le=500), described("Entries of a page at most.")]
+Behind = Annotated[
+    bool, described("Answer also without the newest records of the log; `records_behind` in the answer counts them.")
+]
+Day = Annotated[
+    str,
+    msgspec.Meta(pattern="^([0-9]{4}-[0-9]{2}-[0-9]{2})?$"),
+    described("A day of the service's time zone, YYYY-MM-DD, included; empty: chosen by the service."),
+]
+TimeMs = Annotated[int, msgspec.Meta(ge=0, le=2**53), described("Milliseconds since 1970 UTC.")]
+STATES = ("pending", "sent", "received", "shown", "clicked", "failed", "dropped", "cancelled", "expired")
+Reason = Annotated[str, msgspec.Meta(max_length=200), described("Why, for the audit and the page of the app.")]
+
+
+class AppParams(NoParams, frozen=True, kw_only=True):
+    appkey: Appkey
+
+
+class PushParams(AppParams, frozen=True, kw_only=True):
+    msgid: Msgid
+
+
+class PushDetailParams(PushParams, frozen=True, kw_only=True):
+    token: Token = ""
+    allow_behind: Behind = True
+
+
+class SpeedParams(PushParams, frozen=True, kw_only=True):
+    within_ms: Annotated[
+        int,
+        msgspec.Meta(ge=0, le=366 * 86_400_000),
+        described("What the steps cover, milliseconds; 0: a length that fits."),
+    ] = 0
+    allow_behind: Behind = True
+
+
+Category = Annotated[Literal[CATEGORIES], described("The attribute of devices.")]  # type: ignore[valid-type]
+
+
+class StatesParams(PushParams, frozen=True, kw_only=True):
+    category: Category
+    allow_behind: Behind = True
+
+
+class PushDevicesParams(PushParams, frozen=True, kw_only=True):
+    state: Annotated[
+        Literal[STATES],  # type: ignore[valid-type]
+        described("As in `states` of the push."),
+    ]
+    reason: Annotated[
+        str,
+        msgspec.Meta(max_length=1000),
+        described("As in `states` of the push; empty: the devices without a reason."),
+    ] = ""
+    category: Annotated[
+        Literal[("", *CATEGORIES)],  # type: ignore[valid-type]
+        described("Only the devices that had the value `info` of this attribute when the push started."),
+    ] = ""
+    info: Annotated[str, msgspec.Meta(max_length=400), described("With `category`; empty: reported none.")] = ""
+    cursor: Cursor = ""
+    limit: Limit = 100
+    allow_behind: Behind = True
+
+
+class PushByIdParams(NoParams, frozen=True, kw_only=True):
+    msgid: Msgid
+    token: Token = ""
+    allow_behind: Behind = True
+
+
+class PageParams(NoParams, frozen=True, kw_only=True):
+    cursor: Cursor = ""
+    limit: Limit = 100
+
+
+class PushListParams(PageParams, frozen=True, kw_only=True):
+    appkey: Annotated[str, described("Only pushes of this app.")] = ""
+    from_ms: TimeMs = 0
+    to_ms: TimeMs = 2**53
+    words: Annotated[
+        str,
+        msgspec.Meta(max_length=200),
+        described("Only pushes with this in their title or listed text."),
+    ] = ""
+
+
+class SendParams(AppParams, frozen=True, kw_only=True):
+    at_most: Annotated[
+        Annotated[int, msgspec.Meta(ge=0, le=2**53)] | None,
+        described("Send nothing, and answer 409, if the push would go to more devices than this."),
+    ] = None
+
+
+class DraftListParams(PageParams, frozen=True, kw_only=True):
+    waiting: Annotated[bool, described("Only drafts that wait for an approval.")] = False
+    words: Annotated[
+        str,
+        msgspec.Meta(max_length=200),
+        described("Only drafts with this in their title or listed text."),
+    ] = ""
+
+
+class DraftParams(NoParams, frozen=True, kw_only=True):
+    team_id: TeamId
+    draft_id: DraftId
+
+
+class TaskListParams(PageParams, frozen=True, kw_only=True):
+    appkey: Annotated[str, described("Only tasks of this app.")] = ""
+
+
+class TaskParams(AppParams, frozen=True, kw_only=True):
+    task_key: TaskKey
+
+
+class DeviceSearchParams(AppParams, frozen=True, kw_only=True):
+    name: Name
+
+
+class DeviceParams(AppParams, frozen=True, kw_only=True):
+    token: Annotated[str, msgspec.Meta(min_length=1, max_length=400), described("The token of the device.")]
+    allow_behind: Behind = True
+
+
+class WhyParams(AppParams, frozen=True, kw_only=True):
+    name: Name
+    msgid: Annotated[
+        Annotated[int, msgspec.Meta(ge=1, le=MAX_MSGID)] | None,
+        described("The push; absent: the latest broadcast or multicast of the app."),
+    ] = None
+
+
+class StatisticsParams(AppParams, frozen=True, kw_only=True):
+    kind: Annotated[Literal[tuple(KINDS)], described("The type.")] = "connections"  # type: ignore[valid-type]
+    category: Annotated[
+        Literal[("", *CATEGORIES)],  # type: ignore[valid-type]
+        described("Divide the numbers by this attribute of devices."),
+    ] = ""
+    info: Annotated[str, msgspec.Meta(max_length=400), described("Only this value of the category; empty: all.")] = ""
+    users: Annotated[Literal["new", "cumulative"], described("With the type users.")] = "new"
+    push: Annotated[
+        str, msgspec.Meta(pattern="^[0-9]{0,16}$"), described("Only the push with this message id; type broadcasts.")
+    ] = ""
+    first: Day = ""
+    last: Day = ""
+
+
+class ActionListParams(PageParams, frozen=True, kw_only=True):
+    team: Annotated[str, described("Only what concerns this team.")] = ""
+    app: Annotated[str, described("Only what concerns this app.")] = ""
+    who: Annotated[str, msgspec.Meta(max_length=400), described("A log-in name, user/ID or token/ID.")] = ""
+    subject: Annotated[Literal[("", *SUBJECTS)], described("The first word of the action.")] = ""  # type: ignore[valid-type]
+    first: Day = ""
+    last: Day = ""
+
+
+class TimelineParams(PageParams, frozen=True, kw_only=True):
+    appkey: Appkey
+    from_ms: TimeMs
+    to_ms: TimeMs
+    allow_behind: Behind = True
+
+
+class TeamParams(NoParams, frozen=True, kw_only=True):
+    team_id: TeamId
+
+
+class RotationBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How a secret key is replaced."""
+
+    keep_old_s: Annotated[
+        int,
+        msgspec.Meta(ge=0, le=90 * 86_400),
+        described("How long the present secret key goes on signing beside the new one, seconds.", 86_400),
+    ] = 86_400
+
+
+class ApnsKeyBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What changes about the key for Apple. The first key of an app needs `pem`, `key_id` and `team_id`."""
+
+    pem: Annotated[
+        Annotated[str, msgspec.Meta(max_length=16_384)] | None, described("The content of the .p8 file.")
+    ] = None
+    key_id: Annotated[
+        Annotated[str, msgspec.Meta(max_length=10)] | None, described("The key's id, 10 letters and digits.")
+    ] = None
+    team_id: Annotated[
+        Annotated[str, msgspec.Meta(max_length=10)] | None, described("The Apple team's id, 10 letters and digits.")
+    ] = None
+    topic: Annotated[
+        Annotated[str, msgspec.Meta(max_length=128)] | None, described("The bundle id; the app's package at first.")
+    ] = None
+    environment: Annotated[
+        Literal["production", "sandbox", "both"] | None, described("Apple's service; production at first.")
+    ] = None
+    remove: Annotated[bool, described("Remove the key; excludes the other fields.")] = False
+
+
+class IdentityBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What changes about the proofs of aliases and identity tags; fields that are absent or null stay."""
+
+    mode: Annotated[Literal["off", "accept", "require"] | None, described("What a device without a proof may do.")] = (
+        None
+    )
+    keys: Annotated[
+        Annotated[list[Annotated[str, msgspec.Meta(max_length=4096)]], msgspec.Meta(max_length=2)] | None,
+        described("Public keys of the app's server in PEM form, which replace the present ones; none removes them."),
+    ] = None
+    tags: Annotated[
+        Annotated[list[Annotated[str, msgspec.Meta(max_length=64)]], msgspec.Meta(max_length=20)] | None,
+        described("Tags that address one person, such as user:* or 30000..32767; none removes them."),
+    ] = None
+
+
+class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of an app to change; those that are absent or null stay."""
+
+    name: Annotated[Annotated[str, msgspec.Meta(max_length=64)] | None, described("The name for people.")] = None
+    ack_info: Annotated[bool | None, described("Whether its app servers may read acknowledgements.")] = None
+    default_period_s: Annotated[
+        Annotated[int, msgspec.Meta(ge=MIN_PERIOD_S, le=MAX_PERIOD_S)] | None,
+        described("Time to live of pushes without one, seconds."),
+    ] = None
+    allow_from: Annotated[
+        Annotated[list[str], msgspec.Meta(max_length=256)] | None,
+        described("Networks from which requests of app servers are accepted; none: from everywhere."),
+    ] = None
+    replay_safe_required: Annotated[
+        bool | None, described("Whether requests without a replay-safe signature are refused.")
+    ] = None
+    apns: Annotated[ApnsKeyBody | None, described("iOS: the key for Apple.")] = None
+    identity: Annotated[IdentityBody | None, described("The proofs of aliases and identity tags.")] = None
+    drop_old_secret: Annotated[bool, described("End the validity of the former secret key at once.")] = False
+
+
+class ReasonBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why an app is paused or resumed."""
+
+    reason: Reason = ""

@@ -1,0 +1,1 @@
+"""Statistics as charts, tables and files."""

@@ -1,0 +1,1 @@
+"""Timed pushes that wait, and their cancel."""

@@ -1,0 +1,308 @@
+"""Schedule of one app: pushes in progress, sent chunk by chunk, and messages that are ready or delayed."""
+
+import asyncio
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, TypeVar
+
+from services.delivery.channels.apns.push_progress import ApnsMessage, PayloadOf, PushProgress
+from services.delivery.limits import RateLimiter
+from services.delivery.state.pushes import StartedPush
+from services.net.fairness import FairQueue
+from services.process import background
+from services.process.clock import Clock
+
+# Round-robin over an app's pushes, each within its own rate limit.
+
+_CHUNK_SIZE = 100
+
+
+class Chunk(NamedTuple):
+    """Device numbers of one partition that a push is sent to next."""
+
+    progress: PushProgress
+    partition: int
+    numbers: list[int]
+
+
+class RoundRobin:
+    """Gives the pushes of an app their turns, chunk by chunk.
+
+    `on_ready` is called when there are chunks to take; `on_finished` when a push has nothing in flight.
+
+    `shards` instances send a push at once, each at its share of the push's rate.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        shards: int,
+        on_ready: Callable[[], None],
+        on_finished: Callable[[PushProgress], None],
+    ) -> None:
+        self._clock = clock
+        self._shards = shards
+        self._on_ready = on_ready
+        self._on_finished = on_finished
+        self._turns: FairQueue[int, PushProgress] = FairQueue()
+        self._limiters: set[asyncio.Task[None]] = set()
+
+    def add(self, progress: PushProgress) -> None:
+        """Give the push turns until its pass is complete."""
+        if progress.push.send.qps:
+            task = background.start("rate limit of an iOS push", self._limit(progress))
+            self._limiters.add(task)
+            task.add_done_callback(self._limiters.discard)
+        else:
+            self._put(progress)
+            self._on_ready()
+
+    def take(self, count: int) -> list[Chunk]:
+        """Take chunks with up to `count` devices. Each chunk is in flight in its push until the caller releases it."""
+        chunks: list[Chunk] = []
+        while count > 0 and (turn := self._turns.take()):
+            progress = turn[1]
+            if progress.is_running(self._clock.now_ms()):
+                if chunk := self._next_chunk(progress, count):
+                    chunks.append(chunk)
+                    count -= len(chunk.numbers)
+                if not progress.push.send.qps and not progress.is_pass_complete:
+                    self._put(progress)
+            progress.turn_done.set()
+            if not progress.in_flight:
+                self._on_finished(progress)
+        return chunks
+
+    def close(self) -> None:
+        for task in self._limiters:
+            task.cancel()
+
+    def _put(self, progress: PushProgress) -> None:
+        self._turns.put(progress.push.send.msgid, progress)
+
+    def _next_chunk(self, progress: PushProgress, count: int) -> Chunk | None:
+        taken = progress.take(min(count, progress.allowance if progress.push.send.qps else _CHUNK_SIZE))
+        if taken is None:
+            return None
+        chunk = Chunk(progress, *taken)
+        progress.in_flight += 1
+        progress.allowance -= len(chunk.numbers)
+        return chunk
+
+    def _has_turns(self, progress: PushProgress, passes: int) -> bool:
+        """Return whether the pass before which `passes` others began goes on: devices are left in it."""
+        is_same = progress.passes == passes and not progress.is_pass_complete
+        return is_same and progress.is_running(self._clock.now_ms())
+
+    async def _limit(self, progress: PushProgress) -> None:
+        """Give a push with a rate limit one turn at a time, for as many devices as the limiter allows.
+
+        It ends with the pass, also where the next one begins before the last turn is noticed here: that one is added
+        anew.
+        """
+        limiter, passes = RateLimiter(self._clock, progress.push.send.qps / self._shards), progress.passes
+        while self._has_turns(progress, passes):
+            progress.allowance = allowance = await limiter.wait_allowed(_CHUNK_SIZE)
+            progress.turn_done.clear()
+            self._put(progress)
+            self._on_ready()
+            await progress.turn_done.wait()
+            limiter.consume(allowance - progress.allowance)
+
+
+# Priority queue of items by due time, with one timer for the earliest.
+
+Item = TypeVar("Item")
+
+
+class DelayQueue(Generic[Item]):
+    """Calls `on_due` when an item is due; `take_due` then removes it."""
+
+    def __init__(self, clock: Clock, on_due: Callable[[], None]) -> None:
+        self._clock = clock
+        self._on_due = on_due
+        self._heap: list[tuple[int, int, Item]] = []
+        self._sequence = itertools.count()
+        self._timer: asyncio.Task[None] | None = None
+        self._timer_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def put(self, due_ms: int, item: Item) -> None:
+        heapq.heappush(self._heap, (due_ms, next(self._sequence), item))
+        if self._timer is None or due_ms < self._timer_ms:
+            self._start_timer()
+
+    def take_due(self) -> list[Item]:
+        """Remove and return the items that are due, in the order of their times."""
+        due = []
+        while self._heap and self._heap[0][0] <= self._clock.now_ms():
+            due.append(heapq.heappop(self._heap)[2])
+        if self._timer is None and self._heap:
+            self._start_timer()
+        return due
+
+    def close(self) -> None:
+        """Stop the timer."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start_timer(self) -> None:
+        self.close()
+        self._timer_ms = self._heap[0][0]
+        self._timer = background.start("timer of retries", self._sleep_until(self._timer_ms))
+
+    async def _sleep_until(self, due_ms: int) -> None:
+        await self._clock.sleep_until(due_ms)
+        self._timer = None
+        self._on_due()
+
+
+MAX_DELAYED = 10_000
+"""Upper bound of the retry queue per app; messages beyond it wait for the next pass over the audience."""
+
+_KEY_CHECK_MS = 5_000
+"""Longest wait before another pass while the app has no key."""
+
+
+class PushSchedule:
+    """Chooses the messages of one app to send next.
+
+    `wake_up` is called when there may be something to send; `has_key` returns whether the app has a signing key.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        shards: int,
+        wake_up: Callable[[], None],
+        has_key: Callable[[], bool],
+        payload_of: PayloadOf,
+    ) -> None:
+        self._clock = clock
+        self._payload_of = payload_of
+        self._has_key = has_key
+        self._running: set[PushProgress] = set()
+        self._turns = RoundRobin(clock, shards, wake_up, self._end_if_done)
+        self._ready: deque[ApnsMessage] = deque()
+        self._delayed: DelayQueue[ApnsMessage | PushProgress | None] = DelayQueue(clock, wake_up)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._running
+
+    def start(self, push: StartedPush, partitions: Iterable[int]) -> None:
+        progress = PushProgress(push, partitions, self._payload_of)
+        self._running.add(progress)
+        self._turns.add(progress)
+
+    def collect_due(self) -> None:
+        """Make ready what was delayed until now."""
+        for item in self._delayed.take_due():
+            if isinstance(item, PushProgress):
+                self._turns.add(item)
+            elif item is not None:
+                self._ready.append(item)
+
+    def take_ready(self, count: int) -> list[ApnsMessage]:
+        return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
+
+    def take_chunks(self, count: int) -> list[Chunk]:
+        """Chunks with up to `count` devices in all; the caller releases each chunk's push once."""
+        return self._turns.take(count)
+
+    def resend(self, message: ApnsMessage) -> None:
+        """Make a message ready at once."""
+        self._ready.append(message)
+
+    def postpone(self, message: ApnsMessage, due_ms: int) -> None:
+        """Make a message ready at a time; if too many are delayed, leave its device to the push's next pass."""
+        if len(self._delayed) + len(self._ready) < MAX_DELAYED:
+            self._delayed.put(due_ms, message)
+        else:
+            message.progress.needs_pass = True
+            self.release(message.progress)
+
+    def wake_at(self, time_ms: int) -> None:
+        self._delayed.put(time_ms, None)
+
+    def release(self, progress: PushProgress) -> None:
+        """Note that a chunk or a message of the push is concluded."""
+        progress.in_flight -= 1
+        if not progress.in_flight:
+            self._end_if_done(progress)
+
+    def close(self) -> None:
+        self._delayed.close()
+        self._turns.close()
+
+    def _end_if_done(self, progress: PushProgress) -> None:
+        """With nothing of the push in flight: continue its pass, schedule another one, or end it."""
+        now_ms = self._clock.now_ms()
+        is_running = progress.is_running(now_ms)
+        if is_running and not progress.is_pass_complete:
+            return
+        if is_running and progress.needs_pass:
+            wait_ms = progress.start_pass()
+            self._delayed.put(now_ms + (wait_ms if self._has_key() else min(wait_ms, _KEY_CHECK_MS)), progress)
+        else:
+            self._running.discard(progress)
+
+
+# Devices that Apple wants to get no pushes for a while (429 TooManyRequests).
+
+
+class DeviceDelays:
+    """The ends of the delays by device token; beyond `capacity` tokens no more are added."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._until_ms: dict[str, int] = {}
+
+    def delay(self, token: str, until_ms: int, now_ms: int) -> None:
+        if len(self._until_ms) >= self._capacity:
+            self._until_ms = {known: end_ms for known, end_ms in self._until_ms.items() if end_ms > now_ms}
+        if len(self._until_ms) < self._capacity:
+            self._until_ms[token] = until_ms
+
+    def until_ms(self, token: str, now_ms: int) -> int | None:
+        """The end of the token's delay; None if it has none, or it is over."""
+        end_ms = self._until_ms.get(token)
+        if end_ms is not None and end_ms <= now_ms:
+            del self._until_ms[token]
+            return None
+        return end_ms
+
+
+# Bounds the messages of an app that wait for a connection or for Apple's response.
+
+
+class InFlightWindow:
+    """Counts messages in flight; `on_half_empty` is called on each response while at most half the window is used."""
+
+    def __init__(self, size: int, on_half_empty: Callable[[], None]) -> None:
+        self._size = size
+        self._on_half_empty = on_half_empty
+        self._in_flight = 0
+        self.empty = asyncio.Event()
+        """Set while nothing is in flight."""
+        self.empty.set()
+
+    def free(self, is_probing: bool) -> int:
+        """The number of messages that may be sent now; while the circuit is half-open, one at a time."""
+        return (1 if is_probing else self._size) - self._in_flight
+
+    def enter(self) -> None:
+        self._in_flight += 1
+        self.empty.clear()
+
+    def leave(self) -> None:
+        self._in_flight -= 1
+        if self._in_flight == 0:
+            self.empty.set()
+        if self._in_flight <= self._size // 2:
+            self._on_half_empty()

@@ -1,0 +1,208 @@
+"""A push to Apple's service, its result, and the interface between a push's owner and the sender."""
+
+import re
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple, Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from services.delivery.channels.apns.http2.headers import literal
+from services.domain.apns_payload import MAX_PAYLOAD_BYTES
+
+UNKNOWN = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ApnsPush:
+    """One push to one device. `topic` is the app's bundle id; Apple requires priority 5 for background pushes."""
+
+    token: str
+    topic: str
+    payload: bytes
+    msgid: int
+    expires_ms: int
+    push_type: Literal["alert", "background"] = "alert"
+    priority: int = 10
+    collapse_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ApnsResult:
+    """Apple's response: 200, or another status with Apple's reason.
+
+    `timestamp_ms` comes with status 410: the time since which the token is invalid. Status UNKNOWN means that there
+    was no response, so Apple may or may not have accepted the push; `reason` then says what happened.
+    """
+
+    status: int
+    reason: str = ""
+    timestamp_ms: int | None = None
+
+    @property
+    def is_unknown(self) -> bool:
+        return self.status == UNKNOWN
+
+
+class PendingPush(Protocol):
+    """A push submitted to a sender, which calls either `answered` or `skipped`, once."""
+
+    @property
+    def push(self) -> ApnsPush: ...
+
+    def is_wanted(self) -> bool:
+        """Whether to send the push; called right before it is sent."""
+        ...
+
+    def answered(self, result: ApnsResult) -> None: ...
+
+    def skipped(self) -> None:
+        """The push was not sent because it was no longer wanted."""
+        ...
+
+
+# A push as an HTTP/2 request to Apple's service, and the response as a result.
+
+_APNS_ID_NAMESPACE = uuid.UUID("5d0a9b0e-2f0c-5f0b-9a3d-6b1c2e7f4a10")
+_HEADER_VALUE = re.compile(r"[!-~]{1,256}")
+_METHOD_POST = b"\x83"
+_SCHEME_HTTPS = b"\x87"
+_TOKEN = re.compile(r"[0-9A-Za-z]+")
+_MAX_COLLAPSE_ID_BYTES = 64
+
+
+class _Refusal(msgspec.Struct):
+    reason: str | None = None
+    timestamp: int | None = None
+
+
+_refusals = msgspec.json.Decoder(_Refusal)
+
+
+def local_refusal(push: ApnsPush) -> ApnsResult | None:
+    """Apple's refusal of a push that is certainly invalid, without a request; None if the push may be valid."""
+    if not push.payload:
+        return ApnsResult(400, "PayloadEmpty")
+    if len(push.payload) > MAX_PAYLOAD_BYTES:
+        return ApnsResult(413, "PayloadTooLarge")
+    if not push.topic:
+        return ApnsResult(400, "MissingTopic")
+    if not _HEADER_VALUE.fullmatch(push.topic):
+        return ApnsResult(400, "BadTopic")
+    if push.collapse_id is not None and not _is_collapse_id(push.collapse_id):
+        return ApnsResult(400, "BadCollapseId")
+    return None
+
+
+def header_block(push: ApnsPush, authority: str, provider_token: str) -> bytes:
+    """Encode the request's headers (HPACK). The apns-id depends on message id and token only: retries have the same."""
+    apns_id = str(uuid.uuid5(_APNS_ID_NAMESPACE, f"{push.msgid}/{push.token}"))
+    token = push.token if _TOKEN.fullmatch(push.token) else quote(push.token, safe="")
+    fields = [
+        _METHOD_POST + _SCHEME_HTTPS,
+        literal(b":path", f"/3/device/{token}".encode()),
+        _shared_headers(authority, provider_token, push.topic, push.push_type, push.priority),
+        literal(b"apns-id", apns_id.encode()),
+        literal(b"apns-expiration", b"%d" % (push.expires_ms // 1000)),
+        literal(b"content-length", b"%d" % len(push.payload)),
+    ]
+    if push.collapse_id is not None:
+        fields.append(literal(b"apns-collapse-id", push.collapse_id.encode()))
+    return b"".join(fields)
+
+
+def parse_response(status: int, body: bytes) -> ApnsResult:
+    """Parse Apple's response; without a reason in the body, the result's reason names the status."""
+    if status == 200:
+        return ApnsResult(200)
+    default_reason = "Unregistered" if status == 410 else f"HTTP {status}"
+    try:
+        refusal = _refusals.decode(body)
+    except msgspec.DecodeError:
+        return ApnsResult(status, default_reason)
+    return ApnsResult(status, refusal.reason or default_reason, refusal.timestamp)
+
+
+def _is_collapse_id(text: str) -> bool:
+    return bool(_HEADER_VALUE.fullmatch(text)) and len(text) <= _MAX_COLLAPSE_ID_BYTES
+
+
+@lru_cache(maxsize=256)
+def _shared_headers(authority: str, provider_token: str, topic: str, push_type: str, priority: int) -> bytes:
+    """Encoded headers that are the same for most of an app's pushes."""
+    return b"".join(
+        (
+            literal(b":authority", authority.encode()),
+            literal(b"authorization", f"bearer {provider_token}".encode(), secret=True),
+            literal(b"apns-topic", topic.encode()),
+            literal(b"apns-push-type", push_type.encode()),
+            literal(b"apns-priority", str(priority).encode()),
+        )
+    )
+
+
+# Requests in flight on a connection to Apple, and the time-outs that apply to them.
+
+
+class Timeouts(NamedTuple):
+    """The time-outs of a connection, in seconds.
+
+    `connect`: to open a connection. `request`: for a response. `probe`: for a response on a connection where no push
+    has been accepted yet; further pushes wait for it. `silence`: without bytes from the server, until a ping.
+    `pong`: for the acknowledgement of a ping. `idle`: without a request, until the connection is closed.
+    """
+
+    connect: float = 5.0
+    request: float = 20.0
+    probe: float = 5.0
+    silence: float = 60.0
+    pong: float = 10.0
+    idle: float = 1800.0
+
+
+class InFlightRequest(NamedTuple):
+    """A request without a response yet; `deadline_s` in the event loop's time."""
+
+    pending: PendingPush
+    provider_token: str
+    deadline_s: float
+
+
+class InFlightRequests:
+    """Requests by stream id, in the order of their deadlines.
+
+    The order holds because a probe, whose time-out is shorter, is the only request while it is in flight.
+    """
+
+    def __init__(self) -> None:
+        self._by_stream: dict[int, InFlightRequest] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_stream)
+
+    def add(self, stream: int, request: InFlightRequest) -> None:
+        self._by_stream[stream] = request
+
+    def pop(self, stream: int) -> InFlightRequest | None:
+        return self._by_stream.pop(stream, None)
+
+    def take_overdue(self, now_s: float) -> list[tuple[int, InFlightRequest]]:
+        """Remove and return the requests whose deadline has passed."""
+        overdue = list(self._overdue(now_s))
+        for stream, _ in overdue:
+            del self._by_stream[stream]
+        return overdue
+
+    def take_all(self) -> list[tuple[int, InFlightRequest]]:
+        """Remove and return every request."""
+        requests, self._by_stream = self._by_stream, {}
+        return list(requests.items())
+
+    def _overdue(self, now_s: float) -> Iterator[tuple[int, InFlightRequest]]:
+        for stream, request in self._by_stream.items():
+            if request.deadline_s > now_s:
+                return
+            yield stream, request

@@ -1,0 +1,98 @@
+"""An archive in a bucket of an S3-compatible store: PREFIX/TOPIC/PARTITION/SEGMENT, objects that never change.
+
+PREFIX/states has the copies of states; a newer copy replaces the older one.
+"""
+
+from pathlib import Path
+
+from obstore.exceptions import BaseError
+from obstore.store import S3Store
+
+from services.errors import ConflictError, UnavailableError
+from services.log.archive.store import FILES, SegmentName, parse_name
+from services.log.port import Partition
+
+_TIMEOUT = "30s"
+_CONNECT_TIMEOUT = "5s"
+_RETRIES = 3
+_MAX_TEXT = 500
+
+
+class ArchiveBucket:
+    """The ArchiveStore in a bucket, at a URL `s3://BUCKET/PREFIX`.
+
+    The store's address and log-in are those that Amazon's own tools read: AWS_ENDPOINT_URL, AWS_REGION,
+    AWS_ACCESS_KEY_ID and so on, or the role of the machine or pod.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.location = url
+        self._store: S3Store = S3Store.from_url(
+            url,
+            client_options={"timeout": _TIMEOUT, "connect_timeout": _CONNECT_TIMEOUT, "allow_http": True},
+            retry_config={"max_retries": _RETRIES},
+        )
+        self._known: dict[Partition, list[SegmentName]] = {}
+
+    def names(self, partition: Partition, *, anew: bool = False) -> list[SegmentName]:
+        """Return the names of a partition's segments; those of former calls are not listed again, for all stay."""
+        known = [] if anew else self._known.get(partition, [])
+        after = _path(partition, known[-1]) if known else None
+        try:
+            pages = list(self._store.list(_folder(partition), offset=after))
+        except (BaseError, OSError) as error:
+            raise self._unavailable(error) from error
+        found = [parse_name(each["path"].rpartition("/")[2]) for page in pages for each in page]
+        self._known[partition] = sorted([*known, *(name for name in found if name)])
+        return list(self._known[partition])
+
+    def read(self, partition: Partition, name: SegmentName) -> bytes:
+        try:
+            return bytes(self._store.get(_path(partition, name)).bytes())
+        except FileNotFoundError as error:
+            lost = f"the archive {self.location} has lost the segment {_path(partition, name)}"
+            raise ConflictError(f"{lost}. Put a copy from a backup there") from error
+        except (BaseError, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def write(self, partition: Partition, name: SegmentName, data: bytes) -> None:
+        try:
+            self._store.put(_path(partition, name), data, use_multipart=False)
+        except (BaseError, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def file_saved_ms(self, name: str) -> int | None:
+        try:
+            return int(self._store.head(f"{FILES}/{name}")["last_modified"].timestamp() * 1000)
+        except FileNotFoundError:
+            return None
+        except (BaseError, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def get_file(self, name: str, target: Path) -> None:
+        try:
+            with target.open("wb") as file:
+                for part in self._store.get(f"{FILES}/{name}").stream():
+                    file.write(part)
+        except FileNotFoundError as error:
+            raise ConflictError(f"the archive {self.location} has no file {FILES}/{name} any more") from error
+        except (BaseError, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def put_file(self, name: str, source: Path) -> None:
+        try:
+            self._store.put(f"{FILES}/{name}", source)
+        except (BaseError, OSError) as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> UnavailableError:
+        text = " ".join(str(error).partition("\n\nDebug source")[0].split())
+        return UnavailableError(f"the archive {self.location} does not work: {text[:_MAX_TEXT]}")
+
+
+def _folder(partition: Partition) -> str:
+    return f"{partition.topic}/{partition.number:04}"
+
+
+def _path(partition: Partition, name: SegmentName) -> str:
+    return f"{_folder(partition)}/{name}"

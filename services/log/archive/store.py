@@ -1,0 +1,141 @@
+"""The port of an archive: a directory, or a bucket of an object store."""
+
+import hashlib
+import re
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import cramjam
+from google.protobuf.message import DecodeError
+
+from protos.runtime.v1.archive_pb2 import ArchivedRecord, Segment
+from services.errors import ConflictError
+from services.log.port import Partition, Record
+
+# Segments of the archive: their names, and their content as compressed bytes.
+#
+# A name contains the offsets and a checksum, so the list of a partition's names is its manifest.
+
+_NAME = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{32})\.pb\.zst")
+_LEVEL = 6
+_PART = 200
+"""Records that are serialized at once: in between, the interpreter's lock is free for the event loop."""
+
+
+class SegmentName(NamedTuple):
+    """The records from offset `first` on and before `end`, and the first half of the SHA-256 of the segment's bytes."""
+
+    first: int
+    end: int
+    checksum: str
+
+    def __str__(self) -> str:
+        return f"{self.first:020}-{self.end:020}-{self.checksum}.pb.zst"
+
+
+def parse_name(text: str) -> SegmentName | None:
+    """Return the name that `str` of a SegmentName gives, or None for any other text."""
+    found = _NAME.fullmatch(text)
+    return SegmentName(int(found[1]), int(found[2]), found[3]) if found else None
+
+
+def encode(log: str, partition: Partition, end: int, records: Sequence[Record]) -> tuple[SegmentName, bytes]:
+    """Return the name and the bytes of a segment of these records, which end before `end`, of the log of this id."""
+    head = Segment(log=log, topic=partition.topic, partition=partition.number, first=records[0].offset, end=end)
+    parts = (_part(records[start : start + _PART]) for start in range(0, len(records), _PART))
+    data = bytes(
+        cramjam.zstd.compress(b"".join(part.SerializeToString() for part in chain([head], parts)), level=_LEVEL)
+    )
+    return SegmentName(records[0].offset, end, _checksum(data)), data
+
+
+def _part(records: Sequence[Record]) -> Segment:
+    """Return a part of a segment: serialized messages that are joined are one message."""
+    return Segment(records=[ArchivedRecord(offset=r.offset, key=r.key, value=r.value) for r in records])
+
+
+def decode(log: str, partition: Partition, name: SegmentName, data: bytes) -> list[Record]:
+    """Return the records of a segment.
+
+    ConflictError: its bytes have changed since it was written, or it belongs to another log or partition.
+    """
+    place = f"the archive's segment {partition.topic}/{partition.number}/{name}"
+    damaged = f"{place} is damaged: put a copy from a backup in its place (docs/operators/backup.md)"
+    if not is_whole(name, data):
+        raise ConflictError(damaged)
+    segment = Segment()
+    try:
+        segment.ParseFromString(bytes(cramjam.zstd.decompress(data)))
+    except (DecodeError, cramjam.DecompressionError) as error:
+        raise ConflictError(damaged) from error
+    if (segment.topic, segment.partition, segment.first, segment.end) != (*partition, name.first, name.end):
+        raise ConflictError(f"{place} holds other records than its name says: give it back its name")
+    if segment.log != log:
+        raise ConflictError(
+            f"{place} belongs to another log: it was written from {segment.log}, but this one is {log}. Bring that"
+            " log back, or the archive of this one"
+        )
+    return [Record(*partition, record.offset, record.key, record.value) for record in segment.records]
+
+
+def is_whole(name: SegmentName, data: bytes) -> bool:
+    """Return whether the bytes are those for which the segment got its name."""
+    return _checksum(data) == name.checksum
+
+
+def _checksum(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+FILES = "states"
+"""Folder of the files, beside those of the topics."""
+
+
+def lacks_records(location: str, partition: Partition, before: int) -> str:
+    """Return the error of an archive that has not all records before an offset which were removed from the log."""
+    return (
+        f"the archive {location} lacks records of {partition.topic}/{partition.number} before offset {before}, which"
+        " the log holds no more: is it mounted? Bring its files back"
+    )
+
+
+class ArchiveStore(Protocol):
+    """The archive's segments, and its files, which are replaced as a whole.
+
+    Calls block, so they are made in a thread. UnavailableError: the store does not work.
+    """
+
+    @property
+    def location(self) -> str:
+        """The path or URL of the archive, for logs and errors."""
+        ...
+
+    def names(self, partition: Partition, *, anew: bool = False) -> list[SegmentName]:
+        """Return the names of a partition's segments, by their first offsets.
+
+        Several processes may write segments at once, so segments may overlap. `anew`: list all, also those that were
+        written since the last call and lie before known ones.
+        """
+        ...
+
+    def read(self, partition: Partition, name: SegmentName) -> bytes:
+        """Return a segment's bytes. ConflictError: it is not there."""
+        ...
+
+    def write(self, partition: Partition, name: SegmentName, data: bytes) -> None:
+        """Write a segment durably; it has its name only once it is whole."""
+        ...
+
+    def file_saved_ms(self, name: str) -> int | None:
+        """Return the time in ms since 1970 at which a file was put here; None if there is none."""
+        ...
+
+    def get_file(self, name: str, target: Path) -> None:
+        """Write a file's content to `target`. ConflictError: it is not there."""
+        ...
+
+    def put_file(self, name: str, source: Path) -> None:
+        """Put a file here durably, in place of that of the same name; it is never there in part."""
+        ...

@@ -1,0 +1,6 @@
+"""HTTP listeners of the service: uvicorn behind accept loops of its own.
+
+server.py ─▶ protocol.py (bounds of one connection) ─▶ an ASGI application
+    └──────▶ connections.py (how many, and how long idle)     client_address.py (behind proxies)
+operations.py: readiness, liveness, metrics      hand_over.py: connections given to another process
+"""

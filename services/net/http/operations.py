@@ -1,0 +1,196 @@
+"""The operations endpoint of every process: readiness, liveness and metrics."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any, Literal
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from services.errors import CarillonError
+from services.net.http.connections import OPERATIONS_LIMITS, HttpConnections, pages_limits
+from services.net.http.hand_over import HandOver
+from services.net.http.server import Asgi, HttpListener
+from services.net.sockets import hard_file_limit
+from services.process.clock import SteadyClock
+from services.process.logs import logger
+from services.process.metrics import READY
+
+_JSON = "application/json"
+HEALTH_PATHS = ("/healthz", "/livez")
+PATHS = (*HEALTH_PATHS, "/metrics")
+METRICS_PORT = 8081
+"""Port of the metrics of a process that serves pages, unless CARILLON_METRICS_PORT names another one."""
+
+_NAME = "the operations endpoint (CARILLON_CONSOLE_PORT)"
+_METRICS_NAME = "the metrics (CARILLON_METRICS_PORT)"
+
+Stage = Literal["starting", "ready", "stopping"]
+
+
+class Operations:
+    """Service that answers GET /healthz, /livez and /metrics while the process starts, runs and stops.
+
+    Where it answers for pages too, /metrics has a port of its own, which `metrics_listener` serves: people reach the
+    pages through proxies, whose rules for paths can be evaded, as by `/%6detrics`.
+
+    `problems` returns what is wrong with the process, in words, by the name of the part. It is not ready then, unless
+    `shared_problems` has all of these names: no other process would do better. `metrics` returns the text of the
+    metrics, unless they are those of this process alone. `pages` answers all other paths once the process is ready; or
+    connections that ask for them are given to the process behind `hand_over`.
+    """
+
+    name = "operations"
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        problems: Callable[[], Mapping[str, str]] = dict,
+        shared_problems: Callable[[], Collection[str]] = tuple,
+        metrics: Callable[[], Awaitable[bytes]] | None = None,
+        pages: Asgi | None = None,
+        hand_over: HandOver | None = None,
+    ) -> None:
+        self._stage: Stage = "starting"
+        self._hand_over = hand_over
+        self._metrics = metrics
+        self._problems = problems
+        self._shared_problems = shared_problems
+        self._pages = pages
+        limits = pages_limits(hard_file_limit()) if pages else OPERATIONS_LIMITS
+        connections = HttpConnections("console" if pages else "operations", limits, SteadyClock())
+        self._listener = HttpListener(_NAME, self.application, host, port, connections, hand_over)
+
+    @property
+    def port(self) -> int:
+        return self._listener.port
+
+    @property
+    def stage(self) -> Stage:
+        return self._stage
+
+    def set_ready(self) -> None:
+        self._stage = "ready"
+        if self._hand_over is not None:
+            self._hand_over.is_open = True
+
+    def set_stopping(self) -> None:
+        """Answer from now on that the process is not ready, so that load balancers take it out."""
+        self._stage = "stopping"
+
+    async def run(self, ready: asyncio.Event) -> None:
+        await self._listener.run(ready)
+
+    async def application(self, scope: Any, receive: Any, send: Any) -> None:
+        """The ASGI application of the endpoint: HEALTH_PATHS and the pages, or else PATHS."""
+        if scope["type"] != "http":
+            return
+        has_pages = self._pages is not None or self._hand_over is not None
+        if self._hand_over is not None:
+            # The next request of the connection may be the other process's.
+            send = _closing(send)
+        if not has_pages or scope["path"] in HEALTH_PATHS:
+            await answer(scope, send, self.answer)
+        elif self._pages is None:
+            problems = {} if self._stage == "starting" else {"console": "its process is starting"}
+            await _send(send, scope["method"], *readiness(self._stage, problems))
+        elif self._stage != "starting":
+            await self._pages(scope, receive, send)
+        else:
+            await _send(send, scope["method"], *readiness(self._stage, problems={}))
+
+    def metrics_listener(self, host: str, port: int | None) -> "MetricsListener":
+        """Return the service that answers all of PATHS at a port of its own; `port`: CARILLON_METRICS_PORT."""
+
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http":
+                await answer(scope, send, self.answer)
+
+        return MetricsListener(application, host, port)
+
+    async def answer(self, path: str) -> tuple[int, str, bytes]:
+        """Return the status, media type and body for one of PATHS."""
+        match path:
+            case "/metrics":
+                READY.set(self._stage == "ready" and not self._problems())
+                return 200, CONTENT_TYPE_LATEST, await self._metrics() if self._metrics else generate_latest()
+            case "/livez":
+                return 200, _JSON, b'{"status":"alive"}'
+            case _:
+                return readiness(self._stage, self._problems(), self._shared_problems())
+
+
+class MetricsListener:
+    """Service that serves the metrics of a process with pages. Without a port it uses METRICS_PORT, if free."""
+
+    name = "metrics"
+
+    def __init__(self, application: Asgi, host: str, port: int | None) -> None:
+        self._is_default = port is None
+        connections = HttpConnections("operations", OPERATIONS_LIMITS, SteadyClock())
+        self._listener = HttpListener(
+            _METRICS_NAME, application, host, METRICS_PORT if port is None else port, connections
+        )
+
+    @property
+    def port(self) -> int:
+        return self._listener.port
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """CarillonError: the port of the setting is in use. One that nobody has chosen is done without."""
+        try:
+            await self._listener.run(ready)
+        except CarillonError as error:
+            if not self._is_default:
+                raise
+            logger.warning("the metrics are not served; set CARILLON_METRICS_PORT", error=str(error))
+            ready.set()
+            await asyncio.Event().wait()
+
+
+def is_operation(head: bytes) -> bool:
+    """Return whether a request that begins with these bytes asks for one of HEALTH_PATHS."""
+    method, _, rest = head.partition(b" ")
+    return method in (b"GET", b"HEAD") and rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1") in HEALTH_PATHS
+
+
+def _closing(send: Any) -> Any:
+    """Return an ASGI `send` after whose answer the connection ends."""
+
+    async def closing(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"].append((b"connection", b"close"))
+        await send(message)
+
+    return closing
+
+
+def readiness(stage: Stage, problems: Mapping[str, str], shared: Collection[str] = ()) -> tuple[int, str, bytes]:
+    """Return the answer of /healthz: 200, or 503. It names the problems, of which `shared` ones alone are no reason."""
+    if stage != "ready":
+        return 503, _JSON, b'{"status":"%s"}' % stage.encode()
+    is_ready = problems.keys() <= set(shared)
+    body: dict[str, object] = {"status": "ready" if is_ready else "not ready"}
+    if problems:
+        body["problems"] = dict(problems)
+    return 200 if is_ready else 503, _JSON, json.dumps(body, separators=(",", ":")).encode()
+
+
+async def answer(scope: Any, send: Any, answer_of: Any) -> None:
+    """Answer a request to the endpoint; 404 for other paths than PATHS, 405 for other methods than GET and HEAD."""
+    status, content_type, body = 404, _JSON, b'{"status":"not found"}'
+    if scope["path"] in PATHS:
+        if scope["method"] in ("GET", "HEAD"):
+            status, content_type, body = await answer_of(scope["path"])
+        else:
+            status, body = 405, b'{"status":"only GET"}'
+    await _send(send, scope["method"], status, content_type, body)
+
+
+async def _send(send: Any, method: str, status: int, content_type: str, body: bytes) -> None:
+    headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
+    if status == 405:
+        headers.append((b"allow", b"GET, HEAD"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else body})

@@ -1,0 +1,242 @@
+"""uvicorn's server on accept loops of the service, which bound the connections of each listener."""
+
+import asyncio
+import contextlib
+import functools
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import uvicorn
+from uvicorn.config import STARTUP_FAILURE
+
+from services.errors import CarillonError
+from services.net.http.connections import HttpConnections, HttpLimits, Refusal
+from services.net.http.hand_over import HandedSockets, HandOver
+from services.net.http.protocol import HttpProtocol, refusal
+from services.net.sockets import AcceptLoop
+from services.process import background
+from services.process.clock import SteadyClock
+from services.process.logs import logger
+
+SEND_BUFFER_BYTES = 256 * 1024
+"""Bytes of answers that the kernel keeps for a client that does not read."""
+
+_TICK_S = 1.0
+_USER_TIMEOUT_MS = 60_000
+_REFUSALS: dict[Refusal, bytes] = {
+    "address": refusal(503, "too many connections from this address"),
+    "full": refusal(503, "too many connections"),
+}
+
+
+class HttpServer(uvicorn.Server):
+    """Serves an application on listening sockets; `groups` holds the connections of each socket, in the same order.
+
+    `hand_over` gives some of the connections to another process.
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, groups: Sequence[HttpConnections], hand_over: HandOver | None = None
+    ) -> None:
+        self._stopping = asyncio.Event()
+        super().__init__(config)
+        self._groups = groups
+        self._hand_over = hand_over
+        self._sweeping: list[asyncio.Task[None]] = []
+
+    @property
+    def should_exit(self) -> bool:
+        return self._stopping.is_set()
+
+    @should_exit.setter
+    def should_exit(self, should_exit: bool) -> None:
+        if should_exit:
+            self._stopping.set()
+
+    async def main_loop(self) -> None:
+        """Do uvicorn's work of each second until the server stops. uvicorn itself wakes up ten times a second."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self._stopping.wait()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            sys.exit(STARTUP_FAILURE)
+        self._sweeping = [
+            background.start_endless(f"sweep of {group.name} connections", group.sweep())
+            for group in dict.fromkeys(self._groups)
+        ]
+        acceptors = [_Acceptor(self, group, self._hand_over) for group in self._groups]
+        for acceptor, listener in zip(acceptors, sockets or [], strict=True):
+            acceptor.open(listener)
+        self.servers = acceptors  # type: ignore[assignment]
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        for task in self._sweeping:
+            task.cancel()
+
+
+class _Acceptor:
+    """Accepts the connections of one listener, within the limits of their group; uvicorn closes it like a server."""
+
+    def __init__(self, server: HttpServer, group: HttpConnections, hand_over: HandOver | None) -> None:
+        self._server = server
+        self._hand_over = hand_over
+        self._group = group
+        self._loop = AcceptLoop(group.name, self._accepted, spare_files=group.limits.spare_files)
+        self._opening: set[asyncio.Task[None]] = set()
+
+    def open(self, listener: socket.socket) -> None:
+        listener.setblocking(False)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        if listener.family != socket.AF_UNIX:
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._loop.open(listener)
+
+    def close(self) -> None:
+        self._loop.close()
+        if self._hand_over is not None:
+            self._hand_over.close()
+
+    async def wait_closed(self) -> None:
+        if self._opening:
+            await asyncio.wait(self._opening)
+
+    def _accepted(self, accepted: socket.socket, address: str) -> None:
+        if self._hand_over is None:
+            self._serve(accepted, address)
+        else:
+            self._hand_over.sort(accepted, functools.partial(self._serve, accepted, address))
+
+    def _serve(self, accepted: socket.socket, address: str) -> None:
+        server = self._server
+        protocol = HttpProtocol(server.config, server.server_state, server.lifespan.state, self._group)
+        why = self._group.add(protocol, address)
+        if why is not None:
+            with contextlib.suppress(OSError):
+                accepted.send(_REFUSALS[why], socket.MSG_DONTWAIT)
+            accepted.close()
+            return
+        task = background.start("new HTTP connection", self._open_protocol(accepted, protocol))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _open_protocol(self, accepted: socket.socket, protocol: HttpProtocol) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(functools.partial(_same, protocol), accepted)
+        except OSError as error:
+            logger.debug("a connection ended while it was opened", error=str(error))
+        finally:
+            if protocol.transport is None:
+                self._group.remove(protocol)
+                accepted.close()
+
+
+def _same(protocol: HttpProtocol) -> HttpProtocol:
+    return protocol
+
+
+# An HTTP listener as a service: an ASGI application behind uvicorn.
+
+Asgi = Callable[[Any, Any, Any], Any]
+GRACE_S = 10
+"""Time in seconds that requests in progress have to end when the listener stops."""
+
+_BACKLOG = 4096
+
+
+class HttpListener:
+    """Serves one application on one port; 0 chooses a free port, and `port` is its number once the service is ready.
+
+    Listeners that are given the same `connections` share their limits. `hand_over` says which new connections go to
+    another process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        application: Asgi,
+        host: str,
+        port: int,
+        connections: HttpConnections | None = None,
+        hand_over: HandOver | None = None,
+    ) -> None:
+        self.name = name
+        self.host = host
+        self.port = port
+        self._application = application
+        if connections is None:
+            connections = HttpConnections("api", HttpLimits(), SteadyClock())
+        self._connections = connections
+        self._hand_over = hand_over
+
+    async def run(self, ready: asyncio.Event) -> None:
+        listener = self._bind()
+        config = uvicorn.Config(
+            self._application,
+            interface="asgi3",
+            loop="none",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            log_config=None,
+            log_level="warning",
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        server = _Server(config, [self._connections], self._hand_over)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            while not server.started and not serving.done():
+                await asyncio.sleep(0.005)
+            if server.started:
+                ready.set()
+            await asyncio.shield(serving)
+        finally:
+            server.should_exit = True
+            await serving
+            listener.close()
+
+    def _bind(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        # asyncio sets TCP_NODELAY only where the protocol is named; without it answers wait 40 ms for an ACK
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((self.host, self.port))
+        except OSError as error:
+            listener.close()
+            raise CarillonError(
+                f"{self.name} cannot listen at {self.host}:{self.port}: {error.strerror}; set CARILLON_HOST or its port"
+            ) from None
+        listener.listen(_BACKLOG)
+        self.port = listener.getsockname()[1]
+        return listener
+
+
+class HandedListener(HttpListener):
+    """Serves one application on the connections that another process hands over at the Unix socket `socket_path`."""
+
+    def __init__(self, name: str, application: Asgi, socket_path: Path, connections: HttpConnections) -> None:
+        super().__init__(name, application, "", 0, connections)
+        self._socket_path = socket_path
+
+    def _bind(self) -> socket.socket:
+        return cast(socket.socket, HandedSockets(self._socket_path))
+
+
+class _Server(HttpServer):
+    """uvicorn without signal handlers: the runner has its own."""
+
+    def capture_signals(self) -> Any:
+        return contextlib.nullcontext()

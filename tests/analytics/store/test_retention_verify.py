@@ -1,0 +1,34 @@
+"""A store that dropped rows past their retention still equals the log.
+
+The store has a path of its own, and a process has one chdb path at a time: no test here uses the shared store.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from analytics.ingestion.ingestion import sources
+from analytics.projection import connect
+from analytics.replay import verify
+from services.log.sqlite.log import SqliteLog
+from services.replica.replay import ReplaySource
+from tests.analytics.records import PARTITIONS
+from tests.analytics.service import value
+from tests.analytics.store.test_retention import HISTORY_DAYS, drop_old_rows, history
+from tests.analytics.test_main import settings_in
+
+
+@pytest.mark.long
+async def test_a_store_that_dropped_old_rows_is_verified(log: SqliteLog, tmp_path: Path) -> None:
+    """The log still has the dropped records, and so has the store rebuilt from it."""
+    settings = settings_in(tmp_path, history_days=str(HISTORY_DAYS))
+    await log.append(history())
+    ends = await log.ends(sources(PARTITIONS))
+    assert (await verify(settings, ReplaySource(log, ends))).equal
+    clickhouse = connect(settings)
+    await clickhouse.open()
+    await drop_old_rows(clickhouse)
+    assert await value(clickhouse, "SELECT count() FROM deliveries") == 2
+    await clickhouse.close()
+
+    assert (await verify(settings, ReplaySource(log, ends))).equal

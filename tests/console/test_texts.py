@@ -1,0 +1,54 @@
+"""Every text of the console is there in every language."""
+
+from pathlib import Path
+
+from babel.messages.extract import DEFAULT_KEYWORDS, extract_from_dir
+from babel.messages.frontend import parse_mapping_cfg
+from babel.messages.pofile import read_po
+
+from console.shell.languages import DEFAULT, LOCALE_DIRECTORY, Languages
+from testkit.repository import ROOT
+
+
+def extracted() -> set[str | tuple[str, ...]]:
+    with (LOCALE_DIRECTORY / "babel.cfg").open() as file:
+        methods, options = parse_mapping_cfg(file)  # type: ignore[no-untyped-call]
+    keywords = {**DEFAULT_KEYWORDS, "gettext": None}
+    found = extract_from_dir(ROOT, methods, options, keywords, directory_filter=is_of_the_console)
+    return {message for _, _, message, _, _ in found}
+
+
+def is_of_the_console(directory: str) -> bool:
+    console = ROOT / "console"
+    path = Path(directory)
+    return path == console or console in path.parents
+
+
+def test_every_text_has_a_translation_and_none_is_left_over() -> None:
+    wanted = extracted()
+    assert len(wanted) > 100
+    for language in Languages().all():
+        if language.tag == DEFAULT:
+            continue
+        file = LOCALE_DIRECTORY / language.tag / "LC_MESSAGES" / "messages.po"
+        with file.open("rb") as source:
+            catalog = read_po(source)
+        translated = {message.id for message in catalog if message.id and message.string and not message.fuzzy}
+        assert {"missing": wanted - translated, "left over": translated - wanted} == {
+            "missing": set(),
+            "left over": set(),
+        }
+
+
+def test_the_language_is_the_users_or_else_the_best_of_the_browser() -> None:
+    languages = Languages()
+    chosen = {
+        ("", ""): "en",
+        ("", "zh-CN,zh;q=0.9,en;q=0.8"): "zh",
+        ("", "de,zh-TW;q=0.3,en;q=0.4"): "en",
+        ("zh-CN", "en"): "zh",
+        ("en-GB", "zh"): "en",
+        ("fr", "zh"): "zh",
+        ("", "*;q=x,,;q=1,zh"): "zh",
+    }
+    assert {wish: languages.chosen(*wish).tag for wish in chosen} == chosen

@@ -1,0 +1,297 @@
+"""POST /device/v1: the device protocol over HTTP."""
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_LOGGED_OUT, SessionFact
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, Platform
+from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
+from protos.registry.v1.registry_pb2 import RevokeDeviceKeyRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.device_protocol.frames import MAX_FRAME_BYTES
+from services.domain.registrations import RegistrationLimiter
+from services.domain.topics import DEVICE_COMMANDS, SESSIONS, decode, device_key
+from services.errors import UnavailableError
+from services.log.port import Partition
+from services.log.topics import partition_of
+from testkit.apns.tokens import ios_token
+from testkit.edge.http_device import HttpDevice
+from testkit.edge.role import BACKENDS, NOW_MS, PARTITIONS, EdgeInstallation, edge_installation
+from testkit.edge.sent_pushes import targets
+from testkit.edge.v2_bodies import push_to
+
+UNAUTHORIZED = {"type": "error", "code": 401, "desc": "unauthorized"}
+
+
+TOKEN = "abcd" * 16
+
+
+async def test_an_ios_device_registers_and_is_pushed_to_at_once(installation: EdgeInstallation) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    device = HttpDevice(installation, app, token="f00d" * 16)
+    welcome = await device.hello(device={"region": "北京市", "carrier": "cm"})
+    assert (welcome["token"], welcome["new"], welcome["heartbeat"]) == ("f00d" * 16, True, 240)
+    assert await device.send("set_alias", id=5, alias="alice") == {"type": "ok", "id": 5}
+    assert await device.send("add_tags", id=6, tags=[3, 1]) == {"type": "ok", "id": 6}
+    assert await device.send("add_stags", stags=["news"]) == {"type": "ok"}
+    known = await device.send("get_device", id=7)
+    assert (known["id"], known["alias"], known["tags"], known["stags"]) == (7, "alice", [1, 3], ["news"])
+    assert known["device"] == {"region": "北京市", "carrier": "cm"}
+    for body in (
+        push_to(None, 5, ios=app.appkey, token={"ios": device.identity["token"]}),
+        push_to(None, 3, ios=app.appkey, alias="alice"),
+    ):
+        assert (await installation.push(body, app.appkey))["desc"] == "send ok"
+    assert [len(targets(push.audience.devices)) for push in await installation.sent()] == [1, 1]
+
+
+async def test_a_change_of_the_alias_is_confirmed_once_delivery_has_dropped_what_waited(
+    installation: EdgeInstallation,
+) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    device = HttpDevice(installation, app, TOKEN)
+    await device.hello()
+    checked = [(app.appkey, partition_of(device_key(app.appkey, TOKEN), PARTITIONS), 0)]
+    assert installation.aliases.checked == []
+    assert await device.send("set_alias", id=1, alias="alice") == {"type": "ok", "id": 1}
+    assert await device.send("clear_alias", id=2) == {"type": "ok", "id": 2}
+    assert await device.send("add_tags", id=3, tags=[3]) == {"type": "ok", "id": 3}
+    assert installation.aliases.checked == checked * 2
+    installation.aliases.error = UnavailableError("it is away")
+    refused = await device.send("set_alias", id=4, alias="bob")
+    assert refused["code"] == 500
+    assert "repeat the request" in refused["desc"]
+    installation.aliases.error = None
+    assert await device.send("set_alias", id=5, alias="bob") == {"type": "ok", "id": 5}
+    assert installation.aliases.checked == checked * 3
+
+
+async def test_what_waits_for_a_removed_device_is_checked_when_it_registers_again(
+    installation: EdgeInstallation,
+) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    device = HttpDevice(installation, app, TOKEN)
+    await device.hello()
+    await device.send("set_alias", alias="alice")
+    await installation.command(app.appkey, TOKEN, DeviceCommand(remove=RemoveDevice(reason="unregistered")))
+    assert len(installation.aliases.checked) == 1
+    assert (await device.hello())["new"] is True
+    assert len(installation.aliases.checked) == 2
+    assert len(set(installation.aliases.checked)) == 1
+
+
+async def test_a_second_hello_welcomes_the_same_device(installation: EdgeInstallation) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    device = HttpDevice(installation, app, TOKEN)
+    first = await device.hello(device={"model": "m1"})
+    again = await device.hello(device={"model": "m2"})
+    assert (again["new"], again["key"]) == (False, first["key"])
+    assert (await device.send("get_device"))["device"]["model"] == "m2"
+
+
+async def test_an_ios_token_that_says_hello_again_outlives_a_late_answer_of_apple(
+    installation: EdgeInstallation,
+) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    lost, keyed = (HttpDevice(installation, app, ios_token(name)) for name in ("lost", "keyed"))
+    await lost.hello()
+    await keyed.hello()
+    installation.clock.move(10)
+    refused_ms = installation.clock.now_ms()
+    installation.clock.move(10)
+    assert (await lost.prove_possession())["new"] is False
+    assert (await keyed.hello(device={"model": "m2"}))["new"] is False
+    late = RemoveDevice(reason="Unregistered", registered_before_ms=refused_ms)
+    for device in (lost, keyed):
+        await installation.command(app.appkey, device.identity["token"], DeviceCommand(remove=late))
+    assert (await lost.send("get_device"))["type"] == "ok"
+    assert (await keyed.send("get_device"))["device"] == {"model": "m2"}
+
+
+async def test_an_android_device_gets_a_token_and_needs_its_key(installation: EdgeInstallation) -> None:
+    app = await installation.app()
+    device = HttpDevice(installation, app)
+    welcome = await device.hello()
+    assert welcome["new"] is True
+    assert (await HttpDevice(installation, app).hello())["token"] != welcome["token"]
+    assert (await device.hello())["new"] is False
+    impostor = HttpDevice(installation, app, welcome["token"])
+    assert await impostor.send("hello") == UNAUTHORIZED
+    assert await impostor.send("hello", key="AAAA") == UNAUTHORIZED
+    assert await impostor.send("get_device") == UNAUTHORIZED
+    assert await impostor.send("set_alias", alias="x", key=device.identity["key"][:-1] + "_") == UNAUTHORIZED
+
+
+async def test_the_key_of_another_device_or_app_is_refused(installation: EdgeInstallation) -> None:
+    app, other = await installation.app(PLATFORM_IOS), await installation.app(PLATFORM_IOS)
+    one, two = HttpDevice(installation, app, ios_token("one")), HttpDevice(installation, app, ios_token("two"))
+    await one.hello()
+    await two.hello()
+    assert await one.send("get_device", key=two.identity["key"]) == UNAUTHORIZED
+    assert await one.send("get_device", appkey=other.appkey) == UNAUTHORIZED
+    assert (await one.send("hello", key=two.identity["key"]))["code"] == 401
+    assert await one.send("hello", appkey="1000000000") == UNAUTHORIZED
+
+
+async def test_activity_is_a_fact_in_the_log(installation: EdgeInstallation) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    device = HttpDevice(installation, app, TOKEN)
+    await device.hello()
+    assert await device.send("activity", event="open") == {"type": "ok"}
+    assert await device.send("activity", event="logout") == {"type": "ok"}
+    partition = partition_of(device_key(app.appkey, TOKEN), PARTITIONS)
+    page = await installation.log.select({Partition(SESSIONS.name, partition): 0}, 100)
+    facts: list[SessionFact] = [decode(record) for record in page.records]
+    events = [event for fact in facts for event in fact.batch.events]
+    assert [event.kind for event in events] == [SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_LOGGED_OUT]
+    assert {(event.appkey, event.token, event.connection) for event in events} == {(app.appkey, TOKEN, 0)}
+    assert {event.time_ms for event in events} == {NOW_MS}
+
+
+async def test_frames_that_need_a_connection_are_refused(installation: EdgeInstallation) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    device = HttpDevice(installation, app, TOKEN)
+    await device.hello()
+    for answer in (await device.send("ack", msgids=[1]), await device.send("report", event="shown", msgid=1)):
+        assert (answer["type"], answer["code"]) == ("error", 400)
+        assert answer["desc"].endswith("not supported over HTTP")
+
+
+MALFORMED = [
+    (b"", "input error: the frame is not JSON"),
+    (b"[]", "input error"),
+    (b'{"type":"hello"}', "input error: object missing required field `appkey`"),
+    (b'{"type":"dance","appkey":"APP"}', "input error"),
+    (b'{"type":"hello","appkey":"APP"}', "input error: token is missing: it is the one that APNs gave"),
+    (b'{"type":"add_tags","appkey":"APP","tags":["x"],"id":3}', "input error: tags[0]"),
+]
+
+
+async def test_malformed_frames(installation: EdgeInstallation) -> None:
+    for frame, desc in MALFORMED:
+        app = await installation.app(PLATFORM_IOS)
+        answer = await installation.post(frame.replace(b"APP", app.appkey.encode()), "/device/v1")
+        assert (answer["type"], answer["code"]) == ("error", 400)
+        assert answer["desc"].startswith(desc)
+        assert answer.get("id") == (3 if b'"id"' in frame else None)
+
+
+async def test_while_the_log_does_not_answer_an_unknown_app_is_not_refused(
+    installation: EdgeInstallation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = HttpDevice(installation, await installation.app(PLATFORM_IOS), token="f00d" * 16)
+    await device.hello()
+
+    async def unavailable(_: object) -> None:
+        raise UnavailableError("the log does not answer")
+
+    monkeypatch.setattr(installation.log, "ends", unavailable)
+    assert (await device.send("hello", appkey="1000000000"))["code"] == 500
+    assert await device.send("get_device", key="AAAA") == UNAUTHORIZED
+    assert (await device.send("get_device"))["type"] == "ok"
+
+
+async def test_the_size_of_a_frame_is_limited(installation: EdgeInstallation) -> None:
+    answer = await installation.http.post("/device/v1", content=b" " * (MAX_FRAME_BYTES + 1))
+    assert answer.status_code == 413
+    assert answer.json()["result"] == 413
+
+
+async def revoke(installation: EdgeInstallation, app: App, token: str) -> None:
+    registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
+    await registry.RevokeDeviceKey(RevokeDeviceKeyRequest(appkey=app.appkey, token=token))
+    await installation.context.apps.refresh()
+
+
+async def test_a_revoked_key_is_refused_as_a_wrong_one_is(installation: EdgeInstallation) -> None:
+    app = await installation.app()
+    device = HttpDevice(installation, app)
+    await device.hello()
+    wrong = json.dumps({"type": "get_device", **device.identity, "key": "AAAA"}).encode()
+    refused = await installation.http.post("/device/v1", content=wrong)
+    await revoke(installation, app, device.identity["token"])
+    for kind in ("get_device", "hello", "add_tags", "activity"):
+        frame = {"type": kind, **device.identity, "tags": [1], "event": "open"}
+        answer = await installation.http.post("/device/v1", content=json.dumps(frame).encode())
+        assert (answer.status_code, answer.content) == (refused.status_code, refused.content)
+    assert (await HttpDevice(installation, app).hello())["new"] is True
+
+
+async def test_a_removed_device_is_told_so_and_changes_nothing(installation: EdgeInstallation) -> None:
+    app = await installation.app(PLATFORM_IOS)
+    device = HttpDevice(installation, app, TOKEN)
+    await device.hello()
+    await device.send("set_alias", alias="carol")
+    await installation.command(app.appkey, TOKEN, DeviceCommand(remove=RemoveDevice()))
+    refused = {"type": "error", "id": 2, "code": 400, "desc": "input error: no such device"}
+    for kind, fields in (
+        ("set_alias", {"alias": "dave"}),
+        ("add_stags", {"stags": ["q"]}),
+        ("activity", {"event": "open"}),
+        ("get_device", {}),
+    ):
+        assert await device.send(kind, id=2, **fields) == refused, kind
+    assert (await device.hello())["new"] is True
+    assert (await device.send("get_device"))["alias"] is None
+    assert await device.send("set_alias", id=2, alias="dave") == {"type": "ok", "id": 2}
+
+
+async def test_a_device_gives_itself_at_most_a_thousand_string_tags(installation: EdgeInstallation) -> None:
+    device = HttpDevice(installation, await installation.app(PLATFORM_IOS), TOKEN)
+    await device.hello()
+    tags = [f"s{number:04}" for number in range(1001)]
+    for start in range(0, 1000, 100):
+        assert await device.send("add_stags", id=1, stags=tags[start : start + 100]) == {"type": "ok", "id": 1}
+    desc = "input error: stags: a device has at most 1000 string tags"
+    full = {"type": "error", "id": 2, "code": 400, "desc": desc}
+    assert await device.send("add_stags", id=2, stags=tags[-2:]) == full
+    assert await device.send("add_stags", id=3, stags=tags[:2]) == {"type": "ok", "id": 3}
+
+
+async def test_registrations_are_limited_by_address_as_at_the_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge.v2.app.RegistrationLimiter", lambda _: RegistrationLimiter(per_s=1))
+    async with edge_installation(tmp_path, BACKENDS) as installation:
+        app = await installation.app(PLATFORM_IOS)
+        known = HttpDevice(installation, app, token="f00d" * 16)
+        await known.hello()
+        for number in range(9):
+            await HttpDevice(installation, app, token=f"{number:064x}").hello()
+        before = await installation.log.ends([Partition(DEVICE_COMMANDS.name, each) for each in range(PARTITIONS)])
+        for appkey in (app.appkey, "1999999999"):
+            hello = {"type": "hello", "appkey": appkey, "token": "beef" * 16}
+            refused = await installation.http.post("/device/v1", json=hello)
+            assert (refused.status_code, refused.json()["code"]) == (429, 429)
+            assert refused.headers["retry-after"] == "10"
+        assert await installation.log.ends(before) == before
+        assert (await known.hello())["new"] is False
+        installation.clock.move(1)
+        await HttpDevice(installation, app, token="beef" * 16).hello()
+
+
+@pytest.mark.parametrize("platform", [PLATFORM_ANDROID, PLATFORM_IOS])
+async def test_a_device_that_registered_before_the_log_went_back_is_registered_anew(
+    installation: EdgeInstallation, platform: "Platform.ValueType"
+) -> None:
+    app = await installation.app(platform)
+    device = HttpDevice(installation, app, TOKEN)
+    lost = installation.context.keys.device_key(app.appkey, TOKEN, 7)
+    assert (await device.send("set_alias", alias="x", key=lost))["desc"] == "input error: no such device"
+    welcome = await device.hello(key=lost, device={"model": "m1"})
+    assert (welcome["token"], welcome["new"], welcome["key"] != lost) == (TOKEN, True, True)
+    assert (await device.send("get_device"))["device"] == {"model": "m1"}
+    assert (await device.hello())["new"] is False
+    assert await device.send("get_device", key=lost) == UNAUTHORIZED
+    partition = partition_of(device_key(app.appkey, TOKEN), PARTITIONS)
+    names = (ios_token(str(number)) for number in itertools.count())
+    neighbour = next(name for name in names if partition_of(device_key(app.appkey, name), PARTITIONS) == partition)
+    assert installation.context.apps.is_lost(app.appkey, partition, 8)
+    other = HttpDevice(installation, app, neighbour)
+    reserved = installation.context.keys.device_key(app.appkey, neighbour, 8)
+    assert (await other.hello(key=reserved))["new"] is True
+    if platform == PLATFORM_ANDROID:  # an iOS device is asked for the code of a silent push
+        assert (await device.hello(key=lost))["key"] == welcome["key"]

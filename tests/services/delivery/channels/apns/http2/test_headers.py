@@ -1,0 +1,51 @@
+"""HPACK literals, and the reader of :status, against the hpack package."""
+
+import hpack
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.delivery.channels.apns.http2.headers import HeaderError, StatusReader, literal
+from testkit.examples import examples
+
+header_lists = st.lists(
+    st.lists(
+        st.tuples(
+            st.sampled_from([":status", "apns-id", "content-type", "date", "x-new"]),
+            st.sampled_from(["200", "410", "503"]) | st.text("abcdef0123-", max_size=140),
+        ),
+        max_size=5,
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@settings(max_examples=examples(300))
+@given(header_lists, st.sampled_from([0, 64, 4096]), st.booleans(), st.booleans())
+def test_statuses_equal_those_that_hpack_decodes(
+    lists: list[list[tuple[str, str]]], table_bytes: int, huffman: bool, sensitive: bool
+) -> None:
+    encoder, decoder, reader = hpack.Encoder(), hpack.Decoder(), StatusReader()
+    encoder.header_table_size = table_bytes
+    for fields in lists:
+        kind = hpack.NeverIndexedHeaderTuple if sensitive else hpack.HeaderTuple
+        block = encoder.encode([kind(name, value) for name, value in fields], huffman=huffman)
+        found = [value for name, value in decoder.decode(block) if str(name) == ":status"]
+        number = int(found[0]) if len(found) == 1 and len(found[0]) == 3 and found[0].isdigit() else None
+        assert reader.status(block) in ((number,) if number else (None, 0))
+
+
+@settings(max_examples=examples(300))
+@given(st.binary(max_size=60))
+def test_random_blocks_have_a_status_or_none_or_raise_header_error(block: bytes) -> None:
+    reader = StatusReader()
+    try:
+        status = reader.status(block)
+    except HeaderError:
+        return
+    assert status is None or 0 <= status <= 999
+
+
+@given(st.binary(min_size=1, max_size=20), st.integers(0, 400), st.booleans())
+def test_hpack_decodes_literals(name: bytes, length: int, secret: bool) -> None:
+    assert hpack.Decoder().decode(literal(name, b"v" * length, secret), raw=True) == [(name, b"v" * length)]

@@ -1,0 +1,38 @@
+"""Records of delivery's topics for tests of the state."""
+
+import struct
+from collections.abc import Sequence
+
+from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, Outcomes, PushFact
+from protos.push.v1.push_pb2 import PushCommand
+from services.domain.recorded_reasons import FixedReason
+from services.log.port import Record
+from testkit.delivery.records import START_MS
+
+
+def parsed(record: Record) -> PushCommand | PushFact | DeliveryFact:
+    """Return a fresh message of the record, because the state may change the one it applies."""
+    types: dict[str, type[PushCommand | PushFact | DeliveryFact]] = {
+        "push-commands": PushCommand,
+        "pushes": PushFact,
+        "deliveries": DeliveryFact,
+    }
+    return types[record.topic].FromString(record.value)
+
+
+def outcomes_fact(app: str, rows: Sequence[tuple[int, int, int]], changed: Sequence[int] = ()) -> DeliveryFact:
+    """Return the fact of these outcomes, as rows of (message id, device number, kind).
+
+    `changed`: the places of the rows with the reason that the device changed its alias.
+    """
+    count = len(rows)
+    columns = AppOutcomes(
+        appkey=app,
+        msgids=struct.pack(f"<{count}Q", *(row[0] for row in rows)),
+        numbers=struct.pack(f"<{count}I", *(row[1] for row in rows)),
+        kinds=bytes(row[2] for row in rows),
+        times_ms=struct.pack(f"<{count}q", *[START_MS] * count),
+        reason_indexes=bytes(2 if place in changed else 0 for place in range(count)),
+        reasons=["other", FixedReason.ALIAS_CHANGED] if changed else [],
+    )
+    return DeliveryFact(outcomes=Outcomes(apps=[columns]))
