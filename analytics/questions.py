@@ -1,4 +1,4 @@
-"""Checks of questions, and whether they may be answered while records of the log are missing."""
+"""Questions to the store: their checks, the cache of answers, and fair limits of concurrent queries."""
 
 import asyncio
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of `/console/v1`, made of the declarations that validate its requests."""
+"""Every call of `/console/v1`, with the access that it needs, and the OpenAPI 3.1 document made of them."""
 
 import functools
 import re

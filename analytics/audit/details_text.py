@@ -1,4 +1,4 @@
-"""The English text of the line about an entry of an audit, for commands, programs and the store."""
+"""The English text of the line about an entry of an audit, of audiences, filters and exclusions."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, tzinfo

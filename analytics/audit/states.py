@@ -1,4 +1,4 @@
-"""Counts the devices of a push's audience by state. Each device has one state, so the counts add up to the audience.
+"""The devices of a push's audience by state: counts, counts by the values of a category, and pages of devices.
 
 A device's state is the first one in the push's precedence for which the log has an outcome, wherever that is: a receipt
 takes precedence over any final outcome, however late it comes. Where the push was cancelled, has finished or has failed

@@ -1,4 +1,4 @@
-"""The device numbers that the store has registrations of, so that each device counts once among the registered."""
+"""Ids that the ingestion keeps in memory: registered devices, and the message ids of broadcasts."""
 
 from typing import Any
 

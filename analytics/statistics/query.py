@@ -1,4 +1,4 @@
-"""A checked query for statistics."""
+"""A checked query for statistics, and the days of a time zone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

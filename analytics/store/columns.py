@@ -1,4 +1,4 @@
-"""Declarations of tables that are filled from the log: a column is one line with its name, Arrow type and value."""
+"""Declarations of tables that are filled from the log, a line for each column, and the names of enum values."""
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""The calls that a parent process answers for a child that shares its embedded log and its port."""
+"""What a child process of `carillon up` has of its parent: the embedded log, its port, and what it knows of others."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Calls from operators' commands to the running service: over its socket, or at the roles' addresses."""
+"""Calls from commands to the running service, over its socket or at addresses, and the origin that they carry."""
 
 import asyncio
 import contextlib

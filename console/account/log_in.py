@@ -1,4 +1,4 @@
-"""Log-in and log-out: the password, then the one-time code of a user who has a second factor."""
+"""Log-in, log-out and one-time links: passwords, and the one-time code of a second factor."""
 
 import falcon
 import msgspec

@@ -1,4 +1,4 @@
-"""The settings that changes of apps, teams and users record, such as `ack_info on`, in the reader's language.
+"""Settings of apps, teams and users, and names in details of audits, in the reader's language.
 
 Facts and the files for programs keep the recorded words.
 """

@@ -1,4 +1,4 @@
-"""The line about an entry of an audit in the reader's language, made of its typed details."""
+"""The lines and the actions of audits in the reader's language, made of typed details."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import assert_never

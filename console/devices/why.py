@@ -1,4 +1,4 @@
-"""Why devices got a push or not: a list of pushes to choose from, and one sentence for each device with its records."""
+"""Why a user's devices got a push or not: one sentence for each device, with the records behind it."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Log-ins with the authorization code flow (OpenID Connect Core 1.0), with PKCE (RFC 7636) and `iss` (RFC 9207)."""
+"""Log-ins with the authorization code flow, PKCE (RFC 7636) and `iss` (RFC 9207), and renewal of their sessions."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""The OpenID Connect provider over HTTP: its metadata, keys and endpoints, asked within bounds of time and size."""
+"""The OpenID Connect provider over HTTP, within bounds of time and size, and checks of what it signs."""
 
 import asyncio
 import re

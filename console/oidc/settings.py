@@ -1,4 +1,4 @@
-"""The settings of the console's log-in by OpenID Connect."""
+"""Settings of the console's log-in by OpenID Connect, and what a user's groups give here."""
 
 import re
 import ssl

@@ -1,4 +1,4 @@
-"""The streams of the overview, of the list of pushes, and of one push."""
+"""Server-sent events of an open page, and the streams of the overview, of the list of pushes, and of one push."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Teams: the list, a new one, and one team with its members, apps and approval rules."""
+"""Teams with their members, apps, approval rules and API tokens."""
 
 from collections.abc import Mapping
 

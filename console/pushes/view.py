@@ -1,4 +1,4 @@
-"""Values of a push's page, made of the audit's answer: the content, and the numbers as a funnel."""
+"""Values of a push's page, made of the audit's answer: content, funnel, speed, and who did not receive it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""Recorded reasons in the reader's language. Facts and the answers to programs keep the recorded words."""
+"""Reasons that facts record, and the state of a timed task, in the reader's language."""
 
 from collections.abc import Callable, Mapping
 from typing import assert_never

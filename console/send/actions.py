@@ -1,4 +1,4 @@
-"""Sends a push, or stores it as a draft where the team's rules demand an approval, which accounts decides."""
+"""Sends a push, or stores it as a draft where rules demand an approval; lists drafts and decides about them."""
 
 import hashlib
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The v2 request that a composed form stands for. The request is checked as those of app servers are, not here."""
+"""The form of a push and the v2 request that it stands for, each made of the other; nothing is checked here."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Composes a push: the choice of an app, the form, and the review of what would be sent."""
+"""Pages that compose, review and send a push."""
 
 import falcon
 from falcon.asgi import Request, Response

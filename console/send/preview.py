@@ -1,4 +1,4 @@
-"""What a person is shown of a push before it is sent: the notification, the audience in words, and when."""
+"""What a person is shown of a push before it is sent or approved: message, audience, time, every field, the reason."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""What an audience is made of, in the reader's language."""
+"""Audiences, filters, conditions and attributes in the reader's language."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import assert_never

@@ -1,4 +1,4 @@
-"""Who may use a route: declared with the route, and checked in one place, the class `AccessControl`."""
+"""Who asks for a route, and who may use it: declared with the route, and checked in one place, `AccessControl`."""
 
 from dataclasses import dataclass
 from enum import Enum

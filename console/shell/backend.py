@@ -1,4 +1,4 @@
-"""The console's access to the service, shared by pages and calls."""
+"""The console's access to the service: stubs of the roles, shared answers, and the apps that an account may see."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""A call of `/console/v1`: its route and access, and the types that its handler declares for requests and answers."""
+"""A call of `/console/v1`: its route and access, typed requests and answers, and cursors of pages."""
 
 import inspect
 import secrets

@@ -1,4 +1,4 @@
-"""Renders the templates: HTML with every value escaped, in the language and time zone of the visit."""
+"""Templates: rendered in the language and time zone of the visit, every value escaped, in slices of time."""
 
 import asyncio
 import gzip

@@ -1,4 +1,4 @@
-"""Sessions, which the browser keeps in one sealed cookie: only the service can read, make or change it."""
+"""A browser's cookies: the sealed session, its CSRF token, and the browser's own token for log-ins."""
 
 import base64
 import binascii

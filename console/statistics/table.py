@@ -1,4 +1,4 @@
-"""Statistics as a table: the rows that analytics answers, with the names of their numbers."""
+"""Statistics as a table with named numbers, and the page that answers the question behind each number."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Routes of the legacy Android interface."""
+"""Routes and endpoints of the legacy Android interface."""
 
 from functools import partial
 from typing import NamedTuple

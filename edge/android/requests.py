@@ -1,4 +1,4 @@
-"""Parses requests of the legacy Android interface. InputError names the field."""
+"""Parses requests of the legacy Android interface, messages included. InputError names the field."""
 
 from typing import NamedTuple
 from zoneinfo import ZoneInfo

@@ -1,4 +1,4 @@
-"""Admission of a signed request: the networks and the signatures that its apps allow, and their quota of requests.
+"""Admission of a signed request: which apps it names, their signs, networks, quota, and the request's origin.
 
 All are checked after the sign. Before it, the answer 403 or 429 would tell everyone which appkeys exist, and anyone
 could use up another's quota.

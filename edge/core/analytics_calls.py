@@ -1,4 +1,4 @@
-"""Calls to analytics for app servers: cancelled when the client leaves; 503 when analytics cannot answer."""
+"""Calls to analytics for app servers: acknowledgements page by page, and answers that end with their client."""
 
 import asyncio
 import contextlib

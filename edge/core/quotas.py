@@ -1,4 +1,4 @@
-"""The quotas of a push: targets a second, broadcasts a day, stored bytes of timed tasks, and capacity in delivery."""
+"""An app's quotas: requests and targets a second, broadcasts a day, stored bytes, and capacity in delivery."""
 
 import asyncio
 import fcntl

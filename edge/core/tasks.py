@@ -1,4 +1,4 @@
-"""Timed tasks: read, listed and cancelled for the v2 and the legacy Android interface."""
+"""Timed tasks: read, listed and cancelled; and the cancel of broadcasts that are on their way."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Routes of the legacy iOS interface."""
+"""Routes and endpoints of the legacy iOS interface, and the tokens that app servers register themselves."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Parses requests of the legacy iOS interface. InputError names the field."""
+"""Requests of the legacy iOS interface: their bodies with limits and descriptions, and their parsing."""
 
 import json
 from collections.abc import Iterator, Mapping

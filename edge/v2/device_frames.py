@@ -1,4 +1,4 @@
-"""The device protocol over HTTP, for devices without a connection to the gateway (iOS)."""
+"""The device protocol over HTTP, for devices without a connection (iOS), with possession codes for lost keys."""
 
 import struct
 from collections import OrderedDict

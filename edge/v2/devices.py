@@ -1,4 +1,4 @@
-"""The endpoints of the v2 interface for devices: the device protocol over HTTP, and invalid iOS tokens."""
+"""Endpoints of the v2 interface for devices: the device protocol over HTTP, and invalid iOS tokens."""
 
 import asyncio
 import heapq

@@ -1,4 +1,4 @@
-"""The endpoint of the v2 interface for statistics."""
+"""Statistics in the v2 interface: the endpoint, its requests and answers."""
 
 import datetime
 from collections.abc import Mapping

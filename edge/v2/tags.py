@@ -1,4 +1,4 @@
-"""The endpoints of the v2 interface for string tags of devices."""
+"""String tags of devices in the v2 interface: endpoints, requests, answers."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The endpoints of the v2 interface for timed tasks."""
+"""Timed tasks in the v2 interface: endpoints, requests, answers."""
 
 import datetime
 from collections.abc import Collection, Mapping

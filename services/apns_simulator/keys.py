@@ -1,4 +1,4 @@
-"""Apple's side of provider tokens: registered public keys, and validation of JWTs signed with them."""
+"""Keys and certificates of the simulator: its TLS, and the public keys with which it checks provider tokens."""
 
 import base64
 import datetime

@@ -1,4 +1,4 @@
-"""Scripted answers: the first characters of a device token select the simulator's answer to its pushes."""
+"""The simulator's behaviour: scripted answers, which the first characters of a device token select, and settings."""
 
 from dataclasses import dataclass
 from enum import Enum

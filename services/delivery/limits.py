@@ -1,4 +1,4 @@
-"""Rate limiter for pushes with a speed (`qps`)."""
+"""A rate limiter for pushes with a speed (`qps`), and a circuit breaker with back-off and half-open probes."""
 
 import asyncio
 import math

@@ -1,4 +1,4 @@
-"""Asks one instance of targeting for the audiences of an app's pushes; decides whether the push or the instance failed.
+"""Asks the instances of targeting for the audiences of an app's pushes; decides whose fault a failure is.
 
 - An audience that targeting refuses (InputError) can never be resolved: the push fails at once.
 - While targeting does not answer (it is down, still reading the log, overloaded, exceeds the deadline, or refuses this

@@ -1,4 +1,4 @@
-"""The order in which the pushes of one app start."""
+"""Pushes that wait to start: their order within an app, their byte budget, and their estimated cost."""
 
 import asyncio
 import heapq

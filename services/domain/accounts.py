@@ -1,4 +1,4 @@
-"""The account directory: a projection of the `accounts` topic in memory, for front ends.
+"""The account directory, a projection of the topic `accounts` in memory, and the actors that it knows.
 
 Each request of an account is checked against it without a call, and a disabled user, an ended session, a revoked token
 or a change of a role counts as soon as its record is read.

@@ -1,4 +1,4 @@
-"""Generation of ids: events, device tokens, appkeys and secrets."""
+"""Ids of events, device tokens, appkeys and secrets, and the metadata that every record of the log carries."""
 
 import itertools
 import os

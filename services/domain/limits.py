@@ -1,4 +1,4 @@
-"""Limits of a push's filter: what the HTTP interfaces accept, so that resolving it stays cheap."""
+"""Limits that several interfaces share: of filters, of string tags, and of times to live."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""The title and the beginning of the text of a push, which lists of pushes and drafts show."""
+"""What lists show of a push: its title, the beginning of its text, and what its audience is made of."""
 
 from typing import Any, assert_never
 

@@ -1,4 +1,4 @@
-"""Limits the registrations of new devices: from one network, of one app, and of one app from one network."""
+"""Limits of registrations: by network, by app, and by the quota of devices that the registry decides."""
 
 from collections import OrderedDict
 from collections.abc import Callable

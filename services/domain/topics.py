@@ -1,4 +1,4 @@
-"""The sixteen topics of Carillon's event log, and the key of a device's records."""
+"""The sixteen topics of Carillon's event log, the key of a device's records, and each user's rights on topics."""
 
 from collections.abc import Mapping
 from enum import Enum

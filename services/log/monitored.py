@@ -1,4 +1,4 @@
-"""A log that notes whether appends succeed, for the readiness of the process, and counts the records read."""
+"""What is known of a log while it is used: whether appends succeed, what is read, and where it ended lately."""
 
 import asyncio
 import itertools

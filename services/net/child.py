@@ -1,4 +1,4 @@
-"""Supervises a child process: starts it, checks it, and starts it again when it ends or hangs."""
+"""A child process and its parent: start, checks, restarts, priority, and the child's end with its parent."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Bounded concurrency for work that several keys, usually apps, ask for at the same time."""
+"""Fairness between keys, usually apps: turns in a queue, bounded concurrency, and throttling beside others."""
 
 import asyncio
 from collections import Counter, deque

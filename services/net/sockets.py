@@ -1,4 +1,4 @@
-"""Accepts the sockets of a listener, and pauses while the process has no file for another one."""
+"""Sockets of listeners: accepting them, dividing open files among uses, and the share of each address."""
 
 import asyncio
 import contextlib

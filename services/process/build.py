@@ -1,4 +1,4 @@
-"""The version of the code that runs, and the commit that it was built from."""
+"""What runs: the version of the code, its commit, and whether the packages of the extra `embedded` are there."""
 
 import functools
 from importlib.metadata import version

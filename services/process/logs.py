@@ -1,4 +1,4 @@
-"""Structured logging: one JSON object a line on standard error, or readable text on a terminal."""
+"""Structured logging, one JSON object a line or readable text, and text that cannot control a terminal."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Every metric of the service, declared once with its meaning."""
+"""Every metric of the service, declared once with its meaning; those of the host, and of several processes."""
 
 import shutil
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""The epoch of the process that changes apps: readers ignore what a former process writes later; see AppDirectory."""
+"""The epoch of the process that changes apps, see AppDirectory, and look-ups of apps from its follower."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The quota of broadcasts a day: counted in topic `apps`, so it holds over restarts and for every edge."""
+"""An app's quotas of broadcasts a day and of devices, both counted so that they hold over restarts."""
 
 from collections.abc import Sequence
 from datetime import datetime, time, timedelta

@@ -1,4 +1,4 @@
-"""Changes of an app's settings, in place. InputError names the wrong setting; the caller then drops the copy."""
+"""Changes of an app's settings and APNs key, in place, and their description without secrets."""
 
 import re
 from datetime import UTC, datetime

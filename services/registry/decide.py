@@ -1,4 +1,4 @@
-"""Decisions about device commands: the device's next record, or none. Pure."""
+"""Decisions about commands to devices and about revocations: the next record, or none. Pure."""
 
 import re
 import unicodedata

@@ -1,4 +1,4 @@
-"""Another key comes into force, the apps' secrets are sealed with it, and the former key is dropped.
+"""Changes of apps, one at a time, and those of a key rotation: secrets sealed anew, the former key dropped.
 
 Coming into force and being dropped are each one fact in `apps` for each purpose, which all processes follow. Whatever a
 kill leaves undone, the same call does when it is repeated.

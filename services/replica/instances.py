@@ -1,4 +1,4 @@
-"""The present instances of the roles and the owner of each shard, folded from the topic `instances`.
+"""The instances of the roles and the owner of each shard, folded from the topic `instances` and followed.
 
 Nothing here depends on a clock. An instance counts its own records that lie in the log behind the last one of another
 instance: after ABSENT_AFTER of them the other one counts as ended. So no instance counts as ended while the log answers

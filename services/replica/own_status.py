@@ -1,4 +1,4 @@
-"""The status of this process, read from its metrics."""
+"""The status of this process, read from its metrics and announced at short intervals."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The port to the store of a projection: its state, together with the offsets that the state has applied.
+"""The two ports of a projection: the store of a role's state and offsets, and the role's rules.
 
 And the note of facts that could not be committed to it.
 """

@@ -1,4 +1,4 @@
-"""SchedulingService: look-ups of timed tasks and idempotency claims in the committed state."""
+"""SchedulingService: look-ups of timed tasks and idempotency claims, and waiting until a task is sent."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The tables of timed tasks and idempotency claims in SQLite."""
+"""The tables of timed tasks and idempotency claims in SQLite, and pages of the lists of tasks."""
 
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence

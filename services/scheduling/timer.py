@@ -1,4 +1,4 @@
-"""Lets tasks fall due, exactly once even across crashes.
+"""Lets tasks fall due, apps in turn and a page at a time, exactly once even across crashes.
 
 TaskFellDue is written first, through the follower and so in one order with the cancels; then the sender appends the
 pushes, with the message ids that were fixed at creation, and then TaskSent. A crash in between sends the pushes again,

@@ -1,4 +1,4 @@
-"""Counts of app opens by device and hour, and their sums over rolling windows of N times 24 hours.
+"""App opens by device and hour as bit-sliced counters, and their sums over rolling windows.
 
 A window of N days at a time T has the opens of whole hours of the UTC clock, from the one in which T - N * 24 h lies.
 So an open counts for N * 24 h at least, and for less than an hour longer.

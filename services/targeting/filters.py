@@ -1,4 +1,4 @@
-"""Evaluates filters over an index, step by step. Pure.
+"""Filters: checked, and evaluated over an index in slices of bounded work. Pure.
 
 First the sums of activity that the filter names are moved to the present hour, in steps. Then all bitmaps that it names
 are looked up, in one step: they are the state of that moment (see ValueBitmaps). They are then combined in steps of few

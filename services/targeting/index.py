@@ -1,4 +1,4 @@
-"""Inverted indexes: a bitmap of devices for each value, and for each device the ids of its values.
+"""Inverted indexes in compact arrays: a bitmap of devices for each value, the ids of values for each device.
 
 The ids are needed to remove a device from the bitmaps of its old values: the log is compacted, so the record that set
 those values may be gone when the next record is read.

@@ -1,4 +1,4 @@
-"""Tables of devices, of the commands to them, and of changes of apps."""
+"""Tables of devices and their sessions, of the commands to them, and of changes of apps."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

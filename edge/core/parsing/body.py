@@ -1,4 +1,4 @@
-"""Reads request bodies, bounded in size and time."""
+"""Reads request bodies, bounded in size and time, and in bytes for all whose sign is not verified yet."""
 
 import asyncio
 from collections import Counter

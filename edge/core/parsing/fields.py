@@ -1,4 +1,4 @@
-"""Types of fields that several interfaces share, with their limits.
+"""Types of fields that several interfaces share, with their limits and what documents show of them.
 
 Documents publish them: `format` says what kind of thing a text names (the names are this project's own), `x-maxBytes`
 is a limit in UTF-8 bytes, which code checks.

@@ -1,4 +1,4 @@
-"""The device-attribute filter, `optfilter`: its options are ANDed, the values inside one are ORed."""
+"""Targets in requests: the device-attribute filter (`optfilter`), and keys that must not be misspelt."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Annotated, Any

@@ -1,4 +1,4 @@
-"""Decodes JSON into types, with errors that name the field by its path."""
+"""Decodes JSON into types as clients write it: integers as texts, PHP's empty objects, errors that name the field."""
 
 import functools
 import re

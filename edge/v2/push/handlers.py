@@ -1,4 +1,4 @@
-"""The endpoint of the v2 interface for pushes."""
+"""The endpoint of the v2 interface for pushes, and its answers."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -1,4 +1,4 @@
-"""msgStyle of a v2 push: the message of each platform, with the limits and descriptions of its fields."""
+"""msgStyle of a v2 push: the message of each platform and the click, with limits and descriptions of the fields."""
 
 from typing import Annotated, Any, Literal
 

@@ -1,4 +1,4 @@
-"""Decisions about drafts: the facts that follow from what an account asks for, and the task that sends one. Pure.
+"""Decisions about drafts, and about pushes that need none. Pure.
 
 Errors as in `decide`.
 """

@@ -1,4 +1,4 @@
-"""The table of drafts in SQLite."""
+"""Tables in SQLite: the drafts, and the pushes of the last hour that were sent without an approval."""
 
 import sqlite3
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Decisions about log-ins: whether an attempt succeeds, and the fact that records it. Pure."""
+"""Decisions about log-ins, by password and by an OpenID Connect provider. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

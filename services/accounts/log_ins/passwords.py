@@ -1,4 +1,4 @@
-"""Hashes of passwords (argon2id), and comparison that takes as long for unknown users."""
+"""Passwords: rules for new ones, their hashes (argon2id), and comparison that takes as long for unknown users."""
 
 import asyncio
 import contextlib

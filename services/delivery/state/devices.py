@@ -1,4 +1,4 @@
-"""Backlogs: the active pushes by device. Pushes are named by their first message id."""
+"""What the state of delivery has of each device: its backlog, its badge, and which outcomes are final."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The stages of a push: requested, started, and ended in a partition. `delivery_state` draws the life cycle."""
+"""Pushes in the state of delivery: requested, started, ended; recent ids, broadcasts and expiries."""
 
 import heapq
 import sys

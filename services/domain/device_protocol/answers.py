@@ -1,4 +1,4 @@
-"""Frames that the service sends to devices, except pushes."""
+"""Frames that the service sends to devices, except pushes, and the close codes of connections."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias

@@ -1,4 +1,4 @@
-"""The port of an archive: a directory, or a bucket of an object store."""
+"""The port of an archive, a directory or a bucket of an object store, and the form of its segments."""
 
 import hashlib
 import re

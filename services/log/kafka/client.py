@@ -1,4 +1,4 @@
-"""Settings and errors that all clients of the Kafka cluster share, and consumers without a group."""
+"""Settings, errors and the life of clients of the Kafka cluster, and consumers without a group."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping

@@ -1,4 +1,4 @@
-"""Look-ups near the end of a partition: its last record, and a batch whose offset the broker did not return."""
+"""Look-ups in a partition: its first offset, its end, its last record, and a batch whose offset was not returned."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""The SQLite file of the embedded log: its schema, its lock and its rows."""
+"""The SQLite file of the embedded log: its schema, its lock and its rows, trimming, and copies."""
 
 import fcntl
 import secrets

@@ -1,4 +1,4 @@
-"""The Reader port on the embedded log."""
+"""The Reader port on the embedded log, and the cache of its newest records."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The client's address of an HTTP request: the peer's, or the one that a trusted proxy reports in X-Forwarded-For."""
+"""Addresses of HTTP: that of a client, behind trusted proxies too, and that at which a listener is reached."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""uvicorn's server on accept loops of the service, which bound the connections of each listener."""
+"""An HTTP listener as a service: an ASGI application behind uvicorn, on accept loops that bound its connections."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Translation of failed calls into the error tree. A cancellation of the running task itself is passed on."""
+"""What both sides of calls between roles share: limits, and the translation of failed calls into the error tree."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Calls to other roles over gRPC sockets."""
+"""Calls to other roles over gRPC sockets, by connections to one peer after the other."""
 
 import asyncio
 import time

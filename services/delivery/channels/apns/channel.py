@@ -1,4 +1,4 @@
-"""Sends pushes for iOS apps through Apple's push service, one task per app."""
+"""Sends pushes of iOS apps through Apple's push service, one task for each app, and records the outcomes."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Builds the messages for the devices of a chunk: token, badge and payload of each."""
+"""Builds an app's messages for Apple: token, badge and payload of each device."""
 
 import asyncio
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""Progress of one push through its audience, in passes over the devices without a final outcome."""
+"""Progress of one push to Apple through its audience, in passes, and of each message to its final outcome."""
 
 import asyncio
 from collections.abc import Callable, Iterable

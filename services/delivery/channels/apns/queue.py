@@ -1,4 +1,4 @@
-"""Schedule of one app: pushes in progress, sent chunk by chunk, and messages that are ready or delayed."""
+"""The queue of an app's pushes to Apple: chunks in turns, rates, delays, and a bounded number in flight."""
 
 import asyncio
 import heapq

@@ -1,4 +1,4 @@
-"""Decides the next step for a message from Apple's response to it."""
+"""What follows from Apple's response: for the message, the app's health, the connection and the token."""
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto

@@ -1,4 +1,4 @@
-"""A push to Apple's service, its result, and the interface between a push's owner and the sender."""
+"""A push as an HTTP/2 request to Apple, its response as a result, and the requests in flight."""
 
 import re
 import uuid

@@ -1,4 +1,4 @@
-"""Sends pushes to one of Apple's services with one signing key, over a few long-lived connections."""
+"""Sends pushes to Apple's services: one sender for each endpoint and signing key, shared by apps."""
 
 import asyncio
 import ssl

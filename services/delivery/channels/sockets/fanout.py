@@ -1,4 +1,4 @@
-"""Sends pending messages to connected Android devices: each push as it starts, each device's backlog as it connects."""
+"""Sends pending messages to connected devices: each push as it starts, each backlog in windows."""
 
 import asyncio
 from array import array

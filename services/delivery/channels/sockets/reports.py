@@ -1,4 +1,4 @@
-"""Acknowledgements and reports of devices, as gateways hand them on in batches."""
+"""Acknowledgements and reports of devices, and the sending that goes on after them or after a pause."""
 
 import asyncio
 from collections.abc import Callable

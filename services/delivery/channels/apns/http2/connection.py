@@ -1,4 +1,4 @@
-"""Client side of one HTTP/2 connection (RFC 9113), without input or output of its own.
+"""A client's side of an HTTP/2 connection (RFC 9113), its streams and flow control, without input or output.
 
 It supports what Apple's push service needs: small POST requests and small responses. Server push is refused, response
 bodies are cut at MAX_BODY_BYTES, and requests never use the dynamic header table.

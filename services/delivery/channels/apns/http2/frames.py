@@ -1,4 +1,4 @@
-"""HTTP/2 frames (RFC 9113, sections 4 and 6): a reader for a server's frames, and writers for a client's."""
+"""HTTP/2 frames and settings (RFC 9113): a reader for a server, writers for a client, and events for the owner."""
 
 import struct
 from collections.abc import Iterator
