@@ -21,7 +21,7 @@ def of_child() -> str:
 
 def test_the_text_has_each_series_once_and_sums_what_both_count() -> None:
     metrics.BACKGROUND_FAILURES.inc()
-    metrics.DATA_FREE.set(100)
+    metrics.DATA_FREE.set_function(lambda: 100)
     before = metrics.BACKGROUND_FAILURES._value.get()
     for _ in range(2):
         text = with_children({"analytics": of_child()}).decode()

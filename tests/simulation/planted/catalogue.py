@@ -53,7 +53,7 @@ BUGS: Sequence[PlantedBug] = (
         "a snapshot gets the offsets of the moment in which it is written, not of that in which it was taken",
         "backends",
         (
-            f"{_DELIVERY}.snapshots:Snapshots.save",
+            f"{_DELIVERY}.store:Snapshots.save",
             "partial(self._store.file.save, offsets, blobs, marks)",
             "partial(self._store.file.save, dict(self._store.reached), blobs, marks)",
         ),
@@ -148,7 +148,7 @@ BUGS: Sequence[PlantedBug] = (
         "a push starts nowhere while one instance of targeting does not answer",
         "backends",
         (
-            f"{_DELIVERY}.starting.app_queue:AppQueue.note_resolved",
+            f"{_DELIVERY}.waiting_pushes:AppQueue.note_resolved",
             "and waiting.audiences:",
             "and waiting.is_resolved:",
         ),
@@ -169,7 +169,7 @@ BUGS: Sequence[PlantedBug] = (
             "key=lambda item: item[0]",
         ),
         (
-            f"{_DELIVERY}.android.fanout:Fanout._send_backlogs",
+            f"{_DELIVERY}.channels.sockets.fanout:Fanout._send_backlogs",
             "key=lambda item: item[0].offset",
             "key=lambda item: item[0].msgid",
         ),
@@ -188,7 +188,7 @@ BUGS: Sequence[PlantedBug] = (
         "expired-push-sent",
         "a push is sent for a minute after its time to live",
         "installation",
-        (f"{_DELIVERY}.android.fanout:Fanout._backlog", " or push.expires_ms <= now_ms:", ":"),
+        (f"{_DELIVERY}.channels.sockets.fanout:Fanout._backlog", " or push.expires_ms <= now_ms:", ":"),
         (
             f"{_DELIVERY}.expiry:ExpirySweeper.sweep",
             "self._state.pop_expired(self._clock.now_ms())",
@@ -262,7 +262,7 @@ BUGS: Sequence[PlantedBug] = (
         "a device that changes gateways is sent its backlog before its former gateway has told its acknowledgements",
         "installation",
         (
-            f"{_DELIVERY}.android.presence:Presence._replace",
+            f"{_DELIVERY}.channels.sockets.presence:Presence._replace",
             "current.id < new.id and current.stream is not new.stream",
             "False",
         ),
