@@ -133,7 +133,12 @@ def received_violations(observed: Observations) -> Iterator[Violation]:
         if sent.send.platform != PLATFORM_ANDROID:
             continue
         for msgid in {msgid for msgid, _ in observed.history.audience(first)}:
-            received = len(observed.history.outcomes["received"].get(msgid, ()))
-            if received > showing[msgid] or (observed.must_be_shown(first) and received != showing[msgid]):
+            outcomes = observed.history.outcomes
+            received = len(outcomes["received"].get(msgid, ()))
+            # A device that lost its connection after it had shown a message is sent it again, and acknowledges then;
+            # not a message that was withdrawn meanwhile.
+            withdrawn = len(outcomes["withdrawn"].get(msgid, ()))
+            missing = showing[msgid] - received
+            if missing < 0 or (observed.must_be_shown(first) and missing > withdrawn):
                 text = f"{received} devices acknowledged it, {showing[msgid]} showed it"
                 yield Violation("receipts", text, (msgid,))

@@ -131,7 +131,7 @@ def shown(observed: Observations) -> Iterator[Violation]:
             if client is None:
                 continue
             meant.add(((appkey, observed.history.devices[appkey, device_number].token), msgid))
-            dropped = observed.history.outcome("dropped", msgid, device_number)
+            dropped = observed.history.was_dropped(msgid, device_number)
             if msgid not in client.shown and observed.must_be_shown(first) and not dropped:
                 yield Violation("shown", f"{client.name} has not shown {content_of(sent.send)!r}", (msgid,))
     for who, client in observed.clients.items():

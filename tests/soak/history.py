@@ -13,6 +13,7 @@ from protos.push.v1.push_pb2 import PushCommand, SendPush
 from protos.registry.v1.devices_pb2 import Device
 from protos.runtime.v1.log_pb2 import Meta
 from services.delivery.state.audience_parts import listed_targets
+from services.domain.recorded_reasons import FixedReason
 from services.domain.role_context import open_log
 from services.domain.settings import Settings, load
 from services.domain.topics import DELIVERIES, DEVICES, PUSH_COMMANDS, PUSHES, TASK_COMMANDS, decode
@@ -23,7 +24,7 @@ from services.net.rpc.clock_sync import MAX_SKEW_MS
 from services.replica.epochs import Epochs
 
 READ = (TASK_COMMANDS, PUSH_COMMANDS, DEVICES, PUSHES, DELIVERIES)
-SETTLED = ("received", "failed", "expired", "cancelled", "dropped")
+SETTLED = ("received", "failed", "expired", "cancelled", "dropped", "withdrawn")
 _RETRIES = 5
 
 
@@ -55,7 +56,9 @@ class History:
     """The folded log; `read` brings it up to the log's current end.
 
     `tasks_ms`: by the message id of each push of a task, when the command that created the task was written.
-    `concluded` counts the final outcomes of each message on each device. `clock_error_ms`: how far the times in the
+    `concluded` counts the final outcomes of each message on each device; a receipt of a withdrawn message is no further
+    one, as the message may have been on its way. Messages that were dropped because the device changed its alias have
+    the outcome "withdrawn". `clock_error_ms`: how far the times in the
     records may be wrong.
     """
 
@@ -132,6 +135,9 @@ class History:
     def outcome(self, kind: str, msgid: int, device_number: DeviceNumber) -> bool:
         return device_number in self.outcomes[kind].get(msgid, ())
 
+    def was_dropped(self, msgid: int, device_number: DeviceNumber) -> bool:
+        return self.outcome("dropped", msgid, device_number) or self.outcome("withdrawn", msgid, device_number)
+
     def is_settled(self, first: int, msgid: int, device_number: DeviceNumber, is_ios: bool) -> bool:
         """Return whether a message of the push `first` has its final outcome on this device."""
         if device_number.partition in self.ended.get(first, ()):
@@ -177,7 +183,8 @@ class History:
                 for outcomes in message.outcomes.apps:
                     for kind, msgid, device_number in rows(record.partition, outcomes):
                         self.outcomes[kind][msgid].add(device_number)
-                        self.concluded[msgid, device_number] += kind in SETTLED
+                        is_late = kind == "received" and self.outcome("withdrawn", msgid, device_number)
+                        self.concluded[msgid, device_number] += kind in SETTLED and not is_late
 
     def _command(self, record: Record, command: PushCommand) -> None:
         if command.HasField("cancel"):
@@ -221,6 +228,9 @@ def rows(partition: int, outcomes: AppOutcomes) -> Iterator[tuple[str, int, Devi
     """Yield the kind, message id and device of each outcome."""
     msgids = numpy.frombuffer(outcomes.msgids, "<u8").tolist()
     numbers = numpy.frombuffer(outcomes.numbers, "<u4").tolist()
-    for kind, msgid, number in zip(outcomes.kinds, msgids, numbers, strict=True):
+    reasons = ["", *outcomes.reasons]
+    indexes = outcomes.reason_indexes or bytes(len(msgids))
+    for kind, msgid, number, index in zip(outcomes.kinds, msgids, numbers, indexes, strict=True):
         name = OutcomeKind.Name(OutcomeKind.ValueType(kind)).removeprefix("OUTCOME_KIND_").lower()
-        yield name, msgid, DeviceNumber(partition, number)
+        is_withdrawn = name == "dropped" and reasons[index] == FixedReason.ALIAS_CHANGED
+        yield "withdrawn" if is_withdrawn else name, msgid, DeviceNumber(partition, number)
