@@ -68,7 +68,7 @@ class TrimmedError(ConflictError):
     """The next record to read lies before the first one that the log holds."""
 
 
-_MARKS_S = 10.0
+_MARKS_S = 60.0
 """Time within which records that a state has marked are read at its start, seconds; else nothing is said of them."""
 
 LOG_UNAVAILABLE = "the log does not answer"
@@ -260,8 +260,13 @@ async def _records_at(log: Log, role: str, marks: Mapping[Partition, RecordMark]
         async with asyncio.timeout(_MARKS_S):
             while missing:
                 await retry_until_available(LOG_UNAVAILABLE, lambda: _find(log, missing, found), role=role)
-    except (TimeoutError, TrimmedError):
-        pass
+    except (TimeoutError, TrimmedError) as error:
+        logger.warning(
+            "a state was not compared with the last records of the log that it holds: they could not be read",
+            role=role,
+            partitions=len(missing),
+            error=type(error).__name__,
+        )
     return found
 
 
