@@ -1,4 +1,4 @@
-"""The tree of errors that requests and calls between roles are answered with.
+"""The tree of errors with which requests and calls between roles are answered.
 
     CarillonError              code INTERNAL            result 500
     ├── InputError             code INVALID_ARGUMENT    result 400   the caller's fault; says which field
@@ -10,13 +10,13 @@
     │   └── NotOwnerError      code ABORTED             result 500   nothing was done; another process answers
     ├── DeadlineError          code DEADLINE_EXCEEDED   result 500   outcome unknown; repeat with the same id
     ├── PermissionDeniedError  code PERMISSION_DENIED   result 500   the role or the account may not do this
-    ├── ForbiddenError         at the edge alone        result 403   the operator does not allow it at present
+    ├── ForbiddenError         not in calls             result 403   a pause or a setting of the app forbids it
     └── RetryLaterError                                              says when to try again
-        ├── TooManyRequestsError   at the edge alone    result 429   over a limit
-        └── TryLaterError          at the edge alone    result 503   a role that answers queries cannot answer now
+        ├── TooManyRequestsError   not in calls         result 429   over a limit
+        └── TryLaterError          not in calls         result 503   a role that answers queries cannot answer now
 
 `code` names the gRPC status that carries the error between roles, `result` is the number in the public answer. The
-results 403, 429 and 503 are the HTTP status of the answer too.
+results 403, 429 and 503 are also the HTTP status of the answer.
 """
 
 
@@ -68,7 +68,7 @@ class PermissionDeniedError(CarillonError):
 
 
 class ForbiddenError(CarillonError):
-    """The app is paused, or the client's address is not allowed: HTTP 403. Nothing was done."""
+    """The app is paused, or its settings forbid the address, or demand a proof or a replay-safe sign: HTTP 403."""
 
     result = 403
 
@@ -88,7 +88,7 @@ class TooManyRequestsError(RetryLaterError):
 
 
 class TryLaterError(RetryLaterError):
-    """What was asked for cannot be answered at present: HTTP 503."""
+    """The request cannot be answered at present: HTTP 503."""
 
     result = 503
 

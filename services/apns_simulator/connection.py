@@ -16,7 +16,7 @@ from services.apns_simulator.script import Behaviour, Fault
 from services.domain.apns_payload import MAX_PAYLOAD_BYTES
 
 _PIECE_BYTES = 4096
-"""How much is parsed before its requests are answered: h2 counts all open streams again for each new one."""
+"""Bytes parsed before their requests are answered: h2 counts all open streams again for each new one."""
 
 _RESET_CODES = {
     Fault.RESET: h2.errors.ErrorCodes.INTERNAL_ERROR,
@@ -34,7 +34,7 @@ class ScriptedReply(NamedTuple):
 
 
 class RequestHandler(Protocol):
-    """The service behind a connection."""
+    """Answers the requests of a connection."""
 
     @property
     def behaviour(self) -> Behaviour: ...
@@ -213,7 +213,7 @@ class ServerConnection(asyncio.Protocol):
         self._transport.write(len(payload).to_bytes(3, "big") + b"\x07\x00\x00\x00\x00\x00" + payload)
 
     def _close_when_drained(self) -> None:
-        """After GOAWAY, close once every request that it includes is answered."""
+        """After GOAWAY, close the connection once every request up to its last stream is answered."""
         last = self._goaway_last_stream
         if last is None or self._unsent_bodies or self._delayed:
             return

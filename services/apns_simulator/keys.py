@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.x509.oid import NameOID
 
+# Apple's rules: a provider token is valid for an hour, and a team may change its own at most every 20 minutes.
 TOKEN_LIFETIME_MS = 3_600_000
 MIN_TOKEN_CHANGE_MS = 20 * 60_000
 _MAX_CLOCK_SKEW_MS = 60_000
@@ -34,7 +35,7 @@ class _Claims(msgspec.Struct):
 
 
 class AppleKeys:
-    """Public keys by (team id, key id). While no key is registered, every request is accepted, even without a token."""
+    """The public keys that check provider tokens. While none is registered, every request is accepted without one."""
 
     def __init__(self) -> None:
         self._keys: dict[tuple[str, str], ec.EllipticCurvePublicKey] = {}

@@ -1,4 +1,4 @@
-"""The simulator's behaviour: scripted answers, which the first characters of a device token select, and settings."""
+"""The simulator's behaviour: settings, and scripted answers, which the first characters of a device token select."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -30,7 +30,7 @@ RECEIVED_HISTORY = 10_000
 
 
 class ApnsSimulator:
-    """A service on `port` (0: any free port); `url` is valid once it is ready.
+    """Service that simulates Apple's push service on `port` (0: any free port); `url` is valid once it is ready.
 
     `on_push` is called for every request with the status as text ("": no response) and the reason or the fault's name.
     """

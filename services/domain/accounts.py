@@ -1,7 +1,7 @@
 """The account directory, a projection of the topic `accounts` in memory, and the actors that it knows.
 
-Each request of an account is checked against it without a call, and a disabled user, an ended session, a revoked token
-or a change of a role counts as soon as its record is read.
+Each request of an account is checked against it without a call. That a user is disabled, a session ended, a token
+revoked or a role changed takes effect as soon as the record is read.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ def token_actor(token: Token, now_ms: int) -> Actor:
 
 
 OUTDATED = "the account directory may not be up to date, because the log does not answer; try again"
-"""The error where the directory does not know an API token after a refresh has failed: the log may hold the token."""
+"""Error text for an API token that the directory does not know, where a refresh failed: the log may hold the token."""
 
 _PARTITION = Partition(ACCOUNTS.name, 0)
 
@@ -104,7 +104,7 @@ class AccountDirectory:
         return token if not token.expires_ms or now_ms < token.expires_ms else None
 
     def token_of(self, actor: str) -> Token:
-        """Return the API token of an actor token/ID that the directory has let in."""
+        """Return the API token of an actor token/ID, which `token` has returned before."""
         return self._tokens[actor.removeprefix("token/")]
 
     def actor_of_user(self, user_id: str) -> Actor:

@@ -1,4 +1,4 @@
-"""Asks delivery to drop what waits for devices under aliases that they no longer have, before a change is confirmed."""
+"""Asks delivery to drop messages for a device's former alias, before the change of the alias is confirmed."""
 
 from collections.abc import Sequence
 from functools import partial

@@ -93,7 +93,7 @@ def seal_key(app: App, pem: str, keys: Keys) -> bytes:
 
 
 def sealed_anew(app: App, keys: Keys) -> bytes | None:
-    """Return the app's APNs key sealed with the key in force; None if it is so already."""
+    """Return the app's APNs key sealed with the key in force; None if it is sealed with that already."""
     return keys.sealed_anew(app.apns.sealed_pem, _context(app))
 
 
@@ -103,7 +103,7 @@ def _context(app: App) -> str:
 
 
 def _normalized(pem: str) -> str:
-    """The key as PKCS #8 PEM, without any text around it."""
+    """Return the key as PKCS #8 PEM, without any text around it. InputError: it is no P-256 key."""
     try:
         key = serialization.load_pem_private_key(pem.encode(), None)
     except TypeError:

@@ -12,13 +12,13 @@ DEFAULT_SHARE_PERCENT = 50
 
 MAX_SHARE_PERCENT = 100
 COUNTED_MS = 3_600_000
-"""How long a push of an account counts together with its later ones."""
+"""Time for which a push of an account counts together with later pushes of the account."""
 
 
 class Reach(NamedTuple):
-    """The devices that a push to one app reaches, and those of the app.
+    """The number of devices that a push to one app reaches, and of all devices of the app.
 
-    `earlier_devices`: those of the sender's other pushes to the app within COUNTED_MS.
+    `earlier_devices`: the number that the sender's other pushes to the app within COUNTED_MS reached.
     """
 
     appkey: str
@@ -33,16 +33,16 @@ def share_percent(rules: ApprovalRules) -> int:
 
 
 def has_rules(rules: ApprovalRules) -> bool:
-    """Return whether some push needs an approval."""
+    """Return whether the rules demand an approval of any push."""
     return rules.broadcasts or rules.HasField("above_devices")
 
 
 def approval_need(rules: ApprovalRules, reached: Sequence[Reach], earlier_devices: int = 0) -> ApprovalNeed | None:
     """Return why a push needs the approval of a second person; None if it needs none.
 
-    Only the numbers of devices decide, so the wording of an audience makes no difference. A push to all devices of an
-    app without any is a broadcast. `earlier_devices`: those of the sender's other pushes to apps of the team within
-    COUNTED_MS.
+    Only the numbers of devices decide, so the wording of an audience makes no difference. A push to an app without
+    devices is a broadcast. `earlier_devices`: the number that the sender's other pushes to apps of the team within
+    COUNTED_MS reached.
     """
     share = share_percent(rules)
     for each in reached if rules.broadcasts else ():
@@ -67,9 +67,9 @@ def approval_need(rules: ApprovalRules, reached: Sequence[Reach], earlier_device
 
 
 def stricter_rules(one: ApprovalRules, other: ApprovalRules) -> ApprovalRules:
-    """Return the rules that demand an approval of each push of which one of both demands it.
+    """Return rules that demand an approval of each push of which `one` or `other` demands it.
 
-    The share counts where broadcasts need an approval; it is kept where nothing else says what it should be.
+    The share is the lower one of the rules under which broadcasts need an approval; without such rules that of `other`.
     """
     stricter = ApprovalRules(broadcasts=one.broadcasts or other.broadcasts)
     bounds = [rules.above_devices for rules in (one, other) if rules.HasField("above_devices")]

@@ -29,7 +29,7 @@ INSTALLATION_PAUSE_KEY = b"installation/pause"
 APPS_PARTITION = Partition(APPS.name, 0)
 
 OUTDATED = "the app directory may not be up to date, because the log does not answer; try again"
-"""The error where a directory does not know an app after a refresh has failed: the log may hold the app."""
+"""Error text for an app that a directory does not know, where a refresh failed: the log may hold the app."""
 
 
 def fingerprint_key(noted: KeyFingerprint) -> bytes:
@@ -166,7 +166,7 @@ class AppDirectory:
             leave_out(self.name, record, error)
 
     def _admits(self, record: Record, fact: AppFact) -> bool:
-        """Return whether the fact is applied. `refused` holds the keys whose latest record is not; see AppEpochs."""
+        """Return whether to apply the fact. `refused` holds the keys whose latest record is refused; see AppEpochs."""
         if not has_epoch(fact) or self._epochs.admits(record, fact):
             self.refused.discard(record.key)
             return not has_epoch(fact) or self._is_new(record.key, fact)
@@ -181,7 +181,7 @@ class AppDirectory:
             self.refused_changed = asyncio.Event()
 
     def valid(self, key: bytes) -> AppFact | None:
-        """Return the present fact of a key, without its meta; None where there is none."""
+        """Return the fact of a key's present state, without a meta; None where there is none."""
         text = key.decode(errors="replace")
         if key == INSTALLATION_PAUSE_KEY:
             return AppFact(installation_pause=InstallationPause(pause=self._installation_pause))
@@ -196,9 +196,9 @@ class AppDirectory:
         return None
 
     def _is_new(self, key: bytes, fact: AppFact) -> bool:
-        """Return whether the fact is none of the key's earlier ones, which somebody has appended once more as it was.
+        """Return whether the fact is new, and not one of the key's earlier facts that was appended once more.
 
-        Facts that are not signed have no number in the sequence.
+        Facts that are not signed have no sequence number.
         """
         order, latest = (fact.meta.epoch, fact.meta.sequence), self._latest.get(key, (0, 0))
         if order < latest:

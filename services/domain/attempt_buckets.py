@@ -6,14 +6,14 @@ from ipaddress import IPv4Address
 from services.net.http.client_address import read_address
 
 MAX_KEYS = 10_000
-"""Upper bound of the token buckets of a kind; the longest unused one is forgotten, and is full when used again."""
+"""Upper bound of the token buckets of one object; the longest unused one is forgotten, and starts full again."""
 
 
 class AttemptBuckets:
     """Token buckets by key: at most `burst` attempts at once, and then `attempts` in each `interval_ms`, evenly."""
 
     def __init__(self, burst: int, interval_ms: int, attempts: int = 1, *, max_keys: int = MAX_KEYS) -> None:
-        """Times are counted in ms / `attempts`, in which the time of one attempt is whole: `interval_ms`."""
+        """Times are kept in units of ms / `attempts`: in these an attempt takes `interval_ms`, a whole number."""
         self._burst = burst
         self._interval_ms = interval_ms
         self._attempts = attempts
@@ -35,7 +35,7 @@ class AttemptBuckets:
         self._put(key, max(self._full_at.get(key, now), now) + self._interval_ms)
 
     def charge(self, key: str, now_ms: int) -> None:
-        """Count an attempt that is refused. Where the key must wait already, the wait begins anew and does not grow."""
+        """Count an attempt that is refused. A key that must wait already waits for one attempt's time from now."""
         if self.wait_ms(key, now_ms):
             self._put(key, now_ms * self._attempts + self._burst * self._interval_ms)
         else:

@@ -25,7 +25,7 @@ AudienceBitmaps = Mapping[int, BitMap]
 class ResolvedBitmaps(NamedTuple):
     """The audiences of the partitions whose instances answered, and the error of one that did not.
 
-    `attributes_until` has PushStarted.attributes_until of the same partitions.
+    `attributes_until`: PushStarted.attributes_until by partition, of the same partitions.
     """
 
     audiences: AudienceBitmaps

@@ -75,7 +75,7 @@ class CommandWriter:
         ]
 
     async def append_and_wait(self, commands: Sequence[Command], origin: Origin | None = None) -> None:
-        """Append as above; return once every role that answers for the commands has applied them.
+        """Append as `append` does; return once every role that answers for the commands has applied them.
 
         DeadlineError: the commands are in the log, but a role is behind.
         """

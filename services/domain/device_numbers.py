@@ -10,7 +10,8 @@ MAX_NUMBER = 1 << 26
 """Upper bound of device numbers. Arrays and bitmaps over them are as long as the greatest."""
 
 _AHEAD = 1 << 20
-"""By how much a number may exceed the offset of its record: files that were filled by hand need not begin at 0."""
+"""By how much a number may exceed its record's offset: the numbers in logs that were filled by hand need not begin
+at 0."""
 
 
 def check_device(device: Device, offset: int) -> None:

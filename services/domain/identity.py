@@ -64,7 +64,7 @@ LEEWAY_S = 60
 
 PROOFS_AT_ONCE = 10
 PROOF_EVERY_MS = 6_000
-"""A device may hand in so many proofs at once, and then one in this time: verifying takes some 0.1 ms of CPU time."""
+"""A device may hand in PROOFS_AT_ONCE proofs at once, then one each PROOF_EVERY_MS: each costs some 0.1 ms of CPU."""
 
 _MAX_DEVICES = 50_000
 _MAX_TAG = 32767
@@ -93,7 +93,7 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 class ProofClaims(msgspec.Struct, frozen=True):
-    """What a proof says: the device of the user `sub` may have this alias, and these identity tags.
+    """The claims of a proof: the device may have `sub` as its alias, and the identity tags in `tags` and `stags`.
 
     `aud` is or contains the appkey; with `token`, the proof counts for that device alone. Times are seconds since 1970.
     """
@@ -123,7 +123,7 @@ class IdentityRules:
     """The identity setting of one app, parsed: its mode, its public keys, and its identity tags."""
 
     def __init__(self, identity: Identity) -> None:
-        """ValueError: a key or an entry of the tags is none."""
+        """Parse the setting. ValueError: a text is no public key, or an entry names no tag."""
         self.mode = identity.mode or IDENTITY_MODE_OFF
         self.keys = [public_key(pem) for pem in identity.keys]
         entries = [_parsed_tag(entry) for entry in identity.tags]
@@ -142,7 +142,7 @@ class IdentityRules:
 class IdentityChecks:
     """Checks the identity of devices' requests, and bounds the CPU time that a device's proofs take.
 
-    A device is forgotten once many others have handed in proofs since; it may then hand in as many as at first.
+    A device is forgotten once many others have handed in proofs since; it may then hand in PROOFS_AT_ONCE again.
     """
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
@@ -153,7 +153,7 @@ class IdentityChecks:
         """Check the proof of a request, and note in its command what is proven.
 
         SignError: the proof is wrong; says how. ForbiddenError: the app requires a proof, and there is none.
-        TooManyRequestsError: the device has handed in too many.
+        TooManyRequestsError: the device has handed in too many proofs.
         """
         if not isinstance(request, SetAliasRequest | AddTagsRequest | AddStagsRequest):
             return
@@ -173,7 +173,7 @@ class IdentityChecks:
                 command.add_stags.proven.extend(_proven(rules, request.stags, claims is not None))
 
     def _take(self, appkey: str, token: str) -> None:
-        """Count a proof of the device: `used_ms` is the time at which all those it handed in are forgotten."""
+        """Count a proof of the device. `used_ms` is the time from which on it may hand in PROOFS_AT_ONCE again."""
         now_ms = self._now_ms()
         used_ms = max(self._used_ms.pop((appkey, token), now_ms), now_ms) + PROOF_EVERY_MS
         is_over = used_ms > now_ms + PROOFS_AT_ONCE * PROOF_EVERY_MS
@@ -228,7 +228,7 @@ def key_ids(app: App) -> list[str]:
 
 
 def identity_rules(app: App) -> IdentityRules:
-    """Return the parsed setting of the app; that of each app is parsed once."""
+    """Return the parsed identity setting of the app; equal settings are parsed once."""
     return _rules(app.identity.SerializeToString(deterministic=True))
 
 
@@ -246,7 +246,7 @@ def proven_by_server(app: App | None, stags: Iterable[str]) -> list[str]:
 
 
 def public_key(pem: str) -> PublicKey:
-    """Return the public key of a PEM text. ValueError: it is none, or none for ES256 or EdDSA; says what to give."""
+    """Return the public key of a PEM text. ValueError: it is no key for ES256 or EdDSA; says what to give."""
     if "PRIVATE KEY" in pem:
         raise ValueError(
             "this is a private key, which belongs on your server alone; give the public one, as"
@@ -267,7 +267,7 @@ def public_key(pem: str) -> PublicKey:
 
 
 def checked_keys(pems: Sequence[str]) -> list[str]:
-    """Return the PEM texts of public keys in one form. InputError: one is none, or there are too many."""
+    """Return the PEM texts of public keys, normalised. InputError: one is no public key, or there are too many."""
     if len(pems) > MAX_KEYS:
         raise InputError(f"identity_keys: at most {MAX_KEYS} keys, the present one and its successor")
     found: list[str] = []
@@ -282,7 +282,7 @@ def checked_keys(pems: Sequence[str]) -> list[str]:
 
 
 def checked_tags(entries: Sequence[str]) -> list[str]:
-    """Return the entries that name identity tags. InputError: one names none, or there are too many."""
+    """Return the entries without repetitions. InputError: one names no identity tag, or there are too many."""
     if len(entries) > MAX_TAGS:
         raise InputError(f"identity_tags: at most {MAX_TAGS} names and ranges")
     for entry in entries:
@@ -295,9 +295,9 @@ def checked_tags(entries: Sequence[str]) -> list[str]:
 
 
 def verified(proof: str, keys: Sequence[PublicKey], appkey: str, token: str, now_s: float) -> ProofClaims:
-    """Return the claims of a proof for the device. ProofError: a key of the app has not signed it, or it does not hold.
+    """Return the claims of a proof for the device. ProofError: no key of the app has signed it, or it does not hold.
 
-    What it says is looked at once its signature is known to be right.
+    The claims are parsed only once the signature is verified.
     """
     encoded_header, _, rest = proof.partition(".")
     encoded_claims, _, encoded_signature = rest.partition(".")
@@ -321,7 +321,7 @@ def verified(proof: str, keys: Sequence[PublicKey], appkey: str, token: str, now
 def made_proof(
     private_pem: str, appkey: str, alias: str | None, tags: Sequence[int], stags: Sequence[str], now_s: float
 ) -> str:
-    """Return a proof for an hour, as an app's server makes it. ValueError: the PEM text is no private key for one."""
+    """Return a proof for an hour, as an app's server makes it. ValueError: the PEM text is no usable private key."""
     try:
         key = load_pem_private_key(private_pem.encode(), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):

@@ -1,7 +1,7 @@
 """Device tokens of iOS apps: 64 to 200 hexadecimal digits, lower-cased when they enter the service.
 
-Earlier versions registered them as they were given. So a token that is not registered in lower case is looked up as it
-is given, and in upper case; a device that is found stays registered as it is. To Apple the cases are equal.
+Earlier versions registered tokens as they were given. So a token that is not registered in lower case is looked up as
+it is given, and in upper case; a device that is found keeps its spelling. To Apple the cases are equal.
 """
 
 import re
@@ -24,16 +24,16 @@ def ios_token(given: str, at: str) -> str:
 
 
 def ios_tokens(given: list[str]) -> list[str]:
-    """Return each entry of a list as `ios_token` does. One that is no iOS token stays one, and no device has it.
+    """Return each entry of a list as `ios_token` does. An entry that is no iOS token stays invalid: no device has it.
 
-    All are translated at once: a long list takes no time for each entry.
+    The entries are translated as one text, which is faster for long lists than a call for each.
     """
     tokens = "\0".join(given).translate(_PRINTED).lower().split("\0")
     return tokens if len(tokens) == len(given) else [token.replace("\0", "") for token in given]
 
 
 def spellings(given: str) -> tuple[str, ...]:
-    """Return the names under which a token may be registered, today's first. Tokens of Android apps have one."""
+    """Return the spellings in which a token may be registered, the lower-cased first. An Android token has one."""
     token = given.translate(_PRINTED)
     if not _TOKEN.fullmatch(token):
         return (given,)

@@ -41,7 +41,7 @@ def check_count(entries: int, at: str) -> None:
 
 
 def check_written(raw: bytes, at: str) -> None:
-    """Check the number of tags in a list, or in lists, as JSON before it is parsed. Errors as for `check_count`.
+    """Check the number of tags in the JSON of one or more lists before it is parsed. Errors as for `check_count`.
 
     A list of texts with escapes is left to later checks: a quote in it may belong to a text.
     """
@@ -68,7 +68,7 @@ def _entry_counts(wanted: Filter) -> dict[str, int]:
 # Limit of a device's string tags, for app servers and for the device itself.
 
 MAX_DEVICE_STAGS = 1000
-"""Upper bound of a device's string tags. One that has more, from a former version, keeps them and gets no others."""
+"""Upper bound of a device's string tags. A device that a former version gave more keeps them and gets no others."""
 
 
 def has_room(known: Sequence[str], added: Sequence[str]) -> bool:

@@ -4,8 +4,8 @@ The master key is 32 random bytes in a file of mode 600, created by the first `c
 --create`. The other keys are derived from it by HKDF-SHA256, and may be given to processes in files of their own, which
 do not reveal the master key.
 
-While the keys rotate a process has two of each purpose: the next master key is in a file beside the present one, and a
-file of derived keys has two lines. Which key is in force, the log says: see KeyChain.
+While the keys rotate, a process has two keys of each purpose: the next master key is in a file beside the present one,
+and a file of derived keys has two lines. The log says which key is in force: see KeyChain.
 """
 
 import base64
@@ -40,7 +40,7 @@ _MAC = 16
 
 
 class KeyPurpose(Enum):
-    """What a derived key is used for. Neither the key of the other purpose nor the master key follows from it."""
+    """What a derived key is used for. Neither the other purpose's key nor the master key can be computed from it."""
 
     DEVICES = "device keys"
     SECRETS = "app secrets"
@@ -108,9 +108,9 @@ class Keys:
     ) -> bool:
         """Issue and seal with the key that has the fingerprint `in_force`, and accept none of the `dropped` ones.
 
-        `former`: the fingerprint of the key that was in force before, and is accepted still; empty: there is none.
+        `former`: the fingerprint of the key that was in force before, and is still accepted; empty: there is none.
 
-        False: the process does not have both. What it then cannot judge it answers with UnavailableError.
+        Return False if the process lacks one of the two; it answers what it cannot judge with UnavailableError then.
         """
         self._former[purpose], self._dropped[purpose] = former, dropped
         is_held = all(self.has(purpose, needed) for needed in (in_force, former) if needed)
@@ -137,7 +137,7 @@ class Keys:
         raise CarillonError(f"a secret of {context} was sealed with another master key") from None
 
     def sealed_anew(self, sealed: bytes, context: str) -> bytes | None:
-        """Return the secret sealed with the key in force; None if it is so already. CarillonError as for `open`."""
+        """Return the secret sealed with the key in force; None if it is already. CarillonError as for `open`."""
         if self._in_force(KeyPurpose.SECRETS).opened(sealed, context) is not None:
             return None
         return self.seal(self.open(sealed, context), context)
@@ -169,9 +169,9 @@ class Keys:
         return None
 
     def possession_macs(self, text: str) -> Sequence[bytes]:
-        """Return the MACs of 16 bytes of a possession code, that by the key in force first.
+        """Return the 16-byte MACs of a possession code by all accepted keys, the one by the key in force first.
 
-        No device key is one, nor the reverse.
+        Their key is derived from that of device keys, so no code is a valid device key, nor the reverse.
         """
         self._in_force(KeyPurpose.DEVICES)
         keys = (hmac.digest(held.key, b"carillon possession codes", "sha256") for held in self._all(KeyPurpose.DEVICES))
@@ -223,7 +223,7 @@ class Keys:
         return accepted[0]
 
     def check(self, purpose: KeyPurpose) -> None:
-        """UnavailableError: the process lacks an accepted key of this purpose."""
+        """Check that the process has all accepted keys of this purpose. UnavailableError: it lacks one."""
         if purpose in self._lacking:
             raise UnavailableError(
                 f"this process has not been given all keys of {purpose.value} that are accepted at present"
@@ -266,12 +266,12 @@ def _read_all(settings: Settings, purposes: Collection[KeyPurpose]) -> Mapping[K
 
 
 def derive(master: bytes, purpose: KeyPurpose) -> bytes:
-    """Return the key of this purpose."""
+    """Return the key of this purpose, derived from the master key."""
     return HKDF(algorithm=SHA256(), length=_KEY, salt=None, info=f"carillon {purpose.value}".encode()).derive(master)
 
 
 def create_master(path: Path) -> None:
-    """Create the master key unless there is a file. CarillonError: it cannot be written."""
+    """Create the master key unless the file exists. CarillonError: it cannot be written."""
     with _errors_of_writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
@@ -410,9 +410,9 @@ class KeyChain(NamedTuple):
     """The keys of one purpose, by their fingerprints.
 
     `former`: the key before the one in force, which is accepted until it is dropped; empty: there is none.
-    `used`: the keys that were in force before, none of which can be so again.
-    `dropped`: those that are accepted no more.
-    `waiting`: records whose predecessor has not come into force: compaction may leave a later record before an earlier.
+    `used`: the keys that were in force before; none of them can come into force again.
+    `dropped`: the keys that are not accepted any more.
+    `waiting`: records whose predecessor is not in force yet: compaction may leave a later record before an earlier one.
     """
 
     in_force: bytes

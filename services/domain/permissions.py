@@ -46,15 +46,15 @@ NEEDED_ROLE: Mapping[Action, Role] = MappingProxyType(
         Action.MANAGE_TOKENS: Role.ADMINISTRATOR,
     }
 )
-"""The role in a team that an action needs there. Actions without one are not of a team."""
+"""The role in a team that an action needs there. Actions that are missing here concern no team."""
 
 ONLY_PEOPLE = frozenset({Action.APPROVE, Action.MANAGE_TEAM, Action.MANAGE_TOKENS, Action.CHANGE_OWN_ACCOUNT})
-"""Actions that no API token may do: a second person's approval, and whatever would give the token more than it has."""
+"""Actions that no API token may do: an approval, which a person gives, and those that could raise its own rights."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts: an operator at the command line, a user, or an API token.
+    """The one who acts: an operator at the command line, a user, or an API token.
 
     `roles`: the role in each team of the user or the token. `name`: user/ID, token/ID, or "" for an operator.
     """

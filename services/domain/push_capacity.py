@@ -16,13 +16,13 @@ ASK_BYTES = 1024 * 1024
 """Bytes of an app's pushes after which delivery is asked again."""
 
 REFUSE_MS = 250
-"""How long an app's pushes are refused without asking again."""
+"""Time for which an app's pushes are refused before delivery is asked again."""
 
 _CALL_S = 1.0
 
 
 class PushCapacity:
-    """Asks delivery for capacity once for each ASK_BYTES of an app, so that a single push costs an addition."""
+    """Asks delivery for capacity once for each ASK_BYTES of an app, so that most pushes cost only an addition."""
 
     def __init__(self, peers: Peers, clock: Clock) -> None:
         self._deliveries = [CapacityServiceStub(channel) for channel in peers.all("delivery")]
@@ -31,7 +31,7 @@ class PushCapacity:
         self._refused_until_ms: dict[str, int] = {}
 
     async def take(self, appkey: str, size: int) -> None:
-        """Count a push, and ask where it is time. BusyError as for `ask`."""
+        """Count a push, and ask delivery if `count` says so. BusyError as for `ask`."""
         if self.count(appkey, size):
             await self.ask(appkey)
 
@@ -42,9 +42,9 @@ class PushCapacity:
         return total >= ASK_BYTES or appkey in self._refused_until_ms
 
     async def ask(self, appkey: str) -> None:
-        """Return if the app has capacity.
+        """Ask delivery whether the app has capacity, unless it was refused within REFUSE_MS.
 
-        BusyError: too many of the app's pushes wait in delivery; append no more now.
+        BusyError: too many of the app's pushes wait in delivery, or did so then; append no more now.
         """
         if self._clock.now_ms() >= self._refused_until_ms.get(appkey, 0):
             self._bytes[appkey] = 0

@@ -1,4 +1,4 @@
-"""What lists show of a push: its title, the beginning of its text, and what its audience is made of."""
+"""The summary of a push for lists: its title, the beginning of its text, and what its audience is made of."""
 
 from typing import Any, assert_never
 
@@ -8,7 +8,7 @@ from protos.analytics.v1.details_pb2 import AudienceSummary, ListedAliases
 from protos.push.v1.push_pb2 import Audience, Message
 
 MAX_TEXT = 200
-"""Characters of a text that are stored."""
+"""Upper bound of the characters of a push's text that are stored."""
 
 
 def push_title(message: Message) -> str:
@@ -32,7 +32,7 @@ def push_text(message: Message) -> str:
 
 
 def _alert(message: Message) -> object:
-    """Return the alert of a content that is JSON: it, or the alert in its `aps`."""
+    """Return the alert of a content that is JSON: that in its `aps`, or without `aps` the content itself."""
     try:
         content: Any = msgspec.json.decode(message.content) if message.ios.content_is_json else None
     except msgspec.DecodeError:

@@ -18,13 +18,13 @@ class FixedReason(StrEnum):
 
     INTERNAL_ERROR = "internal error"
     OTHER = "other"
-    """Outcomes of one record have more different reasons than it has room for."""
+    """Stands for a reason beyond the number of different ones that the outcomes of one record may have."""
 
     UNREGISTERED = "unregistered"
     """The app or its app server unregistered the device."""
 
     SILENT = "silent"
-    """The device showed no life for CARILLON_DEVICE_DAYS. It comes back when it does."""
+    """The device showed no sign of life for CARILLON_DEVICE_DAYS. It is registered again at its next one."""
 
     REMOVED = "removed"
     """The device was removed after the push had started, so there was no token to send the message to."""

@@ -1,4 +1,4 @@
-"""The regions that a device filter may name, and the one that a device's locator means.
+"""The regions that a device filter may name, and the normalisation of what devices' locators report.
 
 Locators write a region in several forms: 广东, 广东省, 广东省深圳市, 中国|广东省|深圳市, Guangdong Province.
 """
@@ -49,7 +49,7 @@ REGIONS = frozenset(
 _SUFFIXES = ("维吾尔自治区", "壮族自治区", "回族自治区", "特别行政区", "自治区", "省", "市")
 _COUNTRY = ("中华人民共和国", "中国", "china")
 _OTHERS = ("海南藏族", "河南蒙古族")
-"""Beginnings of prefectures and counties that are in other regions than the one of that name."""
+"""Beginnings of names of prefectures and counties that begin as a region's name and lie in another region."""
 
 _LATIN = {
     "上海市": "shanghai",
@@ -94,14 +94,14 @@ _LATIN_SUFFIXES = (
 
 
 def _short(region: str) -> str:
-    """Return a region's name without what says of which kind it is."""
+    """Return a region's name without its suffix, which says of which kind it is."""
     suffix = next(suffix for suffix in _SUFFIXES if region.endswith(suffix))
     return region.removesuffix(suffix)
 
 
 _CHINESE: Mapping[str, str] = MappingProxyType({_short(region): region for region in REGIONS})
 _NAMES: Mapping[str, str] = MappingProxyType({name: region for region in _LATIN for name in _LATIN[region].split()})
-"""Regions by what they are called in Latin letters, and with traditional characters."""
+"""Regions by their names in Latin letters and in traditional characters."""
 
 
 def region_name(reported: str) -> str:

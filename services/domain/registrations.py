@@ -82,8 +82,8 @@ class RegistrationRates:
     def take(self, app: App, address: str | None = None) -> None:
         """Count a new device of the app. TooManyRequestsError: there are too many; none is counted.
 
-        `address` is the device's; None where the app's server registers it. A trusted proxy's address, which is known
-        where the proxy did not add its client's, is that of many devices and has no rate of its own.
+        `address`: the device's, or None where the app's server registers it. It is a trusted proxy's where the proxy
+        did not add its client's; many devices share that one, so it has no rate of its own.
         """
         has_own_rate = app.quotas.HasField("registrations_per_minute")
         most = self._settings.registrations_per_minute
@@ -147,11 +147,11 @@ class RegistrationRates:
 # The quota of devices, asked for by the roles that register devices. The registry decides it.
 
 WAIT_S = 600
-"""Time after which a device may try again: a place is free only once a device is removed or the quota is raised."""
+"""Time after which a device may try again: a refusal ends only once a device is removed or the quota is raised."""
 
 
 class DeviceQuota:
-    """Reserves a place for each new device of an app that has a quota; other apps cost nothing."""
+    """Reserves a part of the app's quota for each new device, by a call to the registry; without a quota no call."""
 
     def __init__(self, apps: AppDirectory, peers: Peers, partitions: int) -> None:
         self._apps = apps

@@ -32,7 +32,7 @@ class RoleContext:
 
     `archived`: the log with its archive, where it has one; the service that moves records to the archive needs both.
     `membership`: this process among those that stand by for each other, for a role with standbys; the role runs it.
-    `board`: the states of all processes, for a role that reads them from the log or from its parent process.
+    `board`: the statuses of all processes, for a role that reads them from the log or from its parent process.
     """
 
     log: Log
@@ -73,7 +73,7 @@ class ReplaySupport(Generic[S]):
     `rebuild` replaces the live state and returns the digest; the role must not be running.
     `verify` compares the live state with one rebuilt beside it.
     `fill` builds a state in another directory and returns the digest.
-    `is_one_directory`: the state is all in its directory, of which a copy is a state too.
+    `is_one_directory`: the whole state is in its directory, so a copy of the directory is a state too.
     `reads_device_records`: the state is folded from topic `devices`, which is compacted. A state of an earlier moment
     therefore needs records that are decided again from `device-commands`.
     `reads_app_changes`: of topic `apps` the role reads only the changes, which are never compacted away. A state of an

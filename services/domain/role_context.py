@@ -199,7 +199,7 @@ async def role_context(
 
 @asynccontextmanager
 async def _with_board(context: RoleContext, role: str | None) -> AsyncIterator[RoleContext]:
-    """Yield the context of a role that runs alone with the states of all processes, if it reads them."""
+    """Yield the context, with a status board if the process's only role reads the topic `processes`."""
     if role not in PROCESSES.read_by:
         yield context
         return
@@ -214,7 +214,7 @@ async def _with_board(context: RoleContext, role: str | None) -> AsyncIterator[R
 
 
 async def _signing(settings: Settings, role: str | None, reads_master: bool, log: Log) -> Signing:
-    """Return what signs the records of the process, and checks those of others.
+    """Return the function that wraps a log so that it signs the records of the process and checks those it reads.
 
     CarillonError: a key cannot be used, or this role has signed its records and has no key for further ones.
     """
@@ -233,7 +233,7 @@ async def _signing(settings: Settings, role: str | None, reads_master: bool, log
 
 
 def signed_log(settings: Settings, keys: SigningKeys, log: Log) -> Log:
-    """Return the log that a process of these settings reads and appends to."""
+    """Return the log, wrapped so that it signs and checks records if the process has keys for that."""
     if not keys.private and not keys.public:
         return log
     refused = DeadLetters(settings.data / "dead-letters" / "signatures.jsonl", "signatures", limit=sys.maxsize)
@@ -259,7 +259,7 @@ async def check_keys(context: RoleContext, role: str | None = None) -> None:
     """Check that the process has the keys in force, and note them in the log if they are the installation's first.
 
     A role that may not write `apps` has the registry note them, and waits until it answers. CarillonError: a key is
-    another one. With it, secrets could not be opened, or all known devices would be refused.
+    another one, with which secrets could not be opened, or all known devices would be refused.
     """
     apps, keys = context.apps, context.keys
     for purpose in keys.purposes:
@@ -278,7 +278,7 @@ async def check_keys(context: RoleContext, role: str | None = None) -> None:
 
 
 def _is_usable(keys: Keys, purpose: KeyPurpose, chain: KeyChain) -> bool:
-    """Issue and seal with the key in force from now on; return whether the process has it."""
+    """Issue and seal with the key in force from now on; return whether the process has that key and the former one."""
     return keys.use(purpose, chain.in_force, chain.former, chain.dropped)
 
 
@@ -311,7 +311,7 @@ def _utc(time_ms: int) -> str:
 def follow_keys(apps: AppDirectory, keys: Keys) -> "asyncio.Task[None]":
     """Use the keys that come into force from now on. The task ends with CarillonError when the process lacks one.
 
-    It has then not judged by a former key: see Keys.use, which a reader of the log calls before it goes on.
+    Until then the process has judged nothing by a former key, because the log's reader calls Keys.use at each change.
     """
     lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 

@@ -37,13 +37,13 @@ def new_secret_text(prefix: str) -> SecretText:
 
 
 def id_of(text: str, prefix: str) -> str | None:
-    """Return the id in a text with this prefix; None if it has not the form of one."""
+    """Return the id in a text with this prefix; None if the text has another form."""
     match = _TEXT.fullmatch(text)
     return match["id"] if match and match["prefix"] == prefix else None
 
 
 def hash_of(text: str) -> bytes:
-    """Return the stored hash. The texts are random, so that one round of SHA-256 is enough."""
+    """Return the hash to store. The texts are random, so one round of SHA-256 is enough."""
     return hashlib.sha256(text.encode()).digest()
 
 

@@ -155,7 +155,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def archive_path(self) -> Path | None:
-        """Directory of the records that were moved out of the event log; None where they are elsewhere or stay."""
+        """Directory of the log's archive; None where the archive is in a bucket, or there is none."""
         if self.kafka_bootstrap is None:
             return self.log_file.parent / "archive"
         return Path(self.kafka_archive_dir) if self.kafka_archive_dir else None
@@ -187,7 +187,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise SettingsError(f"{PREFIX}TRUSTED_PROXIES is {self.trusted_proxies!r}: {error}") from None
 
     def tls(self) -> Tls | None:
-        """Return the mutual TLS files of calls between roles, or None."""
+        """Return the files for mutual TLS of calls between roles; None: calls are in plain text."""
         if self.tls_cert is None or self.tls_key is None or self.tls_authority is None:
             return None
         return Tls(Path(self.tls_cert), Path(self.tls_key), Path(self.tls_authority))
@@ -259,7 +259,7 @@ def load(settings: type[SettingsType], env: Mapping[str, str]) -> SettingsType:
 
 
 def _wanted(problem: str) -> str:
-    """Return what a value shall be, from msgspec's words for one that is not so: "a whole number <= 65535"."""
+    """Return what a value must be, such as "a whole number <= 65535", from msgspec's words for a wrong one."""
     expected = problem.removeprefix("Expected ").partition(", got ")[0]
     return re.sub(r"`(\w+)[^`]*`", lambda kind: _KINDS.get(kind[1], kind[0]), expected)
 
@@ -299,6 +299,7 @@ def _host_zone() -> str:
 
 def _zone_with_content(content: bytes) -> str:
     """Return the name of the zone with this content, for hosts where /etc/localtime is a copy and no link."""
+    # Names such as Asia/Shanghai first: the older ones, such as PRC, have the same content.
     names = sorted(available_timezones(), key=lambda name: ("/" not in name, name))
     for directory in map(Path, TZPATH):
         for name in names:

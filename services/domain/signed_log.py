@@ -1,18 +1,18 @@
 """The log with signed topics: their owner signs each record that it appends, and every reader checks the signature.
 
-Whoever may append to a topic, by its own right or by that of a process which he has taken over, can still not write
-what only the owner may: the registry `apps`, accounts `accounts`, `log-ins` and `drafts`.
+A process that may append to such a topic, or an attacker in its place, still cannot write what only the owner may: the
+registry signs `apps`; the role accounts signs `accounts`, `log-ins` and `drafts`.
 
 A signed record is the record as its writer made it, with some bytes behind it: an envelope that has a meta with nothing
 but a sequence number and the signature. Readers that know of no signatures merge it with the envelope before it, as
 protobuf does with all parts of a message. The signature is over topic, key and all bytes before it, so no reader
 serialises anything again, and a record cannot be moved under another key.
 
-In a compacted topic a forged record may take the place of the valid one of its key. So the registry, which follows
-`apps` all the time, writes the valid one again behind it, as behind one of a former owner.
+In a compacted topic a forged record may displace the valid one of its key. So the registry, which follows `apps` all
+the time, writes the valid record again behind it, as it does behind a record of a former owner.
 
-A record that is appended once more as it is has a valid signature too. Facts about accounts have versions, and what is
-used once stays used; the app directory accepts of a key only what is higher in (epoch, sequence) than the last record.
+A record that is appended once more unchanged has a valid signature too. Facts about accounts have versions, and what is
+used once stays used; the app directory accepts a key's record only if (epoch, sequence) is higher than in the last one.
 """
 
 import itertools
@@ -40,7 +40,7 @@ OWNERS: Mapping[str, str] = {
 _SIGNATURE = 64
 _CONTEXT = b"carillon record 1\0"
 _BATCH = 500
-"""Records of signed topics that are read, and so checked, at once: 50 ms, which block the event loop."""
+"""Upper bound of the records of signed topics read at once: checking them blocks the event loop for 50 ms."""
 
 
 class UnsignedRecordError(ValueError):
@@ -48,8 +48,7 @@ class UnsignedRecordError(ValueError):
 
 
 class SignedLog(DelegatingLog):
-    """Signs what is appended to topics whose private key it has, and checks what is read from those whose public keys
-    it has.
+    """Signs records appended to topics whose private key it has; checks records of topics whose public keys it has.
 
     A record that fails the check is read as an empty one, which changes nothing, and handed to `refuse`. Records before
     the first signed one of their topic pass: an older version wrote them, and no reader had a key.
@@ -171,7 +170,7 @@ def _signed_bytes(topic: str, key: bytes, value: bytes) -> bytes:
 
 
 def _is_signed(record: Record) -> bool:
-    """Return whether the record ends as a signed one does."""
+    """Return whether the record ends with a signature, valid or not."""
     return len(record.value) > _TRAILER and record.value[-_TRAILER:-_SIGNATURE] == _SIGNATURE_FIELDS
 
 

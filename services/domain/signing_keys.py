@@ -1,8 +1,8 @@
 """The keys of the roles that sign their records: a private one of each, and the public ones that all processes have.
 
 A private key is derived from the installation's master key, as the other keys are; `carillon keys export` writes it to
-a file for the process of that role alone. The public keys are in one file for all, which is no secret: a line for each,
-those of former keys too, which check the records that they have signed.
+a file for the process of that role alone. The public keys are in one file for all processes, which is no secret: one a
+line, also those of former keys, which check the records that were signed with them.
 """
 
 import base64
@@ -20,7 +20,7 @@ from services.domain.settings import Settings
 from services.errors import CarillonError
 
 SIGNERS = ("registry", "accounts")
-"""The roles that sign."""
+"""The roles that sign their records."""
 
 PUBLIC_KEYS_FILE = "public.keys"
 """The file in the data directory of `carillon up` with the public keys."""
@@ -32,14 +32,14 @@ _SEED = 32
 
 
 class SigningKeys(NamedTuple):
-    """The private keys of a process by role, and the public keys by role; no public key: nothing is checked."""
+    """The private keys of a process by role, and the public keys by role; without public keys nothing is checked."""
 
     private: Mapping[str, Ed25519PrivateKey]
     public: Mapping[str, Sequence[Ed25519PublicKey]]
 
 
 def load_signing_keys(settings: Settings, role: str | None, *, reads_master: bool) -> SigningKeys:
-    """Return the keys of a process of this role; None: of one in which all roles run, which has the master key.
+    """Return the keys of a process of this role; `role` None: all roles run in it, and it has the master key.
 
     `reads_master`: without a file, the public keys are derived from the master key, if that is there.
 
@@ -116,7 +116,7 @@ def read_public_keys(path: Path) -> Mapping[str, Sequence[Ed25519PublicKey]]:
 
 
 def write_public_keys(path: Path, public: Mapping[str, Ed25519PublicKey]) -> None:
-    """Write the public keys, each before the former one of its role, if the file has another one.
+    """Write the public keys to the file, each before the former keys of its role that the file has.
 
     CarillonError: the file holds anything else, or cannot be written.
     """

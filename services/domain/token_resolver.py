@@ -57,7 +57,7 @@ class TokenAndAliasResolver:
                 return ResolvedAudience(audience)
 
     async def numbers(self, appkey: str, tokens: Sequence[str], *, removed_too: bool = False) -> list[int]:
-        """Return the number plus one of each token's device, 0 for unknown ones and, unless requested, removed ones."""
+        """Return each token's device number plus one; 0 for an unknown or, without `removed_too`, a removed device."""
         shards: Sequence[int] = ()
         if (count := len(self._registries)) > 1:
             shards = [partition % count for partition in self._hashes(appkey, tokens, self._partitions)]
@@ -68,7 +68,7 @@ class TokenAndAliasResolver:
         return await self._look_up("aliases", appkey, aliases, self._hashes(appkey, aliases, len(self._registries)))
 
     async def registered_token(self, appkey: str, given: str) -> str:
-        """Return a token in the spelling in which it is registered, or shall be."""
+        """Return a token in the spelling in which it is registered, or would be if it is not yet."""
         names = spellings(given)
         found = await self.numbers(appkey, names)
         return next((name for name, plus_one in zip(names, found, strict=True) if plus_one), names[0])
@@ -87,7 +87,7 @@ class TokenAndAliasResolver:
         return ResolvedAudience(_columns(known), len(tokens), unknown)
 
     async def _find_older(self, appkey: str, tokens: list[str], numbers: list[int]) -> None:
-        """Look up unknown iOS tokens in their older spellings, and put what is found in place of them."""
+        """Look up unknown iOS tokens in their older spellings; replace token and number where one is found."""
         places = [place for place, plus_one in enumerate(numbers) if not plus_one]
         older = [(place, name) for place in places for name in spellings(tokens[place]) if name != tokens[place]]
         found = await self.numbers(appkey, [name for _, name in older]) if older else []

@@ -48,7 +48,7 @@ TASK_COMMANDS = Topic(
     answered_by=("scheduling",),
 )
 APPS = Topic("apps", AppFact, single=True, compacted=True, written_by=("registry",), read_by=EVERY_ROLE)
-# The devices of one alias may be in any partition, so the alias index of each registry reads all of these two topics.
+# An alias may have devices in any partition, so each registry's alias index reads all of `devices` and `sessions`.
 DEVICES = Topic(
     "devices",
     DeviceFact,

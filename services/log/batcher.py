@@ -20,7 +20,7 @@ class ByteBudget:
         self._reserved = 0
 
     def reserve(self, size: int) -> None:
-        """Reserve `size` bytes. BusyError: they exceed the bound; an item alone may have any size."""
+        """Reserve `size` bytes. BusyError: they and what waits exceed the bound; alone they may have any size."""
         if self._reserved and self._reserved + size > self._max_bytes:
             raise BusyError(f"{self._reserved} bytes wait to be written already; try again")
         self._reserved += size

@@ -9,7 +9,7 @@ LOG_IDENTITY_FILE = "log-identity"
 
 
 def check_log_identity(directory: Path, log: Log, role: str) -> None:
-    """Check that the role's state in the directory was built from this log, and note the log where none is noted.
+    """Check that the role's state in the directory was built from this log; store the log's identity if none is stored.
 
     ConflictError: it was built from another log, even if this one has grown past the offsets of the state.
     UnavailableError: the directory cannot be written.

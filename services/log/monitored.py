@@ -1,4 +1,4 @@
-"""What is known of a log while it is used: whether appends succeed, what is read, and where it ended lately."""
+"""Observation of a log in use: whether appends succeed, how many records are read, and where it ended lately."""
 
 import asyncio
 import itertools
@@ -12,17 +12,17 @@ PROBE_S = 10.0
 _LATE_CHECKS = 3
 
 LogAgeElsewhere = Callable[[], Awaitable[float | None]]
-"""Returns how long ago, in ms, the log accepted a record of any other process: infinity where none of them knows, None
-where none of them answers."""
+"""Returns how long ago, in ms, the log accepted a record of any other process: infinity where none that answers knows,
+None where none answers."""
 
 
 class MonitoredLog(DelegatingLog):
-    """Passes a log on and counts the `records_read`. `problem` says in words why records cannot be appended, or None.
+    """Wraps a log and counts the `records_read`. `problem` says in words why records cannot be appended, or is None.
 
-    An append that fails because the log is unavailable is a problem, and so is one that is not answered between four
-    calls of `check`. The next append that succeeds ends it. While there is a problem, `check` also asks the log whether
-    it accepts records again, without appending one: a process that is not ready may get no requests. `accepted_ms`:
-    when it last accepted a record, or said that it would.
+    An append that fails because the log is unavailable is a problem, and so is one that the fourth `check` after its
+    begin finds unanswered. The next append that succeeds ends it. While there is a problem, `check` also asks the log
+    whether it accepts records again, without appending one: a process that is not ready may get no requests.
+    `accepted_ms`: when the log last accepted a record, or said that it would.
     """
 
     def __init__(self, log: Log, clock: Clock) -> None:
@@ -97,7 +97,7 @@ _KEPT = 64
 
 
 class EndsHistory:
-    """The ends of partitions at recent checks. Of older checks fewer are kept, so that it reaches far back."""
+    """The ends of partitions at recent checks. The older checks are, the fewer are kept, so the history reaches far."""
 
     def __init__(self) -> None:
         self._checks: list[tuple[float, Mapping[Partition, int]]] = []
@@ -114,7 +114,7 @@ class EndsHistory:
         return (after_ms - before_ms) / max(1, now_ms - own_ms)
 
     def waited_ms(self, now_ms: float, applied: Mapping[Partition, int]) -> int:
-        """Return for how long the oldest record behind these offsets has waited at least; 0 if all are applied."""
+        """Return for how long, at least, the oldest record that is not applied has waited; 0 if all are applied."""
         since_ms = now_ms
         for noted_ms, ends in reversed(self._checks):
             if all(offset >= ends.get(partition, 0) for partition, offset in applied.items()):

@@ -15,7 +15,7 @@ Ends = Mapping[Partition, int]
 
 
 async def ends_at(log: Log, ends: Ends, moment_ms: int, on_batch: Callable[[int], None]) -> dict[Partition, int]:
-    """Return the end of each partition at the moment: its first later record's offset, at most `ends`."""
+    """Return the end of each partition at the moment: the offset of its first later record, at most `ends`."""
     found: dict[Partition, int] = {}
     reached = {partition: 0 for partition, end in ends.items() if end}
     while reached:

@@ -53,10 +53,10 @@ RECORD_OVERHEAD_BYTES = 500
 
 
 class RecordMark(NamedTuple):
-    """A record that a state has applied: its offset, and the length of its value and the CRC-32 of key and value.
+    """A record that a state has applied: its offset, the length of its value, and the CRC-32 of key and value.
 
-    Kept beside the state's offsets. A log that lost its tail and has grown since has another record at the offset. A
-    record in the log may be longer than it was when it was appended: by its signature, which lies behind the rest.
+    It is stored beside the state's offsets: a log that lost its tail and has grown since has another record there. The
+    record in the log may be longer than the applied one, by a signature behind it.
     """
 
     offset: int
@@ -69,7 +69,7 @@ class TrimmedError(ConflictError):
 
 
 _MARKS_S = 60.0
-"""Time within which records that a state has marked are read at its start, seconds; else nothing is said of them."""
+"""Time-out in seconds for reading a state's marked records at its start; those not read by then are not checked."""
 
 LOG_UNAVAILABLE = "the log does not answer"
 """Log message of a reader that tries again."""
@@ -116,7 +116,7 @@ class Log(Protocol):
 
     @property
     def identity(self) -> str:
-        """The id that the log got when it was made, by which a log in its place is noticed; "" where it has none."""
+        """The id that the log got when it was created, by which another log in its place is noticed; "" for none."""
         ...
 
     async def append(self, new_records: Sequence[NewRecord]) -> list[int]:
@@ -138,7 +138,7 @@ class Log(Protocol):
         ...
 
     async def unarchived_from(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Return the offset from which on each partition is in the log itself, where older records are archived."""
+        """Return the offset from which on each partition's records are in the log itself, not only in its archive."""
         ...
 
     async def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -177,7 +177,7 @@ def went_back(partition: Partition, start: int, end: int) -> str:
 
 
 def grew_again(partition: Partition, offset: int) -> str:
-    """Return the error of a record that is another one than the state has applied."""
+    """Return the error of a log whose record at an offset differs from the one that the state has applied."""
     return (
         f"the event log holds another record at offset {offset} of {partition.topic}/{partition.number} than the one"
         f" that was read: the log has gone back and grown since, or the state belongs to another log."
@@ -191,7 +191,7 @@ LOG_WENT_BACK_HELP = (
     " then `carillon replay ROLE` for every role with a state; then start (docs/operators/backup.md, A log that went"
     " back)"
 )
-"""What an operator does about a log that ends before what was read of it. `carillon replay` alone is not enough."""
+"""What an operator does about a log that has lost records which were read. `carillon replay` alone is not enough."""
 
 
 async def ends_of(log: Log, role: str, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -223,10 +223,10 @@ def marks_of(last: Mapping[Partition, Record]) -> dict[Partition, RecordMark]:
 async def check_offsets(
     log: Log, role: str, offsets: Mapping[Partition, int], marks: Mapping[Partition, RecordMark] | None = None
 ) -> None:
-    """Check that the log holds all records before these next offsets of a state, and those that it has marked.
+    """Check that the log holds all records before a state's next `offsets`, and the marked records unchanged.
 
-    ConflictError: it does not. Nothing is said of a marked record that was compacted away, trimmed or archived, or that
-    cannot be read soon.
+    ConflictError: it does not. A marked record that was compacted away, trimmed or archived, or that cannot be read
+    soon, is not checked.
     """
     if not offsets:
         return
@@ -248,7 +248,7 @@ async def check_offsets(
 
 
 def _is_marked(record: Record, mark: RecordMark) -> bool:
-    """Return whether the record may be the marked one. One without a value was removed, or cannot be trusted."""
+    """Return whether the record may be the marked one. Without a value, as where a signature is wrong, it may."""
     return not record.value or mark_of(mark.offset, record._replace(value=record.value[: mark.length])) == mark
 
 
@@ -273,7 +273,7 @@ async def _records_at(log: Log, role: str, marks: Mapping[Partition, RecordMark]
 async def _find(log: Log, missing: dict[Partition, RecordMark], found: dict[Partition, Record]) -> None:
     """Move marked records from `missing` to `found`, and drop removed ones, until a read brings none of them.
 
-    So few records are read of each partition, however far behind its end its mark lies.
+    The caller then opens another reader, so few records are read of a partition that has many behind its mark.
     """
     reader = await log.open({partition: mark.offset for partition, mark in missing.items()})
     limit = len(missing)

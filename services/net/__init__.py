@@ -1,4 +1,4 @@
-"""What talks over sockets and knows nothing of pushes.
+"""Network code that knows nothing of pushes.
 
 http/        uvicorn with bounds: heads, bodies, idle time, connections
 rpc/         gRPC between roles: channels, deadlines, TLS, callers' identities

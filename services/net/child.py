@@ -34,7 +34,8 @@ SILENT_CHECKS = 12
 child has not failed while the machine was suspended."""
 
 STARTING_CHECKS = 36
-"""The same for a child that has neither become ready nor answered yet, because it imports its modules: 3 minutes."""
+"""Failed checks in a row after which a child that has neither become ready nor answered yet is killed: 3 minutes,
+because it imports its modules."""
 
 _METRICS_S = 2
 _READ_BYTES = 65_536
@@ -47,8 +48,8 @@ class ChildProcess:
     """Service that runs a command as a child process, whose absence stops no other service of the parent.
 
     The child stops when its standard input ends, serves ProcessService on the channel, and writes READY to its standard
-    output; what else it writes there is printed. See `services.net.child`. A child that ends, or is
-    killed because it does not answer, is started again after a back-off of up to a minute.
+    output; anything else that it writes there is printed. A child that ends, or is killed because it does not answer,
+    is started again after a back-off of up to a minute.
     """
 
     def __init__(self, name: str, command: Sequence[str], channel: Channel, clock: Clock) -> None:
@@ -219,7 +220,7 @@ def _ending(code: int) -> str:
 
 
 def _problem(asking: "asyncio.Task[CheckResponse]") -> str:
-    """Return what is wrong by the child's answer, or its lack of one; empty when all is well."""
+    """Return what is wrong, from the child's answer or the lack of one; empty when nothing is."""
     if not asking.done():
         return "it does not answer"
     if error := asking.exception():
@@ -227,7 +228,7 @@ def _problem(asking: "asyncio.Task[CheckResponse]") -> str:
     return "; ".join(f"{part} {problem}" for part, problem in asking.result().problems.items())
 
 
-# The child side of a child process: its end with the parent, its priority, and its answers to the parent's checks.
+# The child's side: its end with the parent, its priority, and its answers to the parent's checks.
 
 _NICENESS = 10
 _PR_SET_PDEATHSIG = 1

@@ -75,8 +75,8 @@ class Throttle:
             self._end_rest(key, rested)
 
     def _end_rest(self, key: str, rested: Callable[[], None]) -> None:
-        """End the key's rest now or at its time: by a timer, because slots are also left while an event loop is closed
-        and takes no new task."""
+        """End the key's rest now, or later by a timer: slots are also left while an event loop is closed and takes no
+        new task."""
         end_ms = self._rest_ends_ms[key]
         if end_ms > self._clock.now_ms():
             self._clock.call_at(end_ms, partial(self._end_rest, key, rested))
@@ -88,7 +88,7 @@ class Throttle:
 class SharedThrottle(Throttle):
     """A throttle whose rests are common: after a slot of any key, all keys rest.
 
-    It limits them while any key is active, because it is not known yet which active key their work belongs to.
+    It limits all keys, such as addresses, while any app is active: which app their work belongs to is not known yet.
     """
 
     _ALL = ""
@@ -210,7 +210,7 @@ class FairQueue(Generic[Key, Item]):
         heappush(self._heads, (start, self._added, key))
 
     def _set_end(self, key: Key, end: float) -> None:
-        """Note where the key's work ends; forget the ends that lie in the past, which mean nothing any more."""
+        """Note where the key's work ends in virtual time; now and then forget the ends that lie in the past."""
         self._ends[key] = end
         if len(self._ends) > self._max_ends:
             self._ends = {each: at for each, at in self._ends.items() if at > self._now}
@@ -229,7 +229,7 @@ class Slot:
         self._is_released = False
 
     def release(self) -> None:
-        """Give the slot back; again without effect."""
+        """Give the slot back; a second call does nothing."""
         if not self._is_released:
             self._is_released = True
             self._semaphore._release(self._key, self._since_ms)
@@ -238,9 +238,9 @@ class Slot:
 class FairSemaphore:
     """Admits at most `slots` callers at once, of each key as many as the `throttle` allows; the others wait.
 
-    Which waiting key is next follows from `FairQueue`: a key with much waiting work delays another by one turn for each
-    slot, however much it has. Of one key work of the size `max_waiting` waits at most; what exceeds that is refused at
-    once (BusyError). While no one waits, acquiring is a few comparisons and no step of the event loop.
+    `FairQueue` chooses the next waiting key: a key with much waiting work delays another by one turn for each slot,
+    however much it has. Work of one key waits up to the size `max_waiting`; more is refused at once (BusyError). While
+    no caller waits, acquiring is a few comparisons and no step of the event loop.
     """
 
     def __init__(self, what: str, slots: int, *, max_waiting: float, throttle: Throttle | None = None) -> None:

@@ -17,7 +17,7 @@ from services.net.http.client_address import ClientAddresses, Networks, read_add
 from services.process.logs import logger
 
 RETRY_S = 0.1
-"""Length of a pause, seconds."""
+"""Pause after accepting has failed, seconds."""
 
 _ACCEPTED_AT_ONCE = 64
 
@@ -29,8 +29,8 @@ class AcceptLoop:
     """Gives each new socket of a non-blocking listener to `on_accepted`, between `open` and `close`.
 
     When accepting fails, such as for lack of a free file, the waiting sockets stay in the kernel's queue and the loop
-    tries again after a pause; `later` calls a function after it. The loop keeps `spare_files` open, and closes one of
-    them for each socket that it accepts while the process has no other file.
+    tries again after a pause; `later(function)` calls the function then. The loop keeps `spare_files` open, and closes
+    one of them for each socket that it accepts while the process has no other file.
     """
 
     def __init__(
@@ -170,7 +170,7 @@ def shared_addresses(addresses: ClientAddresses) -> IsShared:
 
 @lru_cache(_ADDRESSES_KEPT)
 def network(address: str, ipv6_bits: int = 64) -> str:
-    """Return an IPv4 address itself, and of an IPv6 address the /64: one host may use all addresses in it."""
+    """Return an IPv4 address itself, and of an IPv6 address its network: one host may use all addresses of a /64."""
     found = read_address(address)
     if found is None or isinstance(found, IPv4Address):
         return str(found or address)
@@ -194,7 +194,7 @@ class PeerCounts:
         return len(self._counts)
 
     def take(self, address: str) -> str | None:
-        """Count one more socket. Return the text that `release` takes; None: the network has its share already."""
+        """Count one more socket. Return the text to give to `release`; None: the network has its share already."""
         if not address or self._is_shared(address):
             return ""
         peer = network(address)

@@ -1,7 +1,7 @@
 """Background tasks: tasks that no caller awaits, so that their errors would go unnoticed.
 
-Each role starts its background tasks here. An error is logged and counted, and a task that was to run until it is
-cancelled keeps the process from being ready once it has ended.
+Each role starts its background tasks here. An error is logged and counted, and a process is not ready once a task has
+ended that was to run until it is cancelled.
 """
 
 import asyncio

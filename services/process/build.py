@@ -1,4 +1,4 @@
-"""What runs: the version of the code, its commit, and whether the packages of the extra `embedded` are there."""
+"""The build that runs: the version of the code, its commit, and the packages of the extra `embedded`."""
 
 import functools
 from importlib.metadata import version
@@ -12,7 +12,7 @@ _SHOWN = 12
 
 
 class Build(NamedTuple):
-    """`commit`: its first twelve characters, or "" where nobody has noted it."""
+    """The version, and the first twelve characters of the commit; "" where the commit is unknown."""
 
     version: str
     commit: str

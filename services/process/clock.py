@@ -1,4 +1,4 @@
-"""Clocks: the system's, and one that tests advance. And what notices that time passed without the process."""
+"""Clocks: the system's, a steady one, and one that tests advance; and a watch for times when the process hung."""
 
 import asyncio
 import heapq
@@ -43,7 +43,7 @@ HUNG_MS = 30_000
 """Time without running after which a process has hung; clients wait about as long for an answer."""
 
 WARY_MS = 5_000
-"""How long a process that has hung treats every request as an old one: until it has read its sockets."""
+"""Time after a hang in which every request counts as an old one: until the process has read its sockets."""
 
 _LOOK_MS = 5_000
 _NS_PER_MS = 1_000_000
@@ -76,8 +76,8 @@ class SystemClock:
 class SteadyClock(SystemClock):
     """The machine's clock without its jumps: it advances with real time, and follows the host's clock slowly.
 
-    It gains or loses a tenth at most, so that no deadline falls due much too early or late: an hour takes ten hours. It
-    `follow`s a difference to the host's clock, such as that to the clocks of other hosts.
+    It gains or loses a tenth at most, so that no deadline falls due much too early or late: a difference of an hour is
+    made up in ten. `follow` sets a difference to the host's clock, such as that to the clocks of other hosts.
     """
 
     def __init__(self, host_ns: Callable[[], int] = time.time_ns, elapsed_ns: Callable[[], int] = _elapsed_ns) -> None:
@@ -132,9 +132,9 @@ class SteadyClock(SystemClock):
 
 
 class HangWatch:
-    """Service: notices that the process did not run for HUNG_MS or longer, as when its machine was stopped and went on.
+    """Service that notices that the process did not run for HUNG_MS or longer, as when its machine was suspended.
 
-    What waited in its sockets is as old then: its senders may have given it up, and repeated it elsewhere.
+    Requests that waited in its sockets are as old then: their senders may have repeated them elsewhere.
     """
 
     name = "hangs"
@@ -154,7 +154,7 @@ class HangWatch:
             self._due_ms = self._now_ms() + _LOOK_MS
 
     def check(self) -> None:
-        """Check that the process has run since `run` began. UnavailableError: it has gone on less than WARY_MS ago."""
+        """Check that the process has not hung just now. UnavailableError: it went on less than WARY_MS ago."""
         self._look()
         if self._now_ms() < self._wary_until_ms:
             raise UnavailableError("the process did not run for a while, and nothing was done; repeat the request")

@@ -9,7 +9,7 @@ from typing import IO
 from services.errors import CarillonError, ConflictError
 
 RUNNING_LOCK = "running.lock"
-"""In a role's state directory: locked while the role runs on it in a process of its own, or is rebuilt."""
+"""Lock file of a role's state directory: locked while the role's own process runs on it, or it is rebuilt."""
 
 
 @contextmanager

@@ -18,7 +18,7 @@ def make_durable(path: Path) -> None:
 
 @contextlib.contextmanager
 def written_beside(file: Path, content: bytes) -> Iterator[str]:
-    """Write a file of mode 600 beside `file` for the block, which gives it its name, and make the name durable."""
+    """Write a temporary file of mode 600 beside `file`; once the block has renamed or linked it, make that durable."""
     descriptor, fresh = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
     try:
         with os.fdopen(descriptor, "wb") as opened:

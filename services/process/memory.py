@@ -1,4 +1,4 @@
-"""Memory of a long-running process: garbage is collected rarely, and an idle process releases what it does not use."""
+"""Memory of a long-running process: garbage is collected rarely, and an idle process releases unused memory."""
 
 import asyncio
 import ctypes
@@ -16,11 +16,11 @@ MOST_CPU = 0.02
 """An idle process takes no more than this share of a core."""
 
 LEAST_BYTES = 16 * 1024 * 1024
-"""Memory is released once this much of files has come back; less is not worth it."""
+"""Memory is released once this many bytes of files are in memory again; less is not worth it."""
 
 _YOUNG = 10_000
-"""Objects made and not freed until the youngest are collected. A collection of 50,000 delays everything for 15 ms where
-all are in use, and 70 ms where all are garbage."""
+"""Objects made and not freed after which the youngest generation is collected. A collection of 50,000 delays
+everything for 15 ms if all are in use, and for 70 ms if all are garbage."""
 
 _MAPPINGS = Path("/proc/self/smaps")
 _PAGES = Path("/proc/self/statm")
@@ -56,7 +56,7 @@ class ReleasableMemory(Protocol):
 
 
 class OwnMemory:
-    """The memory of this process. Where the system does not tell of it, as Linux does, nothing is released."""
+    """The memory of this process. On a system without the files of Linux in /proc, nothing is released."""
 
     def cpu_s(self) -> float:
         return time.process_time()
@@ -83,7 +83,7 @@ class OwnMemory:
 
 
 class IdleMemory:
-    """Service that releases memory at its start, and when the process is idle and LEAST_BYTES of files came back."""
+    """Service that releases memory at its start, and when the process is idle and holds LEAST_BYTES more of files."""
 
     name = "memory"
 

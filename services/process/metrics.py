@@ -1,4 +1,4 @@
-"""Every metric of the service, declared once with its meaning; those of the host, and of several processes."""
+"""Every metric of the service, declared once with its meaning; metrics of the host, and of several processes."""
 
 import shutil
 from collections.abc import Iterable, Mapping

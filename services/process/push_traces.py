@@ -1,9 +1,9 @@
 """OpenTelemetry traces of pushes: from the HTTP request through the log to a device's acknowledgement.
 
-The edge decides which requests are traced. The `trace` of one, the ids of its trace and of a span in it, goes with the
-origin of its records and with the messages to gateways; an empty one means that nothing is traced. Each process keeps
-what it needs of its latest pushes that are traced. Without a URL of a collector nothing is imported, and each function
-returns at once. A broadcast has one span for each gateway process and not one for each device.
+The edge decides which requests are traced. A `trace`, the ids of a trace and of a span in it, is in the origin of the
+request's records and in the messages to gateways; an empty one means that nothing is traced. Each process keeps what
+it needs of its latest traced pushes. Without a URL of a collector nothing is imported, and each function returns at
+once. A broadcast has one span for each gateway process and not one for each device.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 MAX_PUSHES = 10_000
-"""Pushes that are traced of which a process keeps the trace, the latest ones."""
+"""Upper bound of the traced pushes of which a process keeps the traces; the oldest are forgotten."""
 
 Attributes = Mapping[str, str | int]
 Item = TypeVar("Item")
@@ -214,7 +214,7 @@ def _keep_span(kept: "OrderedDict[int, Span]", msgid: int, span: "Span") -> None
 
 
 def _keep(kept: "OrderedDict[int, Item]", msgid: int, item: Item) -> "Item | None":
-    """Keep the item; return the one of the same push, or the oldest one of too many, which is not kept any more."""
+    """Keep the item; return the one forgotten for it: the same push's former one, or the oldest above MAX_PUSHES."""
     replaced = kept.pop(msgid, None)
     kept[msgid] = item
     return kept.popitem(last=False)[1] if len(kept) > MAX_PUSHES else replaced

@@ -36,12 +36,12 @@ async def run(
 ) -> None:
     """Run all services until SIGTERM, SIGINT or the first failure; a failure is raised after the graceful stop.
 
-    A start fails when a service is not ready and `progress` has not changed for `start_seconds`. It is a number that
-    grows while the log is read, which takes as long as the log is.
+    A start fails when a service is not ready and `progress` has not changed for `start_seconds`. `progress` returns a
+    number that grows while the log is read, which takes longer the longer the log is.
 
     `listeners` start before all services, so that callers can connect and wait, and stop before them too. `stopping`
-    takes the place of the signals; a second signal ends the process at once. `on_stopping` ends readiness. A process
-    that was ready runs on for `drain_seconds` then, in which load balancers take it out, before it stops.
+    takes the place of the signals; a second signal ends the process at once. `on_stopping` ends readiness. Before it
+    stops, a process that was ready runs on for `drain_seconds`, in which load balancers take it out.
     """
     stopping = stopping or _set_by_signals()
     tasks: list[tuple[Service, asyncio.Task[None]]] = []

@@ -104,11 +104,11 @@ async def read_until(
 
 
 class CatchUpGoal:
-    """The ends that a reader of the log must reach before its state counts as caught up: those of when it was made.
+    """The ends that a reader of the log must reach before its state counts as caught up: the ends at its creation.
 
-    While a compacted partition is read, compaction may remove records in favour of later ones behind its end of then.
-    So its end is looked at again, until nothing was appended to it since the last look, at most `_MOST_LOOKS` times:
-    a reader is faster than the writers, so it reads for less time after each look, in which compaction removes less.
+    While a compacted partition is read, compaction may replace records before that end by later ones behind it. So its
+    end is looked up again until nothing was appended since the last look, at most `_MOST_LOOKS` times: a reader is
+    faster than the writers, so it reads for less time after each look, in which compaction removes less.
     """
 
     def __init__(self, log: Log, role: str, ends: Mapping[Partition, int]) -> None:

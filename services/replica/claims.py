@@ -1,4 +1,4 @@
-"""Claims in the log: the claims before it decide what a claim gives its writer, so the log's order alone decides.
+"""Claims in the log: what a claim gives its writer follows from the claims before it, so from the log's order alone.
 
 Neither clocks, time-outs nor pauses matter: a claimant that hangs between its append and the look at the earlier
 claims finds the same claims later. A claim's offset is a number that no other claim has, and grows, so it can serve as
@@ -18,7 +18,7 @@ Decision = TypeVar("Decision")
 class Claims:
     """The claims of one partition, folded by `fold` in the order of the log, each once.
 
-    At first those before the last `window` are left out, and those that retention has removed.
+    The first fold begins at the last `window` offsets, and leaves out what retention has removed.
     """
 
     def __init__(self, role: str, log: Log, partition: Partition, window: int, fold: Callable[[Record], None]) -> None:
@@ -35,7 +35,7 @@ class Claims:
         await self._fold_until(end)
 
     async def append(self, claims: Sequence[NewRecord], decide: Callable[[int], Decision]) -> list[Decision]:
-        """Append claims; return what `decide` makes of each offset when every claim before the first is folded."""
+        """Append claims; return `decide(offset)` for each, called once every claim before the first one is folded."""
         offsets = await self._log.append(claims)
         await self._fold_until(first := min(offsets))
         decisions = [decide(offset) for offset in offsets]
@@ -44,7 +44,7 @@ class Claims:
         return decisions
 
     def _fold_own(self, claims: Sequence[NewRecord], first: int) -> None:
-        """Fold claims that were appended one after the other, so that they need not be read."""
+        """Fold own claims at consecutive offsets, so that they need not be read."""
         for offset, claim in enumerate(claims, first):
             self._fold(Record(claim.topic, claim.partition, offset, claim.key, claim.value))
         self._next = first + len(claims)

@@ -21,8 +21,8 @@ from services.replica.store import Fact
 Position: TypeAlias = tuple[str, int, int]
 
 UNUSABLE = (DecodeError, ValueError, OverflowError, LookupError, sqlite3.IntegrityError)
-"""The errors by which decoding or applying a record says that it holds what no writer of this service has written: a
-number that no column or bitmap takes, a partition that does not exist, a name that another row has."""
+"""Errors of decoding or applying a record that no writer of this service has written: with a number that no column or
+bitmap takes, a partition that does not exist, a name that another row has."""
 
 
 class TooManyDeadLettersError(CarillonError):
@@ -32,8 +32,8 @@ class TooManyDeadLettersError(CarillonError):
 class DeadLetters:
     """Appends dead letters to a file of JSON lines; `limit` of them in one run raise TooManyDeadLettersError.
 
-    A record that is in the file already is not counted nor written again. So a start after such an end goes on behind
-    the records that the operator has seen, also where all of them are in one batch.
+    A record that is in the file already is neither counted nor written again. So the start after that error passes
+    the records that the operator has seen, even if all of them are in one batch.
     """
 
     def __init__(self, path: Path, role: str, limit: int = 100) -> None:
@@ -100,8 +100,8 @@ def _stored(path: Path) -> set[Position]:
 
 # Repairs compacted topics: compaction keeps the last record of a key, even one that every reader refuses.
 #
-# A former owner's record is refused by every reader, but compaction may remove the valid record of its key because of
-# it. So the owner writes the valid one again, behind it.
+# Compaction may remove the valid record of a key because a former owner's record follows it, which every reader
+# refuses. So the owner writes the valid record again behind the refused one.
 
 
 class RefusedKeys:
@@ -111,7 +111,7 @@ class RefusedKeys:
     """
 
     def __init__(self, store: SqliteStore, valid: Callable[[Partition, bytes], Fact | None]) -> None:
-        """`valid` returns the fact that makes the key's present state, with an event id and a time; None for none."""
+        """`valid` returns the fact of the key's present state, with an event id and a time; None if there is none."""
         self._store = store
         self._valid = valid
         self._keys = store.refused()

@@ -6,8 +6,8 @@ owner, which was paused or cut off and does not know of its successor; every rea
 
 Not every number can be an epoch. Each owner counts on by one, and its announcement takes an offset of the partition, so
 at an offset no epoch can count more owners than there are offsets before it. And an epoch above all earlier ones is
-that of an announcement. A record with another epoch is nobody's: every reader leaves it out, and no owner is fenced by
-it. So whatever a stranger appends, a later owner has an epoch above it.
+that of an announcement. A record whose epoch breaks these rules is no owner's: every reader leaves it out, and it
+fences no owner. So whatever a forger appends, a later owner has an epoch above it.
 """
 
 import secrets
@@ -20,8 +20,8 @@ from services.log.port import Partition, Record
 _RANDOM_BITS = 24
 
 _UNCOUNTED = 1 << 20
-"""Owners that an epoch may count beside the offsets before it: those of topic `apps` count in another topic, and topic
-`instances` is younger than epochs."""
+"""By how many owners an epoch's count may exceed the offsets before it: the epochs in topic `apps` are counted in
+another topic, and topic `instances` is younger than epochs."""
 
 
 class ImpossibleEpochError(ValueError):
@@ -53,9 +53,9 @@ class Epochs:
         return bool(epoch >= highest)
 
     def check_higher(self, record: Record, message: Any) -> None:
-        """Check the epoch of a record that may be higher than those read before it. ImpossibleEpochError: see there.
+        """Check a record whose epoch may be higher than all read before it. ImpossibleEpochError: no owner wrote it.
 
-        Where no epoch is known, those that announced one may have been removed from the log.
+        Where no epoch is known, an announcement is not demanded: it may have been removed from the log.
         """
         epoch, highest = message.meta.epoch, self.of(Partition(record.topic, record.partition))
         check_count(epoch, record.offset)

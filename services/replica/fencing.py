@@ -38,7 +38,7 @@ class SupersededError(CarillonError):
 class Fencing:
     """The epochs under which one follower owns partitions, and the offsets up to which it knows them.
 
-    `epochs` holds the highest epochs that the follower has read. It changes in the follower's thread; the methods are
+    `epochs` holds the highest epochs that the follower has read, and changes in the follower's thread. Methods are
     called from the event loop, `epoch` from both. `on_impossible` is called with each record behind the known ends that
     no owner can have written.
     """
@@ -80,10 +80,10 @@ class Fencing:
         return self._own.get(partition, 0)
 
     def gaps(self, new_records: Sequence[NewRecord], offsets: Sequence[int]) -> dict[Partition, int]:
-        """Return where records of others may lie before these records, which were appended at the offsets.
+        """Return the first unknown offset of each partition where others' records may lie before these appended ones.
 
-        The values are the first unknown offsets. SupersededError: it was raised before, and `begin` not called since.
-        ConflictError: the log has gone back, as it has stored a record where this process knows another one.
+        SupersededError: it was raised before, and `begin` not called since. ConflictError: the log has gone back: it
+        has stored a record at an offset at which this process knows another one.
         """
         if self._lost is not None:
             raise self._superseded(self._lost)
@@ -111,7 +111,7 @@ class Fencing:
                 self._next[partition] = max(self._next[partition], end)
 
     async def check_appended(self, log: Log, new_records: Sequence[NewRecord], offsets: Sequence[int]) -> None:
-        """Look for a successor among records that lie before these, which were appended at the offsets, and note them.
+        """Look for a successor's record before these, which were appended at the offsets; note these as known.
 
         SupersededError: there is one.
         """
@@ -124,7 +124,7 @@ class Fencing:
         self.advance(ends)
 
     def check_live(self, records: Sequence[Record]) -> list[Record]:
-        """Return the records that are not of owned partitions. SupersededError: one of the others is a successor's."""
+        """Return the records of partitions that are not owned. SupersededError: one of the others is a successor's."""
         others = []
         for record in records:
             partition = Partition(record.topic, record.partition)
@@ -178,9 +178,9 @@ class Fencing:
 
 
 def log_unless_superseded(writing: "asyncio.Task[None]") -> None:
-    """Log why a write failed for which its caller does not wait any more.
+    """Log the error of a write for which its caller does not wait any more.
 
-    It is no failure where a successor makes it again, or where the rules refused it.
+    SupersededError is not logged, nor is a refusal by the role's rules.
     """
     error = None if writing.cancelled() else writing.exception()
     is_refused = isinstance(error, (InputError, NotFoundError, ConflictError, PermissionDeniedError))

@@ -2,8 +2,8 @@
 
 A role's state changes by `apply` (facts) alone. Facts that a role decides are applied at once, appended to the log, and
 only then committed together with the offsets, in one transaction. After a crash between append and commit, the next
-start applies the facts in the log. Each of them names the command that caused it, and the commands up to that one count
-as decided. This holds where the facts that follow from one partition of commands go to one own partition.
+start applies the facts in the log. Each fact names the command that caused it, and commands up to that one count as
+decided. This is right only if all facts that follow from one partition of commands go to one own partition.
 """
 
 import asyncio
@@ -120,7 +120,7 @@ class RecordProcessor:
 class Transactions:
     """The transactions of a follower. One that makes records stays open until they are appended and `commit` is called.
 
-    Without `refused`, no own partition is compacted.
+    `refused`: None where no own partition is compacted.
     """
 
     def __init__(
@@ -216,10 +216,10 @@ class Follower:
         is applied first, and a fresh state only applies what the log already holds of it: that was decided before.
         `own`: partitions that this role alone writes its decided facts to. They are read at the start only, because
         later their facts are applied when they are made. Facts of other topics (commands to other roles) are appended
-        and not applied. `epochs`: the highest that the state has applied. `fencing`: the own partitions have epochs
-        too, and `run` raises SupersededError once another process owns one. `refused`: they are compacted.
-        With an `election` the follower stands by until it is elected: it only applies facts. A follower without own
-        partitions reads in the same way as a standby and as the owner; `own_when_elected` runs beside it.
+        and not applied. `epochs`: the highest that the state has applied. `fencing`: given where the own partitions
+        have epochs too. `refused`: given where they are compacted. Without an `election`, `run` raises SupersededError
+        once another process owns one. With it, the follower stands by until it is elected: it only applies facts. A
+        follower without own partitions reads the same as standby and as owner; `own_when_elected` runs beside it.
         """
         self.role = self.name = role
         self.applied = AppliedPositions([*applies, *decides])
@@ -254,8 +254,8 @@ class Follower:
 
         `choose` runs between two batches, in the thread that owns the state, so no command is decided between what it
         reads and what it returns: facts for own partitions, each with an event_id and a time_ms. They are applied,
-        appended and committed when this returns, also when the caller was cancelled meanwhile. A standby waits for its
-        tenure first; where the tenure ends before the facts are committed, `choose` is called again in the next one.
+        appended and committed when this returns; cancelling the caller does not stop that. A standby waits for its
+        tenure first; if the tenure ends before the facts are committed, `choose` is called again in the next one.
         """
         while True:
             ended = await self.tenure.wait()
@@ -431,7 +431,7 @@ class Follower:
     async def _append_and_commit(
         self, new_records: list[NewRecord], offsets: Mapping[Partition, int], marks: Mapping[Partition, RecordMark]
     ) -> None:
-        """End the transaction that was begun when the facts were applied: an error rolls it back."""
+        """Append the records and commit the transaction in which their facts were applied; an error rolls it back."""
         reached(Point.FOLLOWER_APPLIED, self.role)
         try:
             appended_at = await append_until_accepted(self._log, new_records, self.role)
@@ -452,7 +452,7 @@ class Follower:
         self.applied.advance({**offsets, **own}, produced)
 
     async def _restore_refused(self) -> None:
-        """Write the valid records behind those of former owners that were refused; see RefusedKeys."""
+        """Write the valid records again, behind former owners' refused ones; see RefusedKeys."""
         found = self._fencing.take_refused() if self._fencing else set()
         if self._transactions.has_refused(found) and (
             new_records := await self.query(self._transactions.apply_refused, found)

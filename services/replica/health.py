@@ -1,7 +1,7 @@
 """Whether a process is ready: its log accepts records, its followers move, and its background tasks run.
 
-A log that serves no other process either does not make a process unready: a load balancer that took it out, and every
-other one with it, would leave nobody who answers.
+A log that serves no other process either does not make a process unready: a load balancer would take out all processes,
+and nobody would answer.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ STALLED_CHECKS = 6
 
 
 ELSEWHERE_CHECKS = 2
-"""Checks in a row that find the log away here and not elsewhere, after which this process is not ready. Processes do
-not notice at the same moment that a log is back."""
+"""Checks in a row that find the log unavailable here and not elsewhere, after which this process is not ready. One is
+not enough: processes do not notice at the same moment that a log is back."""
 
 _LOG = "log"
 
@@ -36,7 +36,7 @@ _LOG = "log"
 class Followed(NamedTuple):
     """A follower as the health check sees it: the positions that it has applied, and the partitions that it reads.
 
-    One that `stands_by` does not read them at present, so it is not behind in them.
+    While it `stands_by` it does not read the partitions, so it is not behind in them.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Followed(NamedTuple):
 
 
 class Health:
-    """Service that checks the parts of a process every few seconds. `problems` is what is wrong with them.
+    """Service that checks the parts of a process every few seconds. `problems` says what is wrong.
 
     Checks are counted, not timed: a process that was suspended has not stalled. An idle log has nothing to apply, so
     an idle follower never stalls.
@@ -65,7 +65,7 @@ class Health:
         self._works_elsewhere = 0
 
     def compare_with(self, log_age_elsewhere: LogAgeElsewhere) -> None:
-        """Find out from now on whether a log that is away here serves other processes."""
+        """Ask `log_age_elsewhere` from now on whether a log that is unavailable here serves other processes."""
         self._log_age_elsewhere = log_age_elsewhere
 
     def monitored(self, log: Log) -> Log:
@@ -89,7 +89,7 @@ class Health:
         return found | {_LOG: log} if log else found
 
     def shared_problems(self) -> Collection[str]:
-        """Return the parts among `problems` that no other process does better with, as far as is known."""
+        """Return the parts in `problems` that work in no other process either, as far as is known."""
         return (_LOG,) if self._log_problem() and self._works_elsewhere < ELSEWHERE_CHECKS else ()
 
     def log_accepted_ms_ago(self) -> int | None:
@@ -101,9 +101,9 @@ class Health:
         return (self._log and self._log.problem) or self._read_problem
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Check until a background task has ended, without which the process would do half of its work.
+        """Check at intervals until a background task has ended.
 
-        CarillonError: it has, and the process must end, so that it is started again.
+        CarillonError: one has; the process must end and be started again, or it would do half of its work.
         """
         ready.set()
         known: tuple[Mapping[str, str], bool] = {}, True
@@ -144,9 +144,9 @@ class Health:
             LAG_SECONDS.labels(each.name).set(self._ends.waited_ms(now_ms, each.next_offsets) / 1000)
 
     async def _look_elsewhere(self) -> None:
-        """While the log is away, count the checks in a row that find that it serves others.
+        """While the log is unavailable here, count the checks in a row that find that it serves others.
 
-        Where nobody answers, this process is taken for the one that is cut off.
+        Where no other process answers, this process is taken for the one that is cut off.
         """
         if self._log_problem() is None:
             self._log_away_since_ms, self._works_elsewhere = None, 0
@@ -165,7 +165,7 @@ _EVENTS = {
     (True, True): "a part of the process does not work, and no other process does better: it stays ready",
     (False, True): "the process is ready again",
 }
-"""The words for the log, by whether there are problems and whether the process is ready."""
+"""Log messages, by whether there are problems and whether the process is ready."""
 
 
 def _in_words(problems: Mapping[str, str]) -> str:
@@ -173,7 +173,7 @@ def _in_words(problems: Mapping[str, str]) -> str:
 
 
 class _WatchedFollower:
-    """A follower, and where the latest checks found it."""
+    """A follower, and its progress at the latest checks."""
 
     def __init__(self, followed: Followed) -> None:
         self.name = followed.name

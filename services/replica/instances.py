@@ -4,13 +4,13 @@ Nothing here depends on a clock. An instance counts its own records that lie in 
 instance: after ABSENT_AFTER of them the other one counts as ended. So no instance counts as ended while the log answers
 none of them, and an instance that was paused itself reads the others' records before its next own one.
 
-The highest epoch of those that are present decides which instance owns a shard. One that was paused may not know of it
-yet, so it answers calls only for a while after a record of its own, which is over before it counts as ended for others
-(LEASE_INTERVALS).
+Of a shard's present instances, the one with the highest epoch is the owner. A former owner that was paused may not know
+of it yet. So an owner answers calls only for LEASE_INTERVALS after a record of its own, and these are over before it
+counts as ended for others.
 
 A process that only calls others has no records of its own to count. For it an instance counts as ended when another one
-of its shard has written as many behind its last record. So a record that nobody repeats, such as a forged one,
-displaces an owner for some seconds at most, whatever its epoch.
+of its shard has written ABSENT_AFTER records behind its last one. So a record that nobody repeats, such as a forged
+one, displaces an owner for some seconds at most, whatever its epoch.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ MAX_ENDED = 1000
 class Instance:
     """An instance and its latest announcement; `missed` counts the records since then that each witness repeated.
 
-    `caught_up_offset`: of the record that first said that it has caught up, as far as the observer knows.
+    `caught_up_offset`: that of the first record to say that it has caught up, as far as the observer knows.
     """
 
     id: str
@@ -78,7 +78,7 @@ class Instances:
     def apply(self, fact: InstanceFact, offset: int = 0) -> None:
         """Apply the record with this offset. ValueError: no instance can have written it.
 
-        An instance that has ended counts again after ABSENT_AFTER later records: somebody else has said that it ended.
+        An ended instance that writes ABSENT_AFTER further records counts again: another process recorded its end.
         """
         _check(fact, offset)
         if fact.WhichOneof("fact") == "alive" and fact.instance in self._ended:
@@ -217,7 +217,7 @@ INSTANCES_TOPIC = "instances"
 _PARTITION = Partition(INSTANCES_TOPIC, 0)
 
 RECENT_RECORDS = 2_000
-"""How many of the latest records a start reads. Instances that are present write more at short intervals."""
+"""Number of latest records that a start reads. Instances that are present soon write further ones."""
 
 CALLERS_PAUSE_S = 0.25
 """Pause between two reads of a process that only calls others. All instances write at short intervals: without pauses
@@ -244,7 +244,7 @@ class InstanceDirectory:
 
     @property
     def change(self) -> asyncio.Event:
-        """An event that the next record sets. Get it before asking, then wait for it."""
+        """An event that the next record sets. Get it before reading `instances`, then wait for it."""
         return self._changed
 
     def address(self, role: str, shard: int) -> str | None:
@@ -288,7 +288,7 @@ class InstanceDirectory:
                 self._urgent.clear()
 
     def note_change(self) -> None:
-        """Wake those that wait for the next record: `instances` has been changed."""
+        """Wake all waits for the next record, and call the listeners: `instances` has been changed."""
         self._changed.set()
         self._changed = asyncio.Event()
         for listener in self._listeners:

@@ -31,17 +31,17 @@ _PAUSE_S = 0.1
 _LAST_RECORD_S = 2.0
 
 _ASK_S = 0.5
-"""Time for which an answer of other processes, whether the log serves them, is used again."""
+"""Time for which the answers of other processes, whether the log serves them, are used again, seconds."""
 
 _UNREAD = 100
 """Upper bound of the own records that are recognised when they are read; an instance writes two a second."""
 
 
 class Membership:
-    """Service of one instance, which starts before the follower and stops after it; an OwnerElection for the follower.
+    """Service that announces one instance in the log, and its follower's OwnerElection. It stops after the follower.
 
-    An instance that stops announces it, and a standby takes over at once. One that is killed or cut off is absent after
-    ABSENT_AFTER intervals.
+    An instance that stops announces that too, and a standby takes over at once. One that is killed or cut off counts as
+    ended after ABSENT_AFTER intervals.
     """
 
     name = "membership"
@@ -136,8 +136,8 @@ class Membership:
         return now_s < self._lease_s and not self._directory.instances.is_superseded
 
     async def is_log_away(self) -> bool:
-        """Ask the other roles whether the log accepted a record of theirs after this instance's lease, at most twice a
-        second. A successor must have appended one.
+        """Return whether the log has accepted no record of the other roles, asked at most twice a second, since this
+        instance's lease ended. A successor must have appended one.
         """
         if self._log_age_elsewhere is None:
             return False

@@ -35,8 +35,8 @@ class MergedReader:
     """Reads partitions up to their ends: each in the order of the log, all together in the order of the records' times.
 
     Within a partition, time never decreases, also when a clock was set back. Records of topics in `ahead_ms` count as
-    older by that time, because clocks differ. A record never comes before the cause that its meta names, nor that one
-    before its own cause, whatever their times.
+    older by that time, because clocks differ. A record never comes before the cause that its meta names, nor that cause
+    before its own, whatever their times.
     """
 
     def __init__(
@@ -145,8 +145,8 @@ class _PartitionCursor:
 class CausalOrder:
     """Puts records in order as they are read: each behind the cause that its meta names, partitions in their order.
 
-    A record waits while its cause has not been read; `held_bytes` is the size of those that wait. Causes that lie
-    before the `starts` are known, and so are those in other partitions.
+    A record waits until its cause has been read; `held_bytes` is the size of the waiting records. Causes before the
+    `starts` and causes in other partitions count as read.
     """
 
     def __init__(self, topics: Topics, starts: Mapping[Partition, int]) -> None:

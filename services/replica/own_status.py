@@ -72,7 +72,7 @@ class ReportedRole:
 class OwnStatus:
     """Reads the status of this process. `stage` and `problems` are those that /healthz answers.
 
-    `instance`: a random id that this process has in common with others with which it shares its counts.
+    `instance`: a random id that processes have in common which share counts, such as the workers of an edge.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class OwnStatus:
         )
 
     def read(self) -> ProcessStatus:
-        """Return how the process is now."""
+        """Return the present status of the process."""
         status = ProcessStatus(
             stage=_STAGES[self._stage()],
             problems=[ProcessProblem(part=part, text=text[:_MAX_TEXT]) for part, text in self._problems().items()],
@@ -161,7 +161,7 @@ def _values(metric: Counter | Gauge) -> Iterator[tuple[Mapping[str, str], float]
             yield sample.labels, sample.value
 
 
-# Announces the status of this process at short intervals: in the log, or to the status board of the same process.
+# Announces the status of this process at short intervals: in the log, or from `carillon up` to its console process.
 
 PROCESSES_TOPIC = "processes"
 INTERVAL_S = 5
@@ -180,7 +180,7 @@ def process_id() -> str:
 class Announcer:
     """Service that publishes statuses, by the id of their process, and at its end that these processes have left.
 
-    People alone read them, so a status that cannot be published is left out.
+    A status that cannot be published is left out: another one follows after INTERVAL_S.
     """
 
     name = "announcer"

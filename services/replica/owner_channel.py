@@ -28,12 +28,12 @@ class OwnerChannel:
 
     A call of one of the `hazardous` methods is repeated only where it cannot have been carried out. It is begun on an
     open connection, so nothing was sent before, and after that only NotOwnerError says so: any other error may
-    come after the owner has received the call. What it asks may have made the owner crash, and would take the standbys
-    with it, one after the other. Where the log tells of another owner, it ends with UnavailableError.
+    come after the owner has received the call. The request may have made the owner crash, and repeated it would crash
+    the standbys, one after the other. Once the log names another owner, the call ends with UnavailableError.
 
-    Until the log names an owner the calls go to `default`, the address in the settings. They go on if that is the
-    owner's address too. Once the log names an owner, the channels to other addresses are closed after the last of
-    their calls.
+    Until the log names an owner, calls go to `default`, the address in the settings. These calls go on if the owner
+    has that address. Once the log names an owner, channels to other addresses are closed after the last of their
+    calls.
     """
 
     def __init__(
@@ -102,8 +102,8 @@ class OwnerChannel:
 
     @asynccontextmanager
     async def _given_up_with_the_owner(self, is_hazardous: bool) -> AsyncIterator[None]:
-        """End the block once the log names another owner: with NotOwnerError, or where the call is hazardous with
-        UnavailableError.
+        """End the block once the log names another owner: with UnavailableError for a hazardous call, else with
+        NotOwnerError.
         """
         unanswered = asyncio.timeout(None)
         self._unanswered[unanswered] = None
@@ -120,7 +120,7 @@ class OwnerChannel:
             self._unanswered.pop(unanswered, None)
 
     def _note_owner(self) -> None:
-        """Close what leads elsewhere than to the owner that the log names, and give up the calls at another one."""
+        """Close the connections to other addresses than the owner's, and give up unanswered calls to a former owner."""
         owner = self._directory.owner(self._role, self._shard)
         if owner is None:
             return
@@ -192,7 +192,7 @@ class _OwnerChange:
 
 
 async def _connect(channel: Channel) -> None:
-    """Return once the peer is there; channels without a socket always are connected. NotOwnerError after RETRY_S."""
+    """Return once the channel is connected; one without a socket always is. NotOwnerError: it is not after RETRY_S."""
     connect = getattr(channel, "connect", None)
     if connect is not None:
         try:

@@ -53,7 +53,7 @@ class Peers:
     async def wait_applied(self, positions: Iterable[Position]) -> None:
         """Return once the roles in Topic.answered_by have applied these records and the facts that follow from them.
 
-        Of each role the instances that read the record's partition are waited for (`Topic.readers`).
+        It waits for those instances of each role that read the record's partition (`Topic.readers`).
         DeadlineError: the records are in the log, but an instance is behind after WAIT_APPLIED_S, is away or refuses
         the call.
         """
@@ -91,7 +91,7 @@ class Peers:
             positions = [p for answer in answers for p in answer.produced if p.topic not in seen]
 
     def _readers(self, positions: Iterable[Position]) -> list[tuple["PositionsServiceAsyncStub", list[Position]]]:
-        """Return the instances that the positions concern, each with those of the partitions that it reads."""
+        """Return the instances to wait for, each with the positions in the partitions that it reads."""
         by_instance: defaultdict[tuple[str, int], list[Position]] = defaultdict(list)
         for position in positions:
             topic = self._topics[position.topic]

@@ -31,12 +31,12 @@ class AppliedPositions:
                     waiting.set_result(None)
 
     def reach(self, ends: Mapping[Partition, int]) -> None:
-        """Set the next offsets of these partitions that lie before the ends."""
+        """Raise the next offsets of these partitions to the ends; one that is beyond its end stays."""
         if behind := {partition: end for partition, end in ends.items() if not self.has(partition, end - 1)}:
             self.advance(behind)
 
     def interrupt(self, error: Exception) -> None:
-        """Let all who wait for positions fail with this error."""
+        """Let all waits for positions fail with this error."""
         for of_partition in self._waiting.values():
             for waiting in of_partition:
                 if not waiting.done():
@@ -92,7 +92,7 @@ class AppliedPositions:
 class PositionsServicer(PositionsServiceServicer):
     """Answers calls that wait for positions.
 
-    It waits for the role's followers in order, for each also until it has applied the facts that earlier ones produced.
+    It waits for the role's followers in order; each must also have applied the facts that earlier followers produced.
     """
 
     def __init__(self, *followers: AppliedPositions, check: Callable[[], None] = lambda: None) -> None:

@@ -41,7 +41,7 @@ class State(Protocol):
         ...
 
     def save(self) -> None:
-        """Make durable what is not yet."""
+        """Make the whole state durable."""
         ...
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ OpenState = Callable[[Path, Log], State]
 """Opens the state in a directory; an empty directory gives an empty state."""
 
 KeepBesideState = Callable[[Path, Path], None]
-"""Carries over to the directory of a rebuilt state what the former state's directory knows and the log does not."""
+"""Called with the directories of the former and the rebuilt state: copies what the log does not hold."""
 
 
 class ReplayProgress(Protocol):
@@ -136,7 +136,7 @@ async def verify(open_state: OpenState, directory: Path, source: ReplaySource) -
 
 
 def to_fold(ends: Mapping[Partition, int], sources: Iterable[Partition], offsets: Mapping[Partition, int]) -> int:
-    """Return the number of offsets between a state and the ends."""
+    """Return the number of offsets between a state's `offsets` and the ends, over its sources."""
     return sum(max(0, ends.get(partition, 0) - offsets.get(partition, 0)) for partition in sources)
 
 

@@ -99,6 +99,7 @@ class SnapshotFile:
     ) -> None:
         connection = sqlite3.connect(path, isolation_level=None)
         try:
+            # A kill leaves a `.new` file that nothing reads, so no journal is needed.
             connection.execute("PRAGMA journal_mode = OFF")
             connection.execute("PRAGMA synchronous = FULL")
             connection.executescript(f"BEGIN; {_SCHEMA}")  # with the rows in one transaction, which writes pages once

@@ -71,12 +71,12 @@ class SqliteStore:
         return {Partition(t, p): n for t, p, n in self.rows.execute("SELECT topic, partition, next FROM offsets")}
 
     def marks(self) -> dict[Partition, RecordMark]:
-        """Return the marks of the last records that the rows have applied; none for what former versions applied."""
+        """Return the marks of the last records that the rows have applied; a former version stored none."""
         rows = self.rows.execute("SELECT topic, partition, offset, length, crc FROM record_marks")
         return {Partition(t, p): RecordMark(*mark) for t, p, *mark in rows}
 
     def epochs(self) -> dict[Partition, int]:
-        """Return the highest epoch of each partition among the records that the rows have applied; none is 0."""
+        """Return the highest epoch of each partition among the records that the rows have applied; absent means 0."""
         return {Partition(t, p): epoch for t, p, epoch in self.rows.execute("SELECT * FROM epochs")}
 
     def set_epoch(self, partition: Partition, epoch: int) -> None:
@@ -84,11 +84,11 @@ class SqliteStore:
         self.rows.execute("INSERT OR REPLACE INTO epochs VALUES (?, ?, ?)", (*partition, epoch))
 
     def refused(self) -> set[tuple[Partition, bytes]]:
-        """Return the keys whose latest record in a partition is one that was refused; see RefusedKeys."""
+        """Return the keys whose latest record in a partition was refused; see RefusedKeys."""
         return {(Partition(t, p), key) for t, p, key in self.rows.execute("SELECT * FROM refused")}
 
     def set_refused(self, partition: Partition, key: bytes, *, refused: bool) -> None:
-        """Store whether the key is one of them, in the transaction that has begun."""
+        """Store whether the key's latest record was refused, in the transaction that has begun."""
         sql = (
             "INSERT OR IGNORE INTO refused VALUES (?, ?, ?)"
             if refused

@@ -31,7 +31,7 @@ _READ_BYTES = 1024 * 1024
 
 
 class StateCopies:
-    """The newest copy of one role instance's state: a tar file, compressed with gzip, named as the directory is.
+    """The newest copy of one role instance's state: a tar file, compressed with gzip, named after the directory.
 
     Calls block, so they are made in a thread.
     """
@@ -71,10 +71,10 @@ class StateCopies:
             self._archive.put_file(self._name, packed)
 
     def take(self) -> bool:
-        """Fill a directory that has no state yet from the archive's copy; return whether that was done.
+        """Fill the directory, if it has no state yet, from the archive's copy; return whether that was done.
 
-        The directory knows its log last: if the process is killed before, the next start does all of it again. A copy
-        that is of another log, or that cannot be read, is left alone: the state is then built from the log.
+        The file with the log's identity is moved last: after a kill before that, the next start does it all again. A
+        copy that is of another log, or that cannot be read, is not used: the state is then built from the log.
         UnavailableError: the disk or the archive does not work.
         """
         shutil.rmtree(self._work, ignore_errors=True)  # a kill may have left it
@@ -151,7 +151,7 @@ class StateSaver:
                 logger.error("the state was not copied to the archive; trying again later", error=str(error))
 
     async def save_if_old(self) -> bool:
-        """Save a copy if there is none that is young enough; return whether that was done.
+        """Save a copy if the archive's is too old or missing; return whether that was done.
 
         UnavailableError: the disk or the archive refuses it.
         """

@@ -25,12 +25,12 @@ STEPS = KEPT_MS // STEP_MS
 MAX_PROCESSES = 1_000
 
 Rates = Mapping[str, float]
-"""Changes of counters a second, by name; `devices` is a number of devices, and `work ROLE` what a role does."""
+"""Changes of counters a second, by name; `work ROLE` is what a role handles. `devices` is a number, not a rate."""
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process and its latest announcement, made at `told_ms` by its own clock and read at `heard_ms` by ours."""
+    """A process and its latest announcement, made at `told_ms` by its clock and read at `heard_ms` by the board's."""
 
     id: str
     status: ProcessStatus
@@ -57,11 +57,11 @@ class StatusBoard:
         return self._changed
 
     async def publish(self, fact: ProcessFact) -> None:
-        """Apply the announcement of a process that shares the board."""
+        """Apply the announcement of a process that publishes to this board and not to the log."""
         self.apply(fact)
 
     def apply(self, fact: ProcessFact, *, is_new: bool = True) -> None:
-        """Apply one announcement; a repeated one changes nothing. `is_new`: it was made now, by whatever clock."""
+        """Apply one announcement; a repeated one changes nothing. `is_new`: it was made now, whatever its time says."""
         told_ms, now_ms = fact.meta.time_ms, self._clock.now_ms()
         heard_ms = now_ms if is_new else min(told_ms, now_ms)
         known = self._processes.get(fact.process)
@@ -94,7 +94,7 @@ class StatusBoard:
 
     @property
     def heard_ms(self) -> int:
-        """When any process announced something last; 0 for never."""
+        """The time of the latest announcement of any process; 0 for none."""
         return max((process.heard_ms for process in self._processes.values()), default=0)
 
     def rate(self, name: str) -> float:
@@ -125,7 +125,7 @@ class StatusBoard:
 
 
 def _rates(before: Process | None, status: ProcessStatus, told_ms: int) -> Rates:
-    """Return the changes of the counters since the announcement before; without one, only numbers that are no rates."""
+    """Return the rates since the announcement before; without one, only `devices`."""
     rates = {"devices": float(status.connected_devices)}
     if before is None:
         return rates
@@ -185,9 +185,9 @@ class StatusBoardFollower:
 class Replicas:
     """Counts the present processes of a role and its instances, each at least one: the process that asks.
 
-    Several processes are one instance where they share their counts, as the workers of an edge do. Present are those
-    that were heard of within SILENT_MS of the latest announcement of any process: while the log is away and nobody is
-    heard of, nobody leaves. Without a board there is one process.
+    Several processes are one instance if they share their counts, as the workers of an edge do. A process is present
+    if its latest announcement is at most SILENT_MS older than the latest one of all processes: while the log is
+    unavailable, none becomes absent. Without a board there is one process.
     """
 
     def __init__(self, board: StatusBoard | None, role: str) -> None:

@@ -1,6 +1,6 @@
 """The two ports of a projection: the store of a role's state and offsets, and the role's rules.
 
-And the note of facts that could not be committed to it.
+`UncommittedFacts` notes facts that could not be committed to the store.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from services.log.topics import Topic
 class TransactionalStore(Protocol):
     """A state that changes in transactions, together with the next offset of each partition that it has applied.
 
-    `marks` are those of the last records that it has applied, of each partition for which one was given.
+    `marks`: the mark of the last applied record of each partition, where `commit` was given one.
     """
 
     def offsets(self) -> dict[Partition, int]: ...
@@ -38,7 +38,7 @@ def transaction(store: TransactionalStore) -> Iterator[None]:
 
 
 class UncommittedFacts:
-    """Notes that a follower could not commit facts which are in the log already, and ends its `run`.
+    """Notes that a follower could not commit facts which are in the log already, and ends the follower's `run`.
 
     The state lacks such facts until the next start reads them. Until then nothing may be committed: the offsets of
     later facts would lead past them.
@@ -57,8 +57,8 @@ class UncommittedFacts:
     def noted(self, unless: tuple[type[Exception], ...] = ()) -> Iterator[None]:
         """Run a block that checks or commits facts which are in the log, and note its error.
 
-        UnavailableError: the block raised one. Errors of the types in `unless` are raised as they are, and not noted:
-        the facts do not count.
+        UnavailableError: the block raised an error. Errors of the types in `unless` are raised as they are and not
+        noted: with them the facts do not count.
         """
         try:
             yield

@@ -2,7 +2,7 @@
 
 A standby applies the owner's facts as they are written and decides nothing, so it can take over at once. An owner that
 was paused or cut off may not know of its successor: it answers calls only while its ownership is confirmed. While the
-log serves no process, nobody can have taken over either: then the owner goes on answering queries.
+log serves no process, no other one can have taken over either: then the owner goes on answering queries.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ STANDBY_PAUSE_S = 0.1
 """Pause of a standby after a read that returned few records. It ends early when the standby is elected."""
 
 FEW_RECORDS = 100
-"""A read of fewer records found the standby up to date: records that come meanwhile are read together."""
+"""After a read of fewer records the standby is up to date and pauses, so that the next read returns more at once."""
 
 
 class OwnerElection(Protocol):
@@ -58,7 +58,7 @@ class OwnerElection(Protocol):
         ...
 
     async def is_log_away(self) -> bool:
-        """Return whether no process can have taken over since the ownership was confirmed, as the log serves none."""
+        """Return whether no process can have taken over since the latest confirmation, because the log serves none."""
         ...
 
     def end(self) -> None:
@@ -189,8 +189,8 @@ async def own_when_elected(
 ) -> None:
     """Hold the tenure whenever this process is elected, for a follower that always reads and decides nothing.
 
-    First the former owners stop answering calls. Then the follower applies all records that the log holds at that
-    moment, so that it knows all that they have confirmed, and the tenure begins. The follower must have caught up.
+    It waits until the former owners answer no more calls. Then the follower applies all records in the log, so that it
+    knows all that they have confirmed, and the tenure begins. The follower must have caught up before.
     """
     while True:
         election.note_caught_up()
@@ -204,7 +204,7 @@ async def own_when_elected(
         tenure.end()
 
 
-# Services that run only while their process owns its partitions.
+# Services that start only once their process owns its partitions.
 
 
 class OwnedServices:
@@ -224,7 +224,7 @@ class OwnedServices:
         await run(self._services, lambda: None, stopping=asyncio.Event())
 
 
-# Tells an owner that waits for records that another process has taken over, before it writes again.
+# Ends an owner's wait for records once another process has taken over, before the owner writes again.
 
 
 class SupersedingWatch:

@@ -219,7 +219,7 @@ _values: msgspec.json.Decoder[object] = msgspec.json.Decoder()
 def decode(payload: bytes) -> Frame:
     """Decode one frame. MalformedError: no JSON object; InputError: a field is wrong, the text names it.
 
-    An attribute may be a number or null too. An odd one never keeps a device out: the hello is decoded without it.
+    An attribute may be a number or null too. A hello is decoded without the attributes that cannot be stored.
     """
     payload = without_byte_order_mark(payload)
     try:
@@ -234,12 +234,12 @@ def decode(payload: bytes) -> Frame:
 
 
 def ignored_attributes(frame: Frame) -> tuple[str, ...]:
-    """Return what was wrong with the attributes that a hello was decoded without."""
+    """Return why attributes of a hello were left out; empty for any other frame."""
     return frame.ignored if isinstance(frame, CleanedHello) else ()
 
 
 def _cleaned(payload: bytes) -> Frame:
-    """Decode a frame once more without odd attributes. Errors as for `decode`: something else is wrong."""
+    """Decode a frame again without the attributes that cannot be stored. InputError: something else is wrong."""
     value = _decoded(_values, payload)
     assert isinstance(value, dict)
     ignored: list[str] = []

@@ -1,8 +1,8 @@
-"""Possession codes: by one, which a silent push brings to a phone, an app proves that an APNs token is its own.
+"""Possession codes: a silent push brings one to a phone, and with it the app proves that an APNs token is its own.
 
 A code is the second in which it was made, and a MAC over it, the app, the token and the device number. So every edge
-can check it without a look-up, it ends after LIFETIME_S, and it serves once: the device that shows it gets a new
-number. In the log it is sealed, for whoever reads the log could otherwise take devices over.
+can check it without a look-up, it expires after LIFETIME_S, and it is valid once: the device that shows it gets a new
+number. In the log it is sealed, because a reader of the log could otherwise take devices over.
 """
 
 import base64

@@ -1,7 +1,7 @@
 """The service that moves old records from the log into the archive, which bounds the size of the log.
 
-A segment is durable in the archive before its first record is removed from the log. A start finds a segment whose
-records are still in the log, in whole or in part, and goes on removing them.
+A segment is durable in the archive before its first record is removed from the log. After a kill in between, the next
+start finds the segment and removes the rest of its records.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ class Archiver:
             return count
 
     async def _trim_archived(self, partition: Partition) -> int:
-        """Remove from the log what the archive has already; return the first offset that only the log has."""
+        """Remove the records that the archive has from the log; return the first offset that only the log has."""
         begin = (await self._log.begins([partition]))[partition]
         names = await asyncio.to_thread(partial(self._archive.names, partition, anew=True))
         archived_to = max((name.end for name in names), default=0)

@@ -35,7 +35,7 @@ class ArchiveBucket:
         self._known: dict[Partition, list[SegmentName]] = {}
 
     def names(self, partition: Partition, *, anew: bool = False) -> list[SegmentName]:
-        """Return the names of a partition's segments; those of former calls are not listed again, for all stay."""
+        """Return the names of a partition's segments. Known names are not listed again: segments are never removed."""
         known = [] if anew else self._known.get(partition, [])
         after = _path(partition, known[-1]) if known else None
         try:

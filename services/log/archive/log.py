@@ -45,6 +45,7 @@ class ArchivedLog(DelegatingLog):
         return {partition: self._begin(partition, begin) for partition, begin in begins.items()}
 
     def _begin(self, partition: Partition, begin: int) -> int:
+        # Known names may lack a segment that another process has written since.
         for anew in (False, True):
             names = self.archive.names(partition, anew=anew)
             first = contiguous_from(names, begin)
@@ -81,7 +82,7 @@ class ArchivedReader:
         raise UnavailableError("the reader was closed")
 
     async def prepare(self) -> None:
-        """Open the log, or load a segment; the next call goes on. ConflictError: neither has the next record."""
+        """Open the log, or load a segment, for the next read. ConflictError: neither has the next record."""
         positions = {Partition(*place): position for place, position in self._positions.items()}
         begins = await self._log.begins(positions)
         for partition, position in positions.items():

@@ -1,4 +1,4 @@
-"""The port of an archive, a directory or a bucket of an object store, and the form of its segments."""
+"""The port of an archive (a directory, or a bucket of an object store), and the format of its segments."""
 
 import hashlib
 import re
@@ -25,7 +25,7 @@ _PART = 200
 
 
 class SegmentName(NamedTuple):
-    """The records from offset `first` on and before `end`, and the first half of the SHA-256 of the segment's bytes."""
+    """The name of a segment: its first offset, its end, and the first half of the SHA-256 of its bytes."""
 
     first: int
     end: int
@@ -42,7 +42,7 @@ def parse_name(text: str) -> SegmentName | None:
 
 
 def encode(log: str, partition: Partition, end: int, records: Sequence[Record]) -> tuple[SegmentName, bytes]:
-    """Return the name and the bytes of a segment of these records, which end before `end`, of the log of this id."""
+    """Return the name and the bytes of a segment of these records, which end before `end`. `log`: its identity."""
     head = Segment(log=log, topic=partition.topic, partition=partition.number, first=records[0].offset, end=end)
     parts = (_part(records[start : start + _PART]) for start in range(0, len(records), _PART))
     data = bytes(
@@ -52,7 +52,7 @@ def encode(log: str, partition: Partition, end: int, records: Sequence[Record]) 
 
 
 def _part(records: Sequence[Record]) -> Segment:
-    """Return a part of a segment: serialized messages that are joined are one message."""
+    """Return a part of a segment. Protobuf reads concatenated messages as one message."""
     return Segment(records=[ArchivedRecord(offset=r.offset, key=r.key, value=r.value) for r in records])
 
 
@@ -81,7 +81,7 @@ def decode(log: str, partition: Partition, name: SegmentName, data: bytes) -> li
 
 
 def is_whole(name: SegmentName, data: bytes) -> bool:
-    """Return whether the bytes are those for which the segment got its name."""
+    """Return whether the bytes have the checksum in the segment's name."""
     return _checksum(data) == name.checksum
 
 
@@ -90,11 +90,11 @@ def _checksum(data: bytes) -> str:
 
 
 FILES = "states"
-"""Folder of the files, beside those of the topics."""
+"""Folder of the archive's files, the copies of states, beside the folders of the topics."""
 
 
 def lacks_records(location: str, partition: Partition, before: int) -> str:
-    """Return the error of an archive that has not all records before an offset which were removed from the log."""
+    """Return the error of an archive that lacks records before an offset which were removed from the log."""
     return (
         f"the archive {location} lacks records of {partition.topic}/{partition.number} before offset {before}, which"
         " the log holds no more: is it mounted? Bring its files back"
@@ -102,7 +102,7 @@ def lacks_records(location: str, partition: Partition, before: int) -> str:
 
 
 class ArchiveStore(Protocol):
-    """The archive's segments, and its files, which are replaced as a whole.
+    """The store of an archive's segments, and of its files, which are replaced as a whole.
 
     Calls block, so they are made in a thread. UnavailableError: the store does not work.
     """

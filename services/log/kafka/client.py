@@ -77,8 +77,8 @@ def assign(consumer: AIOKafkaConsumer, positions: Mapping[Partition, int]) -> No
 async def stop(client: AIOKafkaConsumer | AIOKafkaProducer) -> None:
     """Stop the client within STOP_S, whether or not the cluster answers.
 
-    A client whose connections are refused cancels tasks of its own and lets their CancelledError out of its stop. It is
-    an error like others, unless the caller is being cancelled.
+    A client whose connections are refused cancels tasks of its own, and its stop raises their CancelledError. That
+    error is ignored like others, unless the caller is being cancelled.
     """
     try:
         async with asyncio.timeout(STOP_S):
@@ -126,7 +126,7 @@ class Replaceable(Generic[Client]):
         self._closed = False
 
     async def current(self) -> Client:
-        """Return the client that calls use now. Errors of `start`; UnavailableError: this was closed."""
+        """Return the client that calls use now. Raises the errors of `start`; UnavailableError: this was closed."""
         if self._client is None:
             async with self._starting:
                 if self._closed:
@@ -136,7 +136,7 @@ class Replaceable(Generic[Client]):
         return self._client
 
     def replace(self, client: Client, stop: Stop[Client] | None = None) -> None:
-        """Let the next call start another client, unless this one is replaced already; stop it, by `stop` if given."""
+        """Stop this client, by `stop` if given, and let the next call start another; once replaced, do nothing."""
         if client is self._client:
             self._client = None
             task = background.start("stop of a Kafka client", (stop or self._stop)(client))

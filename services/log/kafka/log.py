@@ -199,7 +199,7 @@ class KafkaLog:
         return offsets
 
     async def _ship_batch(self, partition: Partition, new_records: Sequence[NewRecord], start: int) -> tuple[int, int]:
-        """Return the offset of the batch's first record and the number of records that it holds."""
+        """Append one batch of the records from `start` on; return its first offset and its number of records."""
         while True:
             base, count = await self._producer.send(partition, new_records, start)
             if base >= 0:

@@ -17,7 +17,7 @@ _FIRST_WINDOW = 64
 
 
 async def last_record(settings: ClientSettings, partition: Partition, first: int, end: int) -> Record | None:
-    """Return the last record between the offsets. Reading begins ever further before the end until there is one.
+    """Return the last record between the offsets. Reading starts ever further before the end until it finds one.
 
     The offsets right before the end may belong to the marker of a transaction, which is no record.
     """

@@ -20,7 +20,7 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class KafkaSecurity:
-    """One of PROTOCOLS; `tls` with those that end in SSL, `login` with those that begin with SASL."""
+    """How connections are secured: one of PROTOCOLS, `tls` if it ends in SSL, `login` if it begins with SASL."""
 
     protocol: str = "PLAINTEXT"
     tls: ssl.SSLContext | None = None

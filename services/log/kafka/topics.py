@@ -59,7 +59,7 @@ async def check_topics(admin: AIOKafkaAdminClient, topics: Topics, replication: 
     """Check the replicas and the settings of topics that exist.
 
     ConflictError: some differ from what the service needs; the message holds the commands that fix all of them.
-    UnknownTopicOrPartitionError: the broker that was asked does not know one yet, which was made a moment ago.
+    UnknownTopicOrPartitionError: the broker that was asked does not know a topic yet that was just created.
     """
     replicas = {
         (topic["topic"], partition["partition"]): list(partition["replicas"])
@@ -99,7 +99,7 @@ async def check_topics(admin: AIOKafkaAdminClient, topics: Topics, replication: 
 
 
 async def topic_configs(admin: AIOKafkaAdminClient, keys: Mapping[str, Iterable[str]]) -> dict[str, dict[str, str]]:
-    """Return the values of these settings of topics, by topic. KafkaError: the broker that was asked lacks one."""
+    """Return the values of these settings, by topic. KafkaError: the broker that was asked does not know a topic."""
     requests = [
         ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(of_topic, "")) for name, of_topic in keys.items()
     ]
@@ -147,7 +147,7 @@ def _suffices(key: str, found: str, needed: str) -> bool:
 def _plan(
     replicas: Mapping[tuple[str, int], list[int]], topics: list[str], brokers: list[int], replication: int
 ) -> str:
-    """Return a reassignment that keeps every replica, the leader first, and adds those that are missing."""
+    """Return a reassignment that keeps every replica, the leader first, and adds the missing replicas."""
     partitions: list[dict[str, Any]] = []
     for at, ((topic, partition), present) in enumerate(sorted(replicas.items())):
         if topic in topics and len(present) < replication:
@@ -158,7 +158,7 @@ def _plan(
 
 
 _ALL_FENCED = "All brokers are currently fenced"
-"""What a controller answers while its brokers start. With another text the same error is for good."""
+"""Text of a controller's error while its brokers start. With any other text the same error is permanent."""
 
 
 async def prepare_topics(settings: ClientSettings, topics: Topics, partitions: int, replication: int) -> str | None:

@@ -1,7 +1,7 @@
 """Users of a Kafka cluster and their ACLs on topics: the commands of Kafka's own tools, and the calls that do the same.
 
-A user is known by a principal, such as `User:carillon-edge`. With SCRAM the cluster stores what a password derives to;
-with TLS the principal is the subject of the client's certificate, and the cluster stores nothing.
+A user is known by a principal, such as `User:carillon-edge`. With SCRAM the cluster stores a salted hash of the
+password; with TLS the principal is the subject of the client's certificate, and the cluster stores nothing.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ def acl_commands(tools: Tools, acls: Iterable[Acl]) -> list[str]:
 
 
 def user_command(tools: Tools, user: str, password_file: Path) -> str:
-    """Return the command that makes the SCRAM user, with the password in the file, which no command line shows."""
+    """Return the command that makes the SCRAM user; the password stays in its file and shows on no command line."""
     return (
         f"sed 's/.*/SCRAM-SHA-512=iterations={_ITERATIONS},password=&/' {shlex.quote(str(password_file))}"
         f" | kafka-configs.sh {tools.cluster} --alter --entity-type users --entity-name {shlex.quote(user)}"
@@ -105,10 +105,10 @@ class KafkaUsers:
             _check(code, message, f"the user {user} cannot be made")
 
     async def set_acls(self, acls: Sequence[Acl]) -> AppliedAcls:
-        """Give the principals exactly these ACLs: add those that are missing, then remove their others.
+        """Give the principals exactly these ACLs: add the missing ones, then remove the principals' other ones.
 
         Return once the cluster answers with them, a moment after it has stored them. An ACL that denies something
-        stays. ConflictError: the cluster has no authorizer, or refuses it.
+        stays. ConflictError: the cluster has no authorizer, or refuses a change.
         """
         wanted = {(_TOPIC, acl.topic, _LITERAL, acl.principal, "*", _OPERATIONS[acl.operation], _ALLOW) for acl in acls}
         principals = {acl.principal for acl in acls}
@@ -126,7 +126,7 @@ class KafkaUsers:
         return AppliedAcls(len(missing), len(surplus))
 
     async def _allowed(self, principals: set[str]) -> set[_Entry]:
-        """Return what the cluster allows the principals, on any resource."""
+        """Return the ACLs that allow the principals something, on any resource."""
         answer = await self._call(_DescribeEveryAcl())
         _check(answer.error_code, answer.error_message, "the ACLs cannot be read")
         return {

@@ -22,7 +22,7 @@ _STEP_BYTES = 256 * 1024
 
 
 def stored_begins(connection: sqlite3.Connection) -> dict[Partition, int]:
-    """Return the first offset of each partition that was trimmed; a file of an earlier version has none."""
+    """Return the first offset of each trimmed partition; empty for a file of an earlier version."""
     if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'begins'").fetchone():
         return {}
     rows = connection.execute("SELECT topic, partition, begin FROM begins")
@@ -124,7 +124,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
 
 
 def identity(connection: sqlite3.Connection) -> str:
-    """Return the id that the file got when it was made; "" where only earlier versions have written it."""
+    """Return the id that the file got when it was created; "" where only earlier versions have written it."""
     if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'identity'").fetchone():
         return ""
     found: str = connection.execute("SELECT id FROM identity").fetchone()[0]
@@ -132,14 +132,14 @@ def identity(connection: sqlite3.Connection) -> str:
 
 
 def stored_ends(connection: sqlite3.Connection) -> tuple[int, dict[Partition, int]]:
-    """Return the version of the file, which another connection's commit changes, and all ends of at least then."""
+    """Return the file's version, which each commit of another connection changes, and ends no older than it."""
     (version,) = connection.execute("PRAGMA data_version").fetchone()
     rows = connection.execute('SELECT topic, partition, "end" FROM ends').fetchall()
     return version, {Partition(topic, partition): end for topic, partition, end in rows}
 
 
 def changed_ends(connection: sqlite3.Connection, known: int) -> tuple[int, dict[Partition, int] | None]:
-    """Return the version of the file and all ends, or None in their place where it still is the known version."""
+    """Return the file's version and all ends, or None for the ends while the version is still `known`."""
     (version,) = connection.execute("PRAGMA data_version").fetchone()
     return (version, None) if version == known else stored_ends(connection)
 

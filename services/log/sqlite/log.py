@@ -29,7 +29,7 @@ from services.log.topics import Topics
 from services.process.worker_thread import WorkerThread
 
 CHECKPOINT_BYTES = 16 * 1024 * 1024
-"""About how much is committed to the write-ahead log before it is moved into the file."""
+"""About how many bytes are committed to the write-ahead log between two checkpoints."""
 
 Result = TypeVar("Result")
 

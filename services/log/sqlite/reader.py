@@ -142,7 +142,7 @@ class SqliteReader:
         raise UnavailableError("the reader was closed")
 
     async def _page(self, starts: Mapping[Partition, int], limit: int) -> RecordPage:
-        """Read cached records, and with them those of the partitions that the cache does not hold, from the file.
+        """Return cached records, and from the file records of the partitions that the cache does not hold.
 
         Where there are both, each may take half of the page, so that neither waits while the other grows.
         """
@@ -171,7 +171,7 @@ class SqliteReader:
             await self._grown.wait()
 
     def _advance(self, page: RecordPage, ends: Mapping[Partition, int]) -> None:
-        """Advance past the page. `ends` were known before it was read; its last partition gets the last turn."""
+        """Advance past the page; its partitions go behind the others. `ends`: those known before it was read."""
         reached = {Partition(r.topic, r.partition): r.offset + 1 for r in page.records}
         for partition in page.exhausted:
             reached[partition] = max(ends[partition], reached.get(partition, 0))

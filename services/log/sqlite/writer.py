@@ -16,8 +16,8 @@ from services.process.worker_thread import WorkerThread
 
 # Checkpoints of the embedded log: committed pages go from the write-ahead log into the file beside the commits.
 #
-# SQLite's own checkpoint is a part of the commit that makes the write-ahead log too long, which then waits for many
-# pages to be on the disk.
+# SQLite's own checkpoint is off: it is a part of the commit that makes the write-ahead log too long, and that commit
+# would wait until many pages are on the disk.
 
 Checkpoint = Callable[[], None]
 
@@ -26,8 +26,8 @@ class Checkpoints:
     """Starts a checkpoint whenever about `every_bytes` were committed since the last one.
 
     Its first pass runs in a thread and on a connection of its own, while commits go on. The second, `finish`, runs
-    between two commits and finds only the pages of those few, so that the next commit starts the write-ahead log again
-    from its beginning, in blocks that the file has already.
+    between two commits and finds only the pages of the commits since, so that the next commit starts the write-ahead
+    log again from its beginning, in blocks that its file has already.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ _TRIM_PAUSE_S = 0.02
 class SqliteWriter:
     """Writes the file of the log. ConflictError: another process does.
 
-    Its coroutines raise UnavailableError where the file cannot be written, which then stays as it was.
+    Its coroutines raise UnavailableError where the file cannot be written; the file is then unchanged.
     """
 
     def __init__(self, path: Path, topics: Topics, checkpoint_bytes: int) -> None:
@@ -113,7 +113,7 @@ class SqliteWriter:
         await self._thread.call(self._rewrite_version)
 
     async def close(self) -> None:
-        """Release the file once what was begun has ended."""
+        """Release the file once the present checkpoint and write have ended."""
         await self._checkpoints.wait()
         await asyncio.to_thread(self.release)
 

@@ -100,7 +100,7 @@ class HttpConnections:
         return len(self.open)
 
     def add(self, connection: HttpConnection, address: str) -> Refusal | None:
-        """Count a new connection, which waits; or return why there is no place for it."""
+        """Count a new connection, which waits for its first request; or return why it is refused."""
         peer = self._peers.take(address)
         if peer is None:
             return self._refuse("address")
@@ -113,7 +113,7 @@ class HttpConnections:
         return None
 
     def remove(self, connection: HttpConnection) -> None:
-        """Count a closed connection no more."""
+        """Stop counting a closed connection."""
         self._waiting.pop(connection, None)
         peer = self.open.pop(connection, None)
         if peer is not None:
@@ -125,7 +125,7 @@ class HttpConnections:
             self._waiting[connection] = None
 
     def set_busy(self, connection: HttpConnection) -> None:
-        """A request of this connection is in progress."""
+        """Note that a request of this connection is in progress."""
         self._waiting.pop(connection, None)
 
     def count_closed(self, reason: str) -> None:

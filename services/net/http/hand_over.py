@@ -1,7 +1,7 @@
 """Hands accepted connections over to another process, which answers their requests.
 
-A connection goes there by what its first bytes ask for, before this process has read any of them. The sockets travel
-over a Unix datagram socket: nothing has to be connected again when the other process has restarted.
+The first bytes of a connection decide whether it is handed over; this process only peeks at them. The sockets are sent
+over a Unix datagram socket, so nothing has to be connected again when the other process has restarted.
 """
 
 import array
@@ -24,7 +24,7 @@ _MAX_UNSENT = 1_000
 
 
 class _Unsent(NamedTuple):
-    """A connection that the other process had no space for; from `until_s` of the loop's clock on, it is kept here."""
+    """A connection that waits for space in the other process's socket; at `until_s` of the loop's clock it is kept."""
 
     accepted: socket.socket
     keep: Callable[[], None]
@@ -34,9 +34,9 @@ class _Unsent(NamedTuple):
 class HandOver:
     """Sorts new connections: `is_own` says by the first bytes of a request whether this process answers it.
 
-    A connection without a byte goes to the other process after five seconds, or when too many wait. Where the other
-    process takes no connection, this one answers all, and those that find no space for `unsent_s` seconds: Linux lets
-    only about ten datagrams wait at a socket.
+    A connection without a byte goes to the other process after five seconds, or when too many wait. This process
+    answers all while the other one is away, and those that find no space in its socket for `unsent_s` seconds: Linux
+    queues only about ten datagrams at a socket.
     """
 
     def __init__(self, socket_path: Path, is_own: Callable[[bytes], bool], unsent_s: float = 5.0) -> None:
@@ -88,7 +88,7 @@ class HandOver:
         return keep
 
     def _decide(self, accepted: socket.socket, keep: Callable[[], None]) -> bool:
-        """Return False while there is no byte."""
+        """Keep or give the connection by its first bytes. Return False while there is none."""
         try:
             first = accepted.recv(_PEEKED_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -103,7 +103,7 @@ class HandOver:
         return True
 
     def _give(self, accepted: socket.socket, keep: Callable[[], None]) -> None:
-        """Send the connection, behind those that wait for space."""
+        """Send the connection to the other process, behind those that wait for space."""
         loop = asyncio.get_running_loop()
         if not self._unsent and self._sent(accepted, keep):
             return

@@ -31,7 +31,7 @@ Stage = Literal["starting", "ready", "stopping"]
 class Operations:
     """Service that answers GET /healthz, /livez and /metrics while the process starts, runs and stops.
 
-    Where it answers for pages too, /metrics has a port of its own, which `metrics_listener` serves: people reach the
+    Where its port has pages too, /metrics has a port of its own, which `metrics_listener` serves: people reach the
     pages through proxies, whose rules for paths can be evaded, as by `/%6detrics`.
 
     `problems` returns what is wrong with the process, in words, by the name of the part. It is not ready then, unless
@@ -138,7 +138,7 @@ class MetricsListener:
         return self._listener.port
 
     async def run(self, ready: asyncio.Event) -> None:
-        """CarillonError: the port of the setting is in use. One that nobody has chosen is done without."""
+        """Serve until cancelled. CarillonError: the set port cannot be used; where the default one cannot, none is."""
         try:
             await self._listener.run(ready)
         except CarillonError as error:
@@ -156,7 +156,7 @@ def is_operation(head: bytes) -> bool:
 
 
 def _closing(send: Any) -> Any:
-    """Return an ASGI `send` after whose answer the connection ends."""
+    """Return an ASGI `send` that ends the connection after the answer."""
 
     async def closing(message: Any) -> None:
         if message["type"] == "http.response.start":
@@ -167,7 +167,7 @@ def _closing(send: Any) -> Any:
 
 
 def readiness(stage: Stage, problems: Mapping[str, str], shared: Collection[str] = ()) -> tuple[int, str, bytes]:
-    """Return the answer of /healthz: 200, or 503. It names the problems, of which `shared` ones alone are no reason."""
+    """Return the answer of /healthz, with the problems: 200 if it is ready and all are `shared` ones, else 503."""
     if stage != "ready":
         return 503, _JSON, b'{"status":"%s"}' % stage.encode()
     is_ready = problems.keys() <= set(shared)

@@ -29,7 +29,7 @@ class AnswerTransport:
     __slots__ = ("_head", "_transport", "close", "is_closing")
 
     def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
-        """`close` is called behind the last answer of the connection."""
+        """`close` is called after the last answer of the connection."""
         self._transport = transport
         self._head: bytes | None = b""
         self.close = close
@@ -99,7 +99,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Return whether the connection stays open: the client sends no more, and answers to it are due."""
+        """The client has ended its sending direction. Return whether the connection stays open: answers are due."""
         self._client_ended = True
         if self.transport.is_closing():
             return False
@@ -311,7 +311,7 @@ class HttpProtocol(HttpToolsProtocol):
             newest.keep_alive = False
 
     def _drop_incomplete(self) -> None:
-        """Handle the newest request no more, whose body cannot be read."""
+        """Stop handling the newest request, because its body cannot be read."""
         cycle = self.cycle
         if self.pipeline and self.pipeline[0][0] is cycle:
             self.pipeline.popleft()

@@ -22,7 +22,7 @@ from services.process.clock import SteadyClock
 from services.process.logs import logger
 
 SEND_BUFFER_BYTES = 256 * 1024
-"""Bytes of answers that the kernel keeps for a client that does not read."""
+"""Bytes of answers that the kernel buffers for a client that does not read."""
 
 _TICK_S = 1.0
 _USER_TIMEOUT_MS = 60_000
@@ -198,7 +198,7 @@ class HttpListener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             while not server.started and not serving.done():
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.005)  # uvicorn has no event for its start
             if server.started:
                 ready.set()
             await asyncio.shield(serving)

@@ -34,7 +34,7 @@ class Authority:
 
     @classmethod
     def create(cls, name: str, key: Key, validity: Validity) -> "Authority":
-        """Return an authority with this key; with the same name and key it stands in place of one that expires."""
+        """Return an authority with this key; one with the same name and key can replace one that expires."""
         subject = _name(name)
         builder = (
             _builder(subject, subject, key.public_key(), validity)

@@ -1,4 +1,4 @@
-"""The caller as the connection proves it: the role of a certificate, or the user at the other end of a Unix socket."""
+"""The caller's identity, which the connection proves: a certificate's role, or the user behind a Unix socket."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ Permissions = Mapping[str, frozenset[str]]
 
 
 SHARD_KEY = "carillon-instance"
-"""The metadata key of a call with the shard that the caller means to reach; the process of another one refuses it."""
+"""The metadata key of a call for the shard that the caller means to reach; another shard's process refuses it."""
 
 
 class ShardOfRole(NamedTuple):
@@ -57,12 +57,12 @@ class Context(Protocol):
 
 @dataclass(frozen=True)
 class CallerCheck:
-    """Refuses calls that the certificate's role may not make, and replaces the origin that a caller gives by the proof.
+    """Refuses calls that the certificate's role may not make, and replaces the given origin by a proven one.
 
     `permissions`: None where certificates are not demanded; a method without an entry may be called by no role.
     `users`: the names of connected users by the address of their connection, where a `UserSocket` serves them.
     `shard`: the one that the process serves; None where callers do not choose among several.
-    `believes_origins`: only a process of the service itself reaches the server, which says where requests come from.
+    `believes_origins`: origins are kept as given, because only a process of the service itself reaches the server.
     """
 
     permissions: Permissions | None = None
@@ -99,10 +99,10 @@ class CallerCheck:
                 )
 
     def attest(self, request: Any, context: Context) -> None:
-        """Set the address in the request's origin to the proved actor, and keep the given one as the caller's claim.
+        """Set the address in the request's origin to the proven actor, and keep the given one as the caller's claim.
 
-        Service roles pass on the origins of their own callers, so those with a certificate are believed. Without TLS so
-        is the origin of a front end with accounts: only the roles reach each other then.
+        A service role with a certificate is believed, because it passes on the origins of its own callers. Without TLS
+        so is a front end with accounts, unless it calls by a Unix socket: only roles reach each other then.
         """
         if self.believes_origins or "origin" not in request.DESCRIPTOR.fields_by_name:
             return
@@ -135,7 +135,7 @@ def _subject(context: Context) -> str:
     return str(subject.decode())
 
 
-# A Unix socket in front of a gRPC server; it names to the server the user at the other end of each connection.
+# A Unix socket in front of a gRPC server, which tells the server the user at the other end of each connection.
 #
 # gRPC for Python shows neither a connection's file descriptor nor its peer's credentials. This socket asks the kernel
 # for them, and relays each connection to the server from an address of its own, by which the server finds the user's
@@ -206,7 +206,7 @@ async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 
 def _user(connection: socket.socket) -> str:
-    """Return the name of the user at the other end, as the kernel knows it, and the host."""
+    """Return USER@HOST of the process at the other end, as the kernel knows it."""
     size = _CREDENTIALS.size
     _, uid, _ = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
     try:

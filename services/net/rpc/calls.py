@@ -13,7 +13,7 @@ _ENDED_WHILE_WRITING = "Internal error from Core"
 
 
 def servicer_error(method: str, error: BaseException) -> CarillonError:
-    """Return the error that a caller sees when a servicer failed: any but a CarillonError becomes "internal error"."""
+    """Return the error that a caller sees when a servicer failed: "internal error" for one outside the tree."""
     if isinstance(error, asyncio.CancelledError):
         error = _cancelled_call(method, error)
     elif not isinstance(error, CarillonError):

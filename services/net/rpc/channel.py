@@ -1,4 +1,4 @@
-"""Calls to other roles over gRPC sockets, by connections to one peer after the other."""
+"""gRPC channels to other roles over sockets, whose connections are replaced while calls are in flight."""
 
 import asyncio
 import time
@@ -14,11 +14,11 @@ from services.net.rpc.calls import DEADLINE_S, GRPC_LIMITS, channel_error, servi
 from services.net.rpc.tls import RenewedFiles, Tls
 from services.process import background
 
-# Connections to one peer after the other: the calls in flight on each, and its end after the last of them.
+# Connections that replace each other: each counts its calls in flight, and is closed after the last of them.
 
 
 class PeerConnection:
-    """A channel for generated stubs, the number of its calls in flight, and its methods, each of which is made once."""
+    """A channel for generated stubs, the number of its calls in flight, and its methods, made once each."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.channel = channel
@@ -61,7 +61,7 @@ class FormerConnections:
         self._close_if_unused(connection)
 
     async def close(self, grace: float | None) -> None:
-        """Close those with calls in flight too, which end after the grace period; wait until all are closed."""
+        """Close all, also those with calls in flight, which end after the grace period; wait until they are closed."""
         await asyncio.gather(*(each.channel.close(grace) for each in self._former), *self._closing)
 
     def _close_if_unused(self, connection: PeerConnection) -> None:
@@ -95,16 +95,16 @@ _OPTIONS = [
 def connect(address: str, tls: Tls | None = None, shard: ShardOfRole | None = None) -> Channel:
     """Return a channel to host:port or unix:/path. It connects with the first call, and again after a failure.
 
-    Calls are for this `shard`; the process of another one refuses them.
+    Calls are for this `shard`; a process of another shard refuses them.
     """
     metadata = ((SHARD_KEY, shard.metadata),) if shard is not None else None
     return cast(Channel, SocketChannel(Connections(address, tls), metadata))
 
 
 class Connections:
-    """The connection for new calls to an address: another one once the certificate files are renewed.
+    """The current connection for new calls to an address; a new one replaces it once the certificate files change.
 
-    `former` has the connections before it.
+    `former` has the replaced connections.
     """
 
     def __init__(self, address: str, tls: Tls | None) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CHECK_S = 30.0
 MAX_SKEW_MS = 1000
-"""A difference between two hosts' clocks from which on it is logged."""
+"""Difference between two hosts' clocks above which it is logged."""
 
 _CALL_S = 1.0
 _LEAST_CLOCKS = 3
@@ -83,7 +83,7 @@ class ClockSync:
     async def log_age_elsewhere(self) -> float | None:
         """Return how long ago, in ms, the event log accepted a record of any other role that takes calls.
 
-        Infinity where none of them knows, as those of an older version; None where none of them answers.
+        Infinity where none that answers knows, such as one of an older version; None where none answers.
         """
         answers = await asyncio.gather(*map(self._log_age, self._peers.values()))
         return min((age for age in answers if age is not None), default=None)

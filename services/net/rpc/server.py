@@ -47,14 +47,14 @@ KEEPALIVE = Keepalive()
 
 
 class Streams:
-    """The streams that a server answers at present. They would not end by themselves when it stops."""
+    """The open streams of a server, which must be ended when it stops: they would not end by themselves."""
 
     def __init__(self) -> None:
         self._are_ending = False
         self._waiting: set[asyncio.Task[Any]] = set()
 
     def end(self) -> None:
-        """End all streams, and those that come; their callers get UnavailableError.
+        """End all streams, and from now on every new one; their callers get UnavailableError.
 
         Only tasks that wait for a response are cancelled: cancelled in a write, gRPC would tell the caller nothing.
         """
@@ -103,7 +103,7 @@ def serve(
 
     With `tls` a method may be called by the roles in `permissions` alone. `users` are those of a UserSocket in front of
     the server. Calls that are meant for another `shard` are refused. `believes_origins`: see CallerCheck.
-    `streams` notes those of the server.
+    `streams` collects the server's open streams.
     CarillonError: it cannot listen at an address.
     """
     check = CallerCheck(permissions if tls is not None else None, users, shard, believes_origins)

@@ -1,4 +1,4 @@
-"""Mutual TLS between roles. The files may be renewed while a process runs; new connections then use the new ones."""
+"""Mutual TLS between roles. The files may be replaced while a process runs; new connections use the new files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +60,7 @@ class Tls:
 
 
 class RenewedFiles:
-    """The files' contents of the last time that they fitted together."""
+    """The contents of the TLS files; newer ones replace them only if key and certificate match."""
 
     def __init__(self, tls: Tls) -> None:
         """Read the files for the first time. OSError: one cannot be read."""
@@ -71,7 +71,7 @@ class RenewedFiles:
     def renew(self) -> bool:
         """Read the files again if they have changed; return whether `pems` are new. Any thread may call it.
 
-        Files that do not fit together are logged, and the former contents stay in use.
+        Files that do not match are logged, and the former contents stay in use.
         """
         try:
             versions = self._stat()
