@@ -1,1 +1,1 @@
-"""Behaves as Apple's push service is documented to, over HTTP/2 and TLS. `carillon up` uses it, and tests script it."""
+"""A simulator of Apple's push service as documented, over HTTP/2 and TLS; `carillon up` uses it, tests script it."""

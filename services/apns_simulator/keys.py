@@ -35,7 +35,7 @@ class _Claims(msgspec.Struct):
 
 
 class AppleKeys:
-    """The public keys that check provider tokens. While none is registered, every request is accepted without one."""
+    """The public keys that check provider tokens. While no key is registered, requests need no token."""
 
     def __init__(self) -> None:
         self._keys: dict[tuple[str, str], ec.EllipticCurvePublicKey] = {}

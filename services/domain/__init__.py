@@ -5,5 +5,5 @@ topics.py, command_writer.py, ids.py      the topics, commands into them, ids of
 apps.py, accounts.py, master_key.py       directories and keys that every process follows
 device_protocol/                          frames of devices, over WebSocket and HTTP
 identity.py, permissions.py, approval.py  who may do what
-bitmap_resolver.py, token_resolver.py     audiences, resolved by the roles that know
+bitmap_resolver.py, token_resolver.py     audiences, resolved by targeting and by the registry
 """

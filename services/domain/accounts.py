@@ -20,7 +20,7 @@ from services.replica.health import Followed
 from services.replica.partition_reader import PartitionReader
 from services.replica.positions import AppliedPositions
 
-# Accounts as actors: a user with the roles of the teams, and an API token with the role in its team.
+# Accounts as actors: a user with a role in each team, and an API token with a role in its team.
 
 
 def user_actor(user: User, teams: Iterable[Team]) -> Actor:
@@ -77,7 +77,7 @@ class AccountDirectory:
         return self._reader.followed
 
     async def refresh(self) -> bool:
-        """Return True once all records now in the log are applied, False if that is not so after two seconds."""
+        """Return True once all records now in the log are applied, False if they are not after two seconds."""
         return await self._reader.refresh()
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -113,7 +113,7 @@ class AccountDirectory:
         return user_actor(user, self._teams.values()) if user else Actor(f"user/{user_id}", is_disabled=True)
 
     def name_of(self, actor: str) -> str:
-        """Return an actor's name for people: of user/ID the user's, of token/ID the token's; else what is given."""
+        """Return an actor's name for people: the name of user/ID or token/ID if it is known, else `actor` itself."""
         kind, _, known_id = actor.partition("/")
         if kind == "user" and (user := self._users.get(known_id)) is not None:
             return user.display_name or user.login

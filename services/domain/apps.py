@@ -148,7 +148,7 @@ class AppDirectory:
             await self._pauses_changed.wait()
 
     async def refresh(self) -> bool:
-        """Return True once all records now in the log are applied, False if that is not so after two seconds."""
+        """Return True once all records now in the log are applied, False if they are not after two seconds."""
         return await self._reader.refresh()
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -242,7 +242,7 @@ class AppDirectory:
         key, chain = fingerprint_key(noted), self._key_chains.get(noted.purpose)
         known = self._noted_keys.get(key)
         if known is not None and known.predecessor_dropped and not noted.predecessor_dropped:
-            self._note_refused(key)  # an earlier record once more, behind which a dropped key would be accepted again
+            self._note_refused(key)  # a repeated earlier record, after which a dropped key would be accepted again
             return
         self._noted_keys[key] = noted
         self._key_chains[noted.purpose] = changed = extended(chain, noted)

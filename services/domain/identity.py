@@ -1,8 +1,8 @@
-"""Proofs of aliases and identity tags: which user is on a device, as the app's server says.
+"""Proofs of aliases and identity tags, by which the app's server says which user is on a device.
 
-Whoever has an app has its appkey, so any device may claim any alias. The app's server, which knows its users, signs a
-JWT (JWS compact serialization, RFC 7515 and 7519) for the device on which a user has logged in. Its public key is a
-setting of the app, so that a front end verifies proofs without any secret and without a call.
+Every copy of an app contains its appkey, so any device may claim any alias. The app's server, which knows its users,
+signs a JWT (JWS compact serialization, RFC 7515 and 7519) for the device on which a user has logged in. The server's
+public key is a setting of the app, so that a front end verifies proofs without any secret and without a call.
 
 The algorithm follows from the key, never from the token: ES256 for EC P-256, EdDSA or Ed25519 for Ed25519.
 """

@@ -1,4 +1,4 @@
-"""Capacity for an app's pushes among those that wait in delivery, asked for before they are appended to the log."""
+"""Asks delivery whether it has capacity for more pushes of an app, before they are appended to the log."""
 
 import asyncio
 from typing import TYPE_CHECKING

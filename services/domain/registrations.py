@@ -23,7 +23,7 @@ MAX_NETWORKS = 10_000
 """Upper bound of the token buckets; the longest unused one is forgotten, and is full when it is used again."""
 
 BURST_MINUTES = 5
-"""An app's bucket, and that of an address, holds the registrations of this many minutes."""
+"""The token buckets of an app and of a network hold the registrations of this many minutes."""
 
 RETRY_S = 60
 """Shortest time after which a device that was refused tries again. Devices are spread over twice as long."""
@@ -62,8 +62,8 @@ class RegistrationLimiter:
 class RegistrationRates:
     """The rates at which new devices may register: of each app, and of each app from one network.
 
-    `processes`: how many share the load of registrations now; each admits an equal share of both rates. A bucket is
-    the time at which it will be full again. Buckets are in memory, so they are full after a start.
+    `processes` returns how many processes share the registrations now; each admits an equal share of both rates. A
+    bucket is stored as the time at which it will be full again, in memory, so all are full after a start.
     """
 
     def __init__(self, settings: Settings, clock: Clock, processes: Callable[[], int], random: Random) -> None:

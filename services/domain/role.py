@@ -31,7 +31,7 @@ class RoleContext:
     """Dependencies that a process shares among its roles. `apps` is caught up with the log before any role starts.
 
     `archived`: the log with its archive, where it has one; the service that moves records to the archive needs both.
-    `membership`: this process among those that stand by for each other, for a role with standbys; the role runs it.
+    `membership`: the Membership of this process, for a role with standbys; the role runs it.
     `board`: the statuses of all processes, for a role that reads them from the log or from its parent process.
     """
 

@@ -85,7 +85,7 @@ Signing = Callable[[Log], Log]
 
 
 def connected_peers(env: Mapping[str, str], tls: Tls | None) -> Peers:
-    """Return channels over sockets to all roles; for a role with standbys, to the owners that the log tells of."""
+    """Return channels over sockets to all roles; for a role with standbys, to the owners that the log names."""
     directory = InstanceDirectory()
 
     def channel(role: str, shard: int, shards: int, address: str) -> Channel:
@@ -114,7 +114,7 @@ async def open_log(settings: Settings, *, read_only: bool = False, poll_s: float
 def open_archive(settings: Settings) -> ArchiveStore | None:
     """Return the archive of the log; None where all records stay in Kafka."""
     if settings.kafka_archive_url is not None:
-        # Only installations with a bucket pay for the client of object stores in memory and in the time of their start.
+        # Imported here: only installations with a bucket pay for its client in memory and in the time of their start.
         from services.log.archive.bucket import ArchiveBucket
 
         return ArchiveBucket(settings.kafka_archive_url)
@@ -123,7 +123,7 @@ def open_archive(settings: Settings) -> ArchiveStore | None:
 
 async def _open_live_log(settings: Settings, read_only: bool, poll_s: float) -> TrimmableLog:
     if settings.kafka_bootstrap is not None:
-        # Only installations with Kafka pay for its client in memory and in the time of their start.
+        # Imported here: only installations with Kafka pay for its client in memory and in the time of their start.
         from services.log.kafka.log import KafkaLog
 
         return await KafkaLog.connect(
@@ -161,7 +161,7 @@ async def role_context(
     """Yield the context that roles are built with, once the app directory has caught up; close it on exit.
 
     `health` checks the log and the app directory from then on. `creates_master`: the first process of an installation
-    makes the master key. `log` is closed too; None opens that of the settings. `role`: the only role of the process;
+    makes the master key. `log` is closed too; None: the settings' log is opened. `role`: the only role of the process;
     None: all roles run in it. CarillonError: a key is missing, or is not the one that the installation began with.
     """
     keys = None if creates_master else load_keys(settings, key_purposes)
@@ -331,7 +331,7 @@ def follow_keys(apps: AppDirectory, keys: Keys) -> "asyncio.Task[None]":
 
 
 async def _noted_here(context: RoleContext, noted: KeyFingerprint) -> KeyChain:
-    """Append the fingerprint; return the keys that the log names then."""
+    """Append the fingerprint, and wait until it is applied; return the keys that the log names then."""
     fact = AppFact(key_fingerprint=noted)
     RecordStamp("keys").complete(fact.meta, context.clock.now_ms())
     record = NewRecord(*APPS_PARTITION, fingerprint_key(noted), fact.SerializeToString())
@@ -343,7 +343,7 @@ async def _noted_here(context: RoleContext, noted: KeyFingerprint) -> KeyChain:
 
 
 async def _noted_by_registry(context: RoleContext, noted: KeyFingerprint, role: str) -> bytes:
-    """Have the registry append the fingerprint if it is the first; return that of the key in force."""
+    """Have the registry append the fingerprint if it is the first; return the fingerprint of the key in force."""
     registry = RegistryServiceStub(context.peers.owner("registry", 0))
     request = NoteKeyFingerprintRequest(fingerprint=noted)
     message = "the registry cannot note the fingerprint of a key yet"

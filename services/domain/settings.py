@@ -48,9 +48,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     `drain_s`: how long a process that was asked to stop goes on accepting while /healthz answers 503, in seconds.
 
-    `calls_host`: the host at which a role listens for calls, where it is not that of the address at which it is called.
+    `calls_host`: the host at which a role listens for calls; unset, the host in CARILLON_<ROLE>_ADDR.
 
-    `gateway_registrations_per_s` is for each address, at the gateway and the edge; ten times as many may come at once.
+    `gateway_registrations_per_s` bounds each address, at the gateway and the edge; ten times as many may come at once.
 
     `registrations_per_minute` bounds the new devices of each app, `registrations_per_minute_per_address` those of each
     app from one address; 0: no bound. Five times as many may come at once. The processes of a role share both.

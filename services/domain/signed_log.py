@@ -164,7 +164,7 @@ class _CheckingReader:
 
 
 def _signed_bytes(topic: str, key: bytes, value: bytes) -> bytes:
-    """Return what a signature is over: no other topic, key and value give the same bytes."""
+    """Return the bytes that a signature is over: no other topic, key and value give the same."""
     name = topic.encode()
     return b"".join((_CONTEXT, len(name).to_bytes(4, "big"), name, len(key).to_bytes(4, "big"), key, value))
 

@@ -7,5 +7,5 @@
     topics.py     properties of a topic, and the partition of a key
     monitored.py  a log that notes whether appends succeed; point_in_time.py: a log as of an earlier moment
 
-`services.domain.topics` names the topics that there are.
+`services.domain.topics` lists the topics of the service.
 """

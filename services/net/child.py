@@ -130,7 +130,7 @@ class ChildProcess:
         return Popen(self._command, stdin=PIPE, stdout=PIPE, process_group=0)  # noqa: S603
 
     def _watch(self, process: "Popen[bytes]", loop: asyncio.AbstractEventLoop) -> int:
-        """Note the child's readiness and print what it prints until it ends; return its exit code. Runs in a thread."""
+        """Note the child's readiness and print its output until it ends; return its exit code. Runs in a thread."""
         assert process.stdout is not None
         pending = b""
         while written := os.read(process.stdout.fileno(), _READ_BYTES):

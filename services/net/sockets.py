@@ -57,7 +57,7 @@ class AcceptLoop:
         self._loop.add_reader(listener.fileno(), self._accept)
 
     def close(self) -> None:
-        """Accept no more; the caller closes the listener."""
+        """Stop accepting; the caller closes the listener."""
         if self._listener is not None:
             self._loop.remove_reader(self._listener.fileno())
             self._listener = None
@@ -206,7 +206,7 @@ class PeerCounts:
         return peer
 
     def release(self, peer: str) -> None:
-        """Count one socket less of what `take` returned."""
+        """Count one socket less of the network that `take` returned."""
         if not peer:
             return
         left = self._counts[peer] - 1

@@ -22,7 +22,7 @@ _JOINERS = "\u200c\u200d"
 def printable(text: str) -> str:
     """Return the text as one line in which each control character is its JSON escape, such as `\\u001b`.
 
-    Replaced are all characters that Unicode calls neither letters, marks, numbers, punctuation, symbols nor the space,
+    All characters are escaped that Unicode calls neither letters, marks, numbers, punctuation, symbols nor the space,
     such as those of escape sequences, line ends, and directions of text. One line of JSON keeps its meaning.
     """
     if text.isprintable():

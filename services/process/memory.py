@@ -33,7 +33,7 @@ def collect_rarely() -> None:
 
     Python's defaults scan all objects again and again while millions of them are restored, for half of the start's
     time; and later, at a few hundred pushes a second, for two thirds of the event loop's. Collections are small rather
-    than few, because each is a pause. That of all objects, which is the longest, comes after 10 million new ones.
+    than few, because each is a pause. The longest one, of all objects, comes after 10 million new objects.
     """
     gc.set_threshold(_YOUNG, 5, 200)
 

@@ -4,8 +4,8 @@
       ├── store.py        the ports: a store of state and offsets, and a role's rules
       │     sqlite_store.py, snapshot.py: state on disk, in SQLite or as one file
       ├── tenure.py       the time in which this process owns its partitions; it stands by otherwise
-      │     membership.py, instances.py: who is there, and who is elected, by the topic `instances`
-      │     fencing.py, epochs.py: a former owner's writes do not count
+      │     membership.py, instances.py: which processes are present, and which is elected, by topic `instances`
+      │     fencing.py, epochs.py: a former owner's writes are ignored
       ├── dead_letters.py records that cannot be applied
       └── positions.py    waiting until a record is applied
     catch_up.py, replay.py   the same folding up to a given end, for starts and rebuilds

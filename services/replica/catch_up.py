@@ -137,7 +137,7 @@ class CatchUpGoal:
 
 
 async def goal_of_now(log: Log, role: str, partitions: Iterable[Partition]) -> CatchUpGoal:
-    """Return the goal of a reader of these partitions: what the log holds as soon as it answers."""
+    """Return the goal of a reader of these partitions: their ends as soon as the log answers."""
     return CatchUpGoal(log, role, await ends_of(log, role, partitions))
 
 

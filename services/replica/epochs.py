@@ -5,8 +5,8 @@ anything. Epochs of a partition only rise. So a fact that comes after a record w
 owner, which was paused or cut off and does not know of its successor; every reader ignores it.
 
 Not every number can be an epoch. Each owner counts on by one, and its announcement takes an offset of the partition, so
-at an offset no epoch can count more owners than there are offsets before it. And an epoch above all earlier ones is
-that of an announcement. A record whose epoch breaks these rules is no owner's: every reader leaves it out, and it
+at an offset no epoch can count more owners than there are offsets before it. And only an announcement has an epoch
+above all earlier ones. A record whose epoch breaks these rules is no owner's: every reader leaves it out, and it
 fences no owner. So whatever a forger appends, a later owner has an epoch above it.
 """
 

@@ -26,7 +26,7 @@ from services.replica.dead_letters import leave_out
 from services.replica.epochs import Epochs, ImpossibleEpochError, is_announcement, next_epoch
 
 ANNOUNCEMENT_KEY = b"epoch/"
-"""The beginning of the keys of announcements."""
+"""The beginning of the keys of announcements, each of which has its own, so that compaction keeps it."""
 
 _ID_BYTES = 16
 
@@ -68,7 +68,7 @@ class Fencing:
         return [self._announcement(partition) for partition in partitions]
 
     def begin(self, ends: Mapping[Partition, int]) -> None:
-        """Own the partitions, which are read up to these ends. SupersededError: one has another owner by now."""
+        """Own the announced partitions, read up to these ends. SupersededError: one has another owner by now."""
         self._next = dict(ends)
         self._lost = None
         for partition, epoch in self._own.items():

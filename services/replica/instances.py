@@ -104,7 +104,7 @@ class Instances:
         return self._is_superseded
 
     def owner(self, role: str, shard: int) -> Instance | None:
-        """Return the instance that owns the shard: of those that are present, that of the highest epoch."""
+        """Return the instance that owns the shard: the present one with the highest epoch."""
         owners = [each for each in self._of(role, shard) if each.alive.epoch and each.is_present]
         return max(owners, key=lambda each: each.alive.epoch, default=None)
 

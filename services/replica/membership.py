@@ -182,7 +182,7 @@ class Membership:
     def _note(self, fact: InstanceFact, offset: int) -> None:
         """Extend the lease by each record of this process, from the moment at which its append began.
 
-        The first record read of those that were appended since the process last caught up gives `caught_up_offset`.
+        `caught_up_offset` is that of the first record read which was appended since the process last caught up.
         """
         if fact.instance == self._id:
             self._own_offset = offset

@@ -44,7 +44,7 @@ from services.process.metrics import (
 )
 
 MAX_APPS = 200
-"""Apps whose connected devices a status names; `connected_devices` counts those of all."""
+"""Upper bound of the apps that a status names with their devices; `connected_devices` counts those of all apps."""
 
 _MAX_TEXT = 500
 _STAGES = {

@@ -33,7 +33,7 @@ class PartitionReader:
         return Followed(self.name, self.applied, [self._partition])
 
     async def refresh(self) -> bool:
-        """Return True once all records now in the log are applied, False if that is not so after two seconds.
+        """Return True once all records now in the log are applied, False if they are not after two seconds.
 
         Callers share the next refresh: the one in progress may have read the end of the log too early for them.
         """

@@ -71,7 +71,7 @@ class ReplayProgress(Protocol):
 
 
 class UnreportedProgress:
-    """Progress that is not shown."""
+    """A ReplayProgress that reports nothing."""
 
     def begin(self, offsets: int) -> None:
         """Do nothing."""
@@ -82,7 +82,7 @@ class UnreportedProgress:
 
 @dataclass(frozen=True, slots=True)
 class ReplaySource:
-    """What a state is rebuilt from: a log, up to an offset of each partition; the replay reports to `progress`."""
+    """The source of a rebuilt state: a log, up to an offset of each partition; the replay reports to `progress`."""
 
     log: Log
     ends: Mapping[Partition, int]

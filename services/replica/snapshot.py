@@ -25,7 +25,7 @@ CREATE TABLE record_marks (
 class Snapshot:
     """A state as (key, value) blobs, in the order they were written, and the next offset of each partition.
 
-    `marks` are those of the last records that it has applied; none in files of former versions.
+    `marks`: the marks of the last records that the state has applied; none in files of former versions.
     """
 
     offsets: dict[Partition, int]

@@ -1,4 +1,4 @@
-"""Old records outside the log, so that the log stays small and everything can still be replayed.
+"""The archive: old records outside the log, so that the log stays small and everything can still be replayed.
 
 archiver.py ─moves records─▶ store.py (the port, and the form of a segment)
                                ├── directory.py   files

@@ -54,7 +54,7 @@ class Archiver:
         self._segment_bytes = segment_bytes
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Archive what is old enough, and look again every hour. Where the archive fails, the process goes on."""
+        """Archive old records at once, and again every hour. Where the archive fails, the process goes on."""
         ready.set()
         while True:
             try:
@@ -82,8 +82,8 @@ class Archiver:
     async def _archive_partition(self, partition: Partition, limit: int) -> int:
         """Archive and trim a partition up to the limit; return how many records went to the archive.
 
-        Another process may do the same at the same time. Each writes what the log holds before it trims that, so the
-        segments have every record, some perhaps twice; a process that is overtaken goes on where the log begins then.
+        Another process may do the same at the same time. Each archives records before it trims them, so the segments
+        have every record, some perhaps twice; a process that is overtaken goes on where the log begins then.
         """
         count = 0
         while True:

@@ -21,8 +21,8 @@ _MAX_TEXT = 500
 class ArchiveBucket:
     """The ArchiveStore in a bucket, at a URL `s3://BUCKET/PREFIX`.
 
-    The store's address and log-in are those that Amazon's own tools read: AWS_ENDPOINT_URL, AWS_REGION,
-    AWS_ACCESS_KEY_ID and so on, or the role of the machine or pod.
+    The store's address and log-in are set as for Amazon's own tools: by AWS_ENDPOINT_URL, AWS_REGION,
+    AWS_ACCESS_KEY_ID and so on, or by the role of the machine or pod.
     """
 
     def __init__(self, url: str) -> None:

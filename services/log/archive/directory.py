@@ -115,7 +115,7 @@ class ArchiveDirectory:
 
 
 def _remove_abandoned(directory: Path, pattern: str) -> None:
-    """Remove unfinished files of processes that were killed: those that are older than a day."""
+    """Remove unfinished files that are older than a day: processes that were killed have left them."""
     for file in directory.glob(pattern):
         with contextlib.suppress(FileNotFoundError):
             if time.time() - file.stat().st_mtime > _ABANDONED_AFTER_S:

@@ -21,7 +21,7 @@ class TrimmableLog(Log, Protocol):
 
 
 class ArchivedLog(DelegatingLog):
-    """The Log port on a log and the archive of what was trimmed from it; a partition begins where its archive does."""
+    """The Log port on a log and the archive of its trimmed records; a partition begins where its archive does."""
 
     def __init__(self, log: TrimmableLog, archive: ArchiveStore) -> None:
         super().__init__(log)

@@ -1,4 +1,4 @@
-"""Addresses of HTTP: that of a client, behind trusted proxies too, and that at which a listener is reached."""
+"""Addresses of HTTP: a client's, behind trusted proxies too, and a listener's, as URLs name it."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache

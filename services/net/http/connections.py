@@ -54,7 +54,7 @@ def pages_limits(open_files: int) -> HttpLimits:
 
 
 def api_limits(most: int | None, most_per_address: int | None) -> HttpLimits:
-    """Return the limits of app servers' connections: those set, or what the limit of open files allows."""
+    """Return the limits of app servers' connections: as set, or else as the limit of open files allows."""
     connections = file_shares(hard_file_limit(), most).http
     per_address = most_per_address or max(1, connections // _SHARE_OF_ONE_ADDRESS)
     return HttpLimits(connections=connections, per_address=per_address)

@@ -34,10 +34,10 @@ class Operations:
     Where its port has pages too, /metrics has a port of its own, which `metrics_listener` serves: people reach the
     pages through proxies, whose rules for paths can be evaded, as by `/%6detrics`.
 
-    `problems` returns what is wrong with the process, in words, by the name of the part. It is not ready then, unless
-    `shared_problems` has all of these names: no other process would do better. `metrics` returns the text of the
-    metrics, unless they are those of this process alone. `pages` answers all other paths once the process is ready; or
-    connections that ask for them are given to the process behind `hand_over`.
+    `problems` returns what is wrong with the process, in words, by the name of the part. With problems the process is
+    not ready, unless `shared_problems` has all of their names: no other process would do better. `metrics` returns the
+    text of the metrics; None: those of this process alone. `pages` answers all other paths once the process is ready;
+    or connections that ask for them are given to the process behind `hand_over`.
     """
 
     name = "operations"
@@ -138,7 +138,7 @@ class MetricsListener:
         return self._listener.port
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Serve until cancelled. CarillonError: the set port cannot be used; where the default one cannot, none is."""
+        """Serve the metrics, or nothing where the default port is in use. CarillonError: the port of the setting is."""
         try:
             await self._listener.run(ready)
         except CarillonError as error:

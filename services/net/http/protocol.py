@@ -291,8 +291,8 @@ class HttpProtocol(HttpToolsProtocol):
     def _refuse(self, status: int, desc: str) -> None:
         """Answer with the error behind the answers that are due, close the connection, and discard further data.
 
-        Bytes in which no request has begun, behind a whole one, get no answer of their own: a client would take it for
-        the answer to its next request.
+        Bytes behind a whole request in which no other one has begun get no answer: a client would take it for the
+        answer to its next request.
         """
         self._refusal = status, desc
         self._group.count_closed("head")

@@ -177,7 +177,7 @@ class SocketChannel:
         return bool(self._connections.current.channel.get_state() == grpc.ChannelConnectivity.READY)
 
     async def connect(self) -> None:
-        """Return once the peer is there. The caller sets the deadline."""
+        """Return once the peer is connected. The caller sets the deadline."""
         await self._connections.current.channel.channel_ready()
 
     async def close(self, grace: float | None = None) -> None:
