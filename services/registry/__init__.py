@@ -2,7 +2,7 @@
 
     server.py ─▶ app_settings.py, app_quotas.py, key_rotation.py, pauses.py    apps, changed by calls
     device-commands ─▶ projection.py: rules.py ─▶ decide.py ─▶ state.py ─▶ store.py (SQLite)
-    queries.py: look-ups     revocations.py, retirement.py: devices that end     tenure.py: one owner at a time
+    queries.py: look-ups     revocation_worker.py, retirement.py: removals     tenure.py: one owner at a time
 
 The edge, the gateway and the console append commands and ask for devices; delivery asks for tokens.
 """

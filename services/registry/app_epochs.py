@@ -1,4 +1,4 @@
-"""The epoch of the process that changes apps, see AppDirectory, and look-ups of apps from its follower."""
+"""The epoch of the process that changes apps (see AppDirectory), and app look-ups for a follower's thread."""
 
 import asyncio
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class AppEpochs:
         return self._apps.epoch == self.current
 
     async def repair(self) -> None:
-        """Write the valid records again behind those that are refused, for ever."""
+        """Run for ever: append the valid record after each refused one of a former owner."""
         while True:
             changed = self._apps.refused_changed
             if valid := [(key, fact) for key in sorted(self._apps.refused) if (fact := self._apps.valid(key))]:

@@ -45,7 +45,7 @@ class BroadcastQuota:
         ]
 
     def _taken_on(self, day: str, appkey: str) -> int:
-        """Return the count of the day: the log's, or that of this process, whose records may still be on their way."""
+        """Return the day's count: the log's, or this process's if greater, as its records may not be applied yet."""
         known = (self._apps.broadcasts(appkey), self._taken.get(appkey, BroadcastCount()))
         return max(count.count if count.day == day else 0 for count in known)
 
@@ -62,7 +62,7 @@ def _until_tomorrow_s(now: datetime) -> int:
 # devices.
 
 RESERVED_MS = 15_000
-"""Time after which a reservation without a registration, which takes 5 s at most, ends."""
+"""Time in ms after which an unused reservation ends; a registration takes 5 s at most."""
 
 
 class DeviceReservations:

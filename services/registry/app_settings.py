@@ -70,7 +70,7 @@ def _check_complete(app: App, change: ApnsKeyChange) -> None:
 
 
 def _set_topic_and_environment(app: App, apns: ApnsKey, change: ApnsKeyChange) -> None:
-    """Set what the key is used for: Apple's topic and environment."""
+    """Set the key's topic and environment at Apple."""
     if change.HasField("topic") or not apns.topic:
         apns.topic = _checked_topic(change.topic if change.HasField("topic") else app.package)
     if change.HasField("environment"):

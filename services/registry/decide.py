@@ -138,10 +138,10 @@ def decide(
 
 
 def _keep_history(changed: Device, device: Device, offset: int) -> None:
-    """Keep in the record what only the former one told: how its number registered, and that attributes have changed.
+    """Carry over what only the former record holds: how its number registered, and the revision of its attributes.
 
     The topic is compacted, so the former record will be gone. A number's present attributes are those of its
-    registration, or of its latest AttributeChange; a new number has none of these yet.
+    registration, or of its latest AttributeChange; a new number has no AttributeChange yet.
     """
     registrations = list(device.registrations)
     is_same_number = changed.number == device.number
@@ -162,10 +162,10 @@ def _keep_history(changed: Device, device: Device, offset: int) -> None:
 
 
 def _registered(command: DeviceCommand, device: Device | None, free: FreeNumber, is_revoked: bool) -> Device | None:
-    """Return the device as its registration leaves it; None where the authority does not suffice for it.
+    """Return the registered device; None where the command's authority does not suffice.
 
     The key of a device follows from its number. So the number stays where the device has proved its key or the app's
-    server vouches for it, and whoever knows the token alone gets another number.
+    server vouches for it. A possession code, or the token alone once the device is removed, gives another number.
     """
     register, authority = command.register, command.register.authority
     if device is None:
@@ -205,7 +205,7 @@ def _former_numbers(device: Device) -> Sequence[int]:
 
 
 def returned(device: Device, time_ms: int) -> Device:
-    """Return a device that was removed for its silence, as it was before; `time_ms` is that of its sign of life."""
+    """Return a device that was removed for its silence, as it was before; `time_ms`: when it gave a sign of life."""
     changed = Device()
     changed.CopyFrom(device)
     changed.ClearField("removed_ms")
@@ -244,7 +244,7 @@ def _new_device(command: DeviceCommand, number: FreeNumber, former_numbers: Sequ
 
 
 def _note_repeated_registration(device: Device, time_ms: int) -> None:
-    """Note the time at which an iOS token registers again. Other devices are not removed by Apple's late answers."""
+    """Note when an iOS token registers again, so that Apple's late answers do not remove it."""
     is_due = time_ms > device.registered_ms and time_ms - device.registered_again_ms >= _NOTE_MS
     if device.platform == PLATFORM_IOS and is_due:
         device.registered_again_ms = time_ms
@@ -315,9 +315,9 @@ def _remove(device: Device, remove: RemoveDevice, time_ms: int) -> None:
 
 
 def _latest_registration_ms(device: Device, time_ms: int) -> int:
-    """Return when the device registered last, or may have: for an hour after a noted repetition others are not noted.
+    """Return when the device may have registered last: for an hour after a noted repetition none is noted.
 
-    That counts for another hour, in which Apple's answers from before an unnoted one may still come.
+    Such an unnoted one counts for another hour, in which Apple's answers from before it may still come.
     """
     latest_ms = max(device.registered_ms, device.registered_again_ms)
     may_be_unnoted = device.registered_again_ms and time_ms - latest_ms < 2 * _NOTE_MS
@@ -336,7 +336,7 @@ def _merge_attributes(device: Device, attributes: Attributes) -> None:
 # Decisions about commands that revoke device keys: the partition's next revocation record, or none. Pure.
 
 LOST_MARGIN = 1000
-"""Numbers that are reserved beyond the one that a device of a log that went back has shown: others may be greater."""
+"""Numbers reserved beyond that of a device that the log has lost: other lost devices may have greater ones."""
 
 
 def revoke_one(command: DeviceCommand, device: Device | None, revoked: RevokedKeys) -> Revocations | None:
@@ -365,7 +365,7 @@ def reserve(command: DeviceCommand, partition: int, revoked: RevokedKeys, next_n
 def proves_lost_number(command: DeviceCommand) -> bool:
     """Return whether the command registers a token by its key.
 
-    If the log does not know the token, it has lost the records behind some point: no device is ever deleted.
+    If the log does not know the token, it has lost its latest records: no device is ever deleted.
     """
     is_register = command.WhichOneof("command") == "register"
     return is_register and command.register.authority == REGISTRATION_AUTHORITY_KEY

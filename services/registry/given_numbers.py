@@ -14,7 +14,7 @@ from services.process.durable import written_beside
 from services.registry.store import DEVICES_FILE
 
 GIVEN_NUMBERS_FILE = "given-numbers.json"
-"""Beside the state: no part of it, because the log does not hold these numbers."""
+"""A file beside the state, and no part of it: the log does not hold these numbers."""
 
 NextNumbers = Mapping[tuple[str, int], int]
 """The number after the last one that was given out, by appkey and partition."""
@@ -32,7 +32,7 @@ def load_given(directory: Path) -> NextNumbers:
 
 
 def keep_given(former: Path, rebuilt: Path) -> None:
-    """Write to the rebuilt state's directory what the former state had given out beyond it, and what that had kept.
+    """Write beside the rebuilt state the numbers beyond it that the former state, or the file beside that, gave out.
 
     Devices hold the keys of these numbers, so no other device may get one. UnavailableError: a state cannot be read.
     """

@@ -1,7 +1,7 @@
-"""Changes of apps, one at a time, and those of a key rotation: secrets sealed anew, the former key dropped.
+"""The queue of changes of apps, and key rotation: secrets are sealed anew, then the former key is dropped.
 
-Coming into force and being dropped are each one fact in `apps` for each purpose, which all processes follow. Whatever a
-kill leaves undone, the same call does when it is repeated.
+For each purpose a fact in `apps` puts a key in force and another drops the former one; all processes follow them. What
+a kill leaves undone, the repeated call does.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ Answer = TypeVar("Answer")
 
 
 class ChangeQueue:
-    """Makes changes one after the other. A change that has begun keeps its turn until it has ended.
+    """Makes changes of apps one after the other.
 
-    The end of its call does not end it: what it appends gets into the log nevertheless, and the next change, which
-    writes the whole record of an app, must be based on that.
+    A change that has begun goes on when its call is cancelled: what it appends gets into the log nevertheless, and the
+    next change, which writes the whole record of an app, must be based on that.
     """
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ def _log_failure(making: "asyncio.Task[Any]") -> None:
 
 
 BATCH = 200
-"""Apps that are sealed anew in one change, between which other changes of apps are made."""
+"""Apps that one change seals anew; other changes of apps are made between two of these."""
 
 _FINGERPRINT = 16
 
@@ -83,10 +83,10 @@ class KeyRotation:
         self._write_facts = write_facts
 
     async def rotate(self, request: RotateKeysRequest) -> RotateKeysResponse:
-        """Put the keys in force, and seal with them.
+        """Put the keys in force, and seal the apps' secrets with them.
 
-        InputError: these are no fingerprints, or those of former keys. ConflictError: this process has not the keys, or
-        another rotation has not ended.
+        InputError: the request has no fingerprints, or those of former keys. ConflictError: this process lacks a key,
+        or another rotation has not ended.
         """
         given = {
             KeyPurpose.DEVICES: request.device_keys_fingerprint,
@@ -114,7 +114,7 @@ class KeyRotation:
         return await self._changes.make(lambda: self._drop(request))
 
     async def _switch(self, given: Mapping[KeyPurpose, bytes], origin: Origin) -> bool:
-        """Append the facts that put the keys in force; return whether they were so before."""
+        """Append the facts that put the keys in force; return whether they were in force already."""
         if not await self._apps.refresh():
             raise UnavailableError(OUTDATED)
         chains = {purpose: self._apps.key_chain(purpose.name) for purpose in given}
@@ -151,7 +151,7 @@ class KeyRotation:
             )
 
     async def _seal_anew(self) -> int:
-        """Seal what is sealed with a former key with the one in force; return the number of apps."""
+        """Seal the apps' secrets with the keys in force; return the number of changed apps."""
         count = 0
         for apps in self._batches():
             count += await self._changes.make(partial(self._seal_batch, [app.appkey for app in apps]))
@@ -169,7 +169,7 @@ class KeyRotation:
         return (apps[begin : begin + BATCH] for begin in range(0, len(apps), BATCH))
 
     def _sealed_anew(self, known: App) -> App | None:
-        """Return a copy of the app whose secrets are sealed with the key in force; None if those of the app are."""
+        """Return a copy of the app whose secrets are sealed with the key in force; None if they all are."""
         app = App()
         app.CopyFrom(known)
         for name in ("sealed_secret", "old_sealed_secret"):

@@ -48,7 +48,7 @@ class Pauses:
         return ResumeAppsResponse(ended=ended)
 
     async def unconfirmed(self) -> Sequence[str]:
-        """Return the sending roles that have not applied all that the topic holds now within a few seconds."""
+        """Return the sending roles that do not apply all present records of `apps` within a few seconds."""
         end = (await self._context.log.ends([APPS_PARTITION]))[APPS_PARTITION]
         position = Position(topic=APPS_PARTITION.topic, partition=APPS_PARTITION.number, offset=end - 1)
         return await self._context.peers.roles_behind(_ROLES_THAT_SEND, position)

@@ -20,7 +20,7 @@ _FEW = 16
 """Upper bound of the numbers that are looked up in the event loop, in some 20 us; a call to a thread takes 100."""
 
 _PAGE = 5_000
-"""Devices that one query of a count reads, in some 30 ms, between which other queries are answered."""
+"""Devices that one query of a count reads, in some 30 ms; other queries are answered between two of these."""
 
 INVALID_TOKENS = """
 SELECT token, removed_ms FROM devices
@@ -73,7 +73,7 @@ class RegistryQueries:
     ) -> list[AliasDevices]:
         """Return the devices of each alias, in the order of the aliases, most recently active first.
 
-        By the ranking, those that have proven the alias come first, or no others are returned.
+        The ranking puts devices that have proven the alias first, or returns them alone.
 
         Devices that were active in the same millisecond come in the order of partition and number, because the log has
         no order between partitions: so the answer is always the same, also after a rebuild.
@@ -85,7 +85,7 @@ class RegistryQueries:
         return await self._run(self._registered, appkey, tokens)
 
     async def count_silent(self, since_ms: int) -> int:
-        """Return the number of registered devices that have shown no life since then."""
+        """Return the number of registered devices without a sign of life since `since_ms`."""
         count, after = 0, 0
         while True:
             found, end = await self._run(self._count_silent, since_ms, after)
@@ -186,7 +186,7 @@ class RegistryQueries:
                 _json(aliases),
                 appkey,
                 int(ranking is AliasRanking.PROVEN_ONLY),
-                int(ranking is AliasRanking.BY_ACTIVITY),
+                int(ranking is AliasRanking.BY_ACTIVITY),  # max(proven, 1) is equal for all: activity orders
             ),
         )
         found = [AliasDevices() for _ in aliases]

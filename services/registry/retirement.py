@@ -40,7 +40,7 @@ def latest_life_ms(device: Device, active_ms: int) -> int:
 
 
 def is_silent(device: Device, active_ms: int, before_ms: int) -> bool:
-    """Return whether a registered device is to be retired, because its last sign of life was before that time.
+    """Return whether a registered device is to be retired, because its last sign of life was before `before_ms`.
 
     An iOS token that has never reported anything itself is not: its app may leave all registrations to the app's
     server, and has then no way to show life. Apple says when such a token is gone.
@@ -61,9 +61,9 @@ def retired(device: Device, active_ms: int, now_ms: int) -> Device:
 
 
 def retirements_left(registered: int, retired_lately: int) -> int:
-    """Return how many devices of an app may be retired now, with those of the last 24 hours: 1 % a day, at least one.
+    """Return how many more devices of an app may be retired now: at most 1 % in 24 hours, but at least one.
 
-    So a clock that is a year ahead, or a log that lacks the latest sessions, does not retire everybody.
+    So a clock that is a year ahead, or a log that lacks the latest sessions, does not retire all devices.
     """
     most = -(-(registered + retired_lately) * _PERCENT_A_DAY // 100)
     return max(0, most - retired_lately)
@@ -71,7 +71,7 @@ def retirements_left(registered: int, retired_lately: int) -> int:
 
 @dataclass
 class _Survey:
-    """What one pass has found of an app: its registered devices, the silent ones, and those with life within a day."""
+    """Counts of one pass for an app: registered devices, silent ones, and those with a sign of life within a day."""
 
     registered: int = 0
     silent: int = 0
@@ -81,10 +81,10 @@ class _Survey:
 class RetirementWorker:
     """A service that retires silent devices, and brings back those that show life.
 
-    Each pass looks at all devices, a page at a time: first it counts, then it retires. Nothing is retired of an app of
-    which no device has shown life within a day, because then the clock or the state must be wrong, and not more than
-    1 % of an app's devices within a day. All that must survive the process is in the state, so it goes on after a crash
-    at any point; a pass begins anew.
+    Each pass looks at all devices, a page at a time: first it counts, then it retires. At most 1 % of an app's devices
+    are retired within a day, and none if no device of the app has shown life within a day: then the clock or the state
+    must be wrong. All that must survive the process is in the state, so it goes on after a crash at any point; a pass
+    begins anew.
     """
 
     name = "registry retirement"
@@ -146,7 +146,7 @@ class RetirementWorker:
             await self._wait(PAGE_MS, ended)
 
     async def _wait(self, duration_ms: int, ended: asyncio.Event) -> None:
-        """Wait so long, or until the tenure ends; meanwhile bring back the devices that show life."""
+        """Wait for the duration, or until the tenure ends; meanwhile bring back the devices that show life."""
         until_ms = self._clock.now_ms() + duration_ms
         while not ended.is_set():
             if self._returns.is_set():
@@ -192,7 +192,7 @@ class RetirementWorker:
         return self._with_meta(facts)
 
     def _next_returns(self) -> Sequence[Fact]:
-        """Return the next devices that came back. Revoked keys show no life, but their sessions may come late."""
+        """Return the facts of the next devices that came back; late sessions of revoked keys bring none back."""
         found = self._devices.returning(self._returned_up_to, PAGE)
         if not found:
             return ()

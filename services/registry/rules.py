@@ -32,7 +32,7 @@ _DEDUPE_WINDOW = 50_000
 _OVERDUE_MS = 60_000
 _SKIPPED_MS = 10 * _OVERDUE_MS
 _OF_A_PARTITION = ("revoke_all_keys", "reserve_numbers")
-"""Commands about no single device."""
+"""Commands about all devices of an app in a partition."""
 
 FindApp = Callable[[str], App | None]
 
@@ -55,7 +55,7 @@ class DeviceRules:
         writes_other_topics: bool = False,
         given: NextNumbers = MappingProxyType({}),
     ) -> None:
-        """`writes_other_topics`: not where commands are decided once more, whose facts there are in the log. `given`:
+        """`writes_other_topics`: False where commands are decided once more; other topics have their facts. `given`:
         numbers below these were given out before the log went back.
 
         Both functions are called in the follower's thread: `on_revocations` whenever revocations were applied,
@@ -72,7 +72,7 @@ class DeviceRules:
         self.apply = DeviceState(devices, self.changes, on_revocations, on_returns).apply
 
     def decide(self, record: Record, command: DeviceCommand) -> Sequence[Fact]:
-        """Return the facts that follow, behind changes of attributes that the log may lack.
+        """Return the facts that follow, after changes of attributes that the log may lack.
 
         ValueError: the command is not in its device's partition.
         """
@@ -178,7 +178,7 @@ def published_revocations(revocations: Revocations) -> Fact:
 
 
 class ValidDevices:
-    """The present records of topic `devices` by key, to be written again behind those of a former owner."""
+    """The present records of topic `devices` by key, to be written again after a former owner's."""
 
     def __init__(self, devices: DeviceTable, clock: Clock) -> None:
         self._devices = devices
@@ -214,8 +214,8 @@ class AliasRules:
     def decide(self, record: Record, fact: DeviceFact) -> Sequence[Fact]:
         """Return a ClearAlias for each device that this record marked as dropped, or that has been marked for a minute.
 
-        A standby returns none, and notes the aliases that it skips. Once it is the owner, it decides those that a
-        former owner's commands have not cleared within a minute.
+        A standby returns none, and notes the aliases that it skips. Once it is the owner, it decides the noted ones
+        that a former owner's commands have not cleared within a minute.
         """
         alias = self._state.alias_of(fact.device)
         if alias is None:
@@ -229,7 +229,7 @@ class AliasRules:
         return found + self._surplus(appkey, alias, fact.device, record_id(record), now_ms)
 
     def _surplus(self, appkey: str, alias: str, by: Device | None, record: str, now_ms: int) -> list[Fact]:
-        """Return the commands that clear the alias of its dropped devices; `record` is that of the device `by`."""
+        """Return the commands that clear the alias of its dropped devices; `record`: the id of the record of `by`."""
         return [
             _clear_alias(appkey, alias, dropped, by if dropped.dropped_by == record else None)
             for dropped in self._aliases.dropped(appkey, alias, record, now_ms - _OVERDUE_MS)

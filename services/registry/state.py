@@ -21,11 +21,12 @@ from services.log.topics import partition_of
 from services.registry.store import AliasTable, ChangeTable, DeviceTable, HeldAlias
 from services.replica.store import Fact
 
-# Changes of devices' attributes as facts in `sessions`: the order of a partition tells what its events count under.
+# Changes of devices' attributes as facts in `sessions`: their order among session events tells which attributes an
+# event counts under.
 #
-# A change is written with the record of its device. Where a process was killed when the log had the record alone, its
-# change is written by whoever owns the partition next, before anything else is decided there. A change may be in the
-# log twice: readers ignore one whose revision is not above every earlier one in the partition.
+# A change is written with the record of its device. If a process is killed when the log has the record alone, the
+# partition's next owner writes the change before it decides anything else. A change may be in the log twice: readers
+# ignore one whose revision is not above every earlier one in the partition.
 
 
 class AttributeChanges:
@@ -37,7 +38,7 @@ class AttributeChanges:
         self._partitions = changes.partitions()
 
     def apply_device(self, record: Record, fact: DeviceFact) -> None:
-        """Note the change that a device record of the log has made, unless `sessions` has it; own ones are written."""
+        """Note the change that a device record of the log made, unless `sessions` has it or will get it now."""
         cause, revision = fact.meta.cause, fact.device.attributes_revision
         is_change = revision and cause.topic == DEVICE_COMMANDS.name and cause.offset + 1 == revision
         if record.offset < 0 or not is_change:
@@ -52,7 +53,7 @@ class AttributeChanges:
         self._partitions.discard(partition)
 
     def unwritten(self, partition: int | None = None) -> list[Fact]:
-        """Return the facts of the changes that the log may lack, of all partitions or of one; each once a process."""
+        """Return the facts of the changes that the log may lack, of one partition or all; each once in a process."""
         facts = []
         for number in sorted(self._partitions if partition is None else self._partitions & {partition}):
             self._partitions.discard(number)
@@ -141,8 +142,8 @@ class AliasState:
     Where an alias has more than DEVICES_PER_ALIAS devices, the surplus is marked as dropped, and queries leave dropped
     devices out. A new device marks the least recently active of the others that have not proven the alias. Where all
     others have, it marks itself if it has not, else the least recently active of them. A device that leaves the alias
-    unmarks one. Which device is marked may depend on the order of reading while there is a surplus. It ends with the
-    dropped device's ClearAlias, which is in the log.
+    unmarks one. Which device is marked may depend on the order of reading while there is a surplus. The surplus ends
+    with the dropped device's ClearAlias, which is in the log.
     """
 
     def __init__(self, aliases: AliasTable, shard: int, shards: int) -> None:

@@ -64,7 +64,7 @@ CREATE INDEX members_by_alias ON members (appkey, alias) WHERE alias IS NOT NULL
 
 
 class TakenNumberError(CarillonError, ValueError):
-    """The number of a device belongs to another one of the app and partition. A record that says so is left out."""
+    """A device record has the number of another device of its app and partition; the record is left out."""
 
 
 class SilentDevice(NamedTuple):
@@ -75,9 +75,10 @@ class SilentDevice(NamedTuple):
 
 
 class DeviceRows(NamedTuple):
-    """Some registered devices: how many of each app were active last at which time, and those without new activity.
+    """A page of registered devices.
 
-    `end` is where the next page begins; that of this one where no devices follow.
+    `counts`: the appkey and latest activity of each. `quiet`: those without recent activity, and their latest. `end`:
+    where the next page begins; the beginning of this one if it is empty.
     """
 
     counts: Sequence[tuple[str, int]]
@@ -86,7 +87,7 @@ class DeviceRows(NamedTuple):
 
 
 class ChangeTable:
-    """Changes of attributes that a device record of the log has made and that were not read in `sessions` yet."""
+    """Changes of attributes that device records of the log have made and that were not read in `sessions` yet."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._rows = store.rows
@@ -110,12 +111,12 @@ class ChangeTable:
         self._rows.execute("DELETE FROM unseen_changes WHERE partition = ? AND revision <= ?", (partition, revision))
 
     def unseen(self, partition: int) -> list[AttributeChange]:
-        """Return the changes that are stored of a partition, in their order."""
+        """Return the stored changes of a partition, in their order."""
         query = "SELECT change FROM unseen_changes WHERE partition = ? ORDER BY revision"
         return [AttributeChange.FromString(change) for (change,) in self._rows.execute(query, (partition,))]
 
     def partitions(self) -> set[int]:
-        """Return the partitions that changes are stored of."""
+        """Return the partitions with stored changes."""
         return {partition for (partition,) in self._rows.execute("SELECT DISTINCT partition FROM unseen_changes")}
 
 
@@ -221,8 +222,8 @@ class DeviceTable:
     def note_activity(self, partition: int, events: Sequence[SessionEvent]) -> bool:
         """Store the time of each number's latest activity; times may come in any order, also before the device.
 
-        A stored time more than a day after the event's was a wrong clock's, and is replaced. Return whether some were
-        removed for their silence.
+        A stored time more than a day after the event's was a wrong clock's, and is replaced. Return whether a device
+        that was removed for its silence has shown life.
         """
         self._rows.executemany(
             "INSERT INTO activity VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET active_ms = excluded.active_ms"
@@ -380,8 +381,8 @@ class AliasTable:
     def drop_surplus(self, device: Device, count: int, by: str, time_ms: int) -> None:
         """Mark `count` devices of this device's alias as dropped.
 
-        Those that have not proven the alias are dropped first, and among equals this device last: so it takes no place
-        of a device that has proven the alias, unless it has done so itself. Then the least recently active ones are.
+        Devices that have not proven the alias come first, then the least recently active; this device is the last of
+        those equally proven. So it displaces no device that has proven the alias, unless it has done so itself.
         """
         rows = self._rows.execute(
             "SELECT partition, number FROM members INDEXED BY members_by_alias"

@@ -42,7 +42,7 @@ MAX_RETRY_MS = 60_000
 """Upper bound of that delay, ms."""
 
 MAX_FAILURES = 16
-"""Failures after which a task ends as failed. The delays between them are ten minutes, for the registry to recover."""
+"""Failures after which a task ends as failed; the delays add up to ten minutes, for the registry to recover."""
 
 CONCURRENT_TASKS = 100
 """Tasks of one app that are resolved and appended at the same time."""
@@ -52,14 +52,14 @@ MAX_RETRIES = 10_000
 
 
 ADMISSION_S = 30.0
-"""Deadline of the question whether a due task needs an approval; targeting counts the devices meanwhile, seconds."""
+"""Deadline in seconds for accounts to say whether a due task needs an approval: targeting counts its devices."""
 
 
 class Approvals:
     """Asks accounts, as a task of a person or of an API token falls due, whether it needs an approval by now.
 
     When the task was made, its audience may have been smaller, the rules looser, and its sender may have sent less
-    since. App servers' tasks are under no approval rules. A task that is sent at once was decided just now.
+    since. App servers' tasks are under no approval rules. A task that is sent at once was admitted just now.
     """
 
     def __init__(self, peers: Peers) -> None:
@@ -68,7 +68,7 @@ class Approvals:
     async def draft_of(self, task: StoredTask) -> str:
         """Return the draft that the task has become because it needs an approval; "" for one that may be sent.
 
-        UnavailableError: that cannot be decided at present, so the task waits. InputError: its audience can never be
+        UnavailableError: accounts cannot tell at present, so the task waits. InputError: its audience can never be
         resolved.
         """
         scheduled, origin = task.scheduled.scheduled, task.scheduled.meta.origin
@@ -87,7 +87,7 @@ class Approvals:
 
 @dataclass(slots=True)
 class _Retry:
-    """A task that is tried again at `at_ms` and has failed so often; see AppSender."""
+    """When a task is tried again, and how many of its attempts have failed."""
 
     at_ms: int
     failures: int
@@ -96,12 +96,12 @@ class _Retry:
 class AppSender:
     """Sends the app's tasks in the order of their due times, until none is left.
 
-    A task of an account that needs an approval by now is not sent: it ends, and waits as a draft; see Approvals.
-    While the registry or the log does not answer or refuses this process, or too many of the app's pushes wait in
-    delivery, tasks wait; a page of tasks none of which could be sent ends a pass, so that a registry that is down is
-    not asked about each of a million tasks again and again. A task that is refused ends as failed at once. Any other
-    error is a failure, because it does not say whether the task has caused it; a task with MAX_FAILURES of them ends as
-    failed. They are counted since the start of the process.
+    A task of an account that needs an approval by now is not sent: it ends, and waits as a draft; see Approvals. While
+    the registry or the log does not answer or refuses this process, or too many of the app's pushes wait in delivery,
+    tasks wait; a page of tasks none of which could be sent ends a pass, so that a registry that is down is not asked
+    about each of a million tasks again and again. A task that is refused ends as failed at once. Any other error is a
+    failure, because it does not say whether the task has caused it; a task with MAX_FAILURES of them ends as failed.
+    Failures are counted anew in each tenure.
     """
 
     def __init__(

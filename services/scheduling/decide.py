@@ -65,7 +65,7 @@ def failed(task_key: str, reason: str, now_ms: int) -> TaskFact:
 
 
 def held_as_draft(task_key: str, draft_id: str, now_ms: int) -> TaskFact:
-    """Return the end of a task that needs an approval by now: accounts has made it this draft."""
+    """Return the fact that ends a task which needs an approval by now and has become this draft."""
     fact = failed(task_key, str(ApprovalNeeded(draft_id)), now_ms)
     fact.failed.draft_id = draft_id
     return fact

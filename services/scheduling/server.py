@@ -24,7 +24,7 @@ from services.replica.follower import Follower
 from services.scheduling.state import Status, StoredTask
 from services.scheduling.store import TaskLists, TaskTable
 
-# Lets callers wait until tasks without a set time are sent.
+# Waiting until tasks without a set time are sent.
 
 
 class UnsentTasks:

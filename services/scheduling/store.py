@@ -47,7 +47,7 @@ _TASK = "task_key, partition, status, scheduled, cancelled_by, was_paused"
 _UNSENT_AT_ONCE = 1
 _FAILED_AT_ONCE = 2
 MAX_DELETED = 100
-"""Upper bound of the ended tasks that one new task deletes, so that none is held up by many."""
+"""Upper bound of the ended tasks that one new task deletes, so that it waits for few."""
 
 _DUE = """
 SELECT appkey, task_key, partition FROM (
@@ -57,7 +57,7 @@ SELECT appkey, task_key, partition FROM (
     WHERE status = 1 AND falls_due_ms > 0 AND falls_due_ms <= :now_ms {0} ORDER BY falls_due_ms LIMIT :limit))
 ORDER BY due_ms, task_key LIMIT :limit
 """
-"""Selects the tasks of `TaskTable.due`. An index has each of the two kinds in order, and none has both together."""
+"""Selects the tasks of `TaskTable.due`. Each of the two kinds is in the order of an index; no index has both."""
 
 _APPS = """
 WITH RECURSIVE apps (appkey) AS (
@@ -66,6 +66,9 @@ WITH RECURSIVE apps (appkey) AS (
   WHERE apps.appkey IS NOT NULL)
 SELECT appkey FROM apps WHERE appkey IS NOT NULL AND EXISTS (
   SELECT 1 FROM tasks WHERE status = {0:d} AND tasks.appkey = apps.appkey AND falls_due_ms <= ?)
+"""
+"""Selects the apps of `TaskTable.apps_with`: a recursive look-up per app, where DISTINCT would read all tasks in the
+status.
 """
 
 
@@ -257,7 +260,7 @@ class TaskTable:
         return list(dict.fromkeys(found))
 
     def find_all(self, task_keys: Iterable[str]) -> list[StoredTask]:
-        """Return those of the tasks that exist, in the given order."""
+        """Return the tasks that exist, in the given order."""
         return [task for key in task_keys if (task := self.find(key))]
 
     def waiting_bytes(self, appkeys: Sequence[str]) -> list[int]:
@@ -276,7 +279,7 @@ def _task(row: tuple[str, int, int, bytes, bytes, int]) -> StoredTask:
     )
 
 
-# Pages of the lists of timed tasks: an app's tasks by creation time, or with those that wait first.
+# Pages of the lists of timed tasks: an app's tasks by creation time, or with the waiting ones first.
 
 _PAGE = "SELECT created_ms, task_key FROM task_apps WHERE appkey IN ({}) GROUP BY created_ms, task_key"
 _WAITING = """
@@ -301,7 +304,7 @@ class WaitingFirstPage(NamedTuple):
 
 
 class TaskLists:
-    """Reads the lists over a connection to the tables of store.py."""
+    """Reads pages of the lists of tasks, over a connection of its own."""
 
     def __init__(self, rows: sqlite3.Connection) -> None:
         self._rows = rows
@@ -315,7 +318,7 @@ class TaskLists:
         return self._rows.execute(page, (*appkeys, limit, offset)).fetchall()
 
     def waiting_first(self, appkeys: Sequence[str], *, offset: int, limit: int) -> WaitingFirstPage:
-        """Return one page of the apps' tasks, those that wait before all others."""
+        """Return one page of the apps' tasks, waiting ones before all others."""
         marks = ", ".join("?" * len(appkeys))
         waiting = self._rows.execute(_WAITING.format(marks), (*appkeys, limit, offset)).fetchall()
         if len(waiting) == limit:

@@ -23,8 +23,8 @@ _MAX_FACTS = 500
 class TaskSender:
     """A service with a background task for each app that has tasks to send; facts of all apps share appends.
 
-    A standby sends nothing.
-    An error that no attempt mends, such as a state that cannot be written, ends the service.
+    A standby sends nothing. An error that a retry does not mend, such as a state that cannot be written, ends the
+    service.
     """
 
     name = "scheduling sender"

@@ -101,7 +101,7 @@ def _fact(task: DueTask, fact: TaskFact) -> Fact:
 
 
 class Timer:
-    """A service that writes which tasks fall due. It starts after the follower, so that pending cancels come first."""
+    """A service that writes the facts of DueTasks. It starts after the follower, so that pending cancels come first."""
 
     name = "scheduling timer"
 
@@ -128,7 +128,7 @@ class Timer:
             await wait_for_first(self._clock, next_ms, change, self._pauses_changed)
 
     def _look_through_paused_tasks(self) -> None:
-        """Treat the pauses as changed: until now another process has done so, or none."""
+        """Treat the pauses as changed: before this tenure another process looked through the tasks, or none did."""
         self._pauses_changed = asyncio.Event()
         self._pauses_changed.set()
 

@@ -100,8 +100,8 @@ _HOUR_MS = 3_600_000
 _HOURS = 24
 
 _STORED_DAYS = max(WINDOWS) + 9
-"""The longest window touches 91 days; one more is tomorrow, in which a gateway's clock may be already, and seven are
-days that a gateway's clock named which was ahead."""
+"""Days that are kept: the longest window touches 91, one more is tomorrow, for a gateway's clock that is slightly
+ahead, and seven are days that a wrong clock named."""
 
 HOUR_SHIFT = MAX_NUMBER.bit_length() - 1
 """An open is counted at hour of the day << HOUR_SHIFT | device number."""
@@ -109,7 +109,7 @@ HOUR_SHIFT = MAX_NUMBER.bit_length() - 1
 _NUMBER = np.uint32(MAX_NUMBER - 1)
 
 _MOVED_HOURS = 48
-"""A sum that is further behind is counted anew, which takes about as long."""
+"""Hours by which a sum is moved at most; beyond that, counting it anew takes about as long."""
 
 _OPENS_AN_OPERATION = 1000
 _OPERATIONS_PER_STEP = 30
@@ -218,7 +218,7 @@ class AppOpens:
         return _operations(opens)
 
     def _opened(self, first: int, end: int, array: Vector | None = None) -> tuple[Vector, int]:
-        """Add the opens in hours of one day to an array of counts by number, or a longer copy; return how many, too."""
+        """Add one day's opens in the hours to an array of counts by number, or a longer copy; return it and how many"""
         if array is None:
             array = np.zeros(0, np.uint32)
         day, opens = first // _HOURS, 0

@@ -64,7 +64,7 @@ MustBeProven = Callable[[int | str], bool]
 
 
 def matching(index: AppIndex, wanted: Filter, present_hour: Callable[[], int], must_be_proven: MustBeProven) -> Steps:
-    """Return the reachable devices that match a checked filter. `present_hour`: asked at each step, as of `hour_of`."""
+    """Return the reachable devices that match a checked filter. `present_hour`: called at each step (see `hour_of`)."""
     containers = 1 + (len(index.reachable) >> 16)
     windows = {clause.days for clause in wanted.activity}
     moved = 0
@@ -235,7 +235,7 @@ def _check_clauses(wanted: Filter) -> None:
 
 
 class Resolution:
-    """The audience of a checked filter in each of some owned partitions; each partition's is that of one moment.
+    """One request's audience: the devices that match a checked filter, each partition's as of one moment.
 
     `advance` runs in the thread that owns the state; between two calls facts may be applied.
     """

@@ -167,8 +167,8 @@ class SingleValueIndex(Generic[Value]):
 class MultiValueIndex(Generic[Value]):
     """The index of a field with any number of values a device: 4 bytes a device, 2 a value, and 2 if it has any.
 
-    The ids of a device are stored as a set inside one long array (see `arrays.allocate_sets`). Replaced sets stay in it
-    unused until they make up half of it.
+    The ids of a device are stored as a set inside one long array (see `allocate_sets`). Replaced sets stay in it unused
+    until they make up half of it.
     """
 
     def __init__(self) -> None:

@@ -67,7 +67,7 @@ class TargetingServicer(TargetingServiceServicer):
 
 
 def _must_be_proven(app: App | None) -> MustBeProven:
-    """Return which tags of the app count on devices only that have proven them: where it requires proofs, its own."""
+    """Return the test for tags that devices must have proven: identity tags, if the app requires proofs."""
     if app is None or identity_mode(app) != IDENTITY_MODE_REQUIRE:
         return lambda tag: False
     return identity_rules(app).is_identity_tag

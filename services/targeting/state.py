@@ -37,7 +37,7 @@ ATTRIBUTES: dict[int, str] = {
 
 
 class ProvenTag(NamedTuple):
-    """The value under which the index of tags holds the devices that have proven an identity tag, beside the tag."""
+    """The value under which the index of tags holds, beside the tag itself, the devices that have proven it."""
 
     tag: int | str
 
@@ -233,7 +233,7 @@ class TargetingState:
 def bitmaps(index: AppIndex) -> Iterator[tuple[str, Any, BitMap]]:
     """Yield each bitmap of an index as (field, value, devices); a value of field `opens` is (day, bit of the count).
 
-    In a bitmap of `opens` stand no device numbers, but those of `Activity`.
+    The numbers in a bitmap of `opens` name an hour and a device (see HOUR_SHIFT).
     """
     if index.reachable:
         yield "reachable", None, index.reachable
