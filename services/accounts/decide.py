@@ -34,7 +34,7 @@ CHANGE_MS = 7 * 86_400_000
 """How long a change waits for the confirmation of another administrator."""
 
 MAX_CHANGES = 100
-"""Changes that wait for a confirmation at most."""
+"""Upper bound of the changes that wait for a confirmation."""
 
 LINK_MS = 24 * 3_600_000
 """How long a one-time link is valid."""
@@ -69,7 +69,7 @@ def check_may(actor: Actor, action: Action, team_id: str = "") -> None:
 
 
 def proposed(accounts: AccountTable, actor: Actor, change: PendingChange, now_ms: int) -> AccountFact:
-    """Return the fact that a change waits for another administrator; with the one that waits already, if there is one.
+    """Return the fact that a change waits for another administrator; an equal change that waits already is kept.
 
     ConflictError: too many changes wait.
     """
@@ -92,7 +92,7 @@ def pending_of(facts: Sequence[AccountFact]) -> PendingChange | None:
 
 
 def _what(change: PendingChange) -> bytes:
-    """Return what a change changes, without who proposed it and when."""
+    """Return the content of a change, without its proposer and times, for comparisons."""
     only = PendingChange()
     only.CopyFrom(change)
     for name in ("change_id", "proposed_by", "created_ms", "expires_ms", "settings"):
@@ -147,10 +147,10 @@ def create_user(
 def invite_first_administrator(
     accounts: AccountTable, login: str, user_id: str, link: SecretText, now_ms: int
 ) -> list[AccountFact]:
-    """Return the first administrator with a one-time link, or a new link for one who is there.
+    """Return the first administrator with a one-time link, or a new link for an administrator without a password.
 
-    ConflictError: somebody can log in already, and may invite others; or nobody can, because the login is that of a
-    user who is disabled or no administrator.
+    ConflictError: a user can log in already and may invite others, or the login is that of a user who is disabled or no
+    administrator.
     """
     users = accounts.users()
     if any(user.password_hash or (user.HasField("subject") and user.administrator) for user in users):
@@ -177,7 +177,7 @@ def update_user(accounts: AccountTable, actor: Actor, request: UpdateUserRequest
     if manages or not is_own:
         check_may(actor, Action.MANAGE_USERS)
     if is_own and request.remove_totp:
-        # A session of an administrator that somebody has stolen must not be enough.
+        # A stolen session of an administrator must not be enough.
         raise PermissionDeniedError("another administrator must remove this second factor, or an operator")
     if known.roles_by_groups and request.HasField("administrator"):
         raise ConflictError(f"the roles of {known.login!r} follow from the groups of the OpenID Connect provider")
@@ -206,7 +206,7 @@ def reset_password(
 ) -> list[AccountFact]:
     """Return a one-time link with which the user sets a new password. The present one stays valid until then.
 
-    Whoever has the link can act as the user. So for somebody else who may approve pushes of a team with rules, another
+    The link lets its holder act as the user. So for another user who may approve pushes of a team with rules, another
     administrator has to confirm it, and is shown the link.
     """
     check_may(actor, Action.MANAGE_USERS)
@@ -237,7 +237,7 @@ def use_link(accounts: AccountTable, text: str, password_hash: str, now_ms: int)
 
 
 def change_password(accounts: AccountTable, actor: Actor, verified_hash: str, new_hash: str) -> list[AccountFact]:
-    """Return the acting user with the new password; `verified_hash` is what the present one was compared with."""
+    """Return the acting user with the new password; `verified_hash`: the hash that the present one has matched."""
     user = acting_user(accounts, actor)
     if user.password_hash != verified_hash:
         raise ConflictError("the password was changed meanwhile; log in again")
@@ -251,7 +251,7 @@ def set_totp(
     sealed_secret: bytes,
     recovery_code_hashes: Sequence[bytes],
 ) -> list[AccountFact]:
-    """Return the acting user with a second factor; `verified_hash` is what the password was compared with."""
+    """Return the acting user with a second factor; `verified_hash`: the hash that the password was compared with."""
     known = acting_user(accounts, actor)
     if known.password_hash != verified_hash:
         raise ConflictError("the password was changed meanwhile; log in again")
@@ -264,9 +264,9 @@ def set_totp(
 
 
 def seal_anew(accounts: AccountTable, sealed_anew: Callable[[bytes, str], bytes | None]) -> list[AccountFact]:
-    """Return the users whose second factor is sealed with a former key, with it sealed with the one in force.
+    """Return the users with a second factor that a former key seals, sealed anew with the key in force.
 
-    `sealed_anew` returns what is sealed so, in its context, or None for what is already.
+    `sealed_anew` seals a secret anew in its context; None: the key in force seals it already.
     """
     facts = []
     for known in accounts.users():
@@ -285,7 +285,7 @@ def totp_context(user: User) -> str:
 
 
 def check_may_have_totp(known: User) -> None:
-    """ConflictError: the user has a second factor already, or no password."""
+    """Check that the user may get a second factor. ConflictError: it has one already, or no password."""
     if not known.password_hash:
         raise ConflictError("only a user with a password has one-time codes; the provider asks for those of its own")
     if known.sealed_totp_secret:

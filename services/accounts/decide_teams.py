@@ -54,7 +54,7 @@ def create_team(accounts: AccountTable, actor: Actor, name: str, team_id: str, n
 def update_team(accounts: AccountTable, actor: Actor, request: UpdateTeamRequest, now_ms: int) -> list[AccountFact]:
     """Return the team with another name or other approval rules; nothing if all is as asked for.
 
-    What tightens the rules holds at once; what loosens them waits for another administrator, unless an operator acts.
+    Tighter rules hold at once; looser ones wait for another administrator, unless an operator acts.
     """
     known, team = team_by_id(accounts, request.team_id), _copy(accounts, request.team_id)
     check_may(actor, Action.MANAGE_TEAM, team.team_id)
@@ -80,8 +80,8 @@ def update_team(accounts: AccountTable, actor: Actor, request: UpdateTeamRequest
 def set_member(accounts: AccountTable, actor: Actor, request: SetMemberRequest, now_ms: int) -> list[AccountFact]:
     """Return the team with the user in this role, or without the user; nothing if all is as asked for.
 
-    In a team with approval rules another administrator has to confirm who becomes an approver, and that nobody else is
-    left who is one, unless an operator acts.
+    In a team with approval rules another administrator has to confirm a new approver, and the loss of the last approver
+    beside the actor, unless an operator acts.
     """
     team = _copy(accounts, request.team_id)
     check_may(actor, Action.MANAGE_TEAM, team.team_id)
@@ -111,9 +111,9 @@ def _changes_approvers(accounts: AccountTable, actor: Actor, team: Team, user: U
 
 
 def with_role(team: Team, user: User, role: int, *notes: str) -> list[AccountFact]:
-    """Return the team, which is changed, with the user in this role, or without the user for 0.
+    """Change the team: give the user this role, or remove the user for 0. Return the fact, if anything changes.
 
-    Nothing if all is so already. `notes` are added to the fact's settings.
+    `notes` are added to the fact's settings.
     """
     present = next((member.role for member in team.members if member.user_id == user.user_id), 0)
     if present == role:
@@ -217,9 +217,9 @@ def revoke_token(accounts: AccountTable, actor: Actor, token_id: str) -> list[Ac
 def decide_change(
     accounts: AccountTable, actor: Actor, request: DecideChangeRequest, link: SecretText, now_ms: int
 ) -> list[AccountFact]:
-    """Return a change that another administrator confirms, and then the fact that it is decided; or its rejection.
+    """Return the facts of a change that another administrator confirms, and then its decision; or its rejection.
 
-    NotFoundError: it does not wait any more. ConflictError: what it changes is not as it was when it was proposed.
+    NotFoundError: it does not wait any more. ConflictError: what it changes was changed since it was proposed.
     """
     change = next((each for each in accounts.changes(now_ms) if each.change_id == request.change_id), None)
     if change is None:
@@ -238,7 +238,7 @@ def decide_change(
 
 
 def _confirmed(accounts: AccountTable, change: PendingChange, link: SecretText, now_ms: int) -> list[AccountFact]:
-    """Return the facts of a confirmed change, for which two administrators may what an operator may alone."""
+    """Return the facts of a confirmed change: two administrators together may do what an operator may alone."""
     outdated = ConflictError("what this change is about was changed meanwhile; propose it again")
     match change.WhichOneof("change"):
         case "rules":

@@ -49,7 +49,7 @@ class FactWriter:
     async def write_for(
         self, origin: Origin, decide: Callable[[AccountTable, Actor, int], Sequence[Written]]
     ) -> Sequence[Written]:
-        """Write what follows for the actor that the origin names; return the facts."""
+        """Write and return the facts that `decide` returns for the actor that the origin names."""
 
         def with_actor(accounts: AccountTable, now_ms: int) -> tuple[Sequence[Written], Sequence[Written]]:
             facts = decide(accounts, actor_of(accounts, origin, now_ms), now_ms)

@@ -3,7 +3,7 @@
     topic `accounts`   users, teams, the apps of teams, one-time links, API tokens, changes that wait for a confirmation
     topic `log-ins`    the last log-in, the last one-time code and the known networks of each user, used recovery codes,
                        uses of tokens
-    topic `drafts`     pushes of the last hour that were sent without an approval, by sender; those that wait for one:
+    topic `drafts`     pushes of the last hour sent without an approval, by sender; drafts, which wait for one:
 
     WAITING ── DraftSubmitted ──> WAITING (new content)
        ├────── DraftRejected ───> REJECTED

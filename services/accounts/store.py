@@ -1,4 +1,4 @@
-"""The tables of users, teams, one-time links and API tokens in SQLite; `drafts/` has those of pushes."""
+"""The tables of users, teams, one-time links and API tokens in SQLite; `drafts/` has the tables of drafts."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -198,7 +198,7 @@ class AccountTable(DraftTable, AdmittedTable):
         return LogInState(*row) if row else LogInState()
 
     def is_known_network(self, user: User, site: str, now_ms: int) -> bool:
-        """Return whether the user has logged in from the network of late, and all sessions have not ended since."""
+        """Return whether the user has logged in from the network within NETWORK_MS, under the present session epoch."""
         query = "SELECT last_ms, session_epoch FROM log_in_networks WHERE user_id = ? AND site = ?"
         row = self._rows.execute(query, (user.user_id, site)).fetchone()
         return bool(row) and row[1] == user.session_epoch and now_ms < row[0] + NETWORK_MS

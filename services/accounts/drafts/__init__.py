@@ -1,1 +1,1 @@
-"""Pushes that need a second person's approval: which ones, who decided, and their sending."""
+"""Drafts: pushes that wait for a second person's approval, the decisions about them, and their sending."""

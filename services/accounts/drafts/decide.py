@@ -1,6 +1,6 @@
-"""Decisions about drafts, and about pushes that need none. Pure.
+"""Decisions about drafts, and whether pushes need an approval. Pure.
 
-Errors as in `decide`.
+Errors as in `services.accounts.decide`.
 """
 
 import hashlib
@@ -197,9 +197,7 @@ def author_names(accounts: AccountTable, actor: str) -> set[str]:
     return {actor, *([f"user/{maker}"] if maker else [])}
 
 
-# Decisions whether pushes are sent without an approval: by teams' rules and what the sender sent before. Pure.
-#
-# Errors as in `decide`.
+# Decisions whether pushes are sent without an approval: by teams' rules and what the sender sent before.
 
 _SENT = (DraftStatus.DRAFT_STATUS_APPROVED, DraftStatus.DRAFT_STATUS_SENT)
 
@@ -257,7 +255,7 @@ def admit_task(
 
 
 def sender_of(accounts: AccountTable, actor: str) -> str:
-    """Return whose pushes count together with those of the account user/ID or token/ID: the user who made a token."""
+    """Return the account under which pushes of user/ID or token/ID count: for a token, the user who made it."""
     maker = accounts.maker_of_token(actor.removeprefix("token/")) if actor.startswith("token/") else ""
     return f"user/{maker}" if maker else actor
 
@@ -276,7 +274,7 @@ def _need(
     *,
     is_alone: bool = False,
 ) -> ApprovalNeed | None:
-    """Return why a team demands an approval. `is_alone`: earlier pushes of the sender do not count."""
+    """Return why a team demands an approval, if one does. `is_alone`: the sender's earlier pushes do not count."""
     earlier = [] if is_alone else accounts.earlier_devices(sender, now_ms, push_key)
     of_app: dict[str, int] = {}
     of_team: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""DraftsService: which pushes need the approval of a second person, and those that wait for one."""
+"""DraftsService: decides which pushes need a second person's approval, and serves the drafts that wait for one."""
 
 import asyncio
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ class AudienceCounts:
 
     async def of(self, pushes: Sequence[PushAudience]) -> list[Reach]:
         """Return how many devices each push reaches, and how many its app has. Raises the error of a role that does not
-        answer: what is not known must not be sent."""
+        answer: a push of unknown reach must not be sent."""
         return list(await asyncio.gather(*(self._of_push(push) for push in pushes)))
 
     async def _of_push(self, push: PushAudience) -> Reach:
@@ -166,7 +166,7 @@ class DraftsServicer(DraftsServiceServicer):
         return AdmitTaskResponse(draft_id=draft_id)
 
     async def _reached(self, pushes: Sequence[PushAudience]) -> list[Reach]:
-        """Return how many devices each push reaches; nothing if no team has rules by which that is decided."""
+        """Return how many devices each push reaches; nothing if no team of the apps has approval rules."""
         appkeys = [push.appkey for push in pushes]
         if not await self._follower.query(admission.are_counted, self._committed, appkeys):
             return []

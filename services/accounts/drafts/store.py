@@ -24,7 +24,7 @@ ENDED_KEPT_MS = 400 * 86_400_000
 """How long a draft is kept after it expired, or after the decision: rejected, withdrawn, or approved if it was sent."""
 
 MAX_DELETED = 20
-"""Upper bound of the ended drafts that one new draft deletes, so that none is held up by many."""
+"""Upper bound of the ended drafts that one new draft deletes, so that it waits for few."""
 
 
 class DraftTable:
@@ -146,7 +146,7 @@ MAX_ADMITTED = 256
 
 
 class EarlierDevices(NamedTuple):
-    """The devices that a sender's pushes of the last hour have reached, of one app of a team."""
+    """How many devices of one app, which belongs to the team, a sender's pushes of the last hour have reached."""
 
     appkey: str
     team_id: str
@@ -160,7 +160,7 @@ class AdmittedTable:
         self._rows = rows
 
     def put_admitted(self, admitted: PushAdmitted, meta: Meta) -> None:
-        """Store a push that was admitted, in place of the one with its key, and delete those that count no more."""
+        """Store an admitted push, in place of the one with its key, and delete the pushes that count no more."""
         self._rows.execute("DELETE FROM admitted WHERE time_ms <= ?", (meta.time_ms - COUNTED_MS,))
         for app in admitted.apps:
             row = (admitted.push_key, app.appkey, admitted.sender, app.team_id, meta.time_ms, app.devices)
@@ -183,7 +183,7 @@ class AdmittedTable:
         return row is not None
 
     def earlier_devices(self, sender: str, now_ms: int, but: bytes) -> list[EarlierDevices]:
-        """Return the devices of the sender's pushes within the last hour, but of the one with the key `but`."""
+        """Return the devices of the sender's pushes within the last hour, without the push with the key `but`."""
         rows = self._rows.execute(
             "SELECT appkey, team_id, sum(devices) FROM admitted"
             " WHERE sender = ? AND time_ms > ? AND push_key <> ? GROUP BY appkey, team_id",

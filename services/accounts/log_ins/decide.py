@@ -27,10 +27,10 @@ TOKEN_USE_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class LogInAttempt:
-    """An attempt to log in, after its texts were compared with those of `user`, which is None for an unknown name.
+    """An attempt to log in, after password and code were compared with those of `user`; None: the name is unknown.
 
-    `totp_step`: the interval whose one-time code was given, or 0. `code_hash`: that of the given recovery code.
-    `only_administrators`: everybody else is refused.
+    `totp_step`: the interval whose one-time code was given, or 0. `code_hash`: the hash of the given code, for recovery
+    codes. `only_administrators`: everybody else is refused.
     """
 
     user: User | None
@@ -201,7 +201,7 @@ def _role_facts(accounts: AccountTable, user: User, roles: GroupRoles) -> list[A
 
 
 def _free_login(accounts: AccountTable, wish: str) -> str:
-    """Return the wished login name, without signs that it may not have, and with a number if it is in use."""
+    """Return the wished login name, without characters that it may not have, and with a number if it is in use."""
     base = (
         "".join("-" if sign == "/" else sign for sign in _printable(wish) if not sign.isspace())[:_MAX_LOGIN] or "user"
     )

@@ -1,6 +1,6 @@
 """Rate limits of log-in attempts: strangers share one budget for a name, apart from the user's browsers and networks.
 
-Whoever tries passwords for a name from many addresses uses up the budget of strangers, and nothing else:
+Guessing passwords for a name from many addresses uses up the strangers' budget, and nothing else:
 
     attempt from          counts in                                    burst  then one in
     a known browser       user × browser                                 10     30 s
@@ -40,7 +40,7 @@ Bucket: TypeAlias = tuple[AttemptBuckets, str]
 
 
 class Acquaintance(StrEnum):
-    """What the service knows of where an attempt comes from; attempts of one kind wait for each other alone."""
+    """How well the service knows the source of an attempt; attempts of one kind wait for each other alone."""
 
     BROWSER = "known browsers"
     NETWORK = "known networks"
@@ -81,7 +81,7 @@ class LogInLimits:
         self._known = AttemptBuckets(_BURST, _INTERVAL_MS, max_keys=_MAX_USERS)
         self._sessions = AttemptBuckets(_BURST, _INTERVAL_MS, max_keys=_MAX_USERS)
         self._codes = AttemptBuckets(_BURST, _CODE_INTERVAL_MS, max_keys=_MAX_USERS)
-        # Names that nobody has are counted apart, so that inventing names makes no bucket of a user forgotten.
+        # Unknown names are counted apart, so that inventing names evicts no bucket of a user.
         self._users = (AttemptBuckets(_BURST, _INTERVAL_MS), _strangers(_MAX_USERS))
         self._nobody = (AttemptBuckets(_BURST, _INTERVAL_MS), _strangers(_MAX_USERS))
 
@@ -94,7 +94,7 @@ class LogInLimits:
         return _seconds(wait_ms)
 
     def take(self, source: Source, now_ms: int) -> int:
-        """Count an attempt and return 0; or return the seconds after which to try again, and let the address pay."""
+        """Count an attempt and return 0; or return the seconds to wait, and charge an unknown browser's address."""
         buckets = self._buckets(source)
         wait_ms = max(bucket.wait_ms(key, now_ms) for bucket, key in buckets)
         if not wait_ms:
@@ -110,7 +110,7 @@ class LogInLimits:
             bucket.give_back(key)
 
     def succeeded(self, source: Source) -> None:
-        """Note that an attempt was right: it was no guess, and the earlier ones from there were slips."""
+        """Note that an attempt was right: take it back, and forget the earlier ones from its source as slips."""
         self.give_back(source)
         first, key = self._buckets(source)[0]
         first.forget(key)
@@ -124,14 +124,14 @@ class LogInLimits:
         return _seconds(wait_ms)
 
     def take_of_session(self, user_id: str, now_ms: int) -> int:
-        """Count a password that a user who is logged in gives again, apart from log-ins, as `take` does."""
+        """Count, as `take` does but apart from log-ins, a password that a logged-in user gives again."""
         wait_ms = self._sessions.wait_ms(user_id, now_ms)
         if not wait_ms:
             self._sessions.take(user_id, now_ms)
         return _seconds(wait_ms)
 
     def _buckets(self, source: Source) -> Sequence[Bucket]:
-        """Return the buckets in which an attempt counts; the first one is of what is known of its source."""
+        """Return the buckets in which an attempt counts; the first one is that of its source."""
         if source.browser_id:
             return [(self._known, f"{source.user_id}/{source.browser_id}")]
         site, address = site_of(source.address), (self._addresses, network(source.address))
@@ -146,7 +146,7 @@ def _strangers(max_keys: int) -> AttemptBuckets:
 
 
 def _code_key(source: Source) -> str:
-    """Return the key of codes: those of a known browser or network keep nobody else from giving one."""
+    """Return the key by which codes are counted: each known browser or network of a user has its own."""
     if source.browser_id:
         return f"{source.account}/{source.browser_id}"
     return f"{source.account}/{site_of(source.address)}" if source.is_known_network else source.account
@@ -157,8 +157,7 @@ def _seconds(wait_ms: int) -> int:
 
 
 # Tokens of browsers in which a user has logged in (OWASP "Device Cookies"). A token alone logs nobody in.
-#
-# By them the attempts of these browsers are told apart from those of strangers.
+# By its token, attempts from a known browser are told apart from those of strangers.
 
 TOKEN_MS = 180 * 24 * 3_600_000
 """How long a browser is a known one after its last log-in."""
@@ -170,7 +169,7 @@ _MAX_LENGTH = 200
 class BrowserTokens:
     """Makes and reads tokens: the user's session epoch, an id of the browser and the time, sealed for the user.
 
-    A token is worth nothing once the session epoch has changed, as by another password or the end of all sessions.
+    A token is invalid once the session epoch has changed, as by another password or the end of all sessions.
     """
 
     def __init__(self, keys: Keys) -> None:

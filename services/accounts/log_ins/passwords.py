@@ -20,17 +20,17 @@ from services.errors import InputError
 from services.net.fairness import FairSemaphore
 from services.process.slices import PATIENT_NS, choose_slice
 
-# Rules for new passwords: their length, and what others would guess first.
+# Rules for new passwords: their length, and which ones are easy to guess.
 
 MIN_LENGTH = 12
 MAX_LENGTH = 256
 MIN_UNFORESEEN = 8
-"""Characters of a password that must not follow from those before them."""
+"""Lower bound of the characters of a password that do not follow from the ones before them."""
 
 _MIN_DIFFERENT = 5
 _MAX_REST = 24
 _MAX_LETTERS = 3
-"""Beside a common password as many letters, or more, are another word."""
+"""Letters beside a common password from which on they count as a word of their own."""
 
 _MIN_NAME = 4
 """Characters of a name that is looked for inside passwords: shorter ones stand in many words."""
@@ -43,7 +43,7 @@ _SPELLINGS = tuple(str.maketrans("0134578@$!|", letters) for letters in ("oleast
 
 
 def check_new_password(password: str, names: Iterable[str] = ()) -> None:
-    """Check a password that a person has chosen; `names`: those of the person and of what the person works with.
+    """Check a password that a person has chosen; `names`: of the user, the user's teams and their apps.
 
     InputError: it is too short or too long, mostly repetition, contains a name, or is one of the commonest passwords,
     as it is or written with signs, repeated, or with a few foreseeable signs before and after it.
@@ -62,7 +62,7 @@ def check_new_password(password: str, names: Iterable[str] = ()) -> None:
 def _unit(text: str) -> str:
     """Return the shortest text whose repetition this is, the last time perhaps in part (Knuth, Morris and Pratt).
 
-    What is not there twice is no repetition.
+    A text without two whole repetitions is returned as it is.
     """
     borders = [0] * len(text)
     matched = 0
@@ -76,7 +76,7 @@ def _unit(text: str) -> str:
 
 
 def _unforeseen(text: str) -> int:
-    """Return how many characters neither repeat the one before them nor go on with its sequence or row of keys."""
+    """Return how many characters neither repeat the one before them nor continue a sequence or a row of keys."""
     singles = [sign for position, sign in enumerate(text) if position == 0 or sign != text[position - 1]]
     count = min(2, len(singles))
     for before, last, sign in zip(singles, singles[1:], singles[2:], strict=False):
@@ -103,9 +103,9 @@ def _spelt(text: str) -> set[str]:
 
 
 def _is_common(text: str) -> bool:
-    """Return whether a text is a common password, or one repeated, and little beside it would have to be guessed.
+    """Return whether a text is a common password, once or repeated, with little beside it that is hard to guess.
 
-    Of a text the parts are looked up that leave fewer than 24 characters, so at most 300 however long it is.
+    Only parts that leave fewer than 24 characters of the text are looked up: 300 at most, however long it is.
     """
     for start in range(min(_MAX_REST, len(text))):
         for end in range(len(text), max(start, len(text) - _MAX_REST + start), -1):
@@ -140,7 +140,7 @@ _NICENESS = 10
 class Passwords:
     """Hashes and compares passwords one at a time, since each takes 64 MiB and tens of milliseconds of all processors.
 
-    It does so in a thread of low priority, so that in one process with the pushes a flood of log-ins delays none. Known
+    It does so in a thread of low priority, so that a flood of log-ins delays no push in the same process. Known
     browsers, known networks and strangers take turns. BusyError: more than 32 of the same kind wait already.
     """
 
@@ -157,10 +157,11 @@ class Passwords:
     async def is_right(self, password: str, stored: str, acquaintance: Acquaintance = Acquaintance.BROWSER) -> bool:
         """Return whether the stored hash is that of the password.
 
-        For "" it is compared with the hash of a random text, so that the answer takes as long and is False.
+        For "" the password is compared with the hash of a random text, so that the answer takes as long and is False.
         """
         if not self._nobodys_hash:
             self._nobodys_hash = await self._in_thread(secrets.token_hex(), None, acquaintance)
+        # One character above the bound, so that the beginning of a longer text is never accepted.
         compared = await self._in_thread(password[: MAX_LENGTH + 1], stored or self._nobodys_hash, acquaintance)
         return bool(compared) and bool(stored)
 

@@ -201,7 +201,7 @@ class LogInServicer(LogInServiceServicer):
         hashes = [recovery_hash(code) for code in codes]
 
         def set_totp(accounts: AccountTable, actor: Actor, now_ms: int) -> list[AccountFact]:
-            # Sealed here, after all decisions before: else a rotation of keys could pass between.
+            # Sealed within the decision, so that no rotation of keys comes between sealing and writing.
             sealed = self._keys.seal(request.secret, decide.totp_context(user))
             return decide.set_totp(accounts, actor, user.password_hash, sealed, hashes)
 
@@ -241,7 +241,7 @@ class LogInServicer(LogInServiceServicer):
         return self._browsers.token(user.user_id, user.session_epoch, "", self._clock.now_ms())
 
     async def _check_new_password(self, password: str, user: User) -> None:
-        """InputError: others would guess the password. The names are those of the user, the teams and their apps."""
+        """Check a new password. InputError: it is easy to guess, as by names of the user, teams and apps."""
 
         def names() -> list[str]:
             teams = [
@@ -287,7 +287,7 @@ def _count(result: "LogInResult.ValueType") -> None:
 
 
 def _acting(origin: Origin, user_id: str) -> Origin:
-    """Return the origin with the user as the one who acts."""
+    """Return the origin with the user as its actor."""
     acting = Origin()
     acting.CopyFrom(origin)
     acting.actor = f"user/{user_id}"
