@@ -55,8 +55,8 @@ class Acceptor:
     """Accepts sockets and gives each WebSocket a new listener.
 
     `sockets` counts all open sockets, whether pending, welcomed or closing; `peers` counts them by address, and
-    `pending_peers` those that are not welcomed. `new_listener` gets a function to call at the welcome. Shared
-    addresses have no limit of their own.
+    `pending_peers` those that are not welcomed. `new_listener` gets a function to call at the welcome. Shared addresses
+    have no limit per address.
     """
 
     def __init__(
@@ -144,12 +144,12 @@ class _SocketSlot:
         self._pending = pending
 
     def set_welcomed(self) -> None:
-        """Count the socket as pending no more."""
+        """Stop counting the socket as pending."""
         self._acceptor.pending_peers.release(self._pending)
         self._pending = ""
 
     def leave(self) -> None:
-        """Count the closed socket no more."""
+        """Stop counting the closed socket."""
         self.set_welcomed()
         self._acceptor.peers.release(self._peer)
         self._acceptor.sockets -= 1

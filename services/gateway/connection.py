@@ -47,7 +47,7 @@ class Handler(Generic[Connection]):
         """No further frame is sent over the connection; called once. `reason`: "" if the device closed it properly."""
 
 
-# The pushes that a gateway does not send over a connection again: the device has them, or will have them by it.
+# The pushes that a gateway does not send over a connection again: the device has them, or gets them over it.
 
 _MAX_REPEATABLE = 32
 _MAX_WITHDRAWN = 2000
@@ -83,8 +83,8 @@ class SentPushes:
     def acknowledge(self, msgids: Iterable[int]) -> int:
         """Note acknowledged pushes; return how many were not sent over this connection, or were acknowledged before.
 
-        Those may have been sent over an earlier connection, and delivery may send them once more before it gets the
-        acknowledgement: they are repeatable.
+        Such pushes may have been sent over an earlier connection, and delivery may send them once more before it gets
+        the acknowledgement: they are repeatable.
         """
         unsent = [msgid for msgid in msgids if self._times_ms.pop(msgid, None) is None]
         if len(self._repeatable) < _MAX_REPEATABLE:
@@ -259,7 +259,7 @@ class DeviceConnection:
         return unsent
 
     def withdraw(self, msgids: Sequence[int]) -> None:
-        """Send these pushes no more, if they come to this connection yet: the device has changed its alias."""
+        """Send these pushes no more over this connection: the device has changed its alias."""
         if msgids:
             if self.sent is NOTHING_SENT:
                 self.sent = SentPushes()
@@ -297,7 +297,7 @@ class DeviceConnection:
             self._socket.abort()
 
     def submit(self, request: Request) -> None:
-        """Run this once the earlier requests are answered and mostly read; end the connection when too many wait."""
+        """Run the request once the earlier ones are answered and mostly read; end the connection when too many wait."""
         if self._requests is None:
             self._requests = deque([request])
             self._open_connections.start_task(self._run_requests())

@@ -121,7 +121,7 @@ class DeviceRequests:
     async def register(self, hello: Hello, address: str, proven_number: int | None = None) -> tuple[str, int]:
         """Register a new device; return its token and number.
 
-        `proven_number` is that in the key of a token that the log does not know: the token is registered anew.
+        `proven_number`: the number in the key of a token that the log does not know, which is registered anew.
         TooManyRequestsError: the app has too many devices, or too many register at once. Other errors: it may be
         registered all the same.
         """

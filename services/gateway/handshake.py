@@ -92,7 +92,7 @@ class Handshake(Handler[DeviceConnection]):
     async def _refuse_unless_new_app(self, connection: DeviceConnection, hello: Hello) -> None:
         """Decide again after the app directory was refreshed, for the app may have been created a moment ago.
 
-        Nobody is refused while the log does not answer: what the directory does not know may be in the log.
+        No device is refused while the log does not answer: what the directory does not know may be in the log.
         """
         is_current = await self._apps.refresh()
         match self._decide(hello):
@@ -108,7 +108,7 @@ class Handshake(Handler[DeviceConnection]):
     def _decide(self, hello: Hello) -> tuple[HelloDecision | Literal["later"], int]:
         """Return the decision, and the device number that the key proves (0 when it proves none).
 
-        later: this process has not been given the key in force, so it cannot judge, nor give a key; see Keys.
+        later: this process lacks the key in force (see Keys), so it can neither check device keys nor issue any.
         """
         try:
             self._keys.check(KeyPurpose.DEVICES)
@@ -120,8 +120,8 @@ class Handshake(Handler[DeviceConnection]):
     async def _welcome_known(self, connection: DeviceConnection, hello: Hello, proven: int) -> None:
         """Welcome a device whose key proves this number, once the registry has confirmed that it is the token's.
 
-        The key of a device that registered before the log went back is right, and its number may be another device's by
-        now. So a token that the log does not know is registered anew, and one that was before gets its new key.
+        A device that registered before the log went back has a valid key, but its number may be another device's by
+        now. So a token that the log does not know is registered anew, and one with another number gets a new key.
         """
         token = str(hello.token)
         try:

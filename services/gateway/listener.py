@@ -19,7 +19,7 @@ _CLOSE_S = 3.0
 
 
 class Drain:
-    """Ends all connections with `per_s` goodbyes a second, within 20 s in all. New connections get one at once."""
+    """Ends all connections within 20 s, with `per_s` goodbyes a second or more if needed. New ones end at once."""
 
     def __init__(
         self, open_connections: OpenConnections[DeviceConnection], clock: Clock, random: Random, per_s: int

@@ -90,7 +90,7 @@ MAX_MESSAGES = 8
 """Messages of one burst that wait at the same time."""
 
 MAX_BYTES = 32 * 1024
-"""Size of the frames of one burst that wait at the same time, unless it is a single one."""
+"""Upper bound of the frames of one burst that wait at the same time; a single one may be larger."""
 
 
 class SharedMessage:
@@ -160,7 +160,7 @@ class Burst:
     def keep(self, is_wanted: Callable[[int, int], bool]) -> None:
         """Remove the messages whose msgid and `expires_ms` are not wanted.
 
-        When none is left, the calls of `take` that were asked for are not needed any more.
+        When none is left, the calls of `take` that `add` asked for are not needed any more.
         """
         self._messages = deque(each for each in self._messages if is_wanted(each.msgid, each.expires_ms))
         if not self._messages:

@@ -32,7 +32,7 @@ _REASONS: dict[str, GoodbyeReason] = {"replaced": "replaced", "unauthorized": "u
 
 
 class _Slice(NamedTuple):
-    """A message for connections, until `expires_ms`: an id for each, and `shared`, their frame if that is the same."""
+    """A message for connections, with an id for each. `shared`: their frame, if one id and frame serves all of them."""
 
     frames: PushFrames
     expires_ms: int
@@ -287,7 +287,7 @@ QUESTIONS = 64
 
 
 class PushResumption:
-    """Service: lets the sender write the held messages of each app that is resumed, whatever the others wait for.
+    """Service: lets the sender write the held messages of each resumed app, without waiting for other apps.
 
     Delivery is asked first which of the broadcasts among them were cancelled meanwhile; unicasts cannot be cancelled.
     Every instance of delivery knows all broadcasts, so after one that does not answer the next one is asked.

@@ -151,5 +151,5 @@ def refused_retry_ms(random: Random) -> int:
 
 
 def over_quota_retry_ms(retry_after_s: int, random: Random) -> int:
-    """Return the delay after which a device of an app over its quota tries again: once to twice the given one."""
+    """Return the delay after which a device of an app over its quota tries again: one to two times the given delay."""
     return retry_after_s * 1000 + random.randrange(retry_after_s * 1000)

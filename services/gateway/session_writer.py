@@ -1,4 +1,4 @@
-"""Writes session facts to the log: sessions opened and closed, app activity, and connection counts a minute."""
+"""Writes session facts to the log: sessions opened and closed, app activity, and connection counts each minute."""
 
 import asyncio
 import contextlib

@@ -10,7 +10,7 @@ ROLE_NAME = "gateway"
 
 
 class GatewaySettings(Settings, frozen=True, kw_only=True):
-    """Durations are in seconds.
+    """Settings of the gateway; durations are in seconds.
 
     `gateway_share_port` lets several gateway processes of a host listen at one port (SO_REUSEPORT).
     `gateway_max_connections` is by default as many as the limit of open files allows.

@@ -1,4 +1,4 @@
-"""Ends connections: past a deadline, or whose keys were revoked or must be renewed, or whose number is another's."""
+"""Ends connections past a deadline, and those of devices with revoked or former keys, or with another's number."""
 
 import asyncio
 from collections import deque
@@ -85,7 +85,7 @@ class RevocationSweeper:
         self._changed.set()
 
     async def _end_revoked(self, appkey: str) -> None:
-        """End them in chunks, between which other tasks run; the handshake checks devices that connect meanwhile."""
+        """End connections in chunks; meanwhile other tasks run, and the handshake checks devices that connect."""
         for index, session in enumerate(self._connections.of_app(appkey)):
             if index % _REVOKED_CHUNK == _REVOKED_CHUNK - 1:
                 await asyncio.sleep(0)
@@ -97,10 +97,10 @@ class RevocationSweeper:
 
 
 class KeyRenewal:
-    """Service: each time another key of device keys is in force, has the connected devices come again.
+    """Service: makes the connected devices reconnect each time another key of device keys comes into force.
 
     The welcome then gives each a device key by the new key. Without this a device that stays connected for long would
-    keep its former one until that is refused. `per_s` devices a second are told.
+    keep its former one until that is refused. `per_s` goodbyes are sent a second.
     """
 
     name = "gateway-key-renewal"
@@ -140,10 +140,10 @@ class KeyRenewal:
 
 
 class NumberSweeper:
-    """Service: whenever a shard of the registry has another owner, has it confirm the numbers of connected devices.
+    """Service: asks each new owner of a registry shard to confirm the numbers of connected devices.
 
-    Where the log has gone back below running gateways, the registry starts again on what is left of it. A device that
-    the log does not know any more is told to reconnect, and its number is confirmed as that of any other.
+    Where the log has gone back while gateways ran, the registry starts again on what is left of it. A device that the
+    log does not know any more is told to reconnect, and its number is confirmed as that of any other.
     """
 
     name = "gateway-numbers"

@@ -1,4 +1,4 @@
-"""WebSocket frames (RFC 6455, 5.2): those of a device are read and unmasked, those of the server written."""
+"""WebSocket frames (RFC 6455, 5.2): a reader that unmasks a device's frames, and writers of the server's."""
 
 from struct import pack
 from typing import NamedTuple
@@ -98,7 +98,7 @@ class FrameReader:
         return found
 
     def _pass_over(self, start: int, end: int) -> int:
-        """Return where the data goes on after the bytes of the frame that is passed over."""
+        """Pass over bytes of a frame that breaks the protocol; return the position after them."""
         passed = min(self._passed_over, end - start)
         self._passed_over -= passed
         return start + passed

@@ -88,7 +88,7 @@ class UpgradeReader:
         return None
 
     def release(self) -> None:
-        """Let go of the parser, which refers to this reader, so that no garbage collector is needed for them."""
+        """Release the parser, which refers to this reader, so that no garbage collector is needed for both."""
         self._parser = None
 
     # --- callbacks of the parser
