@@ -47,7 +47,7 @@ class AliasChanges:
         self._clock = clock
 
     async def check(self, devices: Sequence[DeviceAddress]) -> list[list[int]]:
-        """Drop what waits for each device under a former alias; return the ids of what was dropped.
+        """Drop the messages that wait for each device under a former alias; return their ids.
 
         It covers the pushes that the log holds when the call begins, and returns once the outcomes are in the log. Any
         CarillonError: the log or the registry does not answer; some of the messages may have been dropped.

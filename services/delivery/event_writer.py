@@ -186,7 +186,7 @@ class EventWriter:
 
     def _new_record(self, topic: Topic, fact: NewFact) -> NewRecord:
         """Return the record of a fact. An outcome's cause is the latest record of `pushes` that the state has applied:
-        so whoever folds the log folds the start of a push before its outcomes, whatever the times of the records."""
+        so every reader folds the start of a push before its outcomes, whatever the times of the records."""
         meta = fact.message.meta
         self._stamp.complete(meta, self._clock.now_ms())
         meta.epoch = self._fencing.epoch(Partition(topic.name, fact.partition))

@@ -1,4 +1,4 @@
-"""Ends expired pushes, and what waits: for the end of older connections, or for messages that have ended."""
+"""Ends expired pushes, and the waits of devices for an older connection's end or for messages that have ended."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ _SWEEP_MS = 1000
 
 
 class ExpirySweeper:
-    """A service that sweeps once a second of the clock."""
+    """A service that ends what has expired, once a second."""
 
     name = "delivery expiry"
 
@@ -35,7 +35,7 @@ class ExpirySweeper:
             await self._clock.sleep_until(self._clock.now_ms() + _SWEEP_MS)
 
     async def sweep(self) -> None:
-        """End the pushes that have expired by now."""
+        """End the pushes and waits that are over by now."""
         self._fanout.end_overdue_takeovers()
         self._fanout.refill_after_ended()
         self._starter.end_expired()

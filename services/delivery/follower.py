@@ -44,7 +44,7 @@ class PushCommandFollower:
         dead_letters: DeadLetters,
         applied: AppliedPositions,
     ) -> None:
-        """`applied`: advanced by this object, and before its start by what folds the log."""
+        """`applied`: advanced by this object, and before its start by `Standby`."""
         self.applied = applied
         self._log = log
         self._events = events

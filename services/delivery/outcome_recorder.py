@@ -34,7 +34,7 @@ _MAX_REASONS = 255
 
 @dataclass(slots=True)
 class OutcomeColumns:
-    """One row for each outcome; `badges` may be shorter than the other columns, missing rows are 0."""
+    """One row for each outcome; `badges` holds badge + 1, or 0, and may be shorter than the other columns."""
 
     msgids: "array[int]" = field(default_factory=lambda: array("Q"))
     numbers: "array[int]" = field(default_factory=lambda: array("I"))
@@ -181,7 +181,7 @@ class OutcomeRecorder:
     def record_withdrawn(self, device: DeviceAddress, msgid: int, time_ms: int) -> None:
         """Queue that the message is dropped because the device changed its alias, unless a final outcome is unwritten.
 
-        A receipt may follow, as the message may be on its way.
+        An acknowledgement may follow, as the message may be on its way.
         """
         if not self.has_unwritten_final(device.partition, msgid, device.number):
             self._queued.withdrawn.add((msgid, device.partition, device.number))

@@ -57,14 +57,14 @@ class ResolutionListener(Protocol):
 
 
 Asked = dict[WaitingPush, set["asyncio.Task[CarillonError | None]"]]
-"""The calls of each push that the instance has not answered yet."""
+"""The calls of each push that instances of targeting have not answered yet."""
 
 
 class InstanceResolver:
     """Resolves audiences in the shard of one instance, so that pushes start there while another instance is away.
 
-    Attempts are made in the order of the log. Of one app at most `_CONCURRENT` are made at once, and at most as many
-    more are waited for that have taken longer than ORDER_WAIT_MS.
+    Attempts are made in the order of the log. At most `_CONCURRENT` attempts of an app run at once, beside as many that
+    have taken longer than ORDER_WAIT_MS.
     """
 
     def __init__(

@@ -137,7 +137,7 @@ class CapacityServicer(CapacityServiceServicer):
 
 
 class AppleStateServicer(AppleStateServiceServicer):
-    """Tells what Apple's answers say of an iOS app's settings."""
+    """Tells whether Apple's answers point to wrong settings of an iOS app."""
 
     def __init__(self, bad_tokens: BadTokens, ios: IosDelivery, tenure: DeliveryTenure) -> None:
         self._bad_tokens = bad_tokens

@@ -25,7 +25,7 @@ SNAPSHOT = "delivery.snapshot"
 _VERSION = 10
 
 _LEAD_MS = {PUSH_COMMANDS.name: 10_000, PUSHES.name: 5_000}
-"""Time by which records of these topics are merged before outcomes that name no cause."""
+"""Time in ms by which records of these topics are merged before outcomes that name no cause."""
 
 
 class DeliveryStore:
@@ -78,7 +78,7 @@ class DeliveryStore:
 class MergedFollower:
     """Folds the three topics merged by record time, so that the state stays as small as it was when it was live.
 
-    Causes are folded first: commands before audiences, and those before outcomes. Outcomes of former versions name no
+    Causes are folded first: commands before audiences, audiences before outcomes. Outcomes of former versions name no
     cause; there the times decide (`_LEAD_MS`).
     """
 
@@ -102,7 +102,7 @@ class MergedFollower:
         return dict(self._reached)
 
     async def apply_until(self, ends: Mapping[Partition, int], on_batch: Callable[[int], None]) -> None:
-        """Apply the log up to the ends; see `apply_until` of replay.Fold."""
+        """Apply the log up to the ends; see ReplayableProjection."""
         await check_offsets(self._log, "delivery", self._reached, self._store.marks())
         merge = MergedReader(
             self._log, self._reached, {partition: ends[partition] for partition in sorted(self.sources)}, _LEAD_MS

@@ -17,7 +17,7 @@ from services.replica.merge import CausalOrder, DecodedRecord
 from services.replica.positions import AppliedPositions
 from services.replica.tenure import FEW_RECORDS, STANDBY_PAUSE_S, OwnerElection, Tenure
 
-# Folds the log into the state of a process that does not own its partitions: what it holds, then what is appended.
+# Folds the log into the state of a process that does not own its partitions: first its content, then new records.
 
 MAX_HELD_BYTES = 64 * 1024 * 1024
 """Upper bound of the records that wait for their causes; a standby beyond it reads the log merged by time."""
@@ -51,7 +51,7 @@ class Standby:
         self._read: dict[Partition, int] = {}
 
     async def catch_up(self) -> None:
-        """Apply what the log holds now, with bounded memory however much that is."""
+        """Apply all records that the log holds now, in bounded memory."""
         ends = await ends_of(self._log, ROLE_NAME, self._store.partitions)
         async with self._store.building:
             self._store.is_built = False
@@ -81,11 +81,11 @@ class Standby:
                 if task is not None:
                     task.cancel()
                     await asyncio.wait([task])
-        if reading is not None and not reading.cancelled():  # it had read already
+        if reading is not None and not reading.cancelled():  # it has read records that are not folded yet
             self._fold(self._order.put(reading.result()))
 
     async def fold_until(self, ends: Mapping[Partition, int]) -> None:
-        """Apply the records before these ends, and as the last ones those whose causes the log does not hold."""
+        """Apply the records before these ends, last those whose causes the log does not hold."""
         while any(self._next_to_read(partition) < end for partition, end in ends.items()):
             records = await self._more()
             self._fold(self._order.put(records))

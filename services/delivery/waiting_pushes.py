@@ -21,8 +21,9 @@ LONG_LIST = 100
 class WaitingPush:
     """A push that waits for its start in some partitions.
 
-    `size`: bytes of the command. `unstarted`: the partitions whose start is not being written yet. `audiences`: those
-    of them that are resolved. `attributes_until`: those of their starts; none where the request lists the devices.
+    `size`: bytes of the command. `unstarted`: the partitions whose start is not being written yet. `audiences`: the
+    audiences known of these. `attributes_until`: PushStarted.attributes_until of them; empty if the request lists
+    devices.
 
     A push that is held up waits for targeting, and later pushes of its app no longer wait for it. `failures` counts the
     attempts that failed because of the push itself, and `retries` these and those that targeting did not answer
@@ -117,7 +118,7 @@ class AppQueue:
         return self._next() is not None
 
     def add(self, waiting: WaitingPush) -> None:
-        """Add a push behind those that were added before it."""
+        """Add a push at the end of the queue."""
         if waiting.is_held_up:
             self._put_held_up(waiting)
         else:
@@ -140,7 +141,7 @@ class AppQueue:
         self._in_order.pop(waiting.msgid, None)
 
     def take(self, most: float, cost: Cost) -> tuple[list[StartingPart], float]:
-        """Take what starts next: at least one partition, and beyond that what costs at most `most`; with the cost.
+        """Take the parts that start next, with their cost: at least one, and more while they cost at most `most`.
 
         A push for iOS is taken whole, because its rate limit counts from each start.
         """
@@ -193,7 +194,7 @@ MAX_WAITING_BYTES = 256 * 1024 * 1024
 MAX_HELD_UP_BYTES = MAX_WAITING_BYTES * 3 // 4
 """Bytes of one app's commands that may be held up; a push beyond it fails, so that other apps' commands are read.
 
-An app has no capacity long before that, so it concerns pushes that were appended while delivery did not answer.
+An app loses its capacity long before that, so only pushes that were appended while delivery did not answer fail.
 """
 
 

@@ -1,9 +1,9 @@
-"""What Apple's answers tell of an iOS app's tokens: some are no tokens of the app, many are a fault of its settings.
+"""Evaluation of Apple's refusals of an iOS app's tokens: a few mean bad tokens, many mean wrong settings of the app.
 
 `BadDeviceToken` means "bad, or of the other environment", and at times it is a fault of Apple's. A wrong environment
 gets it for every device of the app, so one answer removes nothing. `DeviceTokenNotForTopic` means another bundle id.
 
-All of it is folded from the outcomes in the log, each partition by itself, so that neither a restart nor another owner
+The state is folded from the outcomes in the log, each partition by itself, so that neither a restart nor another owner
 forgets it, and the order in which partitions are read makes no difference.
 """
 
@@ -21,8 +21,8 @@ CONFIRM_MS = 24 * 3_600_000
 """Shortest time between the first and the last of the answers by which a token is removed."""
 
 MAX_SUSPECTS = 3_000
-"""Upper bound of an app's devices in one partition whose token was called bad and that are remembered. Beyond it, the
-oldest gives up its place once it is `_KEEP_MS` old; until then others are not remembered.
+"""Upper bound of remembered suspects: devices of an app in one partition whose token was called bad. Beyond it a new
+one replaces the oldest if that is `_KEEP_MS` old, and is not remembered otherwise.
 """
 
 BAD_TOKEN = "BadDeviceToken"  # noqa: S105 - no password
@@ -31,7 +31,7 @@ _OF_SETTINGS = (BAD_TOKEN, "DeviceTokenNotForTopic")
 
 _KEEP_MS = 7 * CONFIRM_MS
 _FEW = 3
-"""Number of answers up to which nothing is said of the app as a whole."""
+"""Number of refusals up to which the app as a whole is not judged."""
 
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
 
@@ -55,7 +55,7 @@ class MostlyBad(NamedTuple):
 
 @dataclass(slots=True)
 class _Part:
-    """What is known of one app's devices in one partition. `day`: the last day with answers, counted since 1970."""
+    """Apple's answers for one app's devices in one partition. `day`: the last day with answers, counted since 1970."""
 
     good: BitMap = field(default_factory=BitMap)
     suspects: dict[int, int] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class _Part:
     reason: str = ""
 
     def begin_day(self, time_ms: int) -> None:
-        """Count from now on for the day of this time, and for the day before what was counted then."""
+        """Begin the day of this time if it is a later one; keep the counts of the day before it apart."""
         day = time_ms // CONFIRM_MS
         if day > self.day:
             is_next = day == self.day + 1
@@ -105,7 +105,7 @@ class _Part:
                     self._suspect(number, time_ms)
 
     def _suspect(self, number: int, time_ms: int) -> None:
-        """Remember when the token was called bad first; after CONFIRM_MS that was enough, and counting begins anew."""
+        """Note when the token was first called bad; CONFIRM_MS later, when removal was possible, begin anew."""
         first_ms = self.suspects.get(number)
         if first_ms is not None and time_ms - first_ms < CONFIRM_MS:
             return
@@ -118,7 +118,7 @@ class _Part:
 
 
 class BadTokens:
-    """What Apple's answers have told of the tokens of iOS apps.
+    """The tokens to be removed, and the apps that are mostly bad, by Apple's answers.
 
     A token is removed if Apple has never accepted it, has called it bad again after a day, and accepts most of the
     app's pushes.
@@ -136,7 +136,7 @@ class BadTokens:
             self._tell_change(appkey)
 
     def unwatch(self) -> None:
-        """End the watch: no app counts as mostly bad any more to whoever watches."""
+        """End the watch: call `on_change` with False for each app that counted as mostly bad."""
         on_change, self._on_change = self._on_change, None
         while on_change and self._watched_bad:
             on_change(self._watched_bad.pop(), False)
@@ -167,7 +167,7 @@ class BadTokens:
     def first_refused_ms(self, appkey: str, partition: int, number: int, now_ms: int) -> int | None:
         """Return when Apple called the token of a device bad first, if it is to be removed, as Apple calls it bad now.
 
-        A device that has registered since has shown that it is alive.
+        A device that registers after that time keeps its token.
         """
         parts = self._apps.get(appkey, {})
         part = parts.get(partition)
@@ -182,7 +182,7 @@ class BadTokens:
         return appkey in self._watched_bad
 
     def mostly_bad(self, appkey: str) -> MostlyBad | None:
-        """Return what is known of an app most of whose tokens Apple calls bad, by its latest pushes; else None."""
+        """Return the counts of an app most of whose tokens Apple calls bad, by its latest pushes; else None."""
         parts = self._apps.get(appkey, {})
         accepted, refused = _sums(parts, _last_day(parts))
         if refused <= _FEW or accepted > refused:

@@ -10,7 +10,7 @@ The life cycle of a push in one partition:
 - PushStarted fixes the audience in the partition. From now on devices may be sent the push.
 - PushFailed ends a push where it has not started: its audience could not be resolved.
 - CancelPush is kept in `pending_cancels` and stops the sending; delivery then writes PushCancelled for each started
-  partition, and where the push is held up for each other one too. PushFinished is written when the time to live has
+  partition, and where the push is held up, for each other one too. PushFinished is written when the time to live has
   passed.
 - An ended partition only counts late acknowledgements, for LATE_MS.
 - A partition is forgotten when all its devices have a final outcome, or LATE_MS after it ended; a push with its last
@@ -270,7 +270,7 @@ class DeliveryState:
         self._forget_unneeded(push)
 
     def _forget_unneeded(self, push: StartedPush) -> None:
-        """Drop the message of a push that no device is sent any more, and the push once nothing is left of it."""
+        """Drop the message of a push once no device is sent it any more, and the push once no part of it is left."""
         if self.is_in_progress(push.msgid):
             return
         self.pending_cancels.pop(push.msgid, None)

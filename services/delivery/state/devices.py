@@ -1,4 +1,4 @@
-"""What the state of delivery has of each device: its backlog, its badge, and which outcomes are final."""
+"""Devices in the state of delivery: their backlogs and badges, and which outcomes are final."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from services.domain.recorded_reasons import FixedReason
 
 
 class Backlogs:
-    """Unicasts are kept in each device's mailbox, oldest first; broadcasts once for each app and partition.
+    """The pending pushes: unicasts in each device's mailbox, oldest first; broadcasts by app and partition.
 
     An empty mailbox takes no memory.
     """
@@ -133,7 +133,7 @@ _IS_FINAL_ON_IOS = numpy.isin(numpy.arange(256), [*FINAL_OUTCOMES, OutcomeKind.O
 
 
 class FinalOutcomes(NamedTuple):
-    """Device numbers by message id: `concluded` have a final outcome, `withdrawn` one after which a receipt may follow.
+    """Device numbers by message id: `concluded` have a final outcome, `withdrawn` one that a receipt may follow.
 
     A message that was dropped because the device changed its alias may be on its way to the device.
     """

@@ -82,9 +82,9 @@ _SCHEDULING = "scheduling"
 
 
 class PushSource(IntEnum):
-    """What appends a push, and may append it again: a front end, or scheduling for a task.
+    """The writer of a push, which may append it again: a front end, or scheduling for a task.
 
-    A task of a push under an idempotency key that is not timed is sent at once.
+    An untimed push with an idempotency key is a task that is sent at once.
     """
 
     FRONT_END = 0
@@ -102,9 +102,9 @@ class DedupeWindow:
     """Bounded sets of message ids, one for each source of pushes: at least the last 500,000 added to each.
 
     An edge repeats an append within half a minute. Scheduling repeats what it may have sent before a crash when it
-    starts again. Until then front ends may send any number of pushes, but no task is sent unless scheduling has other
-    owners: then those of their shards count. Every push under an idempotency key is a task, so the tasks that are sent
-    at once may be many, such as 500,000 in half an hour at 300 a second; they shorten the memory of no timed push.
+    starts again. Until then front ends may send any number of pushes, but no task is sent, except by the owners of
+    other shards of scheduling. Every push under an idempotency key is a task, so the tasks that are sent at once may be
+    many, such as 500,000 in half an hour at 300 a second; they shorten the memory of no timed push.
     """
 
     def __init__(self) -> None:
@@ -245,7 +245,7 @@ def requested_push(command: PushCommand, offset: int, owned: frozenset[int]) -> 
             assert_never(never)
 
 
-# The pushes that have started, by message id. What a snapshot restores of them stays packed until it is needed.
+# The pushes that have started, by message id. Those that a snapshot restores stay packed until they are needed.
 
 _BLOCK_IDS = 1024
 

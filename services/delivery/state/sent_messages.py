@@ -1,8 +1,9 @@
 """The messages that devices were sent, and their reports on them; reports on any other message are refused.
 
-Folded from the outcomes alone, so it does not depend on when pushes end, and outlives them. It is bounded for each app
-and partition; the messages sent first are forgotten first, so a busy app shortens its own memory and no other's. The
-message id says nothing about that order: a timed push has the id of its creation, up to a year before it is sent.
+This state is folded from the outcomes alone, so it does not depend on when pushes end, and outlives them. It is bounded
+for each app and partition; the messages sent first are forgotten first, so a busy app shortens its own memory and no
+other's. The message id says nothing about that order: a timed push has the id of its creation, up to a year before it
+is sent.
 """
 
 from array import array
@@ -25,7 +26,7 @@ REPORTED_KINDS = (
     OutcomeKind.OUTCOME_KIND_CLICKED,
     OutcomeKind.OUTCOME_KIND_DISMISSED,
 )
-"""What devices report besides acknowledgements."""
+"""The outcomes that devices report besides acknowledgements."""
 
 BLOCK_COST_BYTES = MAX_COST_BYTES // 4
 """A block takes no further message once it costs this; as blocks are forgotten whole, the memory of a busy app is never

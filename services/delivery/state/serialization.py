@@ -1,7 +1,7 @@
-"""The state as blobs (key, value): the content of a snapshot file, and what digests of states are computed from.
+"""The state as blobs (key, value): the content of a snapshot file, and the input of digests.
 
-The keys and the shapes of the values are the file format; a change to them needs a new version in `store`. A key that
-releases before do not know is no change: they pass over it.
+The keys and the shapes of the values are the file format; a change to them needs a new version in `store`. A new key is
+no change: earlier releases pass over it.
 """
 
 import hashlib

@@ -44,7 +44,7 @@ from services.process.crashpoint import Point, reached
 from services.process.metrics import APNS_MOSTLY_BAD
 from services.replica.peers import Peers
 
-# Sends one iOS app's pushes to Apple, with a bounded number in flight, and records the outcomes.
+# One iOS app's pushes, with a bounded number in flight.
 
 WINDOW = 2000
 """Messages of an app that wait for a connection or for Apple's response, at most."""

@@ -30,6 +30,7 @@ MAX_STREAMS = 1000
 
 _WRITE_BUFFER_BYTES = 1 << 18
 _STATUSES_BEFORE_PROOF = frozenset((403, 429))
+"""Statuses below 500 that do not prove that Apple has accepted the provider token."""
 
 OnResult = Callable[["ApnsConnection", PendingPush, str, ApnsResult], None]
 """Called with the connection, the push, the provider token it was sent with, and the result."""
@@ -174,7 +175,7 @@ class ApnsConnection(asyncio.Protocol):
     # --- time-outs
 
     def _check_timeouts(self) -> None:
-        """Runs a few times per time-out for as long as the connection is open."""
+        """Check the time-outs, a few times in each, for as long as the connection is open."""
         if self.is_closed:
             return
         now_s = self._loop.time()

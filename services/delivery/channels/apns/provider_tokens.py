@@ -24,6 +24,7 @@ _BACKDATING_MS = 5 * 60_000
 """Minimum age of a scheduled token at first use, so that a slightly fast clock does no harm."""
 
 _MAX_REUSE_AGE_MS = 55 * 60_000
+"""Age up to which a former token is used again: less than the hour for which Apple accepts it."""
 
 
 class InvalidKeyError(CarillonError):
@@ -83,9 +84,9 @@ class ProviderToken:
     def hold(self, refused: str) -> None:
         """Return from a refused token to one that Apple knows; issue none for MIN_CHANGE_MS, or until that is too old.
 
-        Further refusals of a token that is not used any more, of pushes sent with it meanwhile, change nothing.
-        It is the one that this process used before; or the scheduled one before the present one, which another process
-        with the key has begun to use less than MIN_CHANGE_MS ago, where this one has sent nothing meanwhile.
+        Apple knows the token that this process used before. It may know the scheduled one before the present one too:
+        another process with the key may have begun to use that less than MIN_CHANGE_MS ago. Later refusals of a token
+        that is not in use any more change nothing.
         """
         if self._token is None or self._token.text != refused:
             return

@@ -94,7 +94,7 @@ class PushProgress:
 
 
 def apns_payload(keys: Keys, send: SendPush) -> bytes:
-    """Return the payload of a push, or of the silent push whose code is sealed with these keys.
+    """Return the payload of a push; that of a silent push has the possession code that is sealed with these keys.
 
     A code that cannot be opened is logged, and the device gets an empty one.
     """
@@ -113,7 +113,7 @@ def _fixed_badge(message: Message) -> int | None:
     return message.ios.badge if has_badge else None
 
 
-# One message for one iOS device: it is handed to Apple, again where that is needed, until it has its final outcome.
+# One message for one iOS device: it is handed to Apple, repeatedly if needed, until it has its final outcome.
 
 _NOT_SENT_YET = RetryHistory()
 

@@ -92,15 +92,15 @@ class RoundRobin:
         return chunk
 
     def _has_turns(self, progress: PushProgress, passes: int) -> bool:
-        """Return whether the pass before which `passes` others began goes on: devices are left in it."""
+        """Return whether the pass with this number goes on and has devices left."""
         is_same = progress.passes == passes and not progress.is_pass_complete
         return is_same and progress.is_running(self._clock.now_ms())
 
     async def _limit(self, progress: PushProgress) -> None:
         """Give a push with a rate limit one turn at a time, for as many devices as the limiter allows.
 
-        It ends with the pass, also where the next one begins before the last turn is noticed here: that one is added
-        anew.
+        It ends with the pass, even if the next pass, which is limited anew, begins before the last turn is noticed
+        here.
         """
         limiter, passes = RateLimiter(self._clock, progress.push.send.qps / self._shards), progress.passes
         while self._has_turns(progress, passes):
@@ -201,7 +201,7 @@ class PushSchedule:
         self._turns.add(progress)
 
     def collect_due(self) -> None:
-        """Make ready what was delayed until now."""
+        """Make ready the messages and passes whose delay is over."""
         for item in self._delayed.take_due():
             if isinstance(item, PushProgress):
                 self._turns.add(item)
@@ -253,7 +253,7 @@ class PushSchedule:
             self._running.discard(progress)
 
 
-# Devices that Apple wants to get no pushes for a while (429 TooManyRequests).
+# Devices to which Apple wants no pushes sent for a while (429 TooManyRequests).
 
 
 class DeviceDelays:

@@ -1,4 +1,4 @@
-"""What follows from Apple's response: for the message, the app's health, the connection and the token."""
+"""Handling of Apple's responses: the next steps for the message, the app's health, the connection and the token."""
 
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -10,7 +10,7 @@ from services.process.clock import Clock
 from services.process.logs import logger
 from services.process.metrics import APNS_STOPPED
 
-# Handling of Apple's responses: the action for each (status, reason), by Apple's documentation.
+# The action for each (status, reason) of Apple's responses, by Apple's documentation.
 
 
 class ResponseAction(Enum):
@@ -53,7 +53,7 @@ class ResponseAction(Enum):
 
 
 class Handling(NamedTuple):
-    """`alarm`: whether an operator has to act."""
+    """The action after a response. `alarm`: an operator has to act."""
 
     action: ResponseAction
     alarm: bool = False
@@ -210,10 +210,10 @@ class NextStep:
 
 @dataclass(frozen=True, slots=True)
 class RetryHistory:
-    """What has happened to one message for one device so far.
+    """The retries of one message for one device so far.
 
-    `retries`: its back-offs. `sandbox`: it goes to Apple's sandbox. `renewed`: a provider token was renewed for it.
-    `unknown`: why it is unknown whether Apple has accepted the push already.
+    `retries`: back-offs. `sandbox`: the message goes to Apple's sandbox. `renewed`: a provider token was renewed for
+    it. `unknown`: why it is unknown whether Apple has accepted the push already.
     """
 
     retries: int = 0

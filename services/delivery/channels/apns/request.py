@@ -69,7 +69,7 @@ class PendingPush(Protocol):
 _APNS_ID_NAMESPACE = uuid.UUID("5d0a9b0e-2f0c-5f0b-9a3d-6b1c2e7f4a10")
 _HEADER_VALUE = re.compile(r"[!-~]{1,256}")
 _METHOD_POST = b"\x83"
-_SCHEME_HTTPS = b"\x87"
+_SCHEME_HTTPS = b"\x87"  # both are indexed fields of the static table (RFC 7541, appendix A)
 _TOKEN = re.compile(r"[0-9A-Za-z]+")
 _MAX_COLLAPSE_ID_BYTES = 64
 
@@ -83,7 +83,7 @@ _refusals = msgspec.json.Decoder(_Refusal)
 
 
 def local_refusal(push: ApnsPush) -> ApnsResult | None:
-    """Apple's refusal of a push that is certainly invalid, without a request; None if the push may be valid."""
+    """Return Apple's refusal of a certainly invalid push, without a request; None if the push may be valid."""
     if not push.payload:
         return ApnsResult(400, "PayloadEmpty")
     if len(push.payload) > MAX_PAYLOAD_BYTES:

@@ -101,7 +101,7 @@ class ApnsSender:
     # --- from the queue to the connections
 
     def _schedule(self) -> None:
-        """Send what the connections have capacity for, once in the next turn of the event loop."""
+        """Send queued pushes as the capacity allows, once in the next turn of the event loop."""
         if not self._is_scheduled and not self._closed:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._send_queued)
@@ -250,7 +250,7 @@ class SenderPool:
         self._senders: dict[tuple[str, str, str, str], ApnsSender] = {}
 
     def get(self, credentials: ApnsCredentials, sandbox: bool = False) -> ApnsSender:
-        """The sender for an app; `sandbox`: to the sandbox of an app that uses both environments. InvalidKeyError."""
+        """The sender for an app; `sandbox`: to the sandbox, if the app uses both. InvalidKeyError: bad key."""
         key = (credentials.team_id, credentials.key_id, credentials.key_pem)
         to_sandbox = sandbox or credentials.environment is Environment.SANDBOX
         endpoint = self._endpoints[Environment.SANDBOX if to_sandbox else Environment.PRODUCTION]

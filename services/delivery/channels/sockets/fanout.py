@@ -278,7 +278,9 @@ class Fanout:
             by_gateway.send(push)
 
     def _send_backlog(self, device: DeviceAddress, connection: AnnouncedConnection, batches: _BacklogBatches) -> None:
-        """Send what the window allows; once all of the backlog is in flight the device is ready for new pushes."""
+        """Send the messages that the window allows; once all of the backlog is in flight the device is ready for new
+        pushes.
+        """
         backlog = self._backlog(device, connection)
         chosen = backlog[: BACKLOG_WINDOW - len(connection.in_flight or ())]
         now_ms = self._clock.now_ms()
@@ -346,7 +348,7 @@ class Fanout:
                 self._recorder.record_many(partition, push.send.appkey, push.msgid, numbers, _SENT, now_ms)
 
     def _send_to_numbers(self, push: StartedPush, partition: int, numbers: Sequence[int]) -> int:
-        """Send to those of the devices that are connected and have it pending; return the number of messages."""
+        """Send the push to the connected devices that have it pending; return the number of messages."""
         batches = GatewayBatches()
         connections = self._presence.connections((push.send.appkey, partition))
         connected = [number for number in numbers if (found := connections.get(number)) and not found.is_waiting]

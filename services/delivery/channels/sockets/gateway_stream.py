@@ -18,7 +18,7 @@ MAX_QUEUED_BYTES = 256 * 1024 * 1024
 Attach the gateway gets the rest."""
 
 _BATCH_BYTES = 256 * 1024
-"""Size of a response, about 30,000 messages of a broadcast: little more is sent on after an app is paused."""
+"""Bytes, beside _BATCH_CONNECTIONS, from which a response is full: little is sent on after an app is paused."""
 
 _BATCH_CONNECTIONS = 8_000
 _MAX_CONNECTIONS = 2_000
@@ -85,7 +85,7 @@ class GatewayStream:
             self._put(push.send.appkey, _QueuedSend(push, push.send.message, some, ids, size), 1 + len(some))
 
     def release(self, may_send: Callable[[StartedPush], bool]) -> None:
-        """Queue the kept messages of apps that are not paused any more before all others, unless they are over."""
+        """Queue the kept messages of resumed apps before all others, unless their pushes are over."""
         held, released = self._held, list[_QueuedSend]()
         self._held = []
         for item in held:

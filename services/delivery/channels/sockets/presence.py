@@ -89,7 +89,7 @@ class Presence:
         connection.in_flight = self._in_flight[device] = (connection.in_flight or set()).union(msgids)
 
     def next_in_flight(self, count: int) -> list[tuple[DeviceAddress, set[int]]]:
-        """Return so many of the devices that are being sent their backlogs, in turns, with the messages in flight."""
+        """Return `count` devices that are being sent their backlogs, in turns, with the messages in flight."""
         found = list(islice(self._in_flight.items(), count))
         for device, _ in found:
             self._in_flight[device] = self._in_flight.pop(device)
@@ -169,7 +169,7 @@ class Presence:
         *,
         may_be_older: bool,
     ) -> None:
-        """Close the current connection for the new one, which `may_be_older` where only their ids are swapped."""
+        """Close the current connection for the new one; `may_be_older`: it may be older in spite of its greater id."""
         self._forget(device, current)
         if current.id < new.id:
             reason = _goodbye_reason(new.id - current.id) if may_be_older else "replaced"

@@ -1,4 +1,4 @@
-"""Acknowledgements and reports of devices, and the sending that goes on after them or after a pause."""
+"""Intake of devices' acknowledgements and reports, and the service that continues sending after a pause."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,10 +22,10 @@ _RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
 
 
 class ReportIntake:
-    """Records the reports that `decide` accepts; the others are counted and leave nothing behind.
+    """Records the reports that `decide` accepts; the others are only counted.
 
     Pushes below `restored_offset`, an offset of push-commands, were read by an earlier process, which may have been
-    killed before the log had all that it sent.
+    killed before the log had all its SENT outcomes.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ReportIntake:
             REPORTS_REFUSED.labels("acknowledgement").inc()
 
     def _report(self, device: DeviceAddress, msgid: int, kind: int, time_ms: int) -> None:
-        """Record a report once for each kind. Where the message may be forgotten, so may be an earlier report on it."""
+        """Record a report once for each kind; none on a message that may be forgotten, as earlier reports may be."""
         push = self._state.push_of(msgid)
         messages = self._state.sent_messages
         is_repeated = messages.was_reported(device, msgid, kind) or self._recorder.has_unwritten_report(

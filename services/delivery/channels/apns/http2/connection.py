@@ -320,6 +320,7 @@ class ClientConnection:
                 raise ProtocolError(Code.FRAME_SIZE_ERROR, "an acknowledgement of settings with a payload")
             return
         if not self._has_settings:
+            # RFC 9113, section 6.5.2: without MAX_CONCURRENT_STREAMS there is no limit.
             self._has_settings, self.max_streams = True, MAX_WINDOW
         for identifier, value in parse_settings(received.payload):
             if identifier == MAX_CONCURRENT_STREAMS:

@@ -31,7 +31,7 @@ class StatusReader:
         self._decoder = hpack.Decoder(max_header_list_size=MAX_LIST_BYTES)
 
     def status(self, block: bytes) -> int | None:
-        """The status, 0 if it is no number; None if there is none or several, as in trailers. HeaderError."""
+        """The status, 0 if no number; None if there is none or several, as in trailers. HeaderError: invalid block."""
         try:
             statuses = _scan(block, self._decoder.header_table_size == 0)
         except (IndexError, ValueError):
