@@ -1,4 +1,4 @@
-"""Runs one decision after the other, and writes the facts that it returns to the three topics, each with its origin."""
+"""Runs decisions one after the other, and writes the facts that each returns to the three topics, with its origin."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar

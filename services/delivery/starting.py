@@ -164,7 +164,7 @@ class PushStarter:
         self._take_turn(waiting.appkey, app)
 
     def held_up(self, waiting: WaitingPush) -> None:
-        """Let the app's later pushes pass, and a cancel end this one at once; fail it if too much waits."""
+        """Let the app's later pushes pass this one, and a cancel end it at once; fail it if too much is held up."""
         if waiting.is_over:
             return
         app = self._app(waiting.appkey)

@@ -187,8 +187,8 @@ class DeliveryTenure:
     async def _take_over(self, election: OwnerElection) -> None:
         """Stand by until no other process owns the partitions, and begin the tenure.
 
-        What a former owner has confirmed is in the log when it answers no more; what it writes after the announcements
-        counts nowhere.
+        All that a former owner has confirmed is in the log once it answers no calls; readers ignore what it writes
+        after the announcements.
         """
         while True:
             election.note_caught_up()

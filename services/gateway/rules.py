@@ -87,7 +87,7 @@ def process_capacity(open_files: int, connections: int | None, http: int | None 
 
 
 def over_capacity(sockets: int, welcomed: int, capacity: Capacity) -> bool:
-    """Return whether a new socket must be closed at once, with the numbers of open sockets and welcomed devices.
+    """Return whether a new socket must be closed at once, given the numbers of open sockets and welcomed devices.
 
     A full gateway refuses devices with a goodbye, but only a bounded number of them at a time.
     """

@@ -32,7 +32,7 @@ def load_given(directory: Path) -> NextNumbers:
 
 
 def keep_given(former: Path, rebuilt: Path) -> None:
-    """Write beside the rebuilt state the numbers beyond it that the former state, or the file beside that, gave out.
+    """Write beside the rebuilt state the numbers beyond it that the former state, or its given-numbers file, gave out.
 
     Devices hold the keys of these numbers, so no other device may get one. UnavailableError: a state cannot be read.
     """

@@ -25,7 +25,7 @@ PAGE = 1000
 """Devices that are looked at in one transaction; commands are decided between two of them."""
 
 PAGE_MS = 1000
-"""Time between two pages, so a pass over a million devices takes 17 minutes."""
+"""Time between two pages, so looking at a million devices takes 17 minutes."""
 
 PASS_MS = 6 * 3_600_000
 """Time between two passes."""
@@ -35,7 +35,7 @@ _PERCENT_A_DAY = 1
 
 
 def latest_life_ms(device: Device, active_ms: int) -> int:
-    """Return when a device last gave a sign of life, with the time of its latest session event (0: there is none)."""
+    """Return when a device last gave a sign of life, given the time of its latest session event (0: there is none)."""
     return max(active_ms, device.registered_ms, device.registered_again_ms, device.alias_set_ms)
 
 

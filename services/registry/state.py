@@ -1,4 +1,4 @@
-"""How facts change the registry's two states, and which facts tell others of changed attributes."""
+"""How facts change the registry's two states, and the facts that publish changed attributes."""
 
 from collections.abc import Callable, Iterator
 from typing import assert_never

@@ -1,4 +1,4 @@
-"""Snapshots of the indexes on disk: one file a partition, captured one after the other to keep queries waiting less."""
+"""Snapshots of the indexes on disk: one file a partition, captured one after the other so that queries wait less."""
 
 from collections.abc import Iterator
 from pathlib import Path

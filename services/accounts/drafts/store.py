@@ -53,7 +53,7 @@ class DraftTable:
         )
 
     def _delete_ended(self, until_ms: int) -> None:
-        """Delete the first MAX_DELETED of the drafts that ended until this time; one that is to be sent has not ended.
+        """Delete the first MAX_DELETED drafts that ended until this time; an approved one ends only once it is sent.
 
         The times of the topic's facts alone decide which, so a replay deletes the same.
         """

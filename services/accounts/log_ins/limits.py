@@ -7,7 +7,8 @@ Guessing passwords for a name from many addresses uses up the strangers' budget,
     a known network       user × network, address                        10     30 s
     anywhere else         name × network, address, name (all of them)    10     30 s; of all together 20 and 60 s
 
-An address has 50 attempts at once, and then one in 5 s. One that any bucket refuses counts for the address too.
+An address has 50 attempts at once, and then one in 5 s. A refused attempt counts for the address too, unless it is from
+a known browser.
 """
 
 import base64

@@ -278,9 +278,7 @@ class Fanout:
             by_gateway.send(push)
 
     def _send_backlog(self, device: DeviceAddress, connection: AnnouncedConnection, batches: _BacklogBatches) -> None:
-        """Send the messages that the window allows; once all of the backlog is in flight the device is ready for new
-        pushes.
-        """
+        """Fill the window; once all of the backlog is in flight the device is ready for new pushes."""
         backlog = self._backlog(device, connection)
         chosen = backlog[: BACKLOG_WINDOW - len(connection.in_flight or ())]
         now_ms = self._clock.now_ms()

@@ -205,5 +205,7 @@ class Presence:
 
 
 def _goodbye_reason(older_by: int) -> GoodbyeReason:
-    """Return the reason for closing the smaller id; "draining" lets the device reconnect if it may be the newer one."""
+    """Return why to close the connection of smaller id; "draining" lets the device reconnect if it may be the newer
+    one.
+    """
     return "replaced" if older_by > _CLOCK_SKEW_IDS else "draining"
