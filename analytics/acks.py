@@ -147,7 +147,7 @@ class AckReader:
         return AckPage(acks, positions, has_more=False)
 
     async def _complete_ends(self) -> None:
-        """Take the ends of partitions that other instances ingest from the store."""
+        """Read from the store the ends of the partitions that other instances ingest."""
         if len(self._ends) < self._partitions:
             for partition, end in await self._clickhouse.rows(_ENDS, {"appkey": self._appkey}):
                 self._ends.setdefault(partition, end)

@@ -45,7 +45,7 @@ _CONDITIONS = {
         " AND _offset >= transform(_partition, {starts:Array(UInt16)}, {start_ends:Array(UInt64)}, 0)",
     ),
 }
-"""By table, columns that only the rows under a condition have in a rebuilt store too; see FormerRows."""
+"""By table, columns compared only in rows under a condition; in others a rebuild loses them: see FormerRows."""
 
 _CONNECTIONS = """
 SELECT count(), sum(cityHash64(appkey, category, info, gateway, minute, total)) FROM (
@@ -55,7 +55,7 @@ SELECT count(), sum(cityHash64(appkey, category, info, gateway, minute, total)) 
 INNER JOIN (SELECT gateway, max(minute) AS last FROM connection_counts GROUP BY gateway) AS lives USING (gateway)
 WHERE minute <= last
 """
-"""Changes of a gateway's connections after its last count change no answer; those are not known after every restart."""
+"""Connections up to each gateway's last count: later changes affect no answer, and a restart may have lost them."""
 
 _TOKENS = """
 SELECT count(), sum(cityHash64(appkey, device, token)) FROM (SELECT DISTINCT appkey, device, token FROM device_tokens)
@@ -65,11 +65,11 @@ _FORMER_REGISTRATIONS = "SELECT toUnixTimestamp64Milli(max(registered)) FROM reg
 
 
 class FormerRows(NamedTuple):
-    """The rows of a store that versions before AttributeChanges stored, with the attributes that they knew then.
+    """Rows from versions without AttributeChanges, whose attributes and registration times compaction has lost.
 
-    Their attributes, and when the device registered first, are not in a log whose topic of devices was compacted.
-    `session_ends` and `start_ends`: the offset after the last of them in each partition of `sessions` and `pushes`.
-    `registered_ms`: when the latest device of them registered; 0: there are none.
+    A store that is rebuilt from the log cannot have these values, so they are not compared.
+    `session_ends` and `start_ends`: the offset after the last such row in each partition of `sessions` and `pushes`.
+    `registered_ms`: the latest registration among such rows; 0: there is none.
     """
 
     session_ends: Mapping[int, int]
@@ -81,7 +81,7 @@ NO_FORMER_ROWS = FormerRows(MappingProxyType({}), MappingProxyType({}), 0)
 
 
 async def former_rows(clickhouse: ClickHouse) -> FormerRows:
-    """Return which rows former versions stored."""
+    """Return the extent of the rows that former versions stored."""
     sessions, starts = [
         dict[int, int](await clickhouse.rows(_FORMER.format(table=table)))  # type: ignore[arg-type]
         for table in ("sessions", "push_values")
@@ -97,8 +97,8 @@ async def counts(clickhouse: ClickHouse) -> dict[str, int]:
 async def digest(clickhouse: ClickHouse, since_ms: int = 0, former: FormerRows = NO_FORMER_ROWS) -> str:
     """Return the same digest for the same contents, whatever batches they were inserted in.
 
-    In tables with a retention, facts before `since_ms` (milliseconds since 1970 UTC) are left out. `former`: rows of
-    which the attributes are left out, and while there are sessions among them the connections by attributes.
+    In tables with a retention, facts before `since_ms` (milliseconds since 1970 UTC) are left out. Attributes of
+    `former` rows are left out, and connections by attributes too while these rows include sessions.
     """
     lines = await table_digests(clickhouse, since_ms, former)
     return hashlib.sha256("".join(f"{table} {found}\n" for table, found in lines.items()).encode()).hexdigest()

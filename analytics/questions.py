@@ -54,7 +54,7 @@ def check_msgid(msgid: int) -> None:
 
 
 def not_found(error: NotFoundError, behind: int) -> NotFoundError | UnavailableError:
-    """Return the error, or UnavailableError while records are missing that may contain what was looked for."""
+    """Return the error; while records are missing, UnavailableError, because these may contain the object."""
     return missing(behind) if behind else error
 
 
@@ -85,7 +85,7 @@ class Question(Protocol):
 
 
 class _Kept(NamedTuple):
-    """An answer, the latest change of the store before it was made, and the apps or tables that it is made of."""
+    """An answer, the number of the store's latest change before it, and the apps or tables of its rows."""
 
     made_ms: int
     change: int
@@ -154,7 +154,7 @@ class QueryLimiter:
 
     @asynccontextmanager
     async def export(self) -> AsyncIterator[None]:
-        """Hold the only slot of exports during one. BusyError: another export held it for _EXPORT_WAIT_S."""
+        """Hold the only slot for exports. BusyError: another export has held it for _EXPORT_WAIT_S."""
         try:
             async with asyncio.timeout(_EXPORT_WAIT_S):
                 await self._export.acquire()

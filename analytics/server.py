@@ -82,16 +82,16 @@ _MAX_ACKS = 1000
 _MAX_APPS = 1000
 _EXPORT_S = 3600
 _AUDITED = tuple(topic for topic in SOURCES if topic not in (ACCOUNTS, LOG_INS, DRAFTS))
-"""What audits of apps, devices and pushes are made of. Looking at a device writes a record of its own to `log-ins`."""
+"""Topics of audits of apps, devices and pushes. Not `log-ins`: each look at a device adds a record there."""
 
 _BUT_OUTCOMES = tuple(topic for topic in _AUDITED if topic is not DELIVERIES)
 
 
 class AnalyticsServicer(AnalyticsServiceServicer):
-    """Answers calls. Audits and statistics first have their topics ingested up to the log's end.
+    """Answers calls. Audits and statistics wait until their topics are ingested up to the log's end.
 
-    Of outcomes only those of their app are needed. While that takes too long they are unavailable, apart from audits
-    that allow missing records. Pages of acknowledgements do not wait for it.
+    Of outcomes they wait for those of their app only. If that takes too long the call is UnavailableError, except for
+    audits that allow missing records. Pages of acknowledgements do not wait.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         limits: QueryLimits = NO_LIMITS,
         others: "Sequence[AnalyticsServiceAsyncStub]" = (),
     ) -> None:
-        """`limits`: of each query. `others`: the other instances, which ingest the other partitions into this store."""
+        """`limits`: of a query. `others`: the other instances, which ingest the other partitions into this store."""
         self._ingestion = ingestion
         self._clickhouse = clickhouse.limited(limits)
         self._exports = clickhouse.limited(limits._replace(seconds=_EXPORT_S, rows=None))
@@ -283,7 +283,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         return await self._kept.answer(request, make, names)
 
     async def _catch_up(self, topics: Collection[Topic], appkey: str = "", max_age_ms: int = 0) -> int:
-        """Have all instances ingest what is in the topics now, of outcomes those of the app; see `Ingestion.catch_up`.
+        """Have all instances ingest the topics up to their present ends; see `Ingestion.catch_up` for `appkey`.
 
         Return how many records are missing after that.
         """

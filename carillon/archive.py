@@ -48,7 +48,7 @@ def archive(as_json: bool) -> None:
 
 
 def retention_ms(settings: EdgeSettings) -> int:
-    """Return how long records stay in the log: no less than pushes of that age may wait for their devices."""
+    """Return how long records stay in the log, ms: longer than the longest time to live of a push."""
     return max(settings.log_days, settings.v2_max_period_s // 86_400 + _SPARE_DAYS) * DAY_MS
 
 

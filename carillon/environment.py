@@ -1,4 +1,4 @@
-"""The environment that the commands read their settings from, without names that are no setting's."""
+"""The environment variables from which commands read settings, checked for unknown names."""
 
 import difflib
 import importlib
@@ -37,7 +37,7 @@ def environment() -> dict[str, str]:
 
 
 def check_names(env: Mapping[str, str]) -> None:
-    """Raise the SettingsError of `environment`. The roles' settings are imported only as far as names are unknown."""
+    """Raise the SettingsError of `environment`. Settings of roles are imported only while names are unknown."""
     known = _names(Settings) | _OF_COMMANDS | {f"{PREFIX}{role.upper()}_ADDR" for role in DEFAULT_ADDRESSES}
     unknown = {name for name, value in env.items() if name.startswith(PREFIX) and not _is_foreign(name, value)} - known
     for module in ROLES.values():
@@ -61,7 +61,7 @@ def _names_of_role(main_module: str) -> set[str]:
 
 
 def _is_foreign(name: str, value: str) -> bool:
-    """Return whether the variable is of the tests or of Kubernetes, and not a misspelt setting."""
+    """Return whether the variable belongs to the tests or to Kubernetes, so it is no misspelt setting."""
     is_link = _SERVICE_LINK.fullmatch(name) or (name.endswith("_PORT") and value.startswith(("tcp://", "udp://")))
     return name.startswith(_OF_TESTS) or bool(is_link)
 

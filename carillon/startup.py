@@ -48,8 +48,8 @@ def _restrict(path: Path) -> None:
 def shorten_switch_interval() -> None:
     """Let threads that compute in Python give way after 0.5 ms instead of 5.
 
-    The event loop gives up its turn with every wait for the network or the log. To get it back it would wait that long
-    each time for a thread that evaluates a filter or reads a batch of the log.
+    The event loop releases the interpreter lock with every wait for the network or the log. To get it back it may wait
+    that long each time for a thread that evaluates a filter or reads a batch of the log.
     """
     sys.setswitchinterval(_SWITCH_S)
 

@@ -149,7 +149,7 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
 
 
 def _may_console_append(topic: str) -> bool:
-    """Return whether the console writes to the topic: what this process appends to signed ones it signs."""
+    """Return whether the console may append to the topic through this process, which signs what it appends."""
     return topic not in TOPICS or CONSOLE in TOPICS[topic].written_by
 
 
@@ -187,7 +187,7 @@ def _archiver(
     edge_settings: EdgeSettings,
     built_roles: Sequence[BuiltRole],
 ) -> list[Service]:
-    """Return the service that archives records once they are so old that no push among them can still be sent."""
+    """Return the service that archives records once they are too old to hold a push that can still be sent."""
     if context.archived is None:
         return []
     followers = [followed for built in built_roles for followed in built.followers]
@@ -201,7 +201,7 @@ def _archiver(
 
 
 def _check_analytics(env: Mapping[str, str]) -> AnalyticsSettings:
-    """Return the settings of analytics, which can run with them. CarillonError: something is wrong or missing."""
+    """Return the settings of analytics. CarillonError: a setting is wrong, or a package is missing."""
     settings = load(AnalyticsSettings, env)
     if find_spec("pyarrow") is None:
         raise CarillonError(missing_package("carillon up", "pyarrow"))

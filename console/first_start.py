@@ -21,8 +21,8 @@ class FirstStart:
 
     Where it prints none, the log says why.
 
-    The process is ready without waiting for it. Accounts decides whether anybody can, so that several consoles that
-    start at once make one administrator.
+    The process is ready without waiting for it. The role accounts decides whether anybody can log in, so that
+    several consoles that start at once make one administrator.
     """
 
     name = "first start"

@@ -74,7 +74,7 @@ class EdgeWorker(UvicornWorker):  # type: ignore[misc]
     async def _serve(self) -> None:
         """Serve as UvicornWorker does, within the limits of HTTP connections.
 
-        The last two listeners are that of health and metrics, and the socket on which other workers ask for them.
+        The last two listeners serve health and metrics: to clients, and to other workers.
         """
         die_with_parent(self.ppid)
         self.config.app = self.wsgi
@@ -93,7 +93,7 @@ class EdgeWorker(UvicornWorker):  # type: ignore[misc]
 
 
 class _WorkerServer(HttpServer):
-    """The server of a worker: it goes on accepting for the drain when it is asked to stop, by gunicorn or directly."""
+    """The server of a worker. Asked to stop, by gunicorn or directly, it goes on accepting during the drain."""
 
     def __init__(self, config: Config, groups: Sequence[HttpConnections], process: "EdgeProcess") -> None:
         super().__init__(config, groups)

@@ -1,4 +1,4 @@
-"""Health and metrics of an edge with several workers: each worker answers for all, whom it asks over Unix sockets."""
+"""Health and metrics of an edge with several workers: any worker answers for all, asking each by a Unix socket."""
 
 import asyncio
 import mmap
@@ -91,7 +91,7 @@ async def _ask(socket_path: str, path: str) -> httpx.Response | None:
 
 
 def merged_readiness(by_worker: dict[str, httpx.Response | None]) -> tuple[int, str, bytes]:
-    """Return the answer for all workers. Stopping workers count only when all of them stop: a reload replaces them."""
+    """Return the readiness of all workers. A reload replaces workers, so stopping ones count only if all stop."""
     problems: dict[str, str] = {}
     shared: set[str] = set()
     stages: set[Stage] = set()

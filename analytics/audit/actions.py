@@ -19,7 +19,7 @@ async def audit_actions(
 ) -> AuditActionsResponse:
     """Return a page, descending by time. InputError: its `pos` is not the position of an earlier page.
 
-    An action of a task or draft that names neither a team nor an app has those of the task or draft.
+    An action recorded without a team and an app gets those of the task or draft that it concerns.
     """
     before_ms, before, before_row = _position(request.pos)
     scope = {

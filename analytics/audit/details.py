@@ -1,4 +1,4 @@
-"""Parts of the line about an entry of an audit that several audits have, and their form in the store."""
+"""Details, the parts of an audit entry's line, that several audits have, and their form in the store."""
 
 from base64 import b64decode
 from collections.abc import Iterable, Sequence
@@ -38,7 +38,7 @@ def origins(writer: str, interface: str, address: str, request_id: str) -> list[
 
 
 def command_origin(writer: str, interface: str, address: str, request_id: str) -> CommandOrigin:
-    """Return through what a command came, or else which role wrote it."""
+    """Return a command's interface, address and request; without an interface, the role that wrote it."""
     if interface:
         return CommandOrigin(interface=interface, address=address, request_id=request_id)
     return CommandOrigin(writer=writer)
@@ -60,7 +60,7 @@ def stored_details(details: Iterable[Detail]) -> bytes:
 
 
 def read_details(stored_base64: str, text: str) -> Sequence[Detail]:
-    """Return the parts from the store; of a row that an older version stored, which has only the text, this text."""
+    """Return the stored parts; a row of an older version has none, and its `text` becomes the only part."""
     return Details.FromString(b64decode(stored_base64)).details or texts(text)
 
 
@@ -122,12 +122,12 @@ def stags(values: Iterable[str], *, removed: bool = False) -> list[Detail]:
 
 
 def _proven(what: object) -> list[Detail]:
-    """Return the remark that a change is proven, if something of it is."""
+    """Return the remark that a change is proven, if `what`, a flag or the proven tags, says so."""
     return [Detail(remark=Remark.REMARK_PROVEN)] if what else []
 
 
 def _taken(clear: ClearAlias) -> list[Detail]:
-    """Return which device took the alias, if one did."""
+    """Return the device that took the alias, if one did."""
     if not clear.HasField("taken"):
         return []
     return [Detail(alias_taken=AliasTakenAway(token=clear.taken.token, proven=clear.taken.proven))]

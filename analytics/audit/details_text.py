@@ -32,7 +32,7 @@ from protos.push.v1.push_pb2 import (
 )
 from protos.registry.v1.apps_pb2 import Platform
 
-# What an audience is made of as the store keeps it, and the English text of that and of the clauses of a filter.
+# Audience summaries as the store keeps them, and the English text of summaries and of a filter's clauses.
 
 _COMPARISONS = {
     Comparison.COMPARISON_GREATER: ">",

@@ -194,7 +194,7 @@ async def audit_device(clickhouse: ClickHouse, appkey: str, token: str, zone: Zo
 
 
 async def _commands_to_unknown(clickhouse: ClickHouse, appkey: str, given: str) -> tuple[str, list[CommandRecord]]:
-    """Return the spelling under which a device without states was asked for, and the commands to it."""
+    """Return the first spelling of an unregistered token that has commands, and these. NotFoundError: none has."""
     for token in spellings(given):
         if commands := await _commands(clickhouse, appkey, token, []):
             return token, commands

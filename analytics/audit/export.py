@@ -52,7 +52,7 @@ async def _pieces(
 
 
 def _export_query(platform: str, file_format: str) -> str:
-    """Return the query of a file. Texts in CSV must not be formulas: devices and Apple have a say in them."""
+    """Return the query of a file. In CSV no text may be a formula: devices and Apple write some of the texts."""
     text = _no_formula if file_format == FORMATS[ExportFormat.EXPORT_FORMAT_CSV] else str
     times = (
         f"if({kind}_ms = 0, NULL, fromUnixTimestamp64Milli({kind}_ms, {{zone:String}})) AS {kind}" for kind in _TIMES

@@ -46,7 +46,7 @@ class PushRecord(NamedTuple):
 
     @property
     def audience_summary(self) -> AudienceSummary | None:
-        """What the audience is made of; None of a push without a filter that an older version stored."""
+        """The kind of the audience, or its filter; None for a push without a filter from an older version."""
         return read_summary(self.stored_summary, self.filter)
 
     @property

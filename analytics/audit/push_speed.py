@@ -39,13 +39,13 @@ MAX_OUTCOMES = 500_000
 
 
 class _Times(NamedTuple):
-    """Milliseconds after which devices first reached a step, ascending: of one device in `one_in`."""
+    """Ascending times in ms after which sampled devices, one in `one_in`, first reached a step."""
 
     one_in: int
     after_ms: npt.NDArray[np.int64]
 
     def within(self, share: float) -> int:
-        """Return the time within which this share of the devices had it."""
+        """Return the time in ms within which this share of the devices reached the step."""
         return int(self.after_ms[min(int(share * len(self.after_ms)), len(self.after_ms) - 1)])
 
 
@@ -86,7 +86,7 @@ async def push_speed(
 
 
 def _line(event: str, times: _Times, speed: PushSpeedResponse) -> SpeedLine:
-    """Return the line with steps as the answer has them."""
+    """Return the line of an event, with its devices in each step of `speed.step_ms`."""
     covered = times.after_ms[: np.searchsorted(times.after_ms, speed.within_ms)]
     steps = np.bincount(covered // speed.step_ms, minlength=STEPS)
     return SpeedLine(
@@ -101,6 +101,6 @@ def _line(event: str, times: _Times, speed: PushSpeedResponse) -> SpeedLine:
 
 
 def _ranges(longest_ms: int) -> Sequence[int]:
-    """Return the ranges up to the first that covers this time."""
+    """Return the offered ranges, ascending, up to the first that covers `longest_ms`."""
     count = next((number for number, each in enumerate(RANGES_MS, 1) if longest_ms < each), len(RANGES_MS))
     return RANGES_MS[:count]

@@ -1,7 +1,7 @@
 """The attributes of every device, under which sessions and audiences are counted.
 
 A device has those of its registration until the first AttributeChange in its partition of `sessions`, and those of the
-latest one from then on: see attribute_changes.py. Devices of releases without changes have those of the latest record.
+latest one from then on: see AttributeHistory. Devices of releases without changes have those of the latest record.
 
 Dense arrays of dictionary codes, indexed by device number: about 16 bytes a device.
 """
@@ -26,11 +26,11 @@ GREATEST_NUMBER = 2**27
 
 
 FEW_VALUES = 2**15
-"""So many values of an attribute are kept although no device may have them any more. Beyond it, values out of use are
-looked for after each batch; codes of two bytes leave room for as many in one batch."""
+"""Number of values of an attribute up to which unused ones are kept. Beyond it each batch is followed by a search for
+unused values; codes of two bytes leave room for as many new ones in that batch."""
 
 _ROWS_PER_STRING = 16
-"""Rows for each string of a dictionary, from which on the whole dictionary is cheaper to store than to search."""
+"""Rows per string from which storing a whole dictionary is cheaper than finding the strings that occur."""
 
 
 class DictionaryEncoder:
@@ -60,10 +60,10 @@ class DictionaryEncoder:
         return pa.array(self._strings, pa.string())
 
     def strings_of(self, codes: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], pa.Array]:
-        """Return these codes as indices of strings, and the strings: all of them, or those that occur if they are few.
+        """Return these codes as indices, and the strings that they index: all strings, or only those that occur.
 
-        So a batch does not cost more than its rows, however many values other devices have. No string is there twice,
-        which ClickHouse would refuse: where there are free codes, whose strings are all empty, only those that occur.
+        Only those that occur when the rows are few, so that a batch costs no more than its rows, and while there are
+        free codes: all of these stand for the empty string, and ClickHouse refuses a dictionary with repetitions.
         """
         if not self._free and _ROWS_PER_STRING * len(self) <= len(codes):
             return codes, self.strings()
@@ -76,7 +76,7 @@ class DictionaryEncoder:
 
     @property
     def is_full(self) -> bool:
-        """Whether there are more than FEW_VALUES, and twice as many as were in use after the last `free`."""
+        """Whether `free` is due: there are FEW_VALUES strings, and twice as many as the last `free` left."""
         return not self._free and len(self._strings) >= self._limit
 
     def free(self, is_used: npt.NDArray[np.bool_]) -> None:
@@ -189,7 +189,7 @@ class CountedAttributes:
 
 _ROWS_AT_ONCE = 500_000
 OF_REGISTRATIONS = {"registrations": "kept", "devices": "attributes_revision = 0"}
-"""The tables that tell what devices had before their first change, and which of their rows do; the later one counts."""
+"""Tables with the attributes of devices before their first change, each with a condition on rows; the later counts."""
 
 
 async def load(attributes: CountedAttributes, clickhouse: ClickHouse) -> None:
@@ -279,7 +279,7 @@ class AttributeHistory:
             self.attributes.note(appkey, partition, number, attributes)
 
     def is_new(self, partition: int, change: AttributeChange) -> bool:
-        """Return whether the change is above every earlier one in the partition, and no repetition."""
+        """Return whether the change's revision is above all earlier ones of the partition: no repetition."""
         return change.revision > self._revisions.get(partition, 0)
 
     def change(self, partition: int, offset: int, change: AttributeChange) -> FormerAttributes:
@@ -296,7 +296,7 @@ class AttributeHistory:
         return kept[-1]
 
     def codes(self, appkey: str, partition: int, numbers: npt.NDArray[Any], until: int) -> npt.NDArray[Any]:
-        """Return the codes of ascending device numbers, by the changes before the offset `until` - 1; 0: by all."""
+        """Return the codes of ascending device numbers after the changes before offset `until` - 1; 0: after all."""
         codes = self.attributes.codes(appkey, partition, numbers)
         for former in reversed(self._former.get(partition, ())) if until else ():
             if former.offset < until - 1:
@@ -312,7 +312,7 @@ class AttributeHistory:
         return self._known_from.get(partition, 0)
 
     def mark_values(self, attribute: int, is_used: npt.NDArray[np.bool_]) -> None:
-        """Mark the codes of an attribute's values, by its index in ATTRIBUTES, that are kept."""
+        """Mark the codes that kept former attributes use; `attribute` is an index in ATTRIBUTES."""
         for kept in self._former.values():
             is_used[[former.codes[attribute] for former in kept]] = True
 

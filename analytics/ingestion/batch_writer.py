@@ -79,10 +79,10 @@ Result = TypeVar("Result")
 
 
 class TranslatedBatch(NamedTuple):
-    """What is inserted for a batch of records.
+    """A batch of records and the rows to insert for it.
 
-    `epochs` are the highest of each partition after these records, `newest_ms` is the time of the newest push command
-    by then.
+    `epochs`: the highest epoch of each partition up to these records; `newest_ms`: the time of the newest push
+    command up to them.
     """
 
     records: Sequence[Record]
@@ -92,7 +92,7 @@ class TranslatedBatch(NamedTuple):
 
 
 class BatchWriter:
-    """Used between `open` and `close`; `load` before the first batch."""
+    """Writes batches between `open` and `close`; call `load` before the first one."""
 
     def __init__(
         self,
@@ -197,11 +197,11 @@ class BatchWriter:
     async def write_ahead(
         self, appkey: str, pages: AsyncIterable[Sequence[Record]], batch: Batch, epochs: Epochs, max_rows: int
     ) -> bool:
-        """Write one app's outcomes among these records, whose ranges are `batch`, before their turn in the log's order.
+        """Write one app's outcomes among records whose ranges are `batch`, ahead of the log's order.
 
-        `epochs` are those before the ranges, and become those behind them. Return False, and write nothing, if there
-        are more than `max_rows`. The turn of the records remains: their rows are written again then, and replace each
-        other.
+        `epochs` are the highest before the ranges, and are updated to those after them. Return False, and write
+        nothing, if there are more than `max_rows`. The ingestion reaches these records later and writes the same rows
+        again; ClickHouse replaces the first by the second.
         """
         outcomes = self._translator.outcomes_of(appkey)
         self._writes_ahead += 1
@@ -232,7 +232,7 @@ class BatchWriter:
     def _translated(self, records: Sequence[Record]) -> TranslatedBatch:
         tables = self._translator.tables(records, self._dead_letters.add)
         context = self._context
-        if not self._writes_ahead:  # what is written ahead has codes of attribute values
+        if not self._writes_ahead:  # outcomes being written ahead hold codes, which must not be reused
             context.history.attributes.free_unused(context.mark_values)
         return TranslatedBatch(records, tables, context.epochs.highest(), context.broadcasts.newest_ms)
 
@@ -258,7 +258,7 @@ class BatchWriter:
 
 
 def _add_outcomes(outcomes: OutcomeBatch, records: Sequence[Record], epochs: Epochs) -> None:
-    """Add what can be decoded and is no former owner's; the other records become dead letters in their turn."""
+    """Add outcomes; leave out undecodable records, dead letters in their turn, and those of former owners."""
     for record in records:
         with suppress(*UNUSABLE):
             message = decode(record)

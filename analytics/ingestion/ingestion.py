@@ -41,8 +41,7 @@ from services.replica.dead_letters import DeadLetters
 from services.replica.merge import MergedReader
 from services.replica.positions import AppliedPositions
 
-# The ends of the log some moments ago; questions that do not need the newest records are answered as of these
-# moments.
+# Recent ends of the log, as of which questions that do not need the newest records are answered.
 #
 # Ingesting a small batch takes as much CPU time as answering several questions. So the questions of a few seconds
 # wait for the same batch.
@@ -87,7 +86,7 @@ def sources(installation: int, shard: int = 0, shards: int = 1) -> list[Partitio
 
 
 class Ingestion:
-    """A service. The store is open and migrated while it runs; `catch_up` may be called at any time."""
+    """A service that reads the log into an open and migrated store; call `catch_up` at any time."""
 
     name = "analytics ingestion"
 
@@ -154,7 +153,7 @@ class Ingestion:
         return await self._flush_until(ends, self._limits.catch_up_s, appkey) if self._behind(ends) else 0
 
     async def _flush_until(self, ends: Mapping[Partition, int], seconds: float, appkey: str = "") -> int:
-        """Have batches written without delay until all before the ends is; return how many records are missing then."""
+        """Write batches without delay up to the ends, for `seconds` at most; return how many records are missing."""
         self._waiting += 1
         self._flush.set()
         try:
@@ -170,7 +169,7 @@ class Ingestion:
                 self._flush.clear()
 
     async def _wait(self, ends: Mapping[Partition, int], appkey: str) -> None:
-        """Wait for the ends. Beside a backlog, look ahead for the outcomes of the app."""
+        """Wait until the ends are ingested; during a backlog, look ahead for the app's outcomes."""
         of_outcomes = {p: end for p, end in ends.items() if p.topic == DELIVERIES.name}
         await self.applied.wait((p, end - 1) for p, end in ends.items() if end and p not in of_outcomes)
         while self._behind(of_outcomes):
@@ -239,7 +238,7 @@ class Ingestion:
             await self._write_now(records[: self._limits.batch_length(records)], on_batch)
 
     async def _write_sessions(self, ends: Mapping[Partition, int]) -> None:
-        """Ingest sessions up to these offsets, as far as the log has them, and the devices that they refer to first."""
+        """Ingest sessions up to these offsets or the log's ends; the devices that they refer to come first."""
         in_log = await self._log.ends(ends)
         ends = {partition: min(end, in_log[partition]) for partition, end in ends.items()}
         while behind := {p: end for p, end in ends.items() if self._next.get(p, end) < end}:
@@ -274,7 +273,7 @@ class Ingestion:
         self._advance(await self._writer.next_offsets())
 
     async def _read_again(self, batch: Batch) -> list[Record]:
-        """Return the records of the ranges; records compacted away since then were replaced by later ones."""
+        """Return the records of the ranges that compaction has left; later records replace the others."""
         records = []
         for partition, (first, following) in batch.items():
             reader = await self._log.open({partition: first})
@@ -311,10 +310,10 @@ class Ingestion:
         return await retry_until_available(_NO_ANSWER, lambda: self._log.open(starts))
 
     async def _translated(self, records: Sequence[Record], writing: asyncio.Task[None]) -> TranslatedBatch:
-        """Translate a batch, while another one is written.
+        """Translate a batch while another one is written.
 
-        Devices that it refers to are written before it, as their records were appended before, and sessions that starts
-        of pushes name: what is read of them changes attributes.
+        First the devices that it refers to are written, whose records were appended earlier, and the sessions up to
+        the offsets that its starts of pushes name, because sessions change attributes.
         """
         records = self._not_ingested(records)
         sessions = {p: end for p, end in (await self._writer.session_ends(records)).items() if self._next[p] < end}

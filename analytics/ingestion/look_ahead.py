@@ -14,7 +14,7 @@ from services.log.port import Log, Partition, Record
 from services.replica.fencing import ANNOUNCEMENT_KEY
 
 MAX_ROWS = 200_000
-"""Outcomes of an app that are ingested ahead at once; an app with more waits for their turn."""
+"""Upper bound of the outcomes ingested ahead; an app with more waits until ingestion reaches them."""
 
 MAX_APPS = 1_000
 """Apps whose positions are remembered; the records of one that was forgotten are read once more, and stored once."""
@@ -60,7 +60,7 @@ class LookAhead:
             return True
 
     async def _pages(self, appkey: str, batch: Batch) -> AsyncIterator[Sequence[Record]]:
-        """Yield the records of the ranges that contain the bytes of the appkey, and those that announce epochs."""
+        """Yield the ranges' records that contain the bytes of the appkey, and the announcements of epochs."""
         needle = appkey.encode()
         reader = await self._log.open({partition: range_.first for partition, range_ in batch.items()})
         try:

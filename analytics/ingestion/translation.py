@@ -93,7 +93,7 @@ class TranslationContext(NamedTuple):
     epochs: Epochs
 
     def mark_values(self, attribute: int, is_used: npt.NDArray[np.bool_]) -> None:
-        """Mark the codes of an attribute's values, by its index in ATTRIBUTES, that are used beside devices."""
+        """Mark codes in use outside CountedAttributes; `attribute` is an index in ATTRIBUTES."""
         self.connections.mark_values(attribute, is_used)
         self.history.mark_values(attribute, is_used)
 
@@ -199,7 +199,7 @@ class RecordTranslator:
         return rows
 
     def _change_rows(self, record: Record, message: SessionFact, deltas: ConnectionDeltas) -> list[Row]:
-        """Apply a change of attributes; return its row. One that the partition has already, or a later one, is none."""
+        """Apply a change of attributes; return its row, or none if its revision is not above the latest."""
         change = message.attributes_changed
         if not self._history.is_new(record.partition, change):
             return []

@@ -41,10 +41,10 @@ Counts = Mapping[date, Mapping[str, Sequence[int]]]
 
 
 class _Known(NamedTuple):
-    """What the store knows of some dates, those with log-ins in their longest window.
+    """What the store has for dates with log-ins in the longest window that ends on the date.
 
-    `versions` of a date are the log-ins in that window, `befores` those of them before the date. `counts` are stored
-    with the version, and the sets of the days before `with_sets` are stored; no log-ins before need no sets.
+    `versions`: the log-ins in that window by date; `befores`: of these, the ones before the date; `counts`: stored
+    counts with that version; `with_sets`: dates whose sets of earlier days are stored, or that need none.
     """
 
     versions: dict[date, int]
@@ -136,7 +136,7 @@ def _counts_of_today() -> str:
 
 
 def _valid_counts(stored: Sequence[Sequence[Any]], versions: Mapping[date, int]) -> Counts:
-    """Return those of the rows of `login_counts` that have the versions."""
+    """Return the counts from rows of `login_counts` whose versions are these."""
     valid: dict[date, dict[str, Sequence[int]]] = {}
     for day, info, counts, version in stored:
         if versions.get(day) == version:
@@ -161,10 +161,10 @@ _INGESTERS = "SELECT identity FROM readers FINAL LIMIT 1"
 
 
 async def count_days(clickhouse: ClickHouse, zone: ZoneInfo) -> None:
-    """Make ClickHouse collect log-ins by days of this zone, also those stored already. Does nothing if it does so.
+    """Make ClickHouse collect log-ins, new and stored ones, by days of this zone, unless it does already.
 
-    A store without ingesters is filled from the log again, with the attributes that devices have then. Its stored
-    log-ins are left out here, because they would count under the old and the new attributes.
+    In a store without ingesters the stored log-ins are left out: it is filled from the log again, and devices whose
+    attributes changed meanwhile would count under the old and the new ones.
     """
     rows = await clickhouse.rows(_COMMENT, {"view": LOGIN_DAYS_VIEW})
     if rows and rows[0][0] == zone.key:

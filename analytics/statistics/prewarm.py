@@ -63,7 +63,7 @@ class Prewarm:
             await self._clock.sleep_until(min(now_ms + _EVERY_MS, self._midnight_ms(now_ms)))
 
     async def open_tables(self) -> None:
-        """Ask once the questions that are usually asked first."""
+        """Run once the queries of the usual first questions, so that their tables are read."""
         for table in _READ_AHEAD:
             await self._clickhouse.read_ahead(table)
         for msgid, appkey in await self._clickhouse.rows(_NEWEST):
@@ -99,7 +99,7 @@ async def _none_behind() -> int:
 
 
 def _questions(broadcasts: Sequence[Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the fields of one question of each kind; log-ins are counted anyway."""
+    """Yield the fields of questions of each kind but log-ins, whose counts `count` prepares."""
     kinds = StatisticsKind
     week = {"scope": TimeScope.TIME_SCOPE_LAST_SEVEN_DAYS}
     by_region = {"category": Category.CATEGORY_REGION, "info": "all"}

@@ -9,7 +9,7 @@ class StoreChanges:
     """Numbers the changes of the store since this process began; `latest` is the number of the newest one."""
 
     def __init__(self, apart: Collection[str] = ()) -> None:
-        """`apart`: tables that answers about apps are not made of; only questions about these tables ask for them."""
+        """`apart`: tables from which no answer about an app is made; a change counts for the table's name alone."""
         self.latest = 0
         self._apart = apart
         self._of_all = 0
@@ -38,8 +38,8 @@ class StoreChanges:
         self._of_all = self.latest
 
     def is_same_since(self, number: int, names: Iterable[str]) -> bool:
-        """Return whether no later change than that one concerns these apps or tables.
+        """Return whether no change after `number` concerns these apps or tables.
 
-        Rows that belong to no app concern all of them.
+        Rows without an app concern every app and table.
         """
         return self._of_all <= number and all(self._of_name.get(name, 0) <= number for name in names)

@@ -1,7 +1,7 @@
 """The analytics store: the role's queries to ClickHouse, and the cancellation of a query whose caller leaves.
 
 Errors of the driver become UnavailableError. A query whose caller is cancelled is stopped in the engine too: it carries
-a mark, by which it is killed.
+a mark by which it is killed.
 """
 
 import asyncio
@@ -129,14 +129,14 @@ class ClickHouse:
         await self._call(lambda client: None)
 
     def beside(self, database: str) -> "ClickHouse":
-        """Return another database of this store, which is open; close it before this one."""
+        """Return another database of this open store; close it before this one."""
         other = copy.copy(self)
         other.database = database
         other._engine = self._engine.beside(database)
         return other
 
     def limited(self, limits: QueryLimits) -> "ClickHouse":
-        """Return this same database for queries within these limits; it is open while this one is, and not closed."""
+        """Return a view of this database with these query limits; it opens and closes with this one."""
         other = copy.copy(self)
         other._limits = limits
         return other
@@ -170,7 +170,7 @@ class ClickHouse:
         return result
 
     async def read_ahead(self, table: str) -> None:
-        """Have the system read a table's files from the disk, where the store is one of this machine."""
+        """Have the system read a table's files into its page cache; nothing for a server's store."""
         if self._engine.is_embedded:
             parts = await self.rows(_PARTS, {"table": table})
             await asyncio.to_thread(read_ahead, [Path(path) for (path,) in parts])
@@ -234,7 +234,7 @@ class ClickHouse:
             return await asyncio.wrap_future(self._engine.submit(call))
 
     async def _query(self, query: Callable[[Client, dict[str, Any]], Result], mark: str | None = None) -> Result:
-        """Run a query with the settings that it must have; stop it when the caller is cancelled."""
+        """Run a query with its limits and a mark to kill it by; stop it when the caller is cancelled."""
         mark = mark or _new_mark()
         settings = {**self._limits.settings(), "log_comment": mark}
         running = self._engine.submit(lambda client: query(client, settings))

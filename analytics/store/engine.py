@@ -104,7 +104,7 @@ class Engine:
         self._opened = True
 
     def beside(self, database: str) -> "Engine":
-        """Return the engine of another database of this store, which is open."""
+        """Return the engine of another database of this open store."""
         other = Engine(self._url, self.path, database, low_priority=self._low_priority)
         other._opened = True
         return other

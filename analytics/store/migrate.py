@@ -31,7 +31,7 @@ def migrations() -> list[Migration]:
 async def migrate(clickhouse: ClickHouse) -> None:
     """Apply the missing migrations. Statements may run twice: after a crash the next call repeats the migration.
 
-    Those applied to a store of an earlier version are logged one by one; of a new store, only the newest version is.
+    In an existing store each migration is logged; in a new one only the newest version.
     """
     applied, newest = await _applied(clickhouse), 0
     for migration in migrations():

@@ -46,7 +46,7 @@ class Offsets:
         return row[0] if row else None
 
     def restart(self) -> str:
-        """Delete the identity, that of the log, offsets, epochs and pending batch; return a new identity."""
+        """Delete both identities (ingester, log), offsets, epochs, marks and pending batch; return a new identity."""
         forget_log_identity(self._store.path.parent)
         identity = secrets.token_hex(8)
         self._store.begin()
@@ -82,9 +82,7 @@ class Offsets:
         self._store.commit({})
 
     def end(self, batch: Batch, epochs: Mapping[Partition, int], marks: Mapping[Partition, RecordMark]) -> None:
-        """Note durably that the batch is inserted, and with it the next offsets, the highest epochs, and the marks of
-        its last records.
-        """
+        """Note durably that the batch is inserted, with its next offsets, highest epochs and marks of last records."""
         self._store.begin()
         self._store.rows.execute("DELETE FROM batch")
         for partition, epoch in epochs.items():

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 
 class QueryLimits(NamedTuple):
-    """None: no limit. `rows`: of the result."""
+    """Limits of one query, None for no limit; `rows` counts those of the result."""
 
     seconds: float | None = None
     memory_bytes: int | None = None

@@ -53,6 +53,6 @@ async def apply_retention(clickhouse: ClickHouse, history_days: int) -> None:
 
 
 async def expired_outcome_days(clickhouse: ClickHouse, appkey: str, push: int) -> int:
-    """Return for how many days outcomes are kept if the push is older than that, so that they are gone; else 0."""
+    """Return the retention of outcomes in days if the push is older, so that its outcomes are gone; else 0."""
     rows = await clickhouse.rows(_EXPIRED_OUTCOMES, {"appkey": appkey, "push": push})
     return int(rows[0][0]) if rows else 0

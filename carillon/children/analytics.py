@@ -77,7 +77,7 @@ def add_forwarded_analytics(channel: Channel, server: Server) -> None:
 
 
 class _ForwardedAnalytics:
-    """A servicer that passes on every method, with the time that the caller gives."""
+    """A servicer that forwards every method to the child process, with the caller's deadline."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = cast(SocketChannel, channel)
@@ -105,7 +105,7 @@ class _ForwardedAnalytics:
 
     @contextmanager
     def _plain_errors(self) -> Iterator[None]:
-        """Say in plain words that the child process is not there."""
+        """Replace the error of a child process that does not run by one in plain words."""
         try:
             yield
         except UnavailableError:

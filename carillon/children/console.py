@@ -88,7 +88,7 @@ async def _log(settings: Settings, parent: Channel) -> Log:
 
 
 class _Pages:
-    """The pages, and the parent's operations for a client that asks for them on the connection of a page."""
+    """Serves the pages, and the parent's operations endpoint, because one connection may ask for both."""
 
     def __init__(self, pages: Asgi, parent: Any) -> None:
         self._pages = pages

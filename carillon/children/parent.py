@@ -1,4 +1,4 @@
-"""What a child process of `carillon up` has of its parent: the embedded log, its port, and what it knows of others."""
+"""Calls between `carillon up` and a child process: its embedded log, operations, and announcements of processes."""
 
 import asyncio
 import contextlib
@@ -93,7 +93,7 @@ class LogWatch:
 
 
 class Announcements:
-    """Keeps the latest announcement of each process, and passes it on to those who follow."""
+    """Keeps the latest announcement of each process, and streams announcements to followers."""
 
     def __init__(self) -> None:
         self._latest: dict[str, ProcessFact] = {}

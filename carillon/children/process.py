@@ -36,7 +36,7 @@ Opened = Callable[[S], AbstractAsyncContextManager[tuple[BuiltRole, Progress]]]
 
 
 def command(name: str, parent: int) -> list[str]:
-    """Return the command line by which `carillon up`, which has no arguments, starts this command as it was started."""
+    """Return the command line of a child command: that of this `carillon up` with its last word, `up`, replaced."""
     return [sys.executable, *sys.orig_argv[1:-1], name, "--parent", str(parent)]
 
 
@@ -79,7 +79,7 @@ async def _run(role: str, settings: S, opened: Opened[S]) -> None:
 
 @asynccontextmanager
 async def _locked(role: str, state: Path, stopping: asyncio.Event) -> AsyncIterator[None]:
-    """Lock the role's state, once a process of a former start has ended: its parent may have been killed just now."""
+    """Lock the role's state; wait for a process of a former start, whose parent may have been killed just now."""
     with contextlib.ExitStack() as stack:
         while not stopping.is_set():
             try:
@@ -94,7 +94,7 @@ async def _locked(role: str, state: Path, stopping: asyncio.Event) -> AsyncItera
 
 
 class _Stage:
-    """Whether this process is ready, for its parent."""
+    """The stage of this process, starting or ready, as its parent is told."""
 
     def __init__(self) -> None:
         self._is_ready = False

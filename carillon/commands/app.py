@@ -258,7 +258,7 @@ def resume(appkey: str | None, all_apps: bool, reason: str, json_output: bool) -
 
 
 def _checked_target(appkey: str | None, all_apps: bool) -> str:
-    """Return the appkey, "" for all apps."""
+    """Return the appkey, "" for all apps. UsageError: both or neither are given."""
     if bool(appkey) == all_apps:
         raise click.UsageError("name one APPKEY, or --all for all apps at once")
     return appkey or ""

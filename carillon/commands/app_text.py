@@ -107,7 +107,7 @@ def _apns(app: App) -> str:
 
 
 def _apple(app: App) -> dict[str, str]:
-    """Return what Apple's answers show to be wrong, where one iOS app is shown."""
+    """Return the APNs problems of an iOS app as text, for the output that shows one app."""
     match app.apple:
         case msgspec.UNSET:
             return {}

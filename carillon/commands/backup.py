@@ -110,7 +110,7 @@ def restore(directory: Path | None, lost_devices: int, as_json: bool) -> None:
 def _write_backup(source: Path, directory: Path) -> int:
     """Copy the log into the directory, which appears once it is complete; return the size in bytes.
 
-    It is filled under a hidden name, which the next backup of the same name takes over when this one is killed.
+    Until then it has a hidden name; after a kill the next backup of the same name replaces that.
     """
     if directory.exists():
         raise InputError(f"{directory} exists: name a new directory for the backup")
@@ -121,7 +121,7 @@ def _write_backup(source: Path, directory: Path) -> int:
             (work / _LOG.parent).mkdir()
             begins = copy_log(source, work / _LOG)
             size = (work / _LOG).stat().st_size
-            # After the log: what moves into the archive meanwhile is then in both copies, and not in neither.
+            # After the log, so that records that move into the archive meanwhile are in both copies and not in neither.
             size += copy_archive(source.parent / _ARCHIVE.name, work / _ARCHIVE, begins)
             work.rename(directory)
         except BaseException:
@@ -197,7 +197,7 @@ async def _reserve_in_kafka(settings: Settings, lost_devices: int) -> tuple[int,
 def _discard_unfinished(work: Path) -> None:
     """Delete the directory of a restore that was killed; the data directory is locked, so none is running.
 
-    One with files that no restore writes stays, and is refused by `_check_fresh`.
+    A directory with files that no restore writes stays, and `_check_fresh` refuses it.
     """
     if work.is_dir() and all(path.name.startswith((_LOG.name, _ARCHIVE.name)) for path in work.iterdir()):
         shutil.rmtree(work)

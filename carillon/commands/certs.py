@@ -155,7 +155,7 @@ def _pair(key_file: Path, file: Path) -> tuple[Key, Certificate | None]:
 
 
 def _key(file: Path) -> Key:
-    """Return the private key in a file, which is made if there is none. Of two processes that make it, one succeeds."""
+    """Return the private key in a file, made if there is none. Two processes that make it at once get the same."""
     if not file.exists():
         content = new_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         with written_beside(file, content) as fresh, contextlib.suppress(FileExistsError):

@@ -30,7 +30,7 @@ _CODE_TIMEOUT_S = 65
 
 
 class VirtualDeviceSettings(Settings, frozen=True, kw_only=True):
-    """Where the v2 interface listens."""
+    """The address of the v2 interface."""
 
     v2_port: Port = 8300
 
@@ -76,7 +76,7 @@ class VirtualDevice:
             self._show({**await self._request(request), "request": request["type"]})
 
     async def _pushed_code(self) -> dict[str, str]:
-        """Return the code for the next hello; none if none was pushed in time: that hello asks for one again."""
+        """Return the field `code` for the next hello; {} after a timeout, so that the hello asks for another code."""
         try:
             return {"code": await asyncio.wait_for(asyncio.shield(self._code), _CODE_TIMEOUT_S)}
         except TimeoutError:

@@ -58,7 +58,7 @@ class LineOutput:
         self._close()
 
     def _close(self) -> None:
-        """Send what is printed later, and what the interpreter flushes at its end, to nowhere."""
+        """Redirect standard output to /dev/null: the interpreter's flush at its end would raise BrokenPipeError."""
         if not self._is_closed:
             self._is_closed = True
             nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -63,7 +63,7 @@ def call_all_instances(role: str, call: Callable[[Sequence[Channel]], Awaitable[
 
 
 class _UnavailableRoleError(CarillonError):
-    """The role is there and has answered that it is unavailable."""
+    """The role runs and has answered that it is unavailable."""
 
 
 async def _call(
@@ -83,7 +83,7 @@ async def _owners(role: str, settings: Settings) -> Sequence[str] | None:
     """Return the addresses of the owners of all shards of the role; None where one is not known."""
     if settings.kafka_bootstrap is None:
         return None
-    # Only a command that has to look into the log pays for what reads it.
+    # Imported here, because only a command that has to look into the log needs the code that reads it.
     from carillon.commands.status import present, recent_facts
 
     instances = present(await recent_facts(settings))
@@ -113,7 +113,7 @@ async def _call_at(
 
 
 def command_origin() -> Origin:
-    """Return an origin with the names of the user and the host, which the service keeps as what the client says."""
+    """Return an origin with the names of user and host, which the service records as claimed, not as proven."""
     user = "unknown"
     with contextlib.suppress(KeyError, OSError):
         user = getpass.getuser()

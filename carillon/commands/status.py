@@ -83,7 +83,7 @@ def status(as_json: bool) -> None:
 
 
 def instance_statuses(facts: Sequence[OffsetFact], now_ms: int) -> list[InstanceStatus]:
-    """Return the processes that have not left, by role and shard, owners first; not those of long ago."""
+    """Return the processes that have not left, by role and shard; leave out those silent for _FORGOTTEN_S."""
     return sorted(_statuses(facts, now_ms), key=lambda each: (each.role, each.shard, each.state, each.address))
 
 
@@ -111,7 +111,7 @@ def _statuses(facts: Sequence[OffsetFact], now_ms: int) -> Iterator[InstanceStat
 
 
 def present(facts: Sequence[OffsetFact]) -> Instances:
-    """Return the instances that the facts tell of. Facts that no instance can have written are left out."""
+    """Return the instances that the facts announce. Facts that no instance can have written are left out."""
     instances = Instances()
     for offset, fact in facts:
         with suppress(ValueError):
@@ -120,7 +120,7 @@ def present(facts: Sequence[OffsetFact]) -> Instances:
 
 
 async def recent_facts(settings: Settings) -> list[OffsetFact]:
-    """Return the latest records of topic `instances`, which tell of all processes that are present."""
+    """Return the latest records of topic `instances`, enough to include every process that is present."""
     log = await open_log(settings, read_only=True)
     try:
         return [fact async for fact in _facts(log)]

@@ -47,7 +47,7 @@ class RunningProcess(NamedTuple):
 
 
 class UpgradeCheck(NamedTuple):
-    """The processes that run, in the order of their upgrade, and what must be mended before it."""
+    """The running processes in the order of their upgrade, and the problems to mend before it."""
 
     processes: Sequence[RunningProcess]
     findings: Sequence[str]
@@ -98,7 +98,7 @@ def upgrade(check: bool, as_json: bool) -> None:
 
 
 def checked(processes: Sequence[Process], instances: Sequence[InstanceStatus], now_ms: int) -> UpgradeCheck:
-    """Return the processes, and what must be mended before an upgrade."""
+    """Check the processes, and return them with the problems to mend before an upgrade."""
     running = sorted(
         (
             RunningProcess(role.role, each.status.host, each.status.version, _state(each, now_ms))

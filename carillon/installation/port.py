@@ -11,7 +11,7 @@ from protos.registry.v1.registry_pb2 import UpdateAppRequest
 class Installation(Protocol):
     """The installation that commands query and change.
 
-    click.ClickException explains what to do if one fails.
+    click.ClickException explains what to do if a call fails.
     """
 
     def apps(self) -> Sequence[App]:

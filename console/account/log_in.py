@@ -25,7 +25,7 @@ PENDING_MS = 5 * 60_000
 
 
 class LogInPage(Page):
-    """GET shows the form; POST checks the password, and the code if the password was right before."""
+    """GET shows the form; POST checks the password, or the one-time code after a right password."""
 
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
@@ -75,8 +75,8 @@ class LogInPage(Page):
 class LogOutPage(Page):
     """POST ends the session of this browser for good, by a fact in the log.
 
-    Where the session was begun with a provider, it leads to the log-out there, by a page that goes on by itself: the
-    policy lets forms lead nowhere else.
+    A session begun with a provider is ended there too, by way of a page that redirects by itself: the content security
+    policy keeps forms from leading to another host.
     """
 
     async def on_post(self, request: Request, response: Response) -> None:
@@ -101,9 +101,9 @@ class LogOutPage(Page):
             raise go_to("/log-in")
 
     async def _end(self, visit: Visit) -> bool:
-        """Have all consoles refuse the session from now on, whoever has a copy of its cookie.
+        """Make all consoles refuse the session from now on, and all copies of its cookie.
 
-        Return whether that is in the log.
+        Return whether the log has recorded the end.
         """
         until_ms = visit.session.started_ms + LONGEST_MS
         ended = EndSessionRequest(session_hash=visit.session.hash, until_ms=until_ms, origin=visit.origin)
@@ -116,7 +116,7 @@ class LogOutPage(Page):
         return True
 
     async def _end_at_provider(self, session: ProviderSession) -> str:
-        """Give the refresh token back; return the provider's address for the log-out, or ""."""
+        """Revoke the refresh token; return the provider's address for the log-out, or ""."""
         if self.site.provider is None:
             return ""
         try:
@@ -131,7 +131,7 @@ class LogOutPage(Page):
 async def begin_session(
     site: Site, visit: Visit, user: UserSummary, provider: ProviderSession | None = None, *, browser_token: str = ""
 ) -> None:
-    """Replace the session by one of this user, with another CSRF token; with a token the browser is a known one."""
+    """Replace the session by one of this user, with a new CSRF token; `browser_token` makes the browser known."""
     await site.accounts.refresh()
     visit.session = site.sessions.new(user.user_id, user.session_epoch, provider)
     if browser_token:

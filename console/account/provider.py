@@ -20,7 +20,7 @@ RETURN_PATH = "/log-in/provider/return"
 
 
 class ProviderLogInPage(Page):
-    """GET leads to the provider. A link and no form, because the policy lets forms lead nowhere else."""
+    """GET redirects to the provider; links lead here, as the content security policy keeps forms on this host."""
 
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
@@ -34,7 +34,7 @@ class ProviderLogInPage(Page):
 
 
 class ProviderReturnPage(Page):
-    """GET is where the provider sends the browser back to: it begins the session, or says why there is none.
+    """GET receives the browser that the provider sends back: it begins the session, or says why there is none.
 
     An address has 50 attempts at once, and then one in 5 s.
     """

@@ -1,6 +1,6 @@
 """The form of an app's settings: its fields as the app has them, and the change that a sent form asks for.
 
-Values are checked by the registry, as those of `carillon app set` are; here only what is no number or choice at all.
+The registry checks values, as those of `carillon app set`; here only the form of numbers and choices is checked.
 """
 
 import re
@@ -72,7 +72,7 @@ def form_of(app: App) -> dict[str, str]:
 
 
 def difference_of(app: App, form: Form, shown: Form, *, with_quotas: bool) -> UpdateAppRequest:
-    """Return the change of what differs in a form from the one that was shown; of everything if `shown` is empty.
+    """Return the change of the fields that differ from the form that was shown; of all if `shown` is empty.
 
     InputError as for `_change_of`.
     """
@@ -90,7 +90,7 @@ def difference_of(app: App, form: Form, shown: Form, *, with_quotas: bool) -> Up
 
 
 def _drop_same(change: UpdateAppRequest, same: UpdateAppRequest, name: Literal["apns", "quotas", "identity"]) -> None:
-    """Drop the fields of a part that have the same value in another change; the part too if it has no others."""
+    """Drop the fields of a part that have the same value in `same`, and the part itself once it is empty."""
     part, other = getattr(change, name), getattr(same, name)
     for field, value in other.ListFields():
         if (not field.has_presence or part.HasField(field.name)) and getattr(part, field.name) == value:
@@ -124,7 +124,7 @@ def _change_of(app: App, form: Form, *, with_quotas: bool) -> UpdateAppRequest:
 
 
 def _identity_change(form: Form) -> IdentityChange:
-    """Return the change of the proofs. A text around the keys is left to the registry, which refuses what is no key."""
+    """Return the change of the proofs. Text without a PEM block is passed on, and the registry refuses it."""
     mode = MODES.get(form.get("identity", ""))
     if mode is None:
         raise InputError("choose whether aliases must be proven")

@@ -113,7 +113,7 @@ class AppPage(Page):
 class AppSettingsPage(Page):
     """GET shows the form of the app's settings; POST changes those that differ from the form that was shown.
 
-    Quotas are the installation's.
+    Only administrators of the installation change quotas.
     """
 
     async def on_get(self, request: Request, response: Response, appkey: str) -> None:

@@ -22,7 +22,7 @@ class PhonePage(Page):
 
 
 def _texts(visit: Visit) -> dict[str, str]:
-    """Return the texts of the script by name. What stands in braces is filled in."""
+    """Return the texts of the script by name. The script fills in the names in braces."""
     return {
         "connecting": visit.gettext("Connecting…"),
         "online": visit.gettext("Online"),

@@ -57,7 +57,7 @@ def filters_of(given: Mapping[str, str], now_ms: int, zone: ZoneInfo) -> Filters
 async def actions(
     backend: Backend, requester: Requester, filters: Filters, zone: ZoneInfo, pos: str, limit: int
 ) -> AuditActionsResponse:
-    """Return a page of what the account may see. InputError: a filter or the position is none."""
+    """Return a page of the actions that the account may see. InputError: a filter or the position is invalid."""
     from_ms, to_ms = _time_range(filters, zone)
     asked = AuditActionsRequest(
         from_ms=from_ms,
@@ -98,7 +98,7 @@ async def lines(backend: Backend, requester: Requester, entries: Iterable[Action
 
 
 def _texts_with_accounts(entry: ActionEntry) -> list[str]:
-    """Return the texts of a detail that may be ids of accounts. In other details they may be aliases or reasons."""
+    """Return the texts of an entry that may be ids of accounts. In entries of other actions texts are no ids."""
     is_of_accounts = entry.action.startswith(("user ", "token "))
     return [detail.text for detail in entry.details if is_of_accounts and detail.text]
 
@@ -147,7 +147,7 @@ def _scope(backend: Backend, requester: Requester, filters: Filters) -> ActionSc
 async def _actor(backend: Backend, requester: Requester, who: str) -> str:
     """Return the account that a log-in name or an id names.
 
-    Only who manages users learns that nobody has a name; to others that is as if nothing was done by the account.
+    Only accounts that manage users learn that a name does not exist; for others it is an account without actions.
     """
     if not who or who.startswith(("user/", "token/")):
         return who
@@ -160,7 +160,7 @@ async def _actor(backend: Backend, requester: Requester, who: str) -> str:
 
 
 def _time_range(filters: Filters, zone: ZoneInfo) -> tuple[int, int]:
-    """Return the first and the following millisecond of the days. InputError: a day is none."""
+    """Return the first millisecond of the days, and the first after them. InputError: a day is invalid."""
     try:
         first, last = date.fromisoformat(filters.first), date.fromisoformat(filters.last)
         starts = [datetime(day.year, day.month, day.day, tzinfo=zone) for day in (first, last + timedelta(days=1))]

@@ -32,9 +32,9 @@ MAX_NAME = 400
 
 
 class ListedMessage(NamedTuple):
-    """What the history says of one message: the latest event, and whether the device still waits for it.
+    """One message in a device's history: its latest event, and whether the device still waits for it.
 
-    `title`: that of the push, or else the beginning of its text; "" if it is not known.
+    `title`: the title of the push, or else the beginning of its text; "" if neither is known.
     """
 
     msgid: int
@@ -47,9 +47,9 @@ class ListedMessage(NamedTuple):
 async def note_data_read(
     backend: Backend, requester: Requester, appkey: str, name: str = "", msgid: str = "", tokens: Sequence[str] = ()
 ) -> None:
-    """Note in the log that the account looks at the devices of an alias or token, or at some of an audience by tokens.
+    """Note in the log that the account reads data of devices: by alias or token, or by `tokens` of an audience.
 
-    Raises an error if that fails.
+    Raises the error of the call if it fails.
     """
     read = DataRead(appkey=appkey, name=name, msgid=whole_number(msgid, MAX_MSGID) or 0, tokens=tokens)
     await backend.roles.log_ins.NoteDataRead(NoteDataReadRequest(read=read, origin=requester.origin))

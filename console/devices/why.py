@@ -80,7 +80,7 @@ async def why(backend: Backend, appkey: str, msgid: str, devices: Sequence[Devic
 
 
 async def _unsent_task(backend: Backend, appkey: str, msgid: str, audits: Sequence[AuditPushResponse]) -> Task | None:
-    """Return the timed task that has not sent the push. Audits of one device do not tell which it is."""
+    """Return the timed task that has not sent the push; only the audit of the whole push names the task."""
     not_started = ExclusionReason.EXCLUSION_REASON_PUSH_NOT_STARTED
     if all(audit.device.exclusion.reason != not_started for audit in audits):
         return None
@@ -114,7 +114,7 @@ def _place(row: PushRow) -> Before:
 
 
 def _unicasts(app: App, timeline: Sequence[TimelineEntry]) -> list[PushRow]:
-    """Return the messages of a device's history that were sent to a list; a detail calls other pushes "push"."""
+    """Return the messages of a device's history that were sent to a list: their details name a message, not a push."""
     return [
         PushRow(app, BroadcastRow(msgid=entry.msgid, sent_ms=entry.first_ms), entry.push_title, "")
         for entry in timeline

@@ -45,7 +45,7 @@ _MAX_NAME = 64
 _AWAY = frozenset(
     {"server_error", "temporarily_unavailable", "unauthorized_client", "invalid_request", "invalid_scope"}
 )
-"""Errors with which the provider sends the browser back that are no refusal of the person."""
+"""Error codes in the provider's redirect that do not mean a refusal of the person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class ProviderIdentity:
 
 
 class ProviderLogIns:
-    """Begins log-ins, and makes of the provider's answers who has logged in."""
+    """Begins log-ins with the provider, and turns its answers into the identities of people."""
 
     def __init__(self, settings: OidcSettings, provider: Provider, clock: Clock, redirect_uri: str) -> None:
         self.provider = provider
@@ -154,7 +154,7 @@ class ProviderLogIns:
             raise InvalidTokenError("the answer has no code")
 
     async def _checked(self, check: Callable[[TokenCheck], Claims]) -> Claims:
-        """Return the claims of a token; the keys are fetched again for one that is signed with an unknown key."""
+        """Return the claims of a token; if its key is unknown, the keys are fetched again first."""
         try:
             return check(await self._token_check())
         except UnknownKeyError:
@@ -191,7 +191,7 @@ class ProviderLogIns:
 
 
 def _name(claims: Claims, *names: str) -> str:
-    """Return the first of these claims that is a text with printable signs."""
+    """Return the printable part of the first of these claims that has one, at most _MAX_NAME characters."""
     texts = [text for name in names if isinstance(text := claims.get(name), str)]
     printable = ("".join(sign for sign in text if sign.isprintable()).strip() for text in texts)
     return next((text[:_MAX_NAME] for text in printable if text), "")

@@ -33,7 +33,7 @@ class ProviderAwayError(UnavailableError):
 
 
 class ProviderRefusalError(CarillonError):
-    """The provider refuses, and will not think otherwise if it is asked again."""
+    """The provider refuses, and would refuse a repetition too."""
 
 
 class StaleLogInError(CarillonError):

@@ -98,7 +98,7 @@ class Observer:
     async def read(self) -> InstallationState:
         """Return the present state of the installation."""
         board, now_ms = self._board, self._clock.now_ms()
-        # Processes announce themselves within seconds: before that none is missed.
+        # Processes announce themselves within seconds; until then an absent one does not count as missing.
         is_early = now_ms - self._since_ms <= SILENT_MS
         processes = board.processes()
         present = [each for each in processes if not each.is_silent(now_ms)]

@@ -37,7 +37,7 @@ _ENOUGH = "enough"
 class SharedView(NamedTuple):
     """The language and time zone of many readers, for whom a part is rendered once.
 
-    It has nothing that is one user's own, like a visit's CSRF token: a template that asks for that cannot be rendered.
+    It lacks values of a single user, such as a visit's CSRF token: a template that asks for one cannot be rendered.
     """
 
     language: Language

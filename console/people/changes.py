@@ -37,7 +37,7 @@ async def shown_changes(site: Site, visit: Visit, team_ids: Sequence[str] = ()) 
 
 
 def words_of_waiting(visit: Visit) -> str:
-    """Return what happens with a change that was not made."""
+    """Return the notice for a change that waits for another administrator."""
     return visit.gettext(
         "This would let pushes go out with fewer approvals, so it waits until another administrator of the team or of"
         " the installation confirms it. Where there is none, an operator can do it on the machine."

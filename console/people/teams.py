@@ -119,7 +119,7 @@ class TeamPage(TeamPageBase):
 
 
 class TeamSettingsPage(TeamPageBase):
-    """POST changes what differs in the name and the approval rules of a team from the form that was shown."""
+    """POST changes the name and the approval rules of a team, where they differ from the form that was shown."""
 
     async def on_post(self, request: Request, response: Response, team_id: str) -> None:
         visit = visit_of(request)
@@ -193,9 +193,9 @@ def _form_of(team: Team) -> dict[str, str]:
 
 
 def _change_of(team: Team, form: Mapping[str, str], shown: Mapping[str, str]) -> UpdateTeamRequest:
-    """Return the change of what differs in a form from the one that was shown.
+    """Return the change of the fields that differ from the form that was shown.
 
-    InputError: the number of devices or the share is none.
+    InputError: the number of devices or the share is invalid.
     """
     given = {name: form.get(name, "").strip() for name in _form_of(team)}
     differing = {name for name, value in given.items() if value != shown.get(name)}

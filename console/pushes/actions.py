@@ -33,7 +33,7 @@ from services.domain.permissions import Action
 from services.errors import InputError, NotFoundError
 
 LISTED_MS = int(timedelta(days=30).total_seconds() * 1000)
-"""Lists of pushes go back so far."""
+"""How far lists of pushes go back, ms."""
 
 
 _MINUTE_MS = 60_000
@@ -124,7 +124,7 @@ async def push_of(
 ) -> AuditPushResponse:
     """Return the audit of a push of this app. HTTP 404: the app has none with this id.
 
-    `device_only`: of the push itself the answer holds the request alone, and costs a fraction.
+    `device_only`: the answer has only the request of the push itself, and costs a fraction.
     """
     asked = AuditPushRequest(msgid=message_id(msgid), token=token, allow_behind=allow_behind, device_only=device_only)
     answer = await backend.roles.analytics.AuditPush(asked, timeout=ANALYTICS_S)
@@ -204,7 +204,7 @@ _ACTIONS = {
 """The action of the audit behind an event of a push's timeline."""
 
 _LATER_MS = 60_000
-"""The fact of a task follows its command, whose time the timeline has, by less than this."""
+"""Longest time between a command, whose time the timeline has, and the task's fact that follows it."""
 
 _MAX_ACTIONS = 1000
 

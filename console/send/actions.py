@@ -64,8 +64,8 @@ async def approval_need(
 ) -> ApprovalNeed | None:
     """Return why the rules of the team demand an approval of the push; None: it may be sent.
 
-    With `push_key`, which names the push, one that may be sent now counts with the sender's later ones. Errors as for
-    AdmitPush: where a role does not answer by which the devices are counted, the push must not be sent.
+    With `push_key` (see `key_of_push`), a push that may be sent now counts for the rules on the sender's later pushes.
+    Errors as for AdmitPush; after one, such as of a role that counts the devices, the push must not be sent.
     """
     order = composed.order
     asked = AdmitPushRequest(
@@ -79,7 +79,7 @@ async def approval_need(
 
 
 def key_of_push(requester: Requester, composed: ComposedPush, key: str) -> bytes:
-    """Return what names a push under a key of its form: another content under the same key is another push."""
+    """Return the hash of sender, key and content that names a push: under one key other content is another push."""
     return hashlib.blake2b(f"{requester.actor.name} {key} {composed.text}".encode(), digest_size=16).digest()
 
 
@@ -103,8 +103,8 @@ async def send_push(
     `devices`: how many it goes to, by `estimated_devices`. A push that became a draft under the key stays that draft,
     also where it needs no approval any more.
 
-    Errors as for `send` and `submit` of ComposedPushes; after one that says that a role does not answer, it is not
-    known whether the push was sent. ConflictError: the audience has more than `at_most` devices.
+    Errors as for `send` and `submit` of ComposedPushes; if a role does not answer, the push may have
+    been sent. ConflictError: the audience has more than `at_most` devices.
     """
     if (before := await backend.composed_pushes.sent_before(composed, key, requester.origin)) is not None:
         return SendOutcome(devices, before, Draft())

@@ -72,8 +72,8 @@ class Audiences:
     async def _samples(self, appkey: str, bitmaps: Mapping[int, BitMap], count: int) -> list[Sample]:
         """Return `count` devices, chosen at random without reading the others.
 
-        All are of one partition where it has so many: each device is as likely as any other, because partitions are
-        chosen by their sizes, and every further partition takes two more calls of the process that sends the pushes.
+        All are of one partition if it has enough, because every further one takes two more calls of the process that
+        sends the pushes. Each device is as likely as any other, because partitions are chosen by their sizes.
         """
         others = dict(bitmaps)
         chosen: dict[int, list[int]] = {}

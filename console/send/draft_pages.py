@@ -52,7 +52,7 @@ class DraftsPage(Page):
         )
 
     def _author(self, draft: Draft) -> str:
-        """Return the name of who wrote the draft first."""
+        """Return the name of the draft's first author."""
         return self.site.accounts.name_of(draft.authors[0]) if draft.authors else ""
 
 

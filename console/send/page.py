@@ -47,7 +47,7 @@ class SendingPage(Page):
         return ChosenApps(app.appkey, other) if app.platform == PLATFORM_ANDROID else ChosenApps(other, app.appkey)
 
     async def audiences(self, visit: Visit, composed: ComposedPush) -> list[Audience]:
-        """Return the audiences with some of their devices, which is noted in the audit; without these if that fails.
+        """Return the audiences with some of their devices, noted in the audit; without devices if the note fails.
 
         Errors as for Audiences.of.
         """
@@ -67,7 +67,7 @@ class SendingPage(Page):
         return [device for device in team.test_devices if device.appkey in appkeys] if team else []
 
     def paused(self, appkeys: Sequence[str]) -> list[tuple[App, Pause]]:
-        """Return those of the apps that are paused, with the pause that holds: then a push is refused."""
+        """Return the apps that are paused, each with the pause that holds; a push to one of them is refused."""
         apps = [self.app(appkey) for appkey in appkeys]
         of_all = self.site.apps.installation_pause
         pauses = [(app, app.pause if app.HasField("pause") else of_all) for app in apps]
@@ -109,7 +109,7 @@ class SendingPage(Page):
         )
 
     def form_of(self, visit: Visit, app: App, text: str) -> dict[str, str]:
-        """Return the form of a request, with the partner of the app that it names; empty for a text that is none."""
+        """Return the form of a request, with the partner of the app that it names; empty if `text` is no request."""
         form = form_of_text(text, self.zones(visit))
         named = [partner.appkey for partner in partners(self.site, visit, app) if f'"{partner.appkey}"' in text]
         return form | {"other": named[0]} if form and named else form
@@ -180,12 +180,12 @@ def replaced_draft(visit: Visit) -> DraftVersion | None:
 
 
 def is_again(visit: Visit) -> bool:
-    """Return whether the form sends a push again of which it was not known whether it had been sent."""
+    """Return whether the form repeats a push that an earlier attempt may have sent."""
     return "again" in visit.form
 
 
 def words_of_old_key(visit: Visit) -> str:
-    """Return why a form is not sent whose key is too old to keep the push from being sent twice."""
+    """Return the words for a form that is refused because its key is too old to prevent a second sending."""
     if is_again(visit):
         return visit.gettext(
             "It is still not known whether the push was sent. Look whether it is among the pushes before you send it"

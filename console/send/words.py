@@ -68,11 +68,11 @@ class ConditionWords:
         return ", ".join(filter(None, conditions)) or self.gettext("all devices")
 
     def condition(self, clause: Clause) -> str:
-        """Return the condition; of analytics of an older version, which has no filter for it, the recorded text."""
+        """Return the condition; for an older version of analytics, without its filter, the recorded text."""
         return self.filter(clause.filter) if clause.HasField("filter") else clause.text
 
     def found(self, clause: Clause) -> str:
-        """Return what the device had of what the condition is about."""
+        """Return the device's values of the tags, attribute or app opens that the condition tests."""
         if not clause.HasField("found_values"):
             return clause.found
         _, rule, had = self.gettext, clause.filter, clause.found_values
@@ -96,7 +96,7 @@ class ConditionWords:
         return self._attributes.get(attribute) or self.gettext("unknown attribute")
 
     def _any_of(self, groups: Sequence[Sequence[str]]) -> str:
-        """Return the condition that all members of at least one of the groups are there."""
+        """Return the condition that a device has all members of at least one group."""
         texts = [self.gettext(" and ").join(members) for members in groups]
         return texts[0] if len(texts) == 1 else self.gettext(" or ").join(f"({text})" for text in texts)
 

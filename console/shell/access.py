@@ -11,7 +11,7 @@ from services.domain.permissions import Action, Actor, may
 
 
 class Scope(Enum):
-    """What an action of a route concerns: the installation, or the team of the app or the team that the path names."""
+    """What an action concerns: the installation, the team of the app in the path, or the team in the path."""
 
     INSTALLATION = ""
     APP = "appkey"

@@ -86,7 +86,7 @@ class Backend:
 # Analytics may answer without the records of the last two seconds, so that it need not ingest them for each question.
 
 MAX_AGE_MS = 2_000
-"""How long ago an answer may have been asked for, and how many milliseconds before that its records may end."""
+"""Greatest age of a shared answer, and of the newest records that it may lack when it is made."""
 
 _METHODS = (
     *("AuditPush", "AuditDevice", "AuditActions", "Statistics", "LatestPushes"),
@@ -113,8 +113,8 @@ class _Asked(NamedTuple):
 class SharedAnswers:
     """Asks analytics for pages, so that fifty readers of a page cost it what one does.
 
-    It is a Falcon middleware too, which forgets all answers after each form and change, and has analytics ingest all
-    records for some seconds, so that pages show what it did.
+    It is a Falcon middleware too: after each POST it forgets all answers, and for some seconds its questions make
+    analytics ingest all records first, so that pages show what the POST did.
     Errors are not shared with later readers.
     """
 
@@ -144,7 +144,7 @@ class SharedAnswers:
                 asked = _Asked(self._clock.now_ms(), asyncio.create_task(_once(call, request, timeout)))
                 self._asked[key] = asked
                 asked.answer.add_done_callback(lambda task: self._drop_if_failed(key, task))
-            # A reader who leaves ends only its own waiting.
+            # Shielded: a reader who leaves must not cancel the call of the others.
             return await asyncio.shield(asked.answer)
 
         return answer
@@ -156,7 +156,7 @@ class SharedAnswers:
         return self._asked.get(key)
 
     def _max_age_ms(self) -> int:
-        """Return how many milliseconds of records an answer may lack: none for twice as long after a change."""
+        """Return how many milliseconds of records an answer may lack: none until 2 * MAX_AGE_MS after a POST."""
         return MAX_AGE_MS if self._clock.now_ms() - self._changed_ms >= 2 * MAX_AGE_MS else 0
 
     def _drop_if_failed(self, key: tuple[str, bytes], task: "asyncio.Task[Any]") -> None:

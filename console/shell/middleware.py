@@ -85,7 +85,7 @@ class SessionEndedError(falcon.HTTPForbidden):
 class AccessControl:
     """Falcon middleware: gives each request its Visit, or each call its Requester, and checks the declared access.
 
-    Of each form the CSRF token is checked too.
+    It also checks the CSRF token of each form.
     """
 
     def __init__(
@@ -274,7 +274,7 @@ class AccessControl:
                 return ""
 
     def _ask_to_log_in(self, request: Request, visit: Visit) -> falcon.HTTPStatus | falcon.HTTPError:
-        """Return the redirection to the log-in page; a fragment's page is left by the header that htmx follows.
+        """Return the redirection to the log-in page, for a fragment as in `_redirection`.
 
         A session without a refresh token goes straight to the provider, where the person is logged in already.
         """
@@ -297,7 +297,7 @@ class AccessControl:
 
 
 def _redirection(visit: Visit, path: str) -> falcon.HTTPStatus:
-    """Return the redirection to a page; a fragment's page is left by the header that htmx follows."""
+    """Return the redirection to a page; htmx follows it from a fragment only by the header HX-Redirect."""
     return falcon.HTTPStatus(401, headers={"HX-Redirect": path}) if visit.is_fragment else falcon.HTTPSeeOther(path)
 
 
@@ -312,7 +312,7 @@ def _session_ended(visit: Visit) -> SessionEndedError:
 
 
 def local_path(text: str) -> str:
-    """Return a path of this console to go to after the log-in; "/" for whatever else was asked for."""
+    """Return `text` if it is a path of this console, to go to after the log-in; otherwise "/"."""
     parts = urlsplit(text)
     is_local = text.startswith("/") and not text.startswith(("//", "/\\")) and not parts.scheme and not parts.netloc
     return text if is_local and text.isprintable() else "/"
@@ -321,7 +321,7 @@ def local_path(text: str) -> str:
 # Bounds how many pages and calls are made at once, so that many operators delay the pushes only a little.
 
 AT_ONCE = 16
-"""Pages that are made at once. Most of the time of a page passes in other roles."""
+"""Pages and calls that are made at once. Most of the time of a page passes in other roles."""
 
 MAX_WAITING = 32
 """Requests of one account, or of one address before the log-in, that wait; more are answered with HTTP 503."""

@@ -30,7 +30,7 @@ AWAY = (BusyError, DeadlineError, UnavailableError)
 
 @dataclass(frozen=True, kw_only=True)
 class Site(Backend):
-    """What every page is built with.
+    """The objects and settings that every page is built with.
 
     `provider`, `provider_sessions` and `provider_name` are those of the OpenID Connect provider, if there is one.
     """
@@ -88,7 +88,7 @@ def visit_of(request: Request) -> Visit:
 
 
 def shown_digest(visit: Visit, name: str = "digest") -> bytes:
-    """Return the digest in the form of what was shown; empty if the form has none, which is that of nothing."""
+    """Return the digest of the shown state from the form; empty, which fits no state, if the form has none."""
     try:
         return bytes.fromhex(visit.form.get(name, ""))
     except ValueError:
@@ -96,7 +96,7 @@ def shown_digest(visit: Visit, name: str = "digest") -> bytes:
 
 
 def shown_values(visit: Visit) -> dict[str, str]:
-    """Return the values with which the form was shown; none if it does not say. InputError: it says what is no form."""
+    """Return the values with which the form was shown, {} without its field `shown`. InputError: that is damaged."""
     try:
         return msgspec.json.decode(visit.form.get("shown", "{}"), type=dict[str, str])
     except msgspec.DecodeError:
@@ -104,7 +104,7 @@ def shown_values(visit: Visit) -> dict[str, str]:
 
 
 def shown_text(values: Mapping[str, str]) -> str:
-    """Return the values of a form as its hidden field `shown`, so that what has not been changed is not saved."""
+    """Return the values of a form as its hidden field `shown`, so that only fields that the user changes are saved."""
     return msgspec.json.encode(values).decode()
 
 

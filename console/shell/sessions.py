@@ -173,14 +173,14 @@ Tokens = Mapping[str, str]
 
 
 class BrowserCookie:
-    """Reads and writes the cookie, which outlives sessions and log-outs; it is HttpOnly, SameSite=Lax, as theirs is."""
+    """Reads and writes the cookie, which outlives sessions and log-outs; HttpOnly and SameSite=Lax as the session's."""
 
     def __init__(self, *, is_secure: bool) -> None:
         self._is_secure = is_secure
         self.name = "__Host-carillon-browser" if is_secure else "carillon-browser"
 
     def read(self, header: str | None) -> Tokens:
-        """Return the tokens in a Cookie header; what is none is left out, for accounts checks them."""
+        """Return the well-formed tokens in a Cookie header; the role accounts checks them."""
         try:
             found = SimpleCookie(header or "").get(self.name)
         except CookieError:

@@ -60,7 +60,7 @@ def question_of(backend: Backend, given: Mapping[str, str]) -> StatisticsQuestio
 
 
 async def statistics(backend: Backend, question: StatisticsQuestion) -> StatisticsResponse:
-    """Return the numbers. InputError: the question is none; NotFoundError: there is no such push."""
+    """Return the numbers. InputError: the question is invalid; NotFoundError: there is no such push."""
     return await backend.roles.analytics.Statistics(_asked(question), timeout=ANALYTICS_S)
 
 
@@ -72,7 +72,7 @@ def category_of(name: str) -> "Category.ValueType":
 
 
 def _asked(question: StatisticsQuestion) -> StatisticsRequest:
-    """Return the call. InputError: a text of the form means nothing."""
+    """Return the question as a request. InputError: a text of the form is invalid."""
     if question.kind not in KINDS:
         raise InputError("choose one of the types and categories")
     asked = StatisticsRequest(

@@ -42,7 +42,7 @@ class StatisticsPage(Page):
         )
 
     async def answer(self, visit: Visit, question: StatisticsQuestion) -> StatisticsTable:
-        """Return the numbers. InputError: the question is none; NotFoundError: there is no such push."""
+        """Return the numbers. InputError: the question is invalid; NotFoundError: there is no such push."""
         return statistics_table(await statistics(self.site, question), visit.gettext)
 
 

@@ -91,8 +91,8 @@ def path_of_push(appkey: str, msgid: int, category: str = CATEGORIES[0], info: s
 def links_of(question: StatisticsQuestion, row: TableRow) -> Sequence[str]:
     """Return the path for each number of the row, "" for none.
 
-    Behind a day it is the day alone, behind this the day divided by a category, and behind a value the value alone.
-    Behind a push it is the push divided by a category, and behind the devices that did not receive it their reasons.
+    A day leads to the day alone, a day alone to its division by a category, and a value to the value alone. A push
+    leads to its division by a category, and the devices that did not receive it to their reasons.
     """
     if not row.msgid:
         return [_detail(question, row)] * len(row.values)

@@ -29,7 +29,7 @@ def may_cancel(requester: Requester, task: Task) -> bool:
 
 
 async def cancel_task(backend: Backend, requester: Requester, appkey: str, task_key: str) -> None:
-    """Cancel a task of the app. HTTP 403: it sends with an app of another team too. Errors as for Tasks.cancel."""
+    """Cancel a task of the app. HTTP 403: it sends with an app of another team too. Errors as for TaskCalls.cancel."""
     task = await backend.tasks.get(task_key, [appkey])
     if not _may_send(requester, task):
         raise falcon.HTTPForbidden

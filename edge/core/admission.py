@@ -1,7 +1,7 @@
 """Admission of a signed request: which apps it names, their signs, networks, quota, and the request's origin.
 
-All are checked after the sign. Before it, the answer 403 or 429 would tell everyone which appkeys exist, and anyone
-could use up another's quota.
+The sign is checked first. Otherwise the answers 403 and 429 would tell everyone which appkeys exist, and anyone could
+use up another app's quota.
 """
 
 import itertools
@@ -142,7 +142,7 @@ class VerifiedRequest(Generic[Signing]):
         self.origin = origin
 
     async def read(self, parse: Callable[[bytes], Parsed]) -> Parsed:
-        """Return what `parse` makes of the body, in the turn of its app. Errors of `parse`; TooManyRequestsError."""
+        """Parse the body in a turn of its app. Errors of `parse`; TooManyRequestsError: too much waits."""
         key = f"app {self.apps.appkeys[0]}"
         return await self._limiter.in_turns(key, len(self._raw), _one_step(parse, self._raw))
 
@@ -176,8 +176,8 @@ class Authenticator:
     ) -> VerifiedRequest[Signing]:
         """Read and verify a request, and wait for a slot of the limiter; `apps_of` finds the apps in its fields.
 
-        InputError: the body or the apps are wrong. SignError: the sign, or the replay-safe one, is
-        wrong. Other errors as for read_body, Admission.admit, RequestLimiter.in_turns, ReplaySafeSignature.of and
+        InputError: the body or the apps are wrong. SignError: the sign or the replay-safe signature is wrong. Other
+        errors as for read_body, Admission.admit, RequestLimiter.in_turns, ReplaySafeSignature.of and
         ReplayProtection.take.
         """
         origin = self._origins.of(request)
@@ -235,7 +235,7 @@ class AuthenticatedRequest(NamedTuple):
         return AppRef(self.app.appkey, self.app.platform)
 
     async def read(self, parse: Callable[[bytes], Parsed]) -> Parsed:
-        """Return what `parse` makes of the body, as `VerifiedRequest.read`."""
+        """Parse the body as `VerifiedRequest.read` does."""
         return await self.verified.read(parse)
 
 

@@ -33,7 +33,7 @@ class ClientLeftError(CarillonError):
 async def call_analytics(request: Request, call: Awaitable[Answer]) -> Answer:
     """Return the answer to the call, which is cancelled when the client leaves: analytics then stops the query.
 
-    A client that sends no more may have left, or may still read: its call has `_ENDED_S` left.
+    A client that ends its sending side may have left or may still read: its call gets `_ENDED_S` more.
 
     TooManyRequestsError: too many calls of the app wait. TryLaterError: analytics cannot answer at present.
     """
@@ -63,7 +63,7 @@ async def _while_connected(request: Request, call: Awaitable[Answer]) -> Answer:
 
 
 async def _disconnect(request: Request) -> None:
-    """Return once the client has closed its connection, or sends no more since `_ENDED_S`; its body is read already."""
+    """Return once the client has closed its connection, or `_ENDED_S` after it has ended its sending side."""
     receive: Any = request.scope[RECEIVE]
     if (await receive())["type"] == "http.disconnect":
         return

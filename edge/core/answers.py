@@ -85,7 +85,7 @@ def answer(response: Response, reply: Any) -> None:
 
 
 def set_status(response: Response, error: CarillonError) -> None:
-    """Give the answer to an error its HTTP status: that of its result for 403, 429 and 503, and 200 for all others."""
+    """Set the HTTP status of an error: its result for 403, 429 and 503, otherwise 200."""
     if error.result in (403, 429, 503):
         response.status = falcon.code_to_http_status(error.result)
     if isinstance(error, RetryLaterError):
@@ -108,7 +108,7 @@ def refusal(error: CarillonError) -> Refusal | Denial | TransportError:
 
 
 def _shortened(text: str) -> str:
-    """Leave out the middle of a long text: a field's name in it comes from the request, and may be as long as that."""
+    """Leave out the middle of a long text: it may quote a field's name from the request, of any length."""
     half = _LONGEST_DESC // 2
     return text if len(text) <= _LONGEST_DESC else f"{text[:half]} … {text[-half:]}"
 

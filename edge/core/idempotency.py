@@ -97,7 +97,7 @@ class PushClaims:
         """Claim the key; return the answer of the winning claim, and the last push if it is this one.
 
         A request without a device to send to takes no key: it is refused once no earlier claim in the log is undecided.
-        Where the process has hung the request is refused too: by now the key may count no more elsewhere.
+        After a hang of the process the request is refused too: scheduling may have forgotten the key since.
         """
         task_key = self._task_key(claim)
         prepared, reply = await self._prepare(requested, origin, text, task_key)

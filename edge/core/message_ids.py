@@ -123,7 +123,7 @@ class MessageIds:
         return self._claiming
 
     async def _claim(self) -> None:
-        """Claim half as many slots as are held; where these have not lasted, as many again.
+        """Claim half as many slots as are held, or as many again if the held ones ran out early.
 
         CarillonError: other processes hold all slots.
         """
@@ -164,10 +164,10 @@ class MessageIds:
 
 
 class _EarlierClaims:
-    """The end of the claims of each slot, and of all claims together.
+    """The second at which the earlier claims of each slot end, and that of all claims (`until_s`).
 
-    The latter keeps ids increasing. A claim far beyond all earlier ones moves it only when a second one is there too:
-    so one record, such as a forged one, does not use up the years of the ids. Unique they are in any case.
+    `until_s` keeps ids increasing. A claim far beyond it moves it only once a second such claim follows, so that one
+    record, such as a forged one, does not use up the years of the ids. Ids are unique in any case.
     """
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ class _EarlierClaims:
         self._by_number: dict[int, int] = {}
 
     def fold(self, record: Record) -> None:
-        """Note a claim. One that no process makes is left out: all processes read the same, so none counts on it."""
+        """Note a claim. An impossible one is left out, by every process alike, so no ids collide."""
         try:
             claim = decode(record).claim
             if not (claim.from_s < claim.until_s < _MAX_SECOND and claim.until_s - claim.from_s <= HOLD_S):
@@ -194,7 +194,7 @@ class _EarlierClaims:
     def slot(self, claim: MessageIdClaim, offset: int) -> _Slot:
         """Return the slot of a claim at this offset. The first claims get the last ids of each second.
 
-        Earlier releases, of which processes may still run during an upgrade, give out the first ids of each second.
+        So they miss the ids of earlier releases, which may run during an upgrade and begin at the first of each second.
         """
         number = offset % SLOTS
         from_s = max(claim.from_s, self._by_number.get(number, 0))
@@ -207,7 +207,7 @@ def issued_ms(msgid: int) -> int:
 
 
 def _ranges(slots: Sequence[_Slot], second: int) -> Iterator[tuple[int, int]]:
-    """Return the ids within the second that slots, sorted, hold: (first, end) of each run of neighbouring slots."""
+    """Yield (first, end) of the ids within the second for each run of adjacent slots; `slots` are sorted."""
     start = end = -1
     for slot in slots:
         if not slot.from_s <= second < slot.until_s:

@@ -209,9 +209,9 @@ class PushQuotas:
 
     @asynccontextmanager
     async def committing(self, pushes: Sequence[SendPush], *, is_timed: bool) -> AsyncIterator[None]:
-        """Enter when the pushes may be appended, which is done inside. TooManyRequestsError: an app is over a quota.
+        """Check and count the pushes; append them inside the `with`. TooManyRequestsError: an app is over a quota.
 
-        Timed pushes of an app with a quota of bytes are stored one after the other, so that each sees the former.
+        An app with a quota of bytes stores timed pushes one at a time, so that each check counts those before.
         Broadcasts are counted last, and stay counted when the append fails.
         """
         async with AsyncExitStack() as stack:
@@ -278,5 +278,5 @@ def target_count(audience: Audience) -> int:
 
 
 def is_broadcast_or_multicast(audience: Audience) -> bool:
-    """Return whether an audience is all devices, or a filter, which may match all: that of a broadcast or multicast."""
+    """Return whether an audience is all devices (broadcast) or a filter (multicast), which may match all."""
     return audience.WhichOneof("audience") in ("everyone", "filter")

@@ -120,7 +120,7 @@ class ReplayProtection:
         self._claiming: asyncio.Task[None] | None = None
 
     async def take(self, given: ReplaySafeSignature, appkeys: Sequence[str]) -> None:
-        """Use the nonce of an authenticated request up.
+        """Use up the nonce of an authenticated request.
 
         InputError: the nonce was used, or the time is too far away. TryLaterError: too many nonces of the app are
         remembered, or those of this time are not known. UnavailableError: the log does not answer, and the nonce may
@@ -142,7 +142,7 @@ class ReplayProtection:
             raise TryLaterError("the nonces of this time are not known; repeat the request", _RETRY_AFTER_S)
 
     async def _claim(self, claim: NonceClaim) -> bool:
-        """Return whether this claim is its nonce's first. Claims that come while one is appended share the next."""
+        """Return whether this claim is the first of its nonce. Claims that wait for an append share the next record."""
         answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append((claim, answer))
         if self._claiming is None or self._claiming.done():
@@ -172,7 +172,7 @@ class ReplayProtection:
         return NewRecord(REQUEST_NONCES.name, 0, fact.meta.event_id, fact.SerializeToString())
 
     def _are_first(self, claims: Sequence[NonceClaim], _: int) -> list[bool]:
-        """Return for each claim of a record whether neither a record before it nor a claim before it has its nonce."""
+        """Return for each claim of a record whether it is the first of its nonce, in this and all earlier records."""
         here: set[bytes] = set()
         found = []
         for claim in claims:
@@ -192,10 +192,10 @@ class _UsedNonces:
         self._forgotten_s = 0
         self._is_first = True
         self.known_from_s = 0
-        """Requests of an earlier time may be repetitions: their nonces may stand before the first record read."""
+        """Requests of an earlier time are refused: their nonces may be in records before the first one read."""
 
     def has_place(self, app: int) -> bool:
-        """Return whether another nonce of the app may be remembered; `app`: the number for it in the records."""
+        """Return whether another nonce of the app may be remembered; `app`: the app's hash, as in the records."""
         self._forget()
         return self._of_app[app] < _SHARE * (MOST_NONCES - len(self._nonces))
 

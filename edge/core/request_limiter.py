@@ -1,10 +1,9 @@
 """Limits concurrent requests fairly: one app's many or expensive requests delay those of other apps only a little.
 
-Four semaphores (`services.net.fairness`) hold back work that is cheap to ask for. The first is for all
-work in proportion to a large body: parsing it, its sign, and its checks, whether it is refused or not. It takes turns
-of addresses until the sign is verified, because only then it is known which app has sent the body, and of apps
-afterwards, and limits once any app has been active in the last 10 s. An app that is alone passes the others without
-waiting; beside other apps of the last 10 s they limit:
+Four semaphores (`services.net.fairness`) hold back work that is cheap to ask for. The first is for all work in
+proportion to a large body: parsing, sign and checks, whether it is refused or not. Its turns go to addresses until the
+sign is verified, because only then the app is known, and to apps afterwards; it limits once any app has been active in
+the last 10 s. An app that is alone passes the other three without waiting. Beside other apps of the last 10 s:
 
 - of large bodies one step is done at a time, at most a quarter of the time for all together;
 - of an app's authenticated requests a bounded number is worked on at once;
@@ -13,7 +12,7 @@ waiting; beside other apps of the last 10 s they limit:
   rest of three times as long. Delivery, targeting, the gateway and the log then serve others most of the time;
 - of an app's queries of statistics one runs at a time, at most half of the time.
 
-What waits is bounded, and refused with HTTP 429 beyond. Each edge process has semaphores of its own.
+Waiting requests are bounded; further ones get HTTP 429. Each edge process has semaphores of its own.
 """
 
 import asyncio
@@ -79,7 +78,7 @@ RECEIVE = "carillon.receive"
 """Key of the ASGI `receive` function in the scope of a request."""
 
 _BODY_REST = 3
-"""Rest of all after a step of work on a large body, as a multiple of its time."""
+"""Rest of the semaphore after a step of work on a large body, as a multiple of the step's time."""
 
 _REST = 3
 """Rest after a broadcast or multicast beside other apps, as a multiple of the time until delivery had started it."""
@@ -125,8 +124,7 @@ class RequestLimiter:
     def application(self, application: Application) -> Application:
         """Return the ASGI application that releases the slot of each request at its end.
 
-        A request that is carried out when uvicorn stops and gives no more time is answered as a fault of the service:
-        whether it was done is not known.
+        A request that a stopping uvicorn cuts off is answered as a fault of the service: it may have been carried out.
         """
 
         async def limited(scope: Any, receive: Callable[[], Awaitable[Any]], send: Any) -> None:
@@ -208,7 +206,7 @@ class RequestLimiter:
             self._clock.call_at(self._clock.now_ms() + held_ms, slot.release)
 
     def _kept_slot(self, request: Request, appkey: str) -> Slot | None:
-        """Take the slot from the request, so that it outlives it. None: it has none, or its app is alone."""
+        """Take the slot from the request, so that the slot outlives it. None: no slot, or the app is alone."""
         slot: Slot | None = request.scope.pop(_SLOT, None)
         if slot is not None and self._activity.is_alone(appkey):
             slot.release()
@@ -239,8 +237,8 @@ class RequestLimiter:
 
 @contextmanager
 def busy_as_too_many() -> Iterator[None]:
-    """Turn the BusyError of a semaphore, here or in another role, into HTTP 429, and the end of a wait into HTTP 503
-    where uvicorn stops and gives no more time: nothing was done.
+    """Turn the BusyError of a semaphore, here or in another role, into HTTP 429, and a wait that a stopping uvicorn
+    cuts off into HTTP 503: nothing was done.
     """
     try:
         yield

@@ -85,7 +85,7 @@ class TaskCalls:
         return await self._page(query, page_num, page_size)
 
     async def _page(self, query: ListTasksRequest, page_num: int, page_size: int) -> TaskPage:
-        """Return a page. One with tasks that are deleted meanwhile is read again, as other tasks move up to it."""
+        """Return a page; it is read again if tasks of it are deleted meanwhile, because later tasks move up."""
         skip = (page_num - 1) * page_size
         for _ in range(_READINGS):
             total = sum([answer.total for answer in await self._ask(query, [0] * len(self._instances), 1)])
@@ -107,8 +107,8 @@ class TaskCalls:
     async def _keys(self, query: ListTasksRequest, skip: int, count: int) -> Sequence[str]:
         """Return the keys of one page, merged from the lists of all scheduling instances.
 
-        While `skip` is large, each instance is probed for its task `step` places on. Fewer than `step` tasks of every
-        other instance precede the first of these tasks, so the `step` tasks of its instance are skipped unread.
+        While `skip` is large, each instance is probed for its task `step` places on. The least of these tasks has fewer
+        than `step` tasks of each other instance before it, so its instance skips `step` tasks unread.
         """
         offsets = [0] * len(self._instances)
         while (step := skip // len(offsets)) and skip > _READ_THROUGH:

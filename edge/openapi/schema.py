@@ -32,7 +32,7 @@ class Components:
         self._rules: dict[Struct, tuple[Rule, ...]] = {}
 
     def published(self, kind: Any) -> Any:
-        """The type as documents show it: the types that `Shown` declares in place of those that decode.
+        """Return the type as documents show it, with the types that `Shown` declares in place of decoded ones.
 
         A Component may stand for its struct, a tuple for the union of its entries.
         """

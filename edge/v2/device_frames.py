@@ -216,11 +216,11 @@ class FrameHandler:
     async def _proven(self, appkey: str, token: str, key: str | None) -> tuple[str, int] | None:
         """Return the token and the device number that the key proves; None if it proves none, or is revoked.
 
-        A key belongs to the token as it is registered, which may be an older spelling. One whose number was reserved
-        because the log had gone back opens no device, but its token may register again.
+        A key belongs to the token as it is registered, which may be an older spelling. A key whose number was reserved
+        after the log had gone back opens no device, but its token may register again.
 
-        Before a key is refused that looks like one, the directory is refreshed once: keys may have been rotated a
-        moment ago. UnavailableError: that failed, or this process has not been given the key in force.
+        Before a well-formed key is refused, the directory is refreshed once: keys may have been rotated a moment ago.
+        UnavailableError: the refresh failed, or this process has not been given the key in force.
         """
         proven = self._proven_now(appkey, token, key)
         if proven is None and key and len(key) == DEVICE_KEY_LENGTH:
@@ -231,7 +231,7 @@ class FrameHandler:
         return proven
 
     def _proven_now(self, appkey: str, token: str, key: str | None) -> tuple[str, int] | None:
-        """A key belongs to the token as it is registered, which may be an older spelling."""
+        """Return as `_proven` does, from the directory as it is now."""
         for name in spellings(token):
             number = self._context.keys.device_number(appkey, name, key or "")
             partition = partition_of(device_key(appkey, name), self._partitions)
@@ -244,9 +244,9 @@ class FrameHandler:
         return self._context.apps.is_revoked(appkey, partition, number)
 
     async def _hello_of_android(self, app: App, hello: frames.Hello, origin: Origin) -> answers.Welcome:
-        """Register a new device, which is given a token, or welcome the device that the key proves.
+        """Register a new device under a new token, or welcome the device that the key proves.
 
-        The key of a device that registered before the log went back may prove a number that is not its token's now.
+        A key from before the log went back may prove another number than the token has now.
         """
         if not hello.token and not hello.key:
             made = commands.registration(app.appkey, new_token(), app.platform, hello, REGISTRATION_AUTHORITY_TOKEN)
@@ -263,8 +263,8 @@ class FrameHandler:
     async def _hello_of_ios(self, app: App, hello: frames.Hello, origin: Origin) -> answers.Welcome:
         """Register a new token, or welcome the device that the key or the code proves.
 
-        A token is no secret, so it alone opens no registered device. A known token registers again, so that a late
-        answer of Apple about its time before does not remove it.
+        A token is no secret, so a token alone opens no registered device. A known token registers again, so that a late
+        answer of Apple about its earlier registration does not remove it.
         """
         if not hello.token:
             raise InputError("input error: token is missing: it is the one that APNs gave")
@@ -317,10 +317,9 @@ class FrameHandler:
         shown: str | None = None,
         former: int | None = None,
     ) -> answers.Welcome:
-        """Carry out the registration, and welcome the device if it is this command that entitles to its key.
+        """Append the registration, and welcome the device if this command registered it or the key proves it.
 
-        `shown`: the key in the hello. `former`: the number under which the token was registered before; with a removed
-        device went its alias.
+        `shown`: the key in the hello. `former`: the token's number before; its removal took the alias away.
         """
         appkey, token = command.appkey, command.token
         if new:
@@ -398,7 +397,7 @@ class FrameHandler:
         return plus_one - 1 if plus_one and not self._is_revoked(appkey, token, plus_one - 1) else None
 
     async def _registered(self, appkey: str, names: Sequence[str]) -> tuple[str, int] | None:
-        """Return the name under which a device is registered, and its number; one whose key was revoked is not."""
+        """Return the first name with a registered device and its number; a revoked device counts as unregistered."""
         for name, plus_one in zip(names, await self._resolver.numbers(appkey, names), strict=True):
             if plus_one and not self._is_revoked(appkey, name, plus_one - 1):
                 return name, plus_one - 1
@@ -411,9 +410,9 @@ class FrameHandler:
 
 
 def _is_entitled(command: DeviceCommand, device: Device) -> bool:
-    """Return whether the sender of the registration may have the key of the device that is registered after it.
+    """Return whether the sender of a registration may have the key of `device`, as the registry has it afterwards.
 
-    It may not where another registration came first, such as that of somebody else who knows the token.
+    Not if another registration came first, such as that of somebody else who knows the token.
     """
     register, time_ms = command.register, command.meta.time_ms
     if register.authority == REGISTRATION_AUTHORITY_CODE:

@@ -22,7 +22,7 @@ from analytics.store.columns import ATTRIBUTES
 
 MINUTE_MS = 60_000
 SETTLES_MS = 60_000
-"""For so long after the welcome the device's attributes may change that a connection counts under."""
+"""Time after the welcome, ms, in which a change of the device's attributes still applies to the connection."""
 
 OPEN = 2**32 - 1
 """The end of a connection that is still open."""

@@ -23,7 +23,7 @@ from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceCommand
 
 
 class Registration(NamedTuple):
-    """The first registration of a device number; `is_kept`: the device has changed since, and its record keeps it."""
+    """The first registration of a device number; `is_kept`: from the list that the device's record keeps."""
 
     appkey: str
     token: str

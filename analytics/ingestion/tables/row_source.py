@@ -20,7 +20,7 @@ class RowSource(NamedTuple, Generic[Part]):
 
 
 def _address(origin: Origin) -> str:
-    """Return the proved address, and the name that the client gives itself where it is another."""
+    """Return the proven address, and the name that the client claims where that differs."""
     return f"{origin.address} (says {origin.says})" if origin.says else origin.address
 
 

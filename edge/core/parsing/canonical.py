@@ -4,7 +4,7 @@ It is the request without its sign, as compact JSON: keys sorted by code point a
 unescaped, and every number as the request wrote it (`1.50` stays `1.50`). To preserve numbers, `parse` turns each
 into a string that begins with a lone surrogate, which no accepted text contains; `text_of` takes its quotes off.
 
-msgspec parses and writes ten times as fast, and nearly every body: `_plain` says which texts it writes as they were.
+msgspec is ten times as fast and used first; `_plain` tells which bodies it does not preserve, and `parse` takes these.
 
 Reading takes time in proportion to the body. `reading` does it in steps, between which others may have their turns.
 """
@@ -128,12 +128,12 @@ def canonical_text(raw: bytes) -> str:
 
 
 def fields_and_text(raw: bytes) -> tuple[dict[str, Any], str]:
-    """Return the fields of a body, which may have no sign, as `number_or_text` reads them, and the canonical text."""
+    """Return the fields and the canonical text of a body, signed or not; `number_or_text` reads the fields."""
     return finished(_fields_and_text(raw))
 
 
 def _fields_and_text(raw: bytes) -> Steps[tuple[dict[str, Any], str]]:
-    """Return the fields, with numbers as `number_or_text` reads them, and the canonical text without the sign."""
+    """As `fields_and_text`, in steps."""
     _refuse_shape(raw)
     yield
     fields = _plain(raw)
@@ -152,10 +152,10 @@ def _fields_and_text(raw: bytes) -> Steps[tuple[dict[str, Any], str]]:
 
 
 def _plain(raw: bytes) -> dict[str, Any] | None:
-    """Parse a body by msgspec; None for one that it refuses.
+    """Parse a body by msgspec; None for one that msgspec refuses.
 
-    It writes each text as `json` does, each fraction as it was, and each integer too, unless that is `-0`. Of a
-    repeated key it keeps one. `_is_same` finds bodies with these.
+    msgspec writes texts as `json` does and numbers as they were, except for `-0`; of a repeated key it keeps one value.
+    `_is_same` finds bodies with either.
     """
     try:
         fields = _plain_decoder.decode(raw)
@@ -165,9 +165,9 @@ def _plain(raw: bytes) -> dict[str, Any] | None:
 
 
 def _is_same(raw: bytes, text: bytes, sign: bytes) -> bool:
-    """Return whether the text and the object with the sign alone have the body's keys and numbers.
+    """Return whether `text` and `sign` (the object with the sign alone) preserve the body's keys and numbers.
 
-    Without escapes they are as long as the body then, spaces apart: a repeated key or the sign of `-0` is missing.
+    In a body without escapes equal length without spaces shows it: a lost key or minus of `-0` makes them shorter.
     """
     if _BACKSLASH not in raw:
         written = len(text.translate(None, _SPACES)) + len(sign.translate(None, _SPACES)) - len(b"{}")
@@ -279,7 +279,7 @@ def _refuse_shape(raw: bytes) -> None:
 
 
 def _without_texts(raw: bytes) -> bytes:
-    """Return the JSON without its texts; also where the last one does not end."""
+    """Return the JSON without the texts in it; the last one may lack its closing quote."""
     if _BACKSLASH in raw:
         raw = raw.replace(_BACKSLASH * 2, b"").replace(_BACKSLASH + _QUOTE, b"")
     if raw.count(_QUOTE) < _FEW_QUOTES:

@@ -32,7 +32,7 @@ APNS_LIMIT = (
 
 
 def name_of(kind: str) -> msgspec.Meta:
-    """A text that is not empty and names something of this kind."""
+    """Constrain a text to be non-empty, and publish `kind` as its `format`."""
     return msgspec.Meta(min_length=1, extra_json_schema={"format": kind})
 
 
@@ -42,7 +42,7 @@ def described(text: str, example: Any = None) -> msgspec.Meta:
 
 
 def at_most_bytes(limit: int, minimum: int = 0) -> msgspec.Meta:
-    """Publishes a limit in UTF-8 bytes; the request's code checks it. `minimum`: characters at least."""
+    """Publish a limit in UTF-8 bytes, which the request's code checks. `minimum`: least characters."""
     return msgspec.Meta(min_length=minimum, extra_json_schema={"x-maxBytes": limit})
 
 

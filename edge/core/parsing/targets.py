@@ -120,10 +120,10 @@ def _value(options: DeviceFilter, name: str, negated: bool) -> Any:
 
 
 def _brands_and_models(options: DeviceFilter, negated: bool, at: str) -> tuple[Sequence[str], ModelClause | None]:
-    """Return the brands to compare alone, and the clause of models.
+    """Return the brands for a clause of their own, and the clause of models.
 
-    A brand that both options name stands for the models named beside it. The other brands stand for all their models:
-    negated they are compared alone, and else they are in the clause of models, because one of both has to hold.
+    A brand in both options stands for its named models only; any other brand stands for all its models. Such brands
+    get the own clause if negated; otherwise they join the clause of models, because clauses are ANDed.
     """
     brands: Sequence[str] = _value(options, "phone", negated) or ()
     given = _value(options, "model", negated)

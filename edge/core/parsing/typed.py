@@ -27,11 +27,10 @@ _entries = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Places(NamedTuple):
-    """The places of a type that have integers; None and no fields where there are none.
+    """Where values of a type have integers; None and no fields where there are none.
 
-    `is_integer`: the value itself is one; `is_text`: it may also be a text, so that a string of digits stays one;
-    `entries`, `values`: the places in each entry of a list, and in each value of an object; `fields`: in those of a
-    struct.
+    `is_integer`: the value itself is an integer; `is_text`: it may also be a text, so a string of digits stays a text;
+    `entries`, `values`, `fields`: the places in each entry of a list, value of an object, and field of a struct.
     """
 
     is_integer: bool
@@ -362,7 +361,7 @@ def _decode_plain(kind: Any, raw: bytes, at: str) -> Any:
 
 
 def _without_nul(value: Any, raw: bytes | msgspec.Raw, at: str) -> Any:
-    """Return the decoded value. InputError names a text of it with NUL; what is not decoded, nobody reads."""
+    """Return the value. InputError names a text in it with NUL; undecoded fields, which nothing reads, may have NUL."""
     if canonical.NUL in bytes(raw):
         canonical.check_nul(msgspec.json.encode(_read_fields(value)), at)
     return value

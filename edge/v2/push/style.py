@@ -197,7 +197,7 @@ def android_message(style: MsgStyle, extra: str | None, app_name: str) -> Messag
 
 
 def _android_style(style: MsgStyle, app_name: str) -> AndroidStyle:
-    """`unremovable`: false is not removable, true is removable."""
+    """Return the style. In v2 `unremovable` means removable if true, unlike in the legacy interface."""
     given: Android = decode(AndroidOrNone, style.android, "msgStyle.android") or Android()
     action = given.click_action or 0
     return AndroidStyle(
