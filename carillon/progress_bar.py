@@ -11,7 +11,7 @@ from rich.text import Text
 
 
 class ProgressBar:
-    """Progress of one step after another, each a line of its own with records done, rate and time left."""
+    """Shows steps one after another, each as a line with records done, rate and time left."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

@@ -187,7 +187,7 @@ def _text(answer: Answer) -> str:
 def _parse_time(text: str, settings: Settings) -> datetime:
     """Parse an ISO 8601 date-time, in the installation's time zone unless it carries an offset.
 
-    click.BadParameter: it is none.
+    click.BadParameter: the text has another form.
     """
     try:
         parsed = datetime.fromisoformat(text)

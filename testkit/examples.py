@@ -7,7 +7,7 @@ LEAST = 10
 
 
 def examples(full: int) -> int:
-    """Return how many examples a test that has `full` of them runs under the current profile."""
+    """Return the number of examples under the current profile for a test with `full` under `full`."""
     if hypothesis.settings.get_current_profile_name() == "full":
         return full
     return min(full, max(LEAST, round(full * QUICK_SHARE)))

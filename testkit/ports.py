@@ -8,7 +8,7 @@ from pathlib import Path
 
 _FIRST = 10_000
 _END = 32_768
-"""Above are the ports that the system gives to outgoing connections, one of which could take a port meanwhile."""
+"""The system gives ports from here on to outgoing connections, which could take one before a server starts."""
 
 
 def free_ports(count: int) -> list[int]:

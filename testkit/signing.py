@@ -23,7 +23,7 @@ class _Written(float):
 
 
 def reference_text(raw: bytes) -> str:
-    """The canonical text by a small recursive writer over Python's JSON reader."""
+    """Return the canonical text, made by a small recursive writer over Python's JSON reader."""
     value = json.loads(raw, parse_int=_Written, parse_float=_Written)
     value.pop("sign", None)
     return _written(value)
@@ -44,13 +44,13 @@ def reference_sign(raw: bytes, *secrets: str) -> str:
 
 
 def signed(body: dict[str, Any], *secrets: str) -> bytes:
-    """The body with its sign, as bytes to send."""
+    """Return the body with its sign, as bytes to send."""
     raw = json.dumps(body, ensure_ascii=False).encode()
     return json.dumps({**body, "sign": reference_sign(raw, *secrets)}, ensure_ascii=False).encode()
 
 
 def replay_safe(method: str, path: str, body: bytes, time_s: int, nonce: str, *secrets: str) -> dict[str, str]:
-    """The headers of a replay-safe signature of this request."""
+    """Return the headers of a replay-safe signature of this request."""
     lines = [method, path, str(time_s), nonce, hashlib.sha256(body).hexdigest()]
     signature = hmac.new("".join(secrets).encode(), "\n".join(lines).encode(), "sha256").hexdigest()
     return {"Carillon-Time": str(time_s), "Carillon-Nonce": nonce, "Carillon-Signature": signature}

@@ -64,7 +64,7 @@ def read_details(stored_base64: str, text: str) -> Sequence[Detail]:
     return Details.FromString(b64decode(stored_base64)).details or texts(text)
 
 
-# What a command to a device asks for, as parts of a line in audits.
+# Commands to devices as details of audits: their names, and the changes that they ask for.
 
 DESCRIPTION = ("model", *ATTRIBUTES)
 """The attributes of a device and its model, in the order of audits."""

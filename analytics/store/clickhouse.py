@@ -170,7 +170,7 @@ class ClickHouse:
         return result
 
     async def read_ahead(self, table: str) -> None:
-        """Have the system read a table's files into its page cache; nothing for a server's store."""
+        """Have the system read a table's files into its page cache; does nothing for a server."""
         if self._engine.is_embedded:
             parts = await self.rows(_PARTS, {"table": table})
             await asyncio.to_thread(read_ahead, [Path(path) for (path,) in parts])

@@ -274,7 +274,7 @@ async def _count_not_back(channels: Sequence[Channel]) -> int:
 
 
 def _prepared(settings: Settings) -> Path:
-    """Return the file of the next master key, which is made if there is none. CarillonError: there is no present."""
+    """Return the file of the next master key, made if there is none. CarillonError: there is no present master key."""
     if not settings.key_file.exists():
         raise CarillonError(
             f"no master key is at {settings.key_file}: run this where it is, or set CARILLON_MASTER_KEY_FILE"
@@ -313,7 +313,7 @@ def _fingerprints(master: bytes) -> bytes:
 
 
 def _replace_master(settings: Settings, in_force: bytes) -> None:
-    """Put the next master key in its place where it is on this machine, and the one in force by this fingerprint."""
+    """Make the next master key the present one, if it is on this machine and has the fingerprint in force."""
     file = next_master_file(settings.key_file)
     if file.exists() and fingerprint_of(derive(read_master(file), KeyPurpose.SECRETS)) == in_force:
         replace_master(settings.key_file)

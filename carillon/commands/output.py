@@ -67,7 +67,7 @@ class LineOutput:
 
 
 def say(*lines: str, err: bool = False) -> None:
-    """Print lines, on standard error with `err`. A line end inside of one is shown as an escape: it may be forged."""
+    """Print lines, on standard error with `err`. A line end inside a line becomes an escape: it may be forged."""
     click.echo("\n".join(map(printable, lines)), err=err)
 
 

@@ -1,1 +1,1 @@
-"""The installation that a command works on: this machine's, or another one by its console's calls."""
+"""The installation that a command works on: that of this machine, or another one by calls of its console."""

@@ -1,1 +1,1 @@
-"""What accounts and operators did."""
+"""The audit of what accounts and operators did."""

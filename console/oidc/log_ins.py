@@ -211,7 +211,7 @@ MAX_SESSIONS = 10_000
 
 @dataclass
 class _Known:
-    """The newest state of a session in this process. `session` None: it has ended."""
+    """The newest state of a session that this process has; `session` is None once it has ended."""
 
     session: ProviderSession | None
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -242,7 +242,7 @@ class ProviderSessions:
         self._retry_ms = 0
 
     async def checked(self, session: ProviderSession, user: User, origin: Origin) -> ProviderSession | None:
-        """Return the session as it goes on; None if it has ended."""
+        """Return the session, renewed with the provider if that was due; None if it has ended."""
         if user.subject.issuer != self._log_ins.provider.issuer:
             return None
         known = self._newest(session)

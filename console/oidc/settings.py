@@ -15,7 +15,7 @@ from protos.accounts.v1.service_pb2 import GroupRoles, TeamRole
 from services.domain.settings import PREFIX, Settings, SettingsError
 from services.domain.text import without_byte_order_mark
 
-# What the groups of a user at the provider give here: roles in teams, and the rights of an administrator.
+# Grants of a user's groups at the provider: roles in teams, and the rights of an administrator.
 #
 # The file is a JSON object by group:
 #
@@ -32,7 +32,7 @@ class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class GroupMapping:
-    """What each group gives, by its name at the provider."""
+    """The grants of groups, by the group's name at the provider."""
 
     grants: Mapping[str, Grant]
 
@@ -45,7 +45,7 @@ class GroupMapping:
         return cls(grants)
 
     def roles_of(self, groups: Collection[str]) -> GroupRoles:
-        """Return what these groups give together; of several roles in a team the highest."""
+        """Return the grants of these groups together; of several roles in a team the highest."""
         grants = [self.grants[group] for group in groups if group in self.grants]
         teams: dict[str, int] = {}
         for grant in grants:

@@ -196,7 +196,7 @@ def speed_chart(speed: PushSpeedResponse) -> SpeedChart:
     return SpeedChart(unit, marks, [list(line.steps) for line in speed.lines])
 
 
-# What the request of a push says beside its content.
+# Facts in the request of a push beside its content.
 
 
 class RequestFacts(NamedTuple):

@@ -28,7 +28,7 @@ ADMISSION_S = 30.0
 
 
 class SendOutcome(NamedTuple):
-    """What became of a push to this many devices. `sent` None: it needs an approval, and is the draft."""
+    """The outcome of sending a push to `devices` devices. `sent` None: it needs an approval and became `draft`."""
 
     devices: int
     sent: SentPush | None

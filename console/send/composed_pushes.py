@@ -66,10 +66,10 @@ class Param(NamedTuple):
 
 
 class Link(NamedTuple):
-    """Where a link leads. `host`: as the phone resolves it, with the port, international names in ASCII (`xn--`).
+    """The target of a link. `host`: as the phone resolves it, with the port, international names in ASCII (`xn--`).
 
-    `written`: the host as the link writes it, "" where that is the same. `user`: what stands before the host and looks
-    like one, as in `https://bank.example@evil.example`.
+    `written`: the host as the link writes it, "" where that is the same. `user`: the part before the host, which may
+    look like a host, as in `https://bank.example@evil.example`.
     """
 
     host: str
@@ -80,7 +80,7 @@ class Link(NamedTuple):
 def link_of(text: str) -> Link | None:
     """Return where a link leads as browsers read it; None for a text that is no HTTP or HTTPS link.
 
-    A link with spaces, backslashes or invisible characters is none: browsers read it in different ways than people do.
+    A text with spaces, backslashes or invisible characters is no link: browsers read it in other ways than people.
     """
     found = _HTTP.match(text)
     if found is None or "\\" in text or any(unicodedata.category(char) in _INVISIBLE for char in text):

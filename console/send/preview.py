@@ -1,4 +1,4 @@
-"""What a person is shown of a push before it is sent or approved: message, audience, time, every field, the reason."""
+"""The preview of a push before it is sent or approved: message, audience, time, every field, reason for approval."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -134,7 +134,7 @@ def moment_of(due_ms: int | None, visit: Visit) -> str:
     return "" if due_ms is None else f"{visit.language.moment(due_ms, visit.zone)} ({visit.zone.key})"
 
 
-# Everything that a push has, for whoever decides whether it is sent: each field, each parameter, each link's host.
+# The complete contents of a push, for the person who decides about it: fields, parameters, and hosts of links.
 #
 # It is made of the messages that are sent, not of the request that they were made from, so nothing can differ.
 
@@ -143,8 +143,8 @@ CHOICES = frozenset({"jump-button", "download-condition"})
 
 
 class ShownField(NamedTuple):
-    """A field with its value. `link`: where it leads, for a link. `is_unsafe`: it looks like a link, and is none that
-    browsers open."""
+    """A field with its value. `link`: its target, for a link. `is_unsafe`: it should be or looks like a link, but is no
+    HTTP or HTTPS link."""
 
     name: str
     value: str

@@ -1,4 +1,4 @@
-"""Who asks for a route, and who may use it: declared with the route, and checked in one place, `AccessControl`."""
+"""The account behind a request, and the access that a route needs: declared with it, checked in `AccessControl`."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -20,7 +20,7 @@ class Scope(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a request needs. `action` None: being logged in is enough, and the page shows only what the user may see.
+    """The access that a request needs. `action` None: a log-in is enough; the page shows only what the user may see.
 
     `is_of_program`: a program sends it, which proves itself by what it sends, and has neither cookie nor CSRF token.
     `is_of_enrolment`: it is open also to a user who must set up a second factor before anything else.

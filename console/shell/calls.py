@@ -24,7 +24,7 @@ Handler = Callable[..., Awaitable[msgspec.Struct]]
 
 
 class Types(NamedTuple):
-    """What a handler declares beside `backend` and `requester`.
+    """The declarations of a handler beside `backend` and `requester`.
 
     `params`: the names in the path and the query; `body`: the JSON body, bytes for the request of a push, None for
     none; `is_repeatable`: it takes the header Idempotency-Key.

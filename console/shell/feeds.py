@@ -27,7 +27,7 @@ class FeedQuestion(NamedTuple):
 
 
 class Feed:
-    """The latest answer to a question. `number` counts the answers that differed from the one before."""
+    """The latest answer to a question. `number` counts the changes of `answer` and `is_late`."""
 
     def __init__(self, question: FeedQuestion, clock: Clock) -> None:
         self.answer: Any = None
@@ -44,7 +44,7 @@ class Feed:
 
     @property
     def change(self) -> asyncio.Event:
-        """An event that the next other answer sets. Get it before asking, then wait for it."""
+        """An event that the next change sets. Get it before reading `number`, then wait for it."""
         return self._changed
 
     async def text(self, key: Hashable, render: Callable[[Any], Awaitable[str]]) -> str:

@@ -85,7 +85,7 @@ class SessionEndedError(falcon.HTTPForbidden):
 class AccessControl:
     """Falcon middleware: gives each request its Visit, or each call its Requester, and checks the declared access.
 
-    It also checks the CSRF token of each form.
+    It also checks the CSRF token of each form of a browser.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class AccessControl:
     async def _of_page(self, request: Request, access: Access, params: Mapping[str, str]) -> Requester:
         """Return the requester of a page: the session's visit.
 
-        The form of a public page too is read, and its CSRF token compared.
+        The form of a public page is read too; its CSRF token is compared unless it comes from a program.
         """
         visit: Visit = request.context.visit
         if request.method == "POST":
@@ -232,7 +232,7 @@ class AccessControl:
                 response.append_header("Set-Cookie", self._browsers.set_cookie(visit.browser_tokens))
 
     async def _checked(self, known: Session, origin: Origin) -> Session | None:
-        """Return the session of a user as it goes on; None if it has ended."""
+        """Return the session of a user, renewed with the provider if due; None if it has ended."""
         user = self._accounts.session(known.user_id, known.epoch)
         if user is None or self._accounts.is_session_ended(known.hash):
             return None

@@ -55,9 +55,9 @@ class Site(Backend):
 
 
 class Page:
-    """A page: `on_get` shows it, `on_post` does what its form asks for and goes on to another page.
+    """A page: `on_get` shows it, `on_post` does what its form asks for and redirects to another page.
 
-    Who may do so is declared in `routes.py` and was checked before.
+    The access that this needs is declared in `routes.py` and was checked before.
     """
 
     def __init__(self, site: Site) -> None:

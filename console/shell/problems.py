@@ -182,7 +182,7 @@ _IN_SECONDS = ("option.period", "option.send_time_interval")
 
 
 class FormProblem(str):
-    """What keeps a form from being accepted. `field` and `advice`: the form's field and the words beside it, or ""."""
+    """The error of a refused form. `field` and `advice`: the form's field and the words beside it, or ""."""
 
     __slots__ = ("advice", "field")
 

@@ -60,7 +60,7 @@ TEMPLATES = Path(__file__).resolve().parent.parent
 
 
 class View(Protocol):
-    """Whom a template is rendered for: a visit, or what the visits of many readers have in common."""
+    """The reader of a template: a visit, or what the visits of many readers have in common."""
 
     @property
     def language(self) -> Language: ...

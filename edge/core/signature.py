@@ -43,7 +43,7 @@ class Secrets(NamedTuple):
 
 
 class UsedSecrets(NamedTuple):
-    """What a right sign was made with: the secrets, in their order, and the appkeys whose old secret is among them."""
+    """The secrets of a right sign, in their order, and the appkeys whose old secret is among them."""
 
     signed_by_old: Sequence[str]
     secrets: Sequence[str]

@@ -2,8 +2,8 @@
 
     python -m testkit.clickhouse.server_process DIRECTORY PORT
 
-A query is the `query` parameter and then the body, plain or as a form; parameters named `param_x` are the query's own
-{x:Type}, `database` and what the transport takes aside all others are settings. The process prints its port once it
+A query is the `query` parameter and then the body, plain or as a form; a parameter `param_x` is the {x:Type} of the
+query, and all others but `database` and those of the transport are settings. The process prints its port once it
 listens. User and password are those of `USER`; without them the answer is 403. An error in the file
 `refusal_of(DIRECTORY)` is the answer to every insert.
 """

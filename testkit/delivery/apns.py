@@ -43,7 +43,7 @@ def make_push(token: str = TOKEN, **changes: Any) -> ApnsPush:
 
 
 def make_pushes(tokens: Iterable[str]) -> list[ApnsPush]:
-    """One push per token, each with its own message id."""
+    """Return a push for each token, each with its own message id."""
     return [make_push(token, msgid=number) for number, token in enumerate(tokens)]
 
 
@@ -55,7 +55,7 @@ def submit(sender: ApnsSender, *pushes: ApnsPush) -> list[SubmittedPush]:
 
 
 async def send(sender: ApnsSender, *pushes: ApnsPush) -> list[ApnsResult]:
-    """Submit pushes; returns the results in the order of the pushes."""
+    """Submit pushes; return the results in their order."""
     submitted = submit(sender, *pushes)
     async with asyncio.timeout(TIMEOUT_S):
         return [result for push in submitted if (result := await push.result) is not None]

@@ -40,7 +40,7 @@ class FaultyTargeting(TargetingServiceServicer):
         self._is_idle.set()
 
     async def answered(self) -> None:
-        """Wait until no request is in flight, and its caller has gone on."""
+        """Wait until no request is in flight and the caller of the last one has gone on."""
         await asyncio.wait_for(self._is_idle.wait(), TIMEOUT_S)
         await run_ready_tasks()
 

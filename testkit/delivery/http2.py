@@ -82,7 +82,7 @@ class Exchange:
 
 
 def ready_client(streams: int = 100) -> ClientConnection:
-    """A client that has received the server's settings."""
+    """Return a client that has received the server's settings."""
     client = ClientConnection()
     client.receive(settings_frame({MAX_CONCURRENT_STREAMS: streams}))
     return client

@@ -10,5 +10,5 @@ def prefix_of(status: int, reason: str = "", fault: Fault | None = None, once: b
 
 
 def token_with(prefix: str, number: int = 0) -> str:
-    """A device token with a prefix that selects one of the simulator's scripted answers."""
+    """Return a device token with a prefix that selects one of the simulator's answers."""
     return f"{prefix}{number:0{64 - len(prefix)}x}"

@@ -21,7 +21,7 @@ class AsgiAnswer(NamedTuple):
 class AsgiRequest:
     """One request; `path` may have a query.
 
-    `pieces`: those in which the body arrives, without a length before it; by default the whole body. `is_cut`: the
+    `pieces`: the parts in which the body arrives, without a Content-Length; by default it arrives whole. `is_cut`: the
     client leaves instead of sending the end of the last piece.
     """
 

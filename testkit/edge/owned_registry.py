@@ -30,8 +30,8 @@ _SELDOM_S = 3600.0
 class OwnedRegistry:
     """A registry with a membership: callers use `channel`, which finds the owner by the log.
 
-    `membership` is for the registry's RoleContext. It writes to the log only when something has changed: it so never
-    decides from its own regular records that the other process has ended.
+    `membership` is for the registry's RoleContext. It writes to the log only when something has changed, so that it
+    never concludes from its own regular records that the other process has ended.
     """
 
     def __init__(self, log: Log, clock: Clock, server: LocalServer) -> None:

@@ -1,4 +1,4 @@
-"""A hang of this process, without the wait for it."""
+"""Simulates a hang of this process without waiting."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from services.process import clock
 
 
 class RealTime:
-    """Real time as `HangWatch` measures it. A test lets it pass at once, as where the process is stopped meanwhile."""
+    """Real time as `HangWatch` measures it. `pass_ms` adds time at once, as if the process had been stopped."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         elapsed_ns = clock._elapsed_ns

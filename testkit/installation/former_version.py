@@ -8,7 +8,7 @@ from testkit.repository import ROOT
 
 
 def has_commit(commit: str) -> bool:
-    """Return whether this clone has the commit; a shallow clone has the newest alone."""
+    """Return whether this clone has the commit; a shallow clone has only the newest one."""
     found = subprocess.run(
         ["git", "cat-file", "-e", f"{commit}^{{commit}}"], cwd=ROOT, capture_output=True, check=False
     )

@@ -1,6 +1,6 @@
 """The jars of the Kafka broker and of its tools, copied once into `.cache` (git-ignored) by Maven.
 
-Where they come from is Maven's own configuration.
+Maven's own configuration says from which repositories.
 """
 
 import fcntl

@@ -26,7 +26,7 @@ def run_with_kafka_tools(command: str, directory: Path) -> str:
     jars = f"{kafka_jars()}/*:{kafka_tools_jars()}/*"
     for name, of_tool in _CLASSES.items():
         script = directory / name
-        # A tool's first run archives the classes that it uses, and the further ones map them: of these there are many.
+        # A tool's first run archives its classes, and its many later runs map them, which saves CPU time.
         archive = directory / f"{name}.jsa"
         script.write_text(_SCRIPT.format(archive=archive, jars=jars, tool=of_tool))
         script.chmod(0o755)
