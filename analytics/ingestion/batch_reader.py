@@ -42,7 +42,7 @@ class IngestionLimits:
 
 
 class BatchReader:
-    """Makes batches of what a log reader returns, one read ahead. While `flush` is set no batch waits for more records.
+    """Makes batches of a log reader's records, one read ahead. While `flush` is set no batch waits for more records.
 
     One read may return more than a batch takes. The rest goes into the next batches before anything else is read.
     Where reads return few records, the next one waits a little, so that it returns those of many appends together.
@@ -122,7 +122,7 @@ PIECE_BYTES = 1024 * 1024
 
 
 class ReadersInTurn:
-    """The Reader port over several readers: each `read` returns a piece of one reader's page, the next reader's next.
+    """The Reader port over several readers: each `read` returns a piece of one reader's page, reader by reader.
 
     A piece ends with the record that reaches PIECE_BYTES. Each reader reads one page ahead and no more.
     """
@@ -147,7 +147,7 @@ class ReadersInTurn:
                     return self._piece(reader, max_records)
 
     def _take_pages(self) -> None:
-        """Take what was read. The error of a reader is raised once, and that reader reads again next time."""
+        """Take the pages that were read. The error of a reader is raised once, and it reads again next time."""
         for reader, reading in list(self._reading.items()):
             if reading.done():
                 del self._reading[reader]
@@ -185,7 +185,7 @@ async def run_to_end(work: Awaitable[None], stop_s: float) -> None:
 
 
 async def nothing() -> None:
-    """Do nothing: it stands for the write before that of the first batch."""
+    """Do nothing, in place of a write before that of the first batch."""
 
 
 async def until_done(task: asyncio.Task[Any], *, unless_failed: asyncio.Task[Any]) -> None:

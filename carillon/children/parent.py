@@ -156,6 +156,7 @@ class ParentServicer(ParentServiceServicer):
         reader = await self._log.open(ends)
         try:
             while True:
+                # First without a read: records may have been appended before this stream began.
                 yield WatchLogResponse()
                 await reader.read()
         finally:

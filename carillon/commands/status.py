@@ -83,7 +83,7 @@ def status(as_json: bool) -> None:
 
 
 def instance_statuses(facts: Sequence[OffsetFact], now_ms: int) -> list[InstanceStatus]:
-    """Return the processes that have not left, by role and shard; leave out those silent for _FORGOTTEN_S."""
+    """Return the processes that have not left, by role and shard, owners first; without replaced and forgotten ones."""
     return sorted(_statuses(facts, now_ms), key=lambda each: (each.role, each.shard, each.state, each.address))
 
 

@@ -23,7 +23,7 @@ class Explanation(NamedTuple):
 
 
 class Words(NamedTuple):
-    """How the sentence is written for the reader: its language, and a time in the reader's zone."""
+    """The reader's language, and a function that writes times in the reader's zone."""
 
     language: Language
     moment: Callable[[int], str]

@@ -238,7 +238,7 @@ class Provider:
         self._tried_ms = {"metadata": 0, "keys": 0}
 
     async def metadata(self) -> Metadata:
-        """Return the provider's metadata, not older than an hour unless it does not answer meanwhile."""
+        """Return the provider's metadata, at most an hour old, or older while it does not answer."""
         async with self._fetching:
             if self._is_due("metadata", is_missing=self._metadata is None):
                 await self._fetch_metadata()

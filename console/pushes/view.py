@@ -49,7 +49,7 @@ class Content(NamedTuple):
 
 
 def questions_behind(answer: AuditPushResponse, msgid: int) -> Mapping[str, str]:
-    """Return the path of the question behind the number of each step of the funnel and event of the timeline.
+    """Return, by step of the funnel and event of the timeline, the path of the page that divides its number.
 
     The numbers of a broadcast or multicast are divided by a category, and the devices that did not receive it by their
     reasons. A list has no such statistics: its devices are counted by state, and by the time that they took.

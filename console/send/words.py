@@ -131,7 +131,7 @@ class ConditionWords:
 
 
 MAX_NAMES = 3
-"""A longer list of aliases or tokens is told by its length."""
+"""Longest list of aliases or tokens that is shown whole; of a longer one its length is shown."""
 
 
 class AudienceWords:

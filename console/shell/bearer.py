@@ -19,7 +19,7 @@ from services.replica.peers import Peers
 
 API_PREFIX = "/console/v1"
 BURST_S = 5
-"""A token that was not used may make the calls of this many seconds at once."""
+"""Burst of a token: after a pause it may make the calls of this many seconds at once."""
 
 _FAILURES = 20
 _FAILURE_MS = 5_000

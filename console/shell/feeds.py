@@ -52,6 +52,7 @@ class Feed:
         rendering = self._texts.get(key)
         if rendering is None:
             rendering = self._texts[key] = asyncio.ensure_future(render(self.answer))
+        # Shielded: a page that closes must not cancel the rendering for the others.
         return await asyncio.shield(rendering)
 
     async def _ask_again_and_again(self) -> None:

@@ -194,7 +194,7 @@ class _EarlierClaims:
     def slot(self, claim: MessageIdClaim, offset: int) -> _Slot:
         """Return the slot of a claim at this offset. The first claims get the last ids of each second.
 
-        So they miss the ids of earlier releases, which may run during an upgrade and begin at the first of each second.
+        So they avoid the ids of earlier releases, which may run during an upgrade and begin with the first ones.
         """
         number = offset % SLOTS
         from_s = max(claim.from_s, self._by_number.get(number, 0))

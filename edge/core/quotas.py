@@ -172,7 +172,7 @@ class RateQuotas:
 
 
 BYTES_RETRY_S = 60
-"""Time after which to try again to store a timed message: when others will be sent is not worked out."""
+"""Time after which to try again to store a timed message; the time at which others are sent is not computed."""
 
 
 class PushQuotas:

@@ -48,13 +48,13 @@ AGAIN_MS = 60_000
 """Shortest time between two pushes with a code to one token, from one process."""
 
 PERIOD_S = 300
-"""Time to live of such a push, which ends before its code does."""
+"""Time to live of a push with a code, which ends before the code does."""
 
 MAX_TOKENS = 20_000
 """Upper bound of the tokens that are remembered as having been sent a code; the oldest is forgotten first."""
 
 _CONTENT = "possession code"
-"""What lists of pushes show in place of a text. The device is not sent it."""
+"""Text of such a push in lists of pushes; it is not sent to the device."""
 
 
 class PossessionCodes:

@@ -181,7 +181,7 @@ class LatestConnections:
         return [span for span in (before, latest) if span]
 
     def _may_insert(self, device: NumberedDevice, known: Sequence[ConnectionSpan], index: int) -> bool:
-        """Return whether everything is stored that a connection at this index of the known ones depends on."""
+        """Return whether the connection before this index of `known` is stored, or there was none."""
         if device.number > GREATEST_NUMBER:
             return False
         if index > 0 or not known:

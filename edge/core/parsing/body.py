@@ -83,6 +83,7 @@ class UnverifiedBody:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._budget.leave(self)
+        # A second cancel, such as that of a stopping uvicorn, leaves the count above 0 and must still end the task.
         if self._is_refused and kind is asyncio.CancelledError and self._task is not None and not self._task.uncancel():
             raise _busy() from None
 

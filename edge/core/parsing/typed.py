@@ -361,7 +361,7 @@ def _decode_plain(kind: Any, raw: bytes, at: str) -> Any:
 
 
 def _without_nul(value: Any, raw: bytes | msgspec.Raw, at: str) -> Any:
-    """Return the value. InputError names a text in it with NUL; undecoded fields, which nothing reads, may have NUL."""
+    """Return the value. InputError names a text in it with NUL; a Raw field is checked when it is decoded, if ever."""
     if canonical.NUL in bytes(raw):
         canonical.check_nul(msgspec.json.encode(_read_fields(value)), at)
     return value
