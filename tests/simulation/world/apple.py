@@ -128,8 +128,10 @@ def apns_settings(apple: SimulatedApple | None, directory: Path) -> dict[str, st
 
 def is_alarm(error: LoggedError) -> bool:
     """Return whether an error is the expected alarm that tokens do not belong to the app's topic or environment."""
-    is_bad = error.text.startswith("Apple calls most tokens of the app bad") and "BadDeviceToken" in error.details
-    return is_bad or (error.text == "Apple refuses pushes" and "DeviceTokenNotForTopic" in error.details)
+    is_bad = error.text.startswith("Apple calls most tokens of the app bad")
+    if is_bad and "BadDeviceToken" in error.details:
+        return True
+    return (is_bad or error.text == "Apple refuses pushes") and "DeviceTokenNotForTopic" in error.details
 
 
 def random_trouble(random: Random) -> str:

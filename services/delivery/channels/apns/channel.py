@@ -129,7 +129,8 @@ class IosAppSender:
 
     def alarm_bad_tokens(self) -> None:
         """Log that Apple calls most of the app's tokens bad."""
-        self._health.alarm(_MOSTLY_BAD)
+        judged = self._shared.bad_tokens.mostly_bad(self._appkey)
+        self._health.alarm(_MOSTLY_BAD, judged.reason if judged else "")
 
     def close(self) -> None:
         """Ignore responses from now on: their pushes are sent again after the next start."""
