@@ -18,7 +18,7 @@ _WAITING_BYTES = 16 * 1024 * 1024
 _DEVICE_BYTES = 300
 
 
-class AddressedDevice(NamedTuple):
+class ChangedDevice(NamedTuple):
     """A device by its app, partition and device number."""
 
     appkey: str
@@ -31,7 +31,7 @@ class AliasChecks:
 
     def __init__(self, peers: Peers) -> None:
         self._budget = ByteBudget(_WAITING_BYTES)
-        self._batchers: list[Batcher[AddressedDevice, Sequence[int]]] = [
+        self._batchers: list[Batcher[ChangedDevice, Sequence[int]]] = [
             Batcher(partial(_check, AliasesServiceStub(channel)), self._budget, _MAX_BATCH)
             for channel in peers.all("delivery")
         ]
@@ -44,7 +44,7 @@ class AliasChecks:
         self._budget.reserve(_DEVICE_BYTES)
         batcher = self._batchers[partition % len(self._batchers)]
         try:
-            (dropped,) = await batcher.put([AddressedDevice(appkey, partition, number)], _DEVICE_BYTES)
+            (dropped,) = await batcher.put([ChangedDevice(appkey, partition, number)], _DEVICE_BYTES)
         except CarillonError as error:
             raise UnavailableError(
                 f"the alias is changed, but messages for the former one may still come ({error}); repeat the request"
@@ -52,7 +52,7 @@ class AliasChecks:
         return dropped
 
 
-async def _check(delivery: "AliasesServiceAsyncStub", devices: list[AddressedDevice]) -> list[Sequence[int]]:
+async def _check(delivery: "AliasesServiceAsyncStub", devices: list[ChangedDevice]) -> list[Sequence[int]]:
     request = CheckAliasesRequest(devices=[CheckedDevice(**device._asdict()) for device in devices])
     response = await delivery.CheckAliases(request)
     return [dropped.msgids for dropped in response.dropped]
