@@ -22,7 +22,7 @@ from services.replica.merge import MergedReader, TimedRecord
 from services.replica.snapshot import SnapshotFile
 
 SNAPSHOT = "delivery.snapshot"
-_VERSION = 10
+_VERSION = 11
 
 _LEAD_MS = {PUSH_COMMANDS.name: 10_000, PUSHES.name: 5_000}
 """Time in ms by which records of these topics are merged before outcomes that name no cause."""

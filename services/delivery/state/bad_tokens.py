@@ -85,9 +85,9 @@ class _Part:
             return self.accepted + self.accepted_before, self.refused + self.refused_before
         return (self.accepted, self.refused) if day == self.day + 1 else (0, 0)
 
-    def accept(self, numbers: BitMap) -> None:
+    def accept(self, numbers: list[int]) -> None:
         self.accepted += len(numbers)
-        self.good |= numbers
+        self.good.update(numbers)
         if self.suspects:
             for number in numbers:
                 self.suspects.pop(number, None)
@@ -158,7 +158,7 @@ class BadTokens:
         part = self._apps[outcomes.appkey].setdefault(partition, _Part())
         part.begin_day(time_ms)
         if len(accepted):
-            part.accept(BitMap(accepted))
+            part.accept(accepted.tolist())
         for reason, of_devices in refused.items():
             part.refuse(of_devices, reason, time_ms)
         if refused or outcomes.appkey in self._watched_bad:

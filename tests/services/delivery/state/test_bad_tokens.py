@@ -52,6 +52,14 @@ def test_a_token_is_removed_when_it_is_called_bad_again_after_a_day(tokens: BadT
     assert refuse(tokens, START_MS + 24 * HOUR_MS, 1) is None  # once
 
 
+def test_each_accepted_push_counts_also_of_one_device_in_one_batch(tokens: BadTokens) -> None:
+    refuse(tokens, START_MS, 1)
+    now_ms = START_MS + 48 * HOUR_MS
+    tokens.fold(0, outcomes(now_ms, accepted=[100, 100, 100]))
+    tokens.fold(0, outcomes(now_ms, refused=[2]))
+    assert refuse(tokens, now_ms, 1) == START_MS
+
+
 def test_devices_of_other_partitions_have_the_same_numbers(tokens: BadTokens) -> None:
     refuse(tokens, START_MS, 100, partition=1)
     assert refuse(tokens, START_MS + 24 * HOUR_MS, 100, partition=1) == START_MS
