@@ -51,7 +51,7 @@ def encode(appkey: str, positions: ReadPositions) -> str:
     return urlsafe_b64encode(_check(appkey, body) + body).decode().rstrip("=")
 
 
-def decode(appkey: str, text: str) -> dict[int, ReadPosition]:
+def decode_positions(appkey: str, text: str) -> dict[int, ReadPosition]:
     """Return the positions of a text. InputError: `encode` did not return this text for this app."""
     if text == START:
         return {}

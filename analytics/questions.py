@@ -28,7 +28,7 @@ class _MayLackRecords(Protocol):
     allow_behind: bool
 
 
-def allowed(request: _MayLackRecords, behind: int) -> int:
+def missing_if_allowed(request: _MayLackRecords, behind: int) -> int:
     """Return how many records are missing, if the request allows that. UnavailableError: records are missing."""
     if behind and not request.allow_behind:
         raise UnavailableError(f"{_lag(behind)}; try again later, or see without them with --allow-behind")

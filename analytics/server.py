@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from google.protobuf.message import Message
 
-from analytics.acks import AckReader, decode, encode
+from analytics.acks import AckReader, decode_positions, encode
 from analytics.audit.actions import audit_actions
 from analytics.audit.app import audit_app
 from analytics.audit.device import audit_device
@@ -24,10 +24,10 @@ from analytics.questions import (
     AnswerCache,
     QueryLimiter,
     Question,
-    allowed,
     check_limit,
     check_msgid,
     missing,
+    missing_if_allowed,
     not_found,
     time_range,
 )
@@ -134,7 +134,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         check_texts(request)
         if not request.appkey or not request.token:
             raise InputError("appkey and token are needed")
-        behind = allowed(request, await self._catch_up(_AUDITED, request.appkey, request.max_age_ms))
+        behind = missing_if_allowed(request, await self._catch_up(_AUDITED, request.appkey, request.max_age_ms))
         try:
             async with self._limiter.slot(OPERATORS):
                 audit = await self._answer(
@@ -152,7 +152,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         if not request.appkey:
             raise InputError("appkey is needed")
         span = time_range(request)
-        behind = allowed(request, await self._catch_up(_BUT_OUTCOMES))
+        behind = missing_if_allowed(request, await self._catch_up(_BUT_OUTCOMES))
         try:
             async with self._limiter.slot(OPERATORS):
                 audit = await audit_app(self._clickhouse, request.appkey, span, request.pos, request.limit, self._zone)
@@ -164,7 +164,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
     async def AuditActions(self, request: AuditActionsRequest, context: Context) -> AuditActionsResponse:
         check_texts(request)
         span = time_range(request)
-        behind = allowed(request, await self._catch_up(ACTIONS, max_age_ms=request.max_age_ms))
+        behind = missing_if_allowed(request, await self._catch_up(ACTIONS, max_age_ms=request.max_age_ms))
         async with self._limiter.slot(OPERATORS):
             audit = await self._answer(
                 request, lambda: audit_actions(self._clickhouse, request, span), lambda made: [ACTIONS_TABLE.name]
@@ -179,7 +179,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         check_msgid(request.msgid)
         if request.format not in FORMATS:
             raise InputError("format must be CSV or Parquet")
-        behind = allowed(request, await self._catch_up_with_push(request.msgid))
+        behind = missing_if_allowed(request, await self._catch_up_with_push(request.msgid))
         async with self._limiter.export():
             push = await find_push(self._clickhouse, "pushes", request.msgid)
             if push is None:
@@ -195,7 +195,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
             raise InputError("appkey is needed")
         if not 0 < request.limit <= _MAX_ACKS:
             raise InputError(f"limit must be from 1 to {_MAX_ACKS}")
-        start = decode(request.appkey, request.pos)
+        start = decode_positions(request.appkey, request.pos)
         now_ms = self._clock.now_ms()
         visible_ms = now_ms - self._ack_delay_ms
         ends = self._ingestion.ends(DELIVERIES)
@@ -224,7 +224,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
             raise InputError(f"give at most {_MAX_APPS} apps")
         topics = TOPICS[StatisticsKind.STATISTICS_KIND_BROADCASTS]
         only_app = request.appkeys[0] if len(request.appkeys) == 1 else ""
-        behind = allowed(request, await self._catch_up(topics, only_app, request.max_age_ms))
+        behind = missing_if_allowed(request, await self._catch_up(topics, only_app, request.max_age_ms))
         async with self._limiter.slot(OPERATORS):
             latest = await self._answer(
                 request, lambda: latest_pushes(self._clickhouse, request), lambda made: request.appkeys
@@ -256,7 +256,7 @@ class AnalyticsServicer(AnalyticsServiceServicer):
 
     async def _of_push(self, request: QuestionOfPush, make: Callable[[], Awaitable[P]]) -> P:
         """Catch up with the push, and make the answer about it. NotFoundError: there is no such push."""
-        behind = allowed(request, await self._catch_up_with_push(request.msgid, request.max_age_ms))
+        behind = missing_if_allowed(request, await self._catch_up_with_push(request.msgid, request.max_age_ms))
         try:
             async with self._limiter.slot(OPERATORS):
                 made = await self._answer(request, make, lambda made: [made.appkey])

@@ -27,7 +27,7 @@ COMMANDS = {
     "restore": "carillon.commands.backup",
     "send": "carillon.commands.send",
     "serve": "carillon.serve",
-    "sign": "carillon.commands.sign",
+    "sign": "carillon.commands.send",
     "statistics": "carillon.commands.statistics",
     "status": "carillon.commands.status",
     "task": "carillon.commands.task",

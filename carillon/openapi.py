@@ -4,12 +4,12 @@ import sys
 from pathlib import Path
 
 from console import calls as console
-from edge.openapi.documents import DOCUMENTS, written
+from edge.openapi.documents import DOCUMENTS, document_bytes
 
 
 def main(directory: Path) -> None:
     for name in DOCUMENTS:
-        (directory / f"{name}.json").write_bytes(written(name))
+        (directory / f"{name}.json").write_bytes(document_bytes(name))
     (directory / "console.json").write_bytes(console.written())
 
 

@@ -15,7 +15,7 @@ import structlog
 
 from services.net.rpc import channel, local
 from services.process.logs import logger
-from testkit.installation.sample import Service
+from testkit.installation.sample import SampleService
 from testkit.kafka.broker import KafkaBroker, kafka
 
 _SHARED_MEMORY = Path("/dev/shm")
@@ -130,7 +130,7 @@ def empty_broker(kafka_broker: KafkaBroker) -> KafkaBroker:
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SampleService]:
     """`carillon up`, one for the whole run: for tests that only send requests and read answers."""
-    with Service(tmp_path_factory.mktemp("service")) as running:
+    with SampleService(tmp_path_factory.mktemp("service")) as running:
         yield running

@@ -27,9 +27,9 @@ from analytics.ingestion.tables.devices import (
     SESSIONS_TABLE,
     ChangedAttributes,
     ConnectionCount,
-    DeviceSession,
     Registration,
     RequestedCommand,
+    SessionRow,
 )
 from analytics.ingestion.tables.pushes import (
     PUSH_CANCELS_TABLE,
@@ -239,11 +239,11 @@ class RecordTranslator:
             case never:
                 assert_never(never)
 
-    def _device_session(self, record: Record, event: SessionEvent, deltas: ConnectionDeltas) -> DeviceSession:
+    def _device_session(self, record: Record, event: SessionEvent, deltas: ConnectionDeltas) -> SessionRow:
         gateway = record.key.decode(errors="replace") if event.connection else ""
         codes = self._attributes.codes_of(event.appkey, record.partition, event.number)
         deltas.add(record.partition, gateway, event, codes)
-        return DeviceSession(event, gateway, self._attributes.strings(codes))
+        return SessionRow(event, gateway, self._attributes.strings(codes))
 
     def _push_command_rows(self, record: Record, message: PushCommand) -> list[Row]:
         match message.WhichOneof("command"):

@@ -40,7 +40,7 @@ Counts = Mapping[date, Mapping[str, Sequence[int]]]
 """By date and value, the number of devices in each window; dates and values without log-ins are left out."""
 
 
-class _Known(NamedTuple):
+class _KnownLogIns(NamedTuple):
     """What the store has for dates with log-ins in the longest window that ends on the date.
 
     `versions`: the log-ins in that window by date; `befores`: of these, the ones before the date; `counts`: stored
@@ -84,7 +84,7 @@ class LoginCounts(NamedTuple):
         if last in known.versions and last not in known.with_sets:
             await self._store_before(last, known.befores[last])
 
-    async def _known(self, first: date, last: date) -> _Known:
+    async def _known(self, first: date, last: date) -> _KnownLogIns:
         login_rows, stored, stored_sets = await asyncio.gather(
             *(self._query(query, first=first, last=last) for query in (_ROWS, _STORED, _BEFORES))
         )
@@ -94,7 +94,7 @@ class LoginCounts(NamedTuple):
         befores = {day: version - rows.get(day, 0) for day, version in versions.items()}
         sets = {(day, version) for day, version in stored_sets}
         with_sets = {day for day, version in befores.items() if not version or (day, version) in sets}
-        return _Known(versions, befores, _valid_counts(stored, versions), with_sets)
+        return _KnownLogIns(versions, befores, _valid_counts(stored, versions), with_sets)
 
     async def _store(self, versions: Mapping[date, int]) -> Counts:
         """Count and store some dates, and return their counts."""

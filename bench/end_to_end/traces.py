@@ -40,7 +40,7 @@ def trace_one(msgid: int) -> None:
     push_traces.read(trace, msgid)
     push_traces.started(msgid)
     push_traces.handed(push_traces.sent_trace(msgid), msgid, 1)
-    push_traces.written([msgid])
+    push_traces.first_written([msgid])
     push_traces.acknowledged([msgid])
 
 

@@ -23,9 +23,9 @@ from services.log.port import Log, Partition
 from services.process.clock import SystemClock
 from services.replica.catch_up import read_until
 from services.replica.instances import ABSENT_AFTER, RECENT_RECORDS, Instances
-from services.replica.membership import INTERVAL_S
+from services.replica.membership import RENEWAL_INTERVAL_S
 
-_SILENT_S = 2 * ABSENT_AFTER * INTERVAL_S
+_SILENT_S = 2 * ABSENT_AFTER * RENEWAL_INTERVAL_S
 _FORGOTTEN_S = 600
 """A process that was silent for longer is not shown: it was killed, or ran before the log was restored."""
 

@@ -18,7 +18,7 @@ ASYNCAPI_PATH = "/device/v1/asyncapi.json"
 
 
 @functools.cache
-def written(name: str) -> bytes:
+def document_bytes(name: str) -> bytes:
     """Return a document as it is served and stored in docs/openapi."""
     return msgspec.json.format(msgspec.json.encode(DOCUMENTS[name]()), indent=2) + b"\n"
 
@@ -31,4 +31,4 @@ class DocumentEndpoint:
 
     async def on_get(self, request: Request, response: Response) -> None:
         response.content_type = "application/json"
-        response.data = written(self._name)
+        response.data = document_bytes(self._name)

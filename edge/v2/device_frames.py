@@ -165,7 +165,7 @@ class FrameHandler:
         many new devices of the app, or the app has too many devices, or the device has handed in too many proofs.
         """
         credentials = frames.credentials(payload)
-        frame = frames.decode(payload)
+        frame = frames.decode_frame(payload)
         if isinstance(frame, frames.Hello) and not frame.key:
             self._limit_registrations(origin.address)
         app = await self._app(credentials.app)

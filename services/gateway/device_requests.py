@@ -58,7 +58,7 @@ class _NewDevice(NamedTuple):
     command: DeviceCommand
 
 
-class Known(NamedTuple):
+class ProvenDevice(NamedTuple):
     """A device whose key was proven, and whose number the registry is asked for."""
 
     appkey: str
@@ -96,7 +96,7 @@ class DeviceRequests:
             Batcher(partial(self._register, registry), self._budget, _MAX_BATCH) for registry in self._registries
         ]
         self._look_up_budget = ByteBudget(_MAX_WAITING_BYTES)
-        self._look_ups: list[Batcher[Known, int]] = [
+        self._look_ups: list[Batcher[ProvenDevice, int]] = [
             Batcher(partial(self._look_up, registry), self._look_up_budget) for registry in self._registries
         ]
 
@@ -109,10 +109,10 @@ class DeviceRequests:
         Look-ups of many devices share one call. Any CarillonError: the registry does not answer now.
         """
         shard = self.partition(appkey, token) % len(self._look_ups)
-        (number,) = await self.registered_numbers(shard, [Known(appkey, token)])
+        (number,) = await self.registered_numbers(shard, [ProvenDevice(appkey, token)])
         return None if number < 0 else number
 
-    async def registered_numbers(self, shard: int, devices: Sequence[Known]) -> Sequence[int]:
+    async def registered_numbers(self, shard: int, devices: Sequence[ProvenDevice]) -> Sequence[int]:
         """Return the numbers of devices of one registry's shard as `registered_number` does, and -1 for None."""
         size = _OVERHEAD_BYTES * len(devices)
         self._look_up_budget.reserve(size)
@@ -236,7 +236,7 @@ class DeviceRequests:
         await self._writer.append_and_wait([device_command(device.command) for device in devices])
         return await self._numbers(registry, [(device.appkey, device.token) for device in devices], removed_too=False)
 
-    async def _look_up(self, registry: "RegistryServiceAsyncStub", devices: list[Known]) -> Sequence[int]:
+    async def _look_up(self, registry: "RegistryServiceAsyncStub", devices: list[ProvenDevice]) -> Sequence[int]:
         return await self._numbers(registry, devices, removed_too=True)
 
     @staticmethod

@@ -14,12 +14,12 @@ from services.process.logs import logger
 _START = b'{"type":"push","msgid":'
 
 
-class Click(msgspec.Struct, frozen=True):
+class _Click(msgspec.Struct, frozen=True):
     action: int
     param: Raw | UnsetType = UNSET
 
 
-class PushFrame(msgspec.Struct, frozen=True):
+class _PushFields(msgspec.Struct, frozen=True):
     """The fields of a push frame without `type` and `msgid`, which are spliced into its JSON."""
 
     is_notif: int
@@ -28,7 +28,7 @@ class PushFrame(msgspec.Struct, frozen=True):
     sound: bool | UnsetType = UNSET
     vibrate: bool | UnsetType = UNSET
     removable: bool | UnsetType = UNSET
-    click: Click | UnsetType = UNSET
+    click: _Click | UnsetType = UNSET
     badge: int | UnsetType = UNSET
     extra: str | UnsetType = UNSET
     expires_at: int | UnsetType = UNSET
@@ -51,10 +51,10 @@ class PushFrames:
         return encode(TEXT, self.text(msgid))
 
 
-def _push_frame(message: Message, expires_ms: int) -> PushFrame:
+def _push_frame(message: Message, expires_ms: int) -> _PushFields:
     style = message.android
     notification = message.is_notif
-    return PushFrame(
+    return _PushFields(
         is_notif=int(notification),
         content=message.content,
         title=style.title if notification and style.HasField("title") else UNSET,
@@ -68,15 +68,15 @@ def _push_frame(message: Message, expires_ms: int) -> PushFrame:
     )
 
 
-def _click(style: AndroidStyle) -> Click:
+def _click(style: AndroidStyle) -> _Click:
     if not style.click_param_json:
-        return Click(style.click_action)
+        return _Click(style.click_action)
     try:
         msgspec.json.decode(style.click_param_json)
     except (ValueError, RecursionError):
         logger.error("a click_param that is no JSON was left out", action=style.click_action)
-        return Click(style.click_action)
-    return Click(style.click_action, Raw(style.click_param_json.encode()))
+        return _Click(style.click_action)
+    return _Click(style.click_action, Raw(style.click_param_json.encode()))
 
 
 # Bursts: broadcasts that wait to be written to the same connections, each of which gets them in one write.

@@ -250,7 +250,7 @@ class PushSender:
                 connection.send_push(shared or frame(msgid), msgid, now_ms)
                 sent += 1
         FRAMES_SENT.inc(sent)
-        push_traces.written(part.msgids[:1])
+        push_traces.first_written(part.msgids[:1])
 
     def _write_burst(self, part: BurstPart) -> None:
         now_ms, sent = self._now_ms(), 0
@@ -268,7 +268,7 @@ class PushSender:
                     connection.send_push(message.frame, message.msgid, now_ms)
                 sent += len(msgids)
         FRAMES_SENT.inc(sent)
-        push_traces.written(msgids)
+        push_traces.first_written(msgids)
 
     def _close(self, close: Close) -> None:
         connection = self._connections.find(close.connection)

@@ -17,7 +17,7 @@ from services.domain.device_protocol.frames import (
     MalformedError,
     Ping,
     Report,
-    decode,
+    decode_frame,
     request_id,
 )
 from services.errors import CarillonError, InputError
@@ -154,7 +154,7 @@ def decode_or_answer(connection: DeviceConnection, payload: bytes) -> Frame | No
     A frame that is no JSON object, or a wrong first frame, ends the connection; other faults are answered by an error.
     """
     try:
-        return decode(payload)
+        return decode_frame(payload)
     except InputError as error:
         if isinstance(error, MalformedError) or not connection.hello_received:
             connection.goodbye("protocol", str(error))

@@ -11,7 +11,7 @@ from services.errors import CarillonError
 from services.gateway.acceptor import Certificate
 from services.gateway.connection import DeviceConnection
 from services.gateway.connections import ConnectionTable, OpenConnections
-from services.gateway.device_requests import DeviceRequests, Known
+from services.gateway.device_requests import DeviceRequests, ProvenDevice
 from services.gateway.rules import Limits, drained_retry_ms, end_reason
 from services.process.clock import Clock
 from services.process.logs import logger
@@ -189,7 +189,9 @@ class NumberSweeper:
         for first in range(0, len(sessions), _CONFIRMED_CHUNK):
             some = sessions[first : first + _CONFIRMED_CHUNK]
             try:
-                numbers = await self._requests.registered_numbers(shard, [Known(s.appkey, s.token) for s in some])
+                numbers = await self._requests.registered_numbers(
+                    shard, [ProvenDevice(s.appkey, s.token) for s in some]
+                )
             except CarillonError as error:
                 logger.warning(
                     "the numbers of connected devices could not be confirmed; trying again", error=str(error)

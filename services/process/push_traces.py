@@ -167,7 +167,7 @@ def handed(trace: bytes, msgid: int, connections: int) -> None:
         _keep_span(_active.writing, msgid, _active.child(trace, "gateway write", attributes))
 
 
-def written(msgids: Iterable[int]) -> None:
+def first_written(msgids: Iterable[int]) -> None:
     """End the spans `gateway write` of these messages: the first connections have been written to."""
     if _active is None or not _active.writing:
         return

@@ -22,7 +22,7 @@ from services.replica.instances import INSTANCES_TOPIC, LEASE_INTERVALS, Instanc
 STATE_DIRECTORY_ID_FILE = "place"
 """The file in a state's directory that holds its `state_directory_id`."""
 
-INTERVAL_S = 0.5
+RENEWAL_INTERVAL_S = 0.5
 """Interval at which an instance announces that it is alive."""
 
 _PAUSE_S = 0.1
@@ -54,7 +54,7 @@ class Membership:
         shard: int,
         address: str,
         directory_id: str,
-        interval_s: float = INTERVAL_S,
+        interval_s: float = RENEWAL_INTERVAL_S,
         log_age_elsewhere: LogAgeElsewhere | None = None,
     ) -> None:
         """`log_age_elsewhere` asks other processes when the log served them, once this one is no longer confirmed."""

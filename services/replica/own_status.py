@@ -164,7 +164,7 @@ def _values(metric: Counter | Gauge) -> Iterator[tuple[Mapping[str, str], float]
 # Announces the status of this process at short intervals: in the log, or from `carillon up` to its console process.
 
 PROCESSES_TOPIC = "processes"
-INTERVAL_S = 5
+STATUS_INTERVAL_S = 5
 """Interval at which a process announces its status."""
 
 _LAST_RECORD_S = 2.0
@@ -201,7 +201,7 @@ class Announcer:
                 for process, status in self._statuses().items():
                     self._announced.add(process)
                     await self._try(ProcessFact(process=process, status=status))
-                await self._clock.sleep_until(self._clock.now_ms() + INTERVAL_S * 1000)
+                await self._clock.sleep_until(self._clock.now_ms() + STATUS_INTERVAL_S * 1000)
         finally:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LAST_RECORD_S):

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from services.errors import ConflictError, UnavailableError
-from services.log.archive.store import FILES, ArchiveStore
+from services.log.archive.store import STATES_FOLDER, ArchiveStore
 from services.log.identity import LOG_IDENTITY_FILE, noted_log_identity
 from services.process.clock import Clock
 from services.process.data_directory import RUNNING_LOCK
@@ -46,7 +46,7 @@ class StateCopies:
     @property
     def location(self) -> str:
         """The path or URL of the copy, for logs and errors."""
-        return f"{self._archive.location}/{FILES}/{self._name}"
+        return f"{self._archive.location}/{STATES_FOLDER}/{self._name}"
 
     def saved_ms(self) -> int | None:
         """Return the time in ms since 1970 at which the archive's copy was saved; None if it has none.

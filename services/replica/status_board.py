@@ -10,15 +10,15 @@ from services.log.port import LOG_UNAVAILABLE, Log, Partition
 from services.process.clock import Clock
 from services.process.retries import retry_until_available
 from services.replica.dead_letters import UNUSABLE, leave_out
-from services.replica.own_status import INTERVAL_S, PROCESSES_TOPIC
+from services.replica.own_status import PROCESSES_TOPIC, STATUS_INTERVAL_S
 
-SILENT_MS = 4 * INTERVAL_S * 1000
+SILENT_MS = 4 * STATUS_INTERVAL_S * 1000
 """A process that has announced nothing for this time is silent: it was killed, hangs, or is cut off from the log."""
 
 KEPT_MS = 10 * 60_000
 """Time for which rates and silent processes are kept."""
 
-STEP_MS = 2 * INTERVAL_S * 1000
+STEP_MS = 2 * STATUS_INTERVAL_S * 1000
 """The time that one point of a rate's history covers: two announcements, so that none of them is left out."""
 
 STEPS = KEPT_MS // STEP_MS

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 Headers = Mapping[str, str] | None
 
 
-class Service:
+class SampleService:
     """`carillon up` with one Android app, two iOS apps, and a device in each."""
 
     def __init__(self, data: Path) -> None:
@@ -33,7 +33,7 @@ class Service:
         self.ios_devices: list[Json] = []
         self._http = plain_http.client(timeout=30)
 
-    def __enter__(self) -> "Service":
+    def __enter__(self) -> "SampleService":
         try:
             self.installation.start()
             self.android = self.installation.create_app("android")

@@ -123,7 +123,7 @@ APP_CHANGES_TABLE = Table[RowSource[AppChanged]](
 # Tables of session events and of the connection counts of gateways.
 
 
-class DeviceSession(NamedTuple):
+class SessionRow(NamedTuple):
     """A session event, its gateway ("" for reports over HTTP), and the device's attributes in order of ATTRIBUTES."""
 
     event: SessionEvent
@@ -140,11 +140,11 @@ class ConnectionCount(NamedTuple):
     connections: int
 
 
-def _attribute(index: int) -> Column[RowSource[DeviceSession]]:
+def _attribute(index: int) -> Column[RowSource[SessionRow]]:
     return Column(ATTRIBUTES[index], TEXT, lambda row: row.part.attributes[index])
 
 
-SESSIONS_TABLE = Table[RowSource[DeviceSession]](
+SESSIONS_TABLE = Table[RowSource[SessionRow]](
     "sessions",
     Column("appkey", TEXT, lambda row: row.part.event.appkey),
     Column("partition", UINT16, lambda row: row.record.partition),

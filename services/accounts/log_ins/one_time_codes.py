@@ -6,7 +6,7 @@ import pyotp
 
 from services.errors import InputError
 
-INTERVAL_S = 30
+STEP_S = 30
 _ISSUER = "Carillon"
 
 
@@ -17,14 +17,14 @@ def new_secret() -> str:
 
 def otpauth_uri(secret: str, login: str) -> str:
     """Return the address that authenticator apps read from a QR code."""
-    return pyotp.TOTP(secret, interval=INTERVAL_S).provisioning_uri(name=login, issuer_name=_ISSUER)
+    return pyotp.TOTP(secret, interval=STEP_S).provisioning_uri(name=login, issuer_name=_ISSUER)
 
 
 def matching_step(secret: str, code: str, now_ms: int) -> int:
     """Return the number of the interval whose code this is, of the present one and its neighbours; 0 if of none."""
     digits = "".join(code.split())
-    present = now_ms // (1000 * INTERVAL_S)
-    totp = pyotp.TOTP(secret, interval=INTERVAL_S)
+    present = now_ms // (1000 * STEP_S)
+    totp = pyotp.TOTP(secret, interval=STEP_S)
     matching = [
         step
         for step in (present - 1, present, present + 1)

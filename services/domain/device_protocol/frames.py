@@ -216,7 +216,7 @@ _WITH_ATTRIBUTES = ("hello", "set_attributes")
 _values: msgspec.json.Decoder[object] = msgspec.json.Decoder()
 
 
-def decode(payload: bytes) -> Frame:
+def decode_frame(payload: bytes) -> Frame:
     """Decode one frame. MalformedError: no JSON object; InputError: a field is wrong, the text names it.
 
     An attribute may be a number or null too. A hello is decoded without the attributes that cannot be stored.

@@ -10,7 +10,7 @@ from functools import partial
 
 from services.errors import ConflictError, UnavailableError
 from services.log.archive.log import ArchivedLog
-from services.log.archive.store import decode, encode, lacks_records
+from services.log.archive.store import decode_segment, encode, lacks_records
 from services.log.point_in_time import time_ms
 from services.log.port import Partition, Record, TrimmedError
 from services.process.clock import Clock
@@ -115,7 +115,7 @@ class Archiver:
         for name in names:
             if name.first <= begin < name.end:
                 data = await asyncio.to_thread(self._archive.read, partition, name)
-                await asyncio.to_thread(decode, self._log.identity, partition, name, data)
+                await asyncio.to_thread(decode_segment, self._log.identity, partition, name, data)
                 begin = name.end
                 await self._log.trim(partition, begin)
         return begin

@@ -9,7 +9,7 @@ from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
 from services.errors import ConflictError, UnavailableError
-from services.log.archive.store import FILES, SegmentName, parse_name
+from services.log.archive.store import STATES_FOLDER, SegmentName, parse_name
 from services.log.port import Partition
 
 _TIMEOUT = "30s"
@@ -63,7 +63,7 @@ class ArchiveBucket:
 
     def file_saved_ms(self, name: str) -> int | None:
         try:
-            return int(self._store.head(f"{FILES}/{name}")["last_modified"].timestamp() * 1000)
+            return int(self._store.head(f"{STATES_FOLDER}/{name}")["last_modified"].timestamp() * 1000)
         except FileNotFoundError:
             return None
         except (BaseError, OSError) as error:
@@ -72,16 +72,16 @@ class ArchiveBucket:
     def get_file(self, name: str, target: Path) -> None:
         try:
             with target.open("wb") as file:
-                for part in self._store.get(f"{FILES}/{name}").stream():
+                for part in self._store.get(f"{STATES_FOLDER}/{name}").stream():
                     file.write(part)
         except FileNotFoundError as error:
-            raise ConflictError(f"the archive {self.location} has no file {FILES}/{name} any more") from error
+            raise ConflictError(f"the archive {self.location} has no file {STATES_FOLDER}/{name} any more") from error
         except (BaseError, OSError) as error:
             raise self._unavailable(error) from error
 
     def put_file(self, name: str, source: Path) -> None:
         try:
-            self._store.put(f"{FILES}/{name}", source)
+            self._store.put(f"{STATES_FOLDER}/{name}", source)
         except (BaseError, OSError) as error:
             raise self._unavailable(error) from error
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from services.errors import CarillonError, ConflictError, UnavailableError
 from services.log.archive.log import contiguous_from
-from services.log.archive.store import FILES, SegmentName, is_whole, lacks_records, parse_name
+from services.log.archive.store import STATES_FOLDER, SegmentName, is_whole, lacks_records, parse_name
 from services.log.port import Partition
 from services.process.crashpoint import Point, reached
 from services.process.durable import make_durable
@@ -76,7 +76,7 @@ class ArchiveDirectory:
 
     def file_saved_ms(self, name: str) -> int | None:
         try:
-            return int((self.path / FILES / name).stat().st_mtime * 1000)
+            return int((self.path / STATES_FOLDER / name).stat().st_mtime * 1000)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -84,14 +84,14 @@ class ArchiveDirectory:
 
     def get_file(self, name: str, target: Path) -> None:
         try:
-            shutil.copyfile(self.path / FILES / name, target)
+            shutil.copyfile(self.path / STATES_FOLDER / name, target)
         except FileNotFoundError as error:
-            raise ConflictError(f"the archive {self.path} has no file {FILES}/{name} any more") from error
+            raise ConflictError(f"the archive {self.path} has no file {STATES_FOLDER}/{name} any more") from error
         except OSError as error:
             raise self._unavailable(error) from error
 
     def put_file(self, name: str, source: Path) -> None:
-        directory = self.path / FILES
+        directory = self.path / STATES_FOLDER
         unfinished = directory / f"{name}.{secrets.token_hex(4)}.{_UNFINISHED}"
         try:
             directory.mkdir(parents=True, exist_ok=True)

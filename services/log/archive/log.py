@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from services.errors import ConflictError, UnavailableError
-from services.log.archive.store import ArchiveStore, SegmentName, decode
+from services.log.archive.store import ArchiveStore, SegmentName, decode_segment
 from services.log.port import DelegatingLog, Log, Partition, Reader, Record, TrimmedError, trimmed
 
 
@@ -122,7 +122,7 @@ class ArchivedReader:
             raise ConflictError(
                 f"{trimmed(partition, position, begin)}. The archive {self._archive.location} lacks them too"
             )
-        records = decode(self._log.identity, partition, name, self._archive.read(partition, name))
+        records = decode_segment(self._log.identity, partition, name, self._archive.read(partition, name))
         return [record for record in records if record.offset >= position]
 
     def _segment_with(self, partition: Partition, position: int) -> SegmentName | None:

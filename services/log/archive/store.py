@@ -56,7 +56,7 @@ def _part(records: Sequence[Record]) -> Segment:
     return Segment(records=[ArchivedRecord(offset=r.offset, key=r.key, value=r.value) for r in records])
 
 
-def decode(log: str, partition: Partition, name: SegmentName, data: bytes) -> list[Record]:
+def decode_segment(log: str, partition: Partition, name: SegmentName, data: bytes) -> list[Record]:
     """Return the records of a segment.
 
     ConflictError: its bytes have changed since it was written, or it belongs to another log or partition.
@@ -89,7 +89,7 @@ def _checksum(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:32]
 
 
-FILES = "states"
+STATES_FOLDER = "states"
 """Folder of the archive's files, the copies of states, beside the folders of the topics."""
 
 

@@ -45,7 +45,7 @@ class ShardOfRole(NamedTuple):
         return f"{self.shard}/{self.shards}"
 
 
-class Context(Protocol):
+class CallContext(Protocol):
     """The part of a gRPC call's context that names the caller."""
 
     def peer(self) -> str: ...
@@ -70,7 +70,7 @@ class CallerCheck:
     shard: ShardOfRole | None = None
     believes_origins: bool = False
 
-    def check(self, method: str, context: Context) -> None:
+    def check(self, method: str, context: CallContext) -> None:
         """Check that the caller may make the call.
 
         PermissionDeniedError: its certificate's role may not call the method, or it means another shard; says why.
@@ -89,7 +89,7 @@ class CallerCheck:
             raise PermissionDeniedError(f"{' and '.join(roles)} ({_subject(context)}) may not call {method}")
 
     @staticmethod
-    def _check_shard(own: ShardOfRole, context: Context) -> None:
+    def _check_shard(own: ShardOfRole, context: CallContext) -> None:
         for key, value in context.invocation_metadata() or ():
             if key == SHARD_KEY and value != own.metadata:
                 raise PermissionDeniedError(
@@ -98,7 +98,7 @@ class CallerCheck:
                     " all roles, with one address for each of CARILLON_SHARDS instances, in their order"
                 )
 
-    def attest(self, request: Any, context: Context) -> None:
+    def attest(self, request: Any, context: CallContext) -> None:
         """Set the address in the request's origin to the proven actor, and keep the given one as the caller's claim.
 
         A service role with a certificate is believed, because it passes on the origins of its own callers. Without TLS
@@ -117,7 +117,7 @@ class CallerCheck:
         origin.says = "" if origin.address == actor else origin.address
         origin.address, origin.interface = actor, "cli"
 
-    def _actor(self, context: Context) -> str:
+    def _actor(self, context: CallContext) -> str:
         if self.permissions is not None:
             return _subject(context)
         peer = context.peer()
@@ -125,12 +125,12 @@ class CallerCheck:
         return self.users.get(address, "a Unix socket") if kind == "unix" else address.rpartition(":")[0]
 
 
-def _roles(context: Context) -> list[str]:
+def _roles(context: CallContext) -> list[str]:
     uris = [uri.decode() for uri in context.auth_context().get("peer_uri", ())]
     return [uri.removeprefix(ROLE_URI) for uri in uris if uri.startswith(ROLE_URI)]
 
 
-def _subject(context: Context) -> str:
+def _subject(context: CallContext) -> str:
     (subject,) = context.auth_context()["x509_subject"]
     return str(subject.decode())
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from analytics.acks import ReadPosition, decode, encode
+from analytics.acks import ReadPosition, decode_positions, encode
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import migrate
 from protos.analytics.v1.analytics_pb2 import (
@@ -261,13 +261,13 @@ async def test_large_records_are_read_in_part(log: SqliteLog, clickhouse: ClickH
 )
 def test_a_position_that_was_never_returned_is_refused(pos: str) -> None:
     with pytest.raises(InputError, match="pos"):
-        decode(APP, pos)
+        decode_positions(APP, pos)
 
 
 def test_positions_round_trip() -> None:
     places = {0: ReadPosition(0, 1), 7: ReadPosition(2**40, 29_999), 31: ReadPosition(5, 0)}
-    assert decode(APP, encode(APP, places)) == places
-    assert decode(APP, "0") == {}
+    assert decode_positions(APP, encode(APP, places)) == places
+    assert decode_positions(APP, "0") == {}
     assert encode(APP, {}) == "0"
     assert len(encode(APP, {partition: ReadPosition(1_000_000, 100) for partition in range(32)})) < 400
 

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from analytics.acks import AckPage, AckReader, decode, encode
+from analytics.acks import AckPage, AckReader, decode_positions, encode
 from analytics.audit.push import audit_push
 from analytics.audit.states import devices_in_state, states_by_value
 from analytics.ingestion.ingestion import Ingestion
@@ -108,7 +108,7 @@ class SyncStore:
         ends = self._ingestion.ends(DELIVERIES)
         catch_up = self._ingestion.catch_up
         reader = AckReader(*(self.clickhouse, appkey, PARTITIONS, ends, catch_up), now_ms=now_ms, visible_ms=now_ms)
-        page = self._runner.run(reader.page(decode(appkey, pos), limit))
+        page = self._runner.run(reader.page(decode_positions(appkey, pos), limit))
         return page, encode(appkey, page.positions)
 
     def device(self, appkey: str, partition: int, number: int, time_ms: int, **fields: Any) -> NewRecord:

@@ -10,7 +10,7 @@ from protos.runtime.v1.processes_pb2 import (
     RoleStatus,
 )
 from services.domain.call_permissions import EVERY_ROLE
-from services.replica.own_status import INTERVAL_S
+from services.replica.own_status import STATUS_INTERVAL_S
 from services.replica.status_board import SILENT_MS
 from tests.console.conftest import Browser, ConsoleInstallation, text_of
 from tests.console.live.announcements import READY, announce, everything_works, some_time_later, status_of
@@ -68,7 +68,7 @@ async def test_the_overview_shows_the_state_of_each_role(console: ConsoleInstall
 async def test_rates_are_shown_and_a_silent_process_is_named(console: ConsoleInstallation) -> None:
     await console.user("root", administrator=True)
     root = await console.logged_in("root")
-    for second in (0, INTERVAL_S):
+    for second in (0, STATUS_INTERVAL_S):
         requests = [ResultCount(count=100 * second), ResultCount(result=401, count=2 * second)]
         counts = ProcessCounts(requests=requests, pushes=90 * second, sent=1200 * second, received=11 * second)
         everything_works(
@@ -77,7 +77,7 @@ async def test_rates_are_shown_and_a_silent_process_is_named(console: ConsoleIns
             gateway=status_of("gateway", connected_devices=12_345, work=300 * second),
             **({} if second else {"edge2": status_of("edge")}),
         )
-        console.clock.move(INTERVAL_S)
+        console.clock.move(STATUS_INTERVAL_S)
     await overview_says(
         root,
         "12,345 devices online",
@@ -88,7 +88,7 @@ async def test_rates_are_shown_and_a_silent_process_is_named(console: ConsoleIns
         "2 requests refused a second 401: 2",
         "0 faults a second",
     )
-    console.clock.move(SILENT_MS / 1000 - INTERVAL_S)
+    console.clock.move(SILENT_MS / 1000 - STATUS_INTERVAL_S)
     everything_works(console)
     words = await overview_says(root, "edge – 1 process is silent", "edge-host is silent since 2026-09-21 22:13:20")
     assert "Not everything works" in words

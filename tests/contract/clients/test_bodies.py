@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 
 import pytest
 
-from testkit.installation.sample import Json, Service
+from testkit.installation.sample import Json, SampleService
 from testkit.repository import ROOT
 from testkit.waiting import blocking_until
 from tests.contract.openapi.test_limits import ExampleData
@@ -37,14 +37,14 @@ BODIES = [
 
 
 @pytest.fixture(scope="module")
-def data(service: Service) -> ExampleData:
+def data(service: SampleService) -> ExampleData:
     data = ExampleData(service)
     data.create_examples_targets()
     return data
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: f"{body.interface} {body.method} {body.path}")
-def test_the_service_accepts_the_body(service: Service, data: ExampleData, body: Body) -> None:
+def test_the_service_accepts_the_body(service: SampleService, data: ExampleData, body: Body) -> None:
     fields = data.real(json.loads(body.text))
 
     def sent() -> Json | None:

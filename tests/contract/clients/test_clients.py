@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from testkit.installation.app_server import AppCredentials
-from testkit.installation.sample import Service
+from testkit.installation.sample import SampleService
 from testkit.repository import ROOT
 
 CLIENTS = ROOT / "docs" / "clients"
@@ -43,7 +43,7 @@ def test_the_docs_contain_the_client_unchanged(language: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def app(service: Service) -> AppCredentials:
+def app(service: SampleService) -> AppCredentials:
     """An app that refuses requests without a replay-safe signature."""
     created = service.installation.create_app("android")
     service.installation.carillon("app", "set", created.appkey, "--replay-safe", "required")
@@ -57,7 +57,7 @@ def request(app: AppCredentials) -> str:
 
 
 @pytest.mark.parametrize("language", [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in COMPILED)])
-def test_the_service_accepts_what_a_client_signs(service: Service, app: AppCredentials, language: str) -> None:
+def test_the_service_accepts_what_a_client_signs(service: SampleService, app: AppCredentials, language: str) -> None:
     program, *arguments = map(str, COMMANDS[language])
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not installed")
@@ -69,7 +69,7 @@ def test_the_service_accepts_what_a_client_signs(service: Service, app: AppCrede
 
 
 @pytest.mark.parametrize("language", QUICK)
-def test_a_client_returns_the_answer_of_another_http_status(service: Service, language: str) -> None:
+def test_a_client_returns_the_answer_of_another_http_status(service: SampleService, language: str) -> None:
     program, *arguments = map(str, COMMANDS[language])
     if shutil.which(program) is None:
         pytest.skip(f"{program} is not installed")
@@ -78,7 +78,9 @@ def test_a_client_returns_the_answer_of_another_http_status(service: Service, la
 
 
 @pytest.mark.long
-def test_the_service_accepts_what_the_java_client_signs(service: Service, app: AppCredentials, tmp_path: Path) -> None:
+def test_the_service_accepts_what_the_java_client_signs(
+    service: SampleService, app: AppCredentials, tmp_path: Path
+) -> None:
     if shutil.which("javac") is None:
         pytest.skip("javac is not installed")
     here = Path(__file__).parent / "Awkward.java"
@@ -110,7 +112,7 @@ def run(command: Sequence[str], stdin: str = "") -> str:
     return done.stdout.decode()
 
 
-def accepted(service: Service, printed: str) -> str:
+def accepted(service: SampleService, printed: str) -> str:
     """Return the canonical text of the accepted push from the log."""
     answer = json.loads(printed)
     assert answer["result"] == 0, answer

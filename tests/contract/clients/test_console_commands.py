@@ -9,14 +9,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from carillon.main import main
-from testkit.installation.sample import Service
+from testkit.installation.sample import SampleService
 from testkit.waiting import blocking_until
 
 Run = Callable[..., Result]
 
 
 @pytest.fixture(scope="module")
-def token_file(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def token_file(service: SampleService, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a file with the text of a sender's token of the team that has the Android app."""
     run = service.installation.carillon
     run("team", "add", "Commands")
@@ -28,7 +28,7 @@ def token_file(service: Service, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @pytest.fixture
-def run(service: Service, token_file: Path) -> Run:
+def run(service: SampleService, token_file: Path) -> Run:
     def command(*arguments: str, stdin: str | None = None) -> Result:
         given = ["--url", service.installation.console_url(), "--token-file", str(token_file), *arguments]
         done = CliRunner().invoke(main, given, input=stdin, env={"CARILLON_DATA_DIR": "/nonexistent"})
@@ -39,7 +39,7 @@ def run(service: Service, token_file: Path) -> Run:
 
 
 @pytest.mark.long
-def test_a_push_is_sent_explained_and_audited_from_elsewhere(service: Service, run: Run) -> None:
+def test_a_push_is_sent_explained_and_audited_from_elsewhere(service: SampleService, run: Run) -> None:
     appkey = service.android.appkey
     target = {"appkey": {"android": appkey}, "userScope": 1}
     text = json.dumps({"sendTo": target, "msgStyle": {"basic": {"content": "Storm", "is_notif": 0}}})
@@ -78,7 +78,7 @@ def _answered(run: Run, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_the_owner_of_a_token_is_shown(service: Service, run: Run) -> None:
+def test_the_owner_of_a_token_is_shown(service: SampleService, run: Run) -> None:
     own = json.loads(run("token", "whoami", "--json").output)
     assert (own["name"], own["team"], own["role"]) == ("nightly", "Commands", "sender")
     listed = json.loads(service.installation.carillon("token", "list", "--team", "Commands", "--json"))
@@ -90,7 +90,7 @@ def test_the_owner_of_a_token_is_shown(service: Service, run: Run) -> None:
     assert said.endswith(": sender of team Commands.\n")
 
 
-def test_a_command_beyond_the_rights_of_a_token_fails_with_the_reason(service: Service, run: Run) -> None:
+def test_a_command_beyond_the_rights_of_a_token_fails_with_the_reason(service: SampleService, run: Run) -> None:
     done = run("push", "cancel", service.ios[0].appkey, "1")
     assert done.exit_code == 1
     assert "role in the team does not allow this" in done.output
@@ -100,7 +100,7 @@ def test_a_command_beyond_the_rights_of_a_token_fails_with_the_reason(service: S
 
 
 @pytest.mark.long
-def test_everything_of_the_team_is_seen_from_elsewhere_as_on_the_machine(service: Service, run: Run) -> None:
+def test_everything_of_the_team_is_seen_from_elsewhere_as_on_the_machine(service: SampleService, run: Run) -> None:
     appkey, on_machine = service.android.appkey, service.installation.carillon
     assert json.loads(run("app", "show", appkey, "--json").stdout) == json.loads(
         on_machine("app", "show", appkey, "--json")

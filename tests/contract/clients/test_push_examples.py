@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from console.send.snippets import snippets
-from testkit.installation.sample import Service
+from testkit.installation.sample import SampleService
 from testkit.programs import needed
 from tests.contract.clients.test_clients import CONTENT
 
@@ -25,7 +25,7 @@ SLOW = ["java", "go"]
 """Programs that are compiled first."""
 
 
-def canonical(service: Service, content: str) -> str:
+def canonical(service: SampleService, content: str) -> str:
     ios = service.ios[0].appkey
     body = {
         "msgStyle": {"basic": {"content": content, "is_notif": 1}},
@@ -38,7 +38,7 @@ def canonical(service: Service, content: str) -> str:
     "language",
     [pytest.param(name, marks=[pytest.mark.long] * (name in SLOW)) for name in COMMANDS],
 )
-def test_the_program_sends_the_push(service: Service, tmp_path: Path, language: str) -> None:
+def test_the_program_sends_the_push(service: SampleService, tmp_path: Path, language: str) -> None:
     name, command = COMMANDS[language]
     needed("curl" if language == "curl" else command[0])
     text = canonical(service, f"it's {CONTENT} $HOME `id` %s \\' \\u4e16 {language}")

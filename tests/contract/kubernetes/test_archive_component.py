@@ -15,7 +15,7 @@ from carillon.commands.acls import PASSWORD_FILE
 from carillon.roles import ROLES, role_definition
 from edge.settings import EdgeSettings
 from services.domain.settings import load
-from services.log.archive.store import FILES
+from services.log.archive.store import STATES_FOLDER
 from testkit.certificates import Authority
 from testkit.repository import ROOT
 from tests.contract.kubernetes.test_roles import unhashed
@@ -57,7 +57,7 @@ def test_every_role_reads_the_volume_that_the_job_writes(objects: dict[tuple[str
         assert (everything["mountPath"], everything["readOnly"]) == (path, True)
         copied = (replay := role_definition(role).replay) is not None and replay.is_one_directory
         writes = [(mount["mountPath"], mount["subPath"], mount.get("readOnly")) for mount in states]
-        assert writes == ([(f"{path}/{FILES}", FILES, None)] if copied else []), role
+        assert writes == ([(f"{path}/{STATES_FOLDER}", STATES_FOLDER, None)] if copied else []), role
     job = objects["CronJob", NAME]["spec"]
     (mount,) = mounted(job["jobTemplate"]["spec"]["template"])
     assert (mount["mountPath"], mount.get("readOnly")) == (path, None)

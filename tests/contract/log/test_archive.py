@@ -17,7 +17,7 @@ from services.errors import ConflictError, UnavailableError
 from services.log.archive.archiver import DAY_MS, EVERY_MS, Archiver
 from services.log.archive.directory import ArchiveDirectory
 from services.log.archive.log import ArchivedLog
-from services.log.archive.store import ArchiveStore, decode, parse_name
+from services.log.archive.store import ArchiveStore, decode_segment, parse_name
 from services.log.port import NewRecord, Partition, Record, TrimmedError
 from services.log.sqlite.log import SqliteLog
 from services.process.clock import ManualClock
@@ -274,7 +274,7 @@ def test_a_segment_of_the_first_version_is_read() -> None:
     data = "KLUv/SBMHQIAxAMKIDAxMjM0NTY3ODlhYmNkZWYSCHNlc3Npb25zGAMgCigMMgwIChIBaxoFZmlyc3QyCggLGgZzZWNvbmQBAAaZYQ=="
     assert name is not None
     sessions = Partition(SESSIONS.name, 3)
-    assert decode("0123456789abcdef" * 2, sessions, name, b64decode(data)) == [
+    assert decode_segment("0123456789abcdef" * 2, sessions, name, b64decode(data)) == [
         Record(*sessions, 10, b"k", b"first"),
         Record(*sessions, 11, b"", b"second"),
     ]

@@ -16,7 +16,7 @@ from console.calls import CALLS, DOCUMENT_PATH, document, written
 from edge.openapi.v2_examples import PUSHES
 from testkit import plain_http
 from testkit.examples import examples
-from testkit.installation.sample import Service
+from testkit.installation.sample import SampleService
 from testkit.repository import ROOT
 from tests.contract.openapi.test_schemathesis import CHECKS
 
@@ -57,7 +57,7 @@ def test_every_property_and_parameter_is_described_and_examples_fit() -> None:
         validator.validate(example["value"])
 
 
-def test_a_running_console_serves_the_document(service: Service) -> None:
+def test_a_running_console_serves_the_document(service: SampleService) -> None:
     with plain_http.client() as http:
         assert http.get(service.installation.console_url() + DOCUMENT_PATH).content == written()
 
@@ -65,7 +65,7 @@ def test_a_running_console_serves_the_document(service: Service) -> None:
 class Account:
     """A team with an app of its own, whose secret key calls may change; each gets an API token, for their limits."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: SampleService) -> None:
         self._run = service.installation.carillon
         self._made = 0
         self.team_id = json.loads(self._run("team", "add", "Fuzzed", "--json"))["team_id"]
@@ -79,12 +79,12 @@ class Account:
 
 
 @pytest.fixture(scope="module")
-def account(service: Service) -> Account:
+def account(service: SampleService) -> Account:
     return Account(service)
 
 
 @pytest.fixture
-def formats(service: Service, account: Account) -> None:
+def formats(service: SampleService, account: Account) -> None:
     """Register formats whose values mostly name what exists."""
     names = {
         "appkey": [*[account.appkey] * 4, service.ios[0].appkey, "0"],
@@ -111,7 +111,7 @@ def formats(service: Service, account: Account) -> None:
     ],
 )
 def test_the_answer_to_any_call_matches_the_document(
-    service: Service, account: Account, formats: None, path: str, method: str, mode: GenerationMode
+    service: SampleService, account: Account, formats: None, path: str, method: str, mode: GenerationMode
 ) -> None:
     schema = schemathesis.openapi.from_dict(document())
     schema.config.update(base_url=service.installation.console_url())

@@ -10,11 +10,11 @@ import pytest
 
 from edge.core.parsing.fields import Name, Shown, described
 from edge.core.parsing.typed import ABSENT
-from edge.openapi.documents import ASYNCAPI_PATH, DOCUMENTS, OPENAPI_PATH, written
+from edge.openapi.documents import ASYNCAPI_PATH, DOCUMENTS, OPENAPI_PATH, document_bytes
 from edge.openapi.schema import Component, Components, example_of
 from services.domain.device_protocol import frames
-from services.gateway.push_frames import PushFrame
-from testkit.installation.sample import INTERFACES, Service
+from services.gateway.push_frames import _PushFields
+from testkit.installation.sample import INTERFACES, SampleService
 from testkit.repository import ROOT
 from tests.contract.openapi.variants import Json, Variants
 
@@ -24,12 +24,12 @@ PLACES = [("device", "v2", ASYNCAPI_PATH), *((interface, interface, OPENAPI_PATH
 
 @pytest.mark.parametrize(("name", "interface", "path"), PLACES)
 def test_each_interface_serves_its_document_and_docs_has_a_copy(
-    service: Service, name: str, interface: str, path: str
+    service: SampleService, name: str, interface: str, path: str
 ) -> None:
     served = service.get(interface, path)
     assert served.status_code == 200
     assert served.headers["content-type"] == "application/json"
-    assert served.content == written(name)
+    assert served.content == document_bytes(name)
     assert (DOCS / f"{name}.json").read_bytes() == served.content, "run: python -m carillon.openapi docs/openapi"
 
 
@@ -103,13 +103,13 @@ def test_every_frame_of_the_device_protocol_is_documented_and_its_example_decode
         whole = {**message["payload"], "components": document["components"]}
         jsonschema_rs.Draft202012Validator(whole).validate(payload)
         if name in from_device:
-            decoded[name] = type(frames.decode(json.dumps(payload).encode()))
+            decoded[name] = type(frames.decode_frame(json.dumps(payload).encode()))
     assert set(decoded.values()) == set(frames.Frame.__args__)
 
 
 def test_the_push_frame_is_the_one_that_the_gateway_sends() -> None:
     documented = DOCUMENTS["device"]()["components"]["schemas"]
-    _, sent = msgspec.json.schema_components([PushFrame], ref_template="#/components/schemas/{name}")
+    _, sent = msgspec.json.schema_components([_PushFields], ref_template="#/components/schemas/{name}")
     assert documented["Push"] != sent["PushFrame"]
     shown, made = documented["Push"]["properties"], sent["PushFrame"]["properties"]
     assert shown.keys() - {"type", "msgid"} == made.keys()

@@ -13,7 +13,7 @@ from edge.core.replay_protection import NONCE_HEADER, SIGNATURE_HEADER, TIME_HEA
 from edge.openapi import android, device, ios, v2_examples
 from edge.openapi.documents import DOCUMENTS
 from testkit.installation.app_server import AppCredentials
-from testkit.installation.sample import INTERFACES, Service
+from testkit.installation.sample import INTERFACES, SampleService
 from tests.contract.openapi.variants import Json, Variants
 
 _PROOF = re.compile(r"^(sign|key|token|(sendTo\.)?appkey\b.*)$")
@@ -30,7 +30,7 @@ OPERATIONS = [
 class ExampleData:
     """Replaces the invented apps, devices and times of the documents' examples by real ones of a running service."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: SampleService) -> None:
         self._service = service
         soon = datetime.now(ZoneInfo("Asia/Shanghai")) + timedelta(hours=1)
         key = service.ios_devices[0]["key"]
@@ -99,7 +99,7 @@ class Call:
 
 
 @pytest.fixture(scope="module")
-def data(service: Service) -> ExampleData:
+def data(service: SampleService) -> ExampleData:
     return ExampleData(service)
 
 
@@ -162,7 +162,7 @@ def test_the_interface_enforces_its_document(data: ExampleData, interface: str, 
     ("interface", "path"), [("android", "/push"), ("android", "/timed_msg"), ("ios", "/push"), ("v2", "/v2/push")]
 )
 def test_an_idempotency_key_is_documented_where_it_has_effect(
-    service: Service, data: ExampleData, interface: str, path: str
+    service: SampleService, data: ExampleData, interface: str, path: str
 ) -> None:
     call = Call(interface, "post", path)
     body = data.real(call.examples()["everyone"])

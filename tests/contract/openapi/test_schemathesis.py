@@ -20,7 +20,7 @@ from edge.core.replay_protection import NONCE_HEADER, SIGNATURE_HEADER, TIME_HEA
 from edge.openapi import android
 from edge.openapi.documents import DOCUMENTS
 from testkit.examples import examples
-from testkit.installation.sample import Service
+from testkit.installation.sample import SampleService
 from testkit.signing import signed
 from tests.contract.openapi.test_limits import OPERATIONS, Call, ExampleData
 from tests.contract.openapi.unread import read_part
@@ -65,7 +65,7 @@ def secrets_of(data: ExampleData, path: str, body: Any) -> list[str]:
 
 
 @pytest.fixture
-def formats(service: Service) -> None:
+def formats(service: SampleService) -> None:
     """Register formats whose values mostly name existing apps, devices and times.
 
     The requests of an earlier test may have deleted the iOS devices.
@@ -90,7 +90,7 @@ def formats(service: Service) -> None:
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=["in order", "out of order"])
 @pytest.mark.parametrize(("interface", "method", "path"), OPERATIONS)
 def test_the_answer_to_any_request_matches_the_document(
-    service: Service, formats: None, interface: str, method: str, path: str, mode: GenerationMode
+    service: SampleService, formats: None, interface: str, method: str, path: str, mode: GenerationMode
 ) -> None:
     schema = schemathesis.openapi.from_dict(DOCUMENTS[interface]())
     schema.config.update(base_url=service.urls[interface])

@@ -18,7 +18,7 @@ import pytest
 
 from testkit.apns.keys import pem
 from testkit.installation.processes import Installation
-from testkit.installation.sample import Service
+from testkit.installation.sample import SampleService
 from testkit.programs import needed
 from testkit.repository import ROOT
 from testkit.waiting import once_available
@@ -132,7 +132,7 @@ def read_until(program: "subprocess.Popen[str]", pattern: str) -> None:
     raise AssertionError(f"the program has ended without printing {pattern}")
 
 
-def test_the_first_push_of_the_readme(service: Service, folder: Path) -> None:
+def test_the_first_push_of_the_readme(service: SampleService, folder: Path) -> None:
     device, push, audit = FIRST_PUSH
     terminal = Terminal(folder, service.installation)
     with terminal.running(device) as virtual:
@@ -143,7 +143,7 @@ def test_the_first_push_of_the_readme(service: Service, folder: Path) -> None:
         assert re.search(r'audience +stag "news"', once_available(lambda: terminal.run(audit)))
 
 
-def test_the_snippets_of_the_operators_pages(service: Service, folder: Path) -> None:
+def test_the_snippets_of_the_operators_pages(service: SampleService, folder: Path) -> None:
     app = service.installation.create_app("ios")
     (folder / "AuthKey_ABC123DEFG.p8").write_text(pem())
     terminal = Terminal(folder, service.installation, APPKEY=app.appkey)
@@ -158,7 +158,7 @@ def test_the_snippets_of_the_operators_pages(service: Service, folder: Path) -> 
     assert "ABC123DEFG" in service.installation.carillon("app", "show", app.appkey)
 
 
-def test_the_keys_are_exported_as_the_page_on_running_says(service: Service, folder: Path) -> None:
+def test_the_keys_are_exported_as_the_page_on_running_says(service: SampleService, folder: Path) -> None:
     (export,) = KEYS
     Terminal(folder, service.installation).run(export)
     assert (folder / "device.key").stat().st_size

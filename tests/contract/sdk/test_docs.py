@@ -33,7 +33,7 @@ def blocks(language: str) -> list[str]:
 def refused(text: str) -> str:
     """Return the error that a device's frame is answered with; "" for a valid frame."""
     try:
-        frames.decode(text.encode())
+        frames.decode_frame(text.encode())
     except InputError as error:
         return str(error)
     return ""

@@ -10,8 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from carillon.commands.send import send
-from carillon.commands.sign import sign
+from carillon.commands.send import send, sign
 from carillon.environment import check_names
 from testkit.edge.role import EdgeInstallation
 from testkit.edge.v2_bodies import broadcast

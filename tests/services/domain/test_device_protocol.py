@@ -33,7 +33,7 @@ from services.domain.device_protocol.frames import (
     Hello,
     MalformedError,
     credentials,
-    decode,
+    decode_frame,
     ignored_attributes,
     request_id,
 )
@@ -59,7 +59,7 @@ def test_any_payload_is_decoded_or_raises_input_error(payload: bytes) -> None:
     with suppress(InputError):
         credentials(payload)
     with suppress(InputError):
-        command(decode(payload), "1", "t")
+        command(decode_frame(payload), "1", "t")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_any_payload_is_decoded_or_raises_input_error(payload: bytes) -> None:
     ],
 )
 def test_each_frame_maps_to_its_command(frame: dict[str, Any], field: str | None) -> None:
-    made = command(decode(json.dumps(frame).encode()), "1", "t")
+    made = command(decode_frame(json.dumps(frame).encode()), "1", "t")
     assert (made and made.WhichOneof("command")) == field
     if made:
         assert (made.appkey, made.token) == ("1", "t")
@@ -112,7 +112,7 @@ def test_a_hello_is_decoded_without_its_odd_attributes(
 ) -> None:
     body = msgspec.json.encode({"type": "hello", "appkey": 1, "heartbeat": 60, "device": device})
     for payload in (body, codecs.BOM_UTF8 + body):
-        hello = decode(payload)
+        hello = decode_frame(payload)
         assert isinstance(hello, Hello)
         assert (hello.app, hello.heartbeat) == ("1", 60)
         assert (hello.device or DeviceAttributes()) == DeviceAttributes(**stored)
@@ -130,11 +130,11 @@ def test_a_hello_is_decoded_without_its_odd_attributes(
 )
 def test_other_wrong_fields_are_refused(frame: object, problem: str) -> None:
     with pytest.raises(InputError, match=f"^input error: {problem}"):
-        decode(msgspec.json.encode(frame))
+        decode_frame(msgspec.json.encode(frame))
 
 
 def test_a_registration_carries_platform_and_attributes() -> None:
-    hello = decode(b'{"type":"hello","appkey":"1","device":{"brand":"b","unknown":[1]}}')
+    hello = decode_frame(b'{"type":"hello","appkey":"1","device":{"brand":"b","unknown":[1]}}')
     assert isinstance(hello, Hello)
     made = registration("1", "t", Platform.PLATFORM_IOS, hello, REGISTRATION_AUTHORITY_KEY, 7)
     assert made.register.platform == Platform.PLATFORM_IOS
@@ -173,4 +173,4 @@ def test_answers_have_exactly_the_documented_fields() -> None:
 
 def test_a_number_out_of_range_beside_nul_is_a_wrong_field() -> None:
     with pytest.raises(InputError):
-        decode(b'{"type":"ping","unknown":["\\u0000",1e999]}')
+        decode_frame(b'{"type":"ping","unknown":["\\u0000",1e999]}')

@@ -21,7 +21,7 @@ async def traced(ratio: float, msgids: range) -> list[ReadableSpan]:
             push_traces.read(trace, msgid)
             push_traces.started(msgid)
             push_traces.handed(push_traces.sent_trace(msgid), msgid, 2)
-            push_traces.written([msgid])
+            push_traces.first_written([msgid])
             push_traces.acknowledged([msgid])
             push_traces.acknowledged([msgid])
     return list(exporter.get_finished_spans())

@@ -12,7 +12,7 @@ from services.log.port import NewRecord
 from services.log.sqlite.log import SqliteLog
 from services.process.clock import ManualClock
 from services.process.metrics import APPLIED, LAG, LAG_SECONDS, OUTCOMES, OWNER, REQUESTS
-from services.replica.own_status import INTERVAL_S, MAX_APPS, Announcer, OwnStatus, ReportedRole, to_log
+from services.replica.own_status import MAX_APPS, STATUS_INTERVAL_S, Announcer, OwnStatus, ReportedRole, to_log
 from services.replica.status_board import StatusBoard, StatusBoardFollower
 from testkit.services import started, stop
 from testkit.waiting import run_ready_tasks, until_holds
@@ -34,8 +34,8 @@ async def test_a_board_learns_from_the_log_what_a_process_announced_and_that_it_
     board = StatusBoard(clock)
     following = await started(StatusBoardFollower(log, board))
     await until_holds(lambda: [each.heard_ms for each in board.processes()] == [START_MS])
-    clock.move(INTERVAL_S)
-    await until_holds(lambda: [each.told_ms for each in board.processes()] == [START_MS + INTERVAL_S * 1000])
+    clock.move(STATUS_INTERVAL_S)
+    await until_holds(lambda: [each.told_ms for each in board.processes()] == [START_MS + STATUS_INTERVAL_S * 1000])
     await log.append([NewRecord(PROCESSES.name, 0, b"b", b"\xff")])
     await stop([announcing])
     await until_holds(lambda: not board.processes())
@@ -54,7 +54,7 @@ async def test_a_process_goes_on_while_it_cannot_announce_itself() -> None:
     for count in (1, 2, 3):
         await run_ready_tasks()
         assert len(published) == count
-        clock.move(INTERVAL_S)
+        clock.move(STATUS_INTERVAL_S)
     await stop([announcing])
     assert published[-1].HasField("left")
     assert len({fact.meta.event_id for fact in published}) == len(published)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from protos.runtime.v1.instances_pb2 import InstanceFact
 from services.log.port import NewRecord, Partition
 from services.replica.instances import INSTANCES_TOPIC, LEASE_INTERVALS
-from services.replica.membership import INTERVAL_S
+from services.replica.membership import RENEWAL_INTERVAL_S
 from tests.simulation.kernel.faults import Fault, end_s
 from tests.simulation.kernel.installation import shard_of
 from tests.simulation.kernel.log.broker import Broker
@@ -22,7 +22,7 @@ _DELAYS_ALL_RECORDS = frozenset({"log_unavailable", "log_faults", "log_trimmed"}
 _READING_S = 1.0
 """Time within which a process has read the records that it has missed, once it may."""
 
-_KNOWN_S = LEASE_INTERVALS * INTERVAL_S + _READING_S
+_KNOWN_S = LEASE_INTERVALS * RENEWAL_INTERVAL_S + _READING_S
 """How long after such a fault two processes may still take themselves for the owner: for the lease of the former one,
 and until both have read what they have missed."""
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import NamedTuple
 
 from services.replica.instances import ABSENT_AFTER
-from services.replica.membership import INTERVAL_S
+from services.replica.membership import RENEWAL_INTERVAL_S
 from testkit.installation.cluster import PROXIED, ClusterInstallation
 from testkit.kafka.cluster import SESSION_MS, KafkaCluster
 from tests.soak.cluster.disk import SmallDisk
@@ -25,7 +25,7 @@ UPGRADE_ORDER = (
 
 UPGRADE = "upgrade"
 CUT_OFF = ("edge", "scheduling", "delivery")
-_LEASE_S = ABSENT_AFTER * INTERVAL_S
+_LEASE_S = ABSENT_AFTER * RENEWAL_INTERVAL_S
 _PAUSED_S = 2 * _LEASE_S + 1
 _BROKEN_S = 8.0
 _BROKER_BROKEN_S = SESSION_MS / 1000 + 4
