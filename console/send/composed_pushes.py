@@ -11,12 +11,13 @@ import msgspec
 
 from console.settings import ROLE_NAME, ConsoleSettings
 from console.shell.numbers import MAX_TIME_MS, whole_number
+from edge.core.admission import PushAdmission
 from edge.core.answers import Content
-from edge.core.idempotency import PushClaims, RequestedPushes, push_claim
+from edge.core.idempotency import PushClaims, push_claim
 from edge.core.message_ids import MessageIds
 from edge.core.parsing import canonical
-from edge.core.push import Pushes, PushResult
-from edge.core.quotas import PushQuotas, rate_quotas
+from edge.core.push import Pushes, PushResult, RequestedPushes
+from edge.core.quotas import rate_quotas
 from edge.core.signature import AppRef
 from edge.v2.apps import push_apps
 from edge.v2.push.requests import PushOrder, push_order
@@ -182,10 +183,10 @@ class ComposedPushes:
     ) -> None:
         partitions, peers, clock = settings.partitions, context.peers, context.clock
         writer = CommandWriter(ROLE_NAME, context.log, peers, clock, partitions)
-        quotas = PushQuotas(context.apps, rate_quotas(settings, context), peers, clock)
+        admission = PushAdmission(context.apps, rate_quotas(settings, context), peers, clock)
         ids = MessageIds(ROLE_NAME, context.log, clock)
-        self._pushes = Pushes(context.apps, quotas, writer, resolver, ids, clock)
-        self._claims = PushClaims(self._pushes, peers, clock, partitions, hangs)
+        self._pushes = Pushes(admission, writer, resolver, ids, clock, hangs)
+        self._claims = PushClaims(self._pushes, peers, clock, partitions)
         self._drafts = DraftsServiceStub(peers.all("accounts")[0])
         self._apps = context.apps
         self._clock = clock

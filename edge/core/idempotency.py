@@ -22,102 +22,57 @@ The answer to an immediate push waits until the push is in `push-commands`, so t
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
 
 import msgspec
-from falcon.asgi import Request
 
+from edge.core.admission import AdmittedRequest, Signing
 from edge.core.answers import Content, Reply
-from edge.core.push import AppPush, PreparedPushes, Pushes, PushResult, new_task_key
-from edge.core.quotas import is_broadcast_or_multicast
-from edge.core.request_limiter import LONG_LIST, RequestLimiter
-from protos.push.v1.push_pb2 import SendPush
+from edge.core.push import Pushes, RequestedPushes, Sent, handle_push, new_task_key
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, GetClaimRequest, GetClaimResponse
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from services.errors import InputError, NotFoundError, UnavailableError
 from services.log.topics import partition_of
-from services.process.clock import Clock, HangWatch
+from services.process.clock import Clock
 from services.replica.peers import WAIT_APPLIED_S, Peers
 
 HEADER = "Idempotency-Key"
 MAX_KEY_LENGTH = 255
 
 
-class RequestedPushes(NamedTuple):
-    """The pushes of a request, sent at `due_ms`, or at once where it is None.
-
-    `reply` makes the answer from a result for each push and the key of the task, "" when there is none.
-    """
-
-    pushes: Sequence[AppPush]
-    reply: Callable[[Sequence[PushResult], str], Reply | Content]
-    due_ms: int | None = None
-
-    @property
-    def sends_broadcast_or_multicast(self) -> bool:
-        """Whether a broadcast or multicast is sent at once."""
-        return self.due_ms is None and any(is_broadcast_or_multicast(push.audience) for push in self.pushes)
-
-    @property
-    def listed(self) -> int:
-        """Number of tokens and aliases."""
-        audiences = [push.audience for push in self.pushes]
-        return sum(len(audience.tokens.tokens) + len(audience.aliases.aliases) for audience in audiences)
-
-
 class PushClaims:
     """Sends pushes once for each key of an app: of several requests under one key the first record in the log wins."""
 
-    def __init__(self, pushes: Pushes, peers: Peers, clock: Clock, partitions: int, hangs: HangWatch) -> None:
+    def __init__(self, pushes: Pushes, peers: Peers, clock: Clock, partitions: int) -> None:
         self._pushes = pushes
-        self._hangs = hangs
         self._instances = [SchedulingServiceStub(channel) for channel in peers.all("scheduling")]
         self._clock = clock
         self._partitions = partitions
-
-    async def send(
-        self, requested: RequestedPushes, origin: Origin, text: str
-    ) -> tuple[Reply | Content, SendPush | None]:
-        """Send without a key; return the answer, and the last push if there is one. Errors of HangWatch too."""
-        prepared, reply = await self._prepare(requested, origin, text)
-        self._hangs.check()
-        await self._pushes.commit(prepared)
-        return reply, prepared.commands[-1] if prepared.commands else None
 
     async def first_answer(self, claim: Claim) -> Content | None:
         """Return the answer under the claim's key, None while the key is free. InputError: for another request."""
         holding = await self._find(claim.key)
         return None if holding is None or holding.expires_ms <= self._clock.now_ms() else _answer(holding, claim)
 
-    async def send_first(
-        self, claim: Claim, requested: RequestedPushes, origin: Origin, text: str
-    ) -> tuple[Reply | Content, SendPush | None]:
+    async def send_first(self, claim: Claim, requested: RequestedPushes, origin: Origin, text: str) -> Sent:
         """Claim the key; return the answer of the winning claim, and the last push if it is this one.
 
         A request without a device to send to takes no key: it is refused once no earlier claim in the log is undecided.
-        After a hang of the process the request is refused too: scheduling may have forgotten the key since.
+        Errors as for Pushes.prepare and commit_claim.
         """
         task_key = self._task_key(claim)
-        prepared, reply = await self._prepare(requested, origin, text, task_key)
+        prepared, reply = await self._pushes.prepare_request(requested, origin, text, task_key)
         if not prepared.commands:
             await self._pushes.wait_claims_decided(partition_of(claim.key, self._partitions))
             return await self.first_answer(claim) or reply, None
         claim.answer_json = msgspec.json.encode(reply)
-        self._hangs.check()
         await self._pushes.commit_claim(task_key, prepared, claim)
         holding = await self._find(claim.key)
         if holding is None:
             raise UnavailableError("the claim is not there any more; repeat the request")
         return _answer(holding, claim), prepared.commands[-1] if holding.claim == claim else None
-
-    async def _prepare(
-        self, requested: RequestedPushes, origin: Origin, text: str, task_key: str = ""
-    ) -> tuple[PreparedPushes, Reply | Content]:
-        key = "" if requested.due_ms is None else task_key or new_task_key()
-        prepared = await self._pushes.prepare(requested.pushes, origin, text, requested.due_ms, key)
-        return prepared, requested.reply(prepared.results, prepared.task_key)
 
     async def _find(self, key: bytes) -> GetClaimResponse | None:
         instance = self._instances[partition_of(key, self._partitions) % len(self._instances)]
@@ -135,50 +90,29 @@ class PushClaims:
         return key
 
 
-class Idempotency:
-    """Executes push requests, at most once for each idempotency key."""
+class IdempotentPushes:
+    """Handles each push request once for its idempotency key: wraps `handle_push`, and gives it the way to send."""
 
-    def __init__(self, pushes: Pushes, peers: Peers, clock: Clock, partitions: int, limiter: RequestLimiter) -> None:
-        self._claims = PushClaims(pushes, peers, clock, partitions, limiter.hangs)
-        self._limiter = limiter
+    def __init__(self, pushes: Pushes, claims: PushClaims) -> None:
+        self._pushes = pushes
+        self._claims = claims
 
-    async def execute(
-        self, request: Request, appkey: str, origin: Origin, text: str, read: Callable[[], Awaitable[RequestedPushes]]
+    async def handle(
+        self, admitted: AdmittedRequest[Signing], parse: Callable[[bytes], RequestedPushes]
     ) -> Reply | Content:
-        """Execute a request whose canonical text is `text`, unless its key was used, and return the answer.
+        """Return the answer to a request; one whose key was used is neither parsed nor sent again.
 
-        `read` parses the request and is called only when it is executed. InputError: the key was used with another
-        request.
+        InputError: the key is malformed, or was used with another request. Other errors as for `handle_push`.
         """
-        key = request.get_header(HEADER)
+        key = admitted.http.get_header(HEADER)
         if key is None:
-            requested = await self._entered(request, appkey, read)
-            reply, last = await self._claims.send(requested, origin, text)
-            self._note_started(request, appkey, requested, last)
-            return reply
+            return await handle_push(admitted, parse, self._pushes.send)
         check_key(key)
-        claim = push_claim(appkey, key, request.path, text)
-        answer: Reply | Content | None = await self._claims.first_answer(claim)
-        if answer is None:
-            requested = await self._entered(request, appkey, read)
-            answer, own = await self._claims.send_first(claim, requested, origin, text)
-            self._note_started(request, appkey, requested, own)
-        return answer
-
-    async def _entered(
-        self, request: Request, appkey: str, read: Callable[[], Awaitable[RequestedPushes]]
-    ) -> RequestedPushes:
-        """Return the parsed request once the limiter admits it, if it is a broadcast, a multicast or a long list."""
-        requested = await read()
-        if requested.sends_broadcast_or_multicast or requested.listed > LONG_LIST:
-            await self._limiter.enter_broadcast_or_multicast(request, appkey)
-        return requested
-
-    def _note_started(self, request: Request, appkey: str, requested: RequestedPushes, last: SendPush | None) -> None:
-        if requested.sends_broadcast_or_multicast and last is not None:
-            self._limiter.keep_until_started(request, appkey, last)
-        elif requested.due_ms is None and last is not None and requested.listed > LONG_LIST:
-            self._limiter.keep_for_targets(request, appkey, requested.listed)
+        claim = push_claim(admitted.appkey, key, admitted.http.path, admitted.text)
+        first = await self._claims.first_answer(claim)
+        if first is not None:
+            return first
+        return await handle_push(admitted, parse, partial(self._claims.send_first, claim))
 
 
 def push_claim(appkey: str, key: str, path: str, text: str) -> Claim:

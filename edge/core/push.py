@@ -1,44 +1,33 @@
-"""Pushes as commands in the log: the common part of the v2 and the legacy interfaces."""
+"""Push requests, and their pushes as commands in the log: the common part of the v2 and the legacy interfaces."""
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from edge.core.admission import (
+    AdmittedRequest,
+    PushAdmission,
+    RequestedPush,
+    Signing,
+    is_broadcast_or_multicast,
+)
+from edge.core.answers import Content, Reply
 from edge.core.message_ids import MessageIds
-from edge.core.quotas import PushQuotas
+from edge.core.request_limiter import LONG_LIST
 from edge.core.signature import AppRef
 from protos.push.v1.push_pb2 import Audience, Kind, Message, PushCommand, SendPush
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask, TaskCommand
-from services.domain.apps import OUTDATED, AppDirectory
 from services.domain.command_writer import CommandWriter, push_command, task_command
 from services.domain.token_resolver import ResolvedAudience, TokenAndAliasResolver
 from services.domain.topics import TASK_COMMANDS
-from services.errors import ForbiddenError, InputError, UnavailableError
+from services.errors import InputError
 from services.log.port import MAX_RECORD_BYTES
 from services.process import push_traces, stages
-from services.process.clock import Clock
-
-# Refuses new pushes of paused apps; all other requests of their app servers are served.
-
-
-async def check_not_paused(apps: AppDirectory, appkeys: Iterable[str]) -> None:
-    """Check that none of the apps is paused. ForbiddenError: one is, also after a refresh of the app directory.
-
-    UnavailableError: the refresh failed, so the pause may have ended. The answer does not contain the operator's
-    reason: whoever signs with a stolen secret would read it.
-    """
-    named = list(appkeys)
-    if any(map(apps.is_paused, named)):
-        is_current = await apps.refresh()
-        for appkey in named:
-            if apps.is_paused(appkey):
-                refusal = ForbiddenError(f"app {appkey} is paused by the operator; nothing was sent")
-                raise refusal if is_current else UnavailableError(OUTDATED)
-
+from services.process.clock import Clock, HangWatch
 
 T = TypeVar("T")
 
@@ -79,9 +68,38 @@ class PushResult(NamedTuple):
     devices_by_alias: Sequence[int] = ()
 
 
+class RequestedPushes(NamedTuple):
+    """The pushes of a request, sent at `due_ms`, or at once where it is None.
+
+    `reply` makes the answer from a result for each push and the key of the task, "" when there is none.
+    """
+
+    pushes: Sequence[AppPush]
+    reply: Callable[[Sequence[PushResult], str], Reply | Content]
+    due_ms: int | None = None
+
+    @property
+    def sends_broadcast_or_multicast(self) -> bool:
+        """Whether a broadcast or multicast is sent at once."""
+        return self.due_ms is None and any(is_broadcast_or_multicast(push.audience) for push in self.pushes)
+
+    @property
+    def listed(self) -> int:
+        """Number of tokens and aliases."""
+        audiences = [push.audience for push in self.pushes]
+        return sum(len(audience.tokens.tokens) + len(audience.aliases.aliases) for audience in audiences)
+
+
 def new_task_key() -> str:
     """Return a random key of 32 hexadecimal digits."""
     return secrets.token_hex(16)
+
+
+Sent = tuple[Reply | Content, SendPush | None]
+"""The answer to a push request, and the last push that it has sent; None: none."""
+
+Send = Callable[[RequestedPushes, Origin, str], Awaitable[Sent]]
+"""Sends the pushes of a request with this origin and canonical text."""
 
 
 class PreparedPushes(NamedTuple):
@@ -99,19 +117,33 @@ class Pushes:
 
     def __init__(
         self,
-        apps: AppDirectory,
-        quotas: PushQuotas,
+        admission: PushAdmission,
         writer: CommandWriter,
         resolver: TokenAndAliasResolver,
         ids: MessageIds,
         clock: Clock,
+        hangs: HangWatch,
     ) -> None:
-        self._apps = apps
-        self._quotas = quotas
+        self._admission = admission
         self._writer = writer
         self._resolver = resolver
         self._ids = ids
         self._clock = clock
+        self._hangs = hangs
+
+    async def send(self, requested: RequestedPushes, origin: Origin, text: str) -> Sent:
+        """Prepare and commit the pushes of a request. Errors of both."""
+        prepared, reply = await self.prepare_request(requested, origin, text)
+        await self.commit(prepared)
+        return reply, prepared.commands[-1] if prepared.commands else None
+
+    async def prepare_request(
+        self, requested: RequestedPushes, origin: Origin, text: str, task_key: str = ""
+    ) -> tuple[PreparedPushes, Reply | Content]:
+        """Prepare the pushes of a request, and make its answer. A timed one gets `task_key`, or a new one."""
+        key = "" if requested.due_ms is None else task_key or new_task_key()
+        prepared = await self.prepare(requested.pushes, origin, text, requested.due_ms, key)
+        return prepared, requested.reply(prepared.results, prepared.task_key)
 
     async def prepare(
         self,
@@ -129,10 +161,8 @@ class Pushes:
         """
         audit_json = request_json if len(request_json.encode()) <= MAX_AUDIT_BYTES else ""
         sizes = _checked_sizes(pushes, len(audit_json.encode()), is_timed=due_ms is not None)
-        await check_not_paused(self._apps, (push.app.appkey for push in pushes))
-        if due_ms is None:
-            await self._quotas.take_capacity([push.app.appkey for push in pushes], sizes)
-        self._quotas.take_targets([(push.app.appkey, push.audience) for push in pushes])
+        asked = [RequestedPush(push.app.appkey, push.audience, size) for push, size in zip(pushes, sizes, strict=True)]
+        await self._admission.admit(asked, is_timed=due_ms is not None)
         resolved = await self._resolve(pushes)
         commands: list[SendPush] = []
         results: list[PushResult] = []
@@ -156,15 +186,16 @@ class Pushes:
     async def commit(self, prepared: PreparedPushes) -> None:
         """Append the pushes; return once they are durable and, for timed ones, scheduling has applied the task.
 
-        TooManyRequestsError: an app is over a quota; nothing was appended.
+        TooManyRequestsError: an app is over a quota; nothing was appended. UnavailableError: this process has hung.
         """
+        self._hangs.check()
         stages.note("resolved", prepared.results[0].msgid, prepared.origin.request_id)
         if prepared.due_ms is not None:
-            async with self._quotas.committing(prepared.commands, is_timed=True):
+            async with self._admission.committing(prepared.commands, is_timed=True):
                 create = CreateTask(pushes=prepared.commands, due_ms=prepared.due_ms)
                 await self._create(prepared, prepared.task_key, create)
         else:
-            await self._quotas.take_broadcasts(prepared.commands)
+            await self._admission.take_broadcasts(prepared.commands)
             commands = [push_command(PushCommand(send=send)) for send in prepared.commands]
             with push_traces.appending(prepared.origin.trace, prepared.results[0].msgid):
                 await self._writer.append(commands, prepared.origin)
@@ -172,17 +203,18 @@ class Pushes:
 
     async def commit_draft(self, prepared: PreparedPushes, submit: Callable[[CreateTask], Awaitable[T]]) -> T:
         """Count the pushes as `commit` does, and hand them to `submit` as the task of a draft; return its result."""
-        async with self._quotas.committing(prepared.commands, is_timed=True):
+        async with self._admission.committing(prepared.commands, is_timed=True):
             return await submit(CreateTask(pushes=prepared.commands, due_ms=prepared.due_ms or 0))
 
     async def commit_claim(self, task_key: str, prepared: PreparedPushes, claim: Claim) -> None:
         """Append the pushes as a task with a claim, timed or not; return once scheduling has decided the claim.
 
-        Errors as for `commit`.
+        Errors as for `commit`. After a hang of the process, scheduling may have forgotten the claim's key since.
         """
+        self._hangs.check()
         due_ms = self._clock.now_ms() if prepared.due_ms is None else prepared.due_ms
         create = CreateTask(pushes=prepared.commands, due_ms=due_ms, claim=claim, at_once=prepared.due_ms is None)
-        async with self._quotas.committing(prepared.commands, is_timed=prepared.due_ms is not None):
+        async with self._admission.committing(prepared.commands, is_timed=prepared.due_ms is not None):
             await self._create(prepared, task_key, create)
 
     async def wait_claims_decided(self, partition: int) -> None:
@@ -212,6 +244,26 @@ class Pushes:
             task_key=task_key,
             request_json=request_json,
         )
+
+
+async def handle_push(
+    admitted: AdmittedRequest[Signing], parse: Callable[[bytes], RequestedPushes], send: Send
+) -> Reply | Content:
+    """Handle a push request: parse it, send its pushes in a slot for requests of its size, and return the answer.
+
+    Errors of `parse` and `send`. TooManyRequestsError: too many such requests wait.
+    """
+    requested = await admitted.read(parse)
+    is_long = requested.listed > LONG_LIST
+    if requested.sends_broadcast_or_multicast or is_long:
+        await admitted.enter_broadcast_or_multicast()
+    reply, last = await send(requested, admitted.origin, admitted.text)
+    if last is not None:
+        if requested.sends_broadcast_or_multicast:
+            admitted.keep_until_started(last)
+        elif requested.due_ms is None and is_long:
+            admitted.keep_for_targets(requested.listed)
+    return reply
 
 
 def _checked_sizes(pushes: Sequence[AppPush], audit_bytes: int, *, is_timed: bool) -> Sequence[int]:

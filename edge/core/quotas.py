@@ -1,31 +1,20 @@
-"""An app's quotas: requests and targets a second, broadcasts a day, stored bytes, and capacity in delivery."""
+"""An app's quotas of requests and targets a second, which all worker processes of an edge count together."""
 
-import asyncio
 import fcntl
 import os
 import struct
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from pathlib import Path
 
-from edge.core.request_limiter import busy_as_too_many
 from edge.settings import ROLE_NAME
-from protos.push.v1.push_pb2 import Audience, SendPush
-from protos.registry.v1.registry_pb2 import TakeBroadcastsRequest
-from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from protos.scheduling.v1.scheduling_pb2 import GetStoredBytesRequest
-from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from services.domain.apps import AppDirectory
-from services.domain.push_capacity import PushCapacity
 from services.domain.role import RoleContext
 from services.domain.settings import Settings
 from services.errors import TooManyRequestsError
 from services.process.clock import Clock
 from services.process.logs import logger
 from services.process.metrics import QUOTA_REFUSALS
-from services.replica.peers import Peers
 from services.replica.status_board import Replicas
 
 # Token buckets that the worker processes of one edge share through files, one file for each app.
@@ -169,114 +158,3 @@ class RateQuotas:
                     wait_s,
                 )
             taken.append((appkey, count, per_s))
-
-
-BYTES_RETRY_S = 60
-"""Time after which to try again to store a timed message; the time at which others are sent is not computed."""
-
-
-class PushQuotas:
-    """Checks the quotas of pushes. Apps without a quota cost nothing but the count of bytes for their capacity."""
-
-    def __init__(self, apps: AppDirectory, rates: RateQuotas, peers: Peers, clock: Clock) -> None:
-        self._apps = apps
-        self._rates = rates
-        self._registry = RegistryServiceStub(peers.all("registry")[0])
-        self._schedulings = [SchedulingServiceStub(channel) for channel in peers.all("scheduling")]
-        self._storing: dict[str, asyncio.Lock] = {}
-        self._capacity = PushCapacity(peers, clock)
-
-    async def take_capacity(self, appkeys: Iterable[str], sizes: Iterable[int]) -> None:
-        """Count the bytes of pushes that are sent at once.
-
-        TooManyRequestsError: too much of an app waits in delivery.
-        """
-        for appkey, size in zip(appkeys, sizes, strict=True):
-            if self._capacity.count(appkey, size):
-                try:
-                    with busy_as_too_many():
-                        await self._capacity.ask(appkey)
-                except TooManyRequestsError:
-                    QUOTA_REFUSALS.labels(appkey, "waiting").inc()
-                    raise
-
-    def take_targets(self, audiences: Sequence[tuple[str, Audience]]) -> None:
-        """Count the targets of unresolved audiences, each with its appkey. TooManyRequestsError: none is counted."""
-        counts: Counter[str] = Counter()
-        for appkey, audience in audiences:
-            counts[appkey] += target_count(audience)
-        self._rates.take_targets(counts)
-
-    @asynccontextmanager
-    async def committing(self, pushes: Sequence[SendPush], *, is_timed: bool) -> AsyncIterator[None]:
-        """Check and count the pushes; append them inside the `with`. TooManyRequestsError: an app is over a quota.
-
-        An app with a quota of bytes stores timed pushes one at a time, so that each check counts those before.
-        Broadcasts are counted last, and stay counted when the append fails.
-        """
-        async with AsyncExitStack() as stack:
-            if is_timed:
-                await self._check_bytes(pushes, stack)
-            await self.take_broadcasts(pushes)
-            yield
-
-    async def _check_bytes(self, pushes: Sequence[SendPush], stack: AsyncExitStack) -> None:
-        sizes: Counter[str] = Counter()
-        for push in pushes:
-            if self._quota(push.appkey, "stored_task_bytes"):
-                sizes[push.appkey] += push.ByteSize()
-        if not sizes:
-            return
-        appkeys = sorted(sizes)
-        for appkey in appkeys:
-            await stack.enter_async_context(self._storing.setdefault(appkey, asyncio.Lock()))
-        request = GetStoredBytesRequest(appkeys=appkeys)
-        answers = await asyncio.gather(*(scheduling.GetStoredBytes(request) for scheduling in self._schedulings))
-        for place, appkey in enumerate(appkeys):
-            stored = sum(answer.bytes[place] for answer in answers)
-            quota = self._quota(appkey, "stored_task_bytes")
-            if stored + sizes[appkey] > quota:
-                QUOTA_REFUSALS.labels(appkey, "stored_task_bytes").inc()
-                raise TooManyRequestsError(
-                    f"app {appkey} is over its quota of {quota} stored bytes of timed messages: {stored} are stored and"
-                    f" this one needs {sizes[appkey]}; try again when some have been sent or cancelled",
-                    BYTES_RETRY_S,
-                )
-
-    async def take_broadcasts(self, pushes: Sequence[SendPush]) -> None:
-        """Count the broadcasts and multicasts among the pushes; they stay counted.
-
-        TooManyRequestsError: an app is over its quota.
-        """
-        named = (push.appkey for push in pushes if is_broadcast_or_multicast(push.audience))
-        appkeys = [appkey for appkey in dict.fromkeys(named) if self._quota(appkey, "broadcasts_per_day")]
-        if not appkeys:
-            return
-        answer = await self._registry.TakeBroadcasts(TakeBroadcastsRequest(appkeys=appkeys))
-        if appkey := answer.exhausted_appkey:
-            QUOTA_REFUSALS.labels(appkey, "broadcasts_per_day").inc()
-            raise TooManyRequestsError(
-                f"app {appkey} is over its quota of {self._quota(appkey, 'broadcasts_per_day')} broadcasts a day;"
-                f" try again in {answer.retry_after_s} s",
-                answer.retry_after_s,
-            )
-
-    def _quota(self, appkey: str, name: str) -> int:
-        app = self._apps.get(appkey)
-        return int(getattr(app.quotas, name)) if app is not None else 0
-
-
-def target_count(audience: Audience) -> int:
-    """Return the targets that an audience names: each entry of a list, or one for a filter or everyone."""
-    match audience.WhichOneof("audience"):
-        case "tokens":
-            return len(audience.tokens.tokens)
-        case "aliases":
-            return len(audience.aliases.aliases)
-        case _:
-            return 1
-
-
-def is_broadcast_or_multicast(audience: Audience) -> bool:
-    """Return whether an audience is all devices (broadcast) or a filter (multicast), which may match all."""
-    return audience.WhichOneof("audience") in ("everyone", "filter")

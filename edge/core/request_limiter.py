@@ -33,7 +33,7 @@ from protos.push.v1.push_pb2 import SendPush
 from services.errors import BusyError, CarillonError, NotFoundError, TooManyRequestsError, TryLaterError
 from services.net.fairness import FairSemaphore, KeyActivity, SharedThrottle, Slot, Throttle
 from services.process import background
-from services.process.clock import Clock, HangWatch
+from services.process.clock import Clock
 from services.process.logs import logger
 from services.replica.peers import Peers
 
@@ -85,14 +85,10 @@ _REST = 3
 
 
 class RequestLimiter:
-    """Limits the process's concurrent requests. A request holds one slot, which `application` releases at its end.
+    """Limits the process's concurrent requests. A request holds one slot, which `application` releases at its end."""
 
-    `hangs` tells whether the process runs all the time.
-    """
-
-    def __init__(self, clock: Clock, peers: Peers, hangs: HangWatch) -> None:
+    def __init__(self, clock: Clock, peers: Peers) -> None:
         self._clock = clock
-        self.hangs = hangs
         self._activity = activity = KeyActivity(clock.now_ms)
         self._deliveries = [DeliveryServiceStub(channel) for channel in peers.all("delivery")]
         self._bodies = FairSemaphore(

@@ -1,23 +1,15 @@
 """Routes and endpoints of the legacy iOS interface, and the tokens that app servers register themselves."""
 
-from functools import partial
-
 from falcon.asgi import Request, Response
 
-from edge.core.admission import Admission, AppAuthenticator, Authenticator, Origins
+from edge.core.admission import Admission
 from edge.core.answers import Done, JsonApi, answer, json_api
-from edge.core.idempotency import Idempotency, RequestedPushes
-from edge.core.message_ids import MessageIds
-from edge.core.parsing.body import BodyBudget
-from edge.core.push import Pushes
-from edge.core.quotas import PushQuotas, rate_quotas
-from edge.core.replay_protection import ReplayProtection
-from edge.core.request_limiter import RequestLimiter
-from edge.core.signature import AppRef, SignatureVerifier
+from edge.core.idempotency import IdempotentPushes
+from edge.core.push import RequestedPushes
+from edge.core.signature import AppRef
 from edge.ios.replies import push_reply
 from edge.ios.requests import named_token, push_order
 from edge.openapi.documents import OPENAPI_PATH, DocumentEndpoint
-from edge.settings import ROLE_NAME
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.devices_pb2 import (
     REGISTRATION_AUTHORITY_APP_SERVER,
@@ -94,67 +86,53 @@ class Registrations:
 class IosPushEndpoint:
     """POST /push"""
 
-    def __init__(self, authenticator: AppAuthenticator, idempotency: Idempotency) -> None:
-        self._authenticator = authenticator
-        self._idempotency = idempotency
+    def __init__(self, admission: Admission, pushes: IdempotentPushes) -> None:
+        self._admission = admission
+        self._pushes = pushes
 
     async def on_post(self, request: Request, response: Response) -> None:
-        signed = await self._authenticator.authenticate(request)
+        signed, app = await self._admission.admit_app(request, PLATFORM_IOS)
 
         def requested(raw: bytes) -> RequestedPushes:
-            pushes = push_order(raw, signed.app)
+            pushes = push_order(raw, app)
             return RequestedPushes(pushes, lambda results, _: push_reply(pushes, results))
 
-        read = partial(signed.read, requested)
-        reply = await self._idempotency.execute(request, signed.app.appkey, signed.origin, signed.text, read)
-        answer(response, reply)
+        answer(response, await self._pushes.handle(signed, requested))
 
 
 class RegisterEndpoint:
     """POST and DELETE /register"""
 
-    def __init__(self, authenticator: AppAuthenticator, registrations: Registrations) -> None:
-        self._authenticator = authenticator
+    def __init__(self, admission: Admission, registrations: Registrations) -> None:
+        self._admission = admission
         self._registrations = registrations
 
     async def on_post(self, request: Request, response: Response) -> None:
-        signed = await self._authenticator.authenticate(request)
-        await self._registrations.register(signed.ref, await signed.read(named_token), signed.origin)
+        signed, _ = await self._admission.admit_app(request, PLATFORM_IOS)
+        await self._registrations.register(signed.apps.ref, await signed.read(named_token), signed.origin)
         answer(response, Done(result=0, desc="add token done"))
 
     async def on_delete(self, request: Request, response: Response) -> None:
-        signed = await self._authenticator.authenticate(request)
-        await self._registrations.remove(signed.ref, await signed.read(named_token), signed.origin)
+        signed, _ = await self._admission.admit_app(request, PLATFORM_IOS)
+        await self._registrations.remove(signed.apps.ref, await signed.read(named_token), signed.origin)
         answer(response, Done(result=0, desc="delete token done"))
 
 
 def ios_app(
     settings: Settings,
     context: RoleContext,
-    ids: MessageIds,
-    limiter: RequestLimiter,
-    budget: BodyBudget,
+    admission: Admission,
+    pushes: IdempotentPushes,
+    writer: CommandWriter,
+    resolver: TokenAndAliasResolver,
     rates_of_devices: RegistrationRates,
-    replays: ReplayProtection,
 ) -> JsonApi:
-    writer = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
-    resolver = TokenAndAliasResolver(context.peers, settings.partitions)
-    rates = rate_quotas(settings, context)
-    quotas = PushQuotas(context.apps, rates, context.peers, context.clock)
-    pushes = Pushes(context.apps, quotas, writer, resolver, ids, context.clock)
-    origins = Origins("ios", settings.client_addresses())
-    signatures = SignatureVerifier(context.apps, context.keys, context.clock)
-    admission = Admission(context.apps, rates, context.clock)
-    authenticator = AppAuthenticator(
-        PLATFORM_IOS, context.apps, Authenticator(signatures, admission, origins, limiter, budget, replays)
-    )
     app = json_api("ios")
-    idempotency = Idempotency(pushes, context.peers, context.clock, settings.partitions, limiter)
-    app.add_route("/push", IosPushEndpoint(authenticator, idempotency))
+    app.add_route("/push", IosPushEndpoint(admission, pushes))
     devices = DeviceQuota(context.apps, context.peers, settings.partitions)
     registrations = Registrations(
         context.apps, writer, resolver, rates_of_devices, devices, AliasChecks(context.peers), settings.partitions
     )
-    app.add_route("/register", RegisterEndpoint(authenticator, registrations))
+    app.add_route("/register", RegisterEndpoint(admission, registrations))
     app.add_route(OPENAPI_PATH, DocumentEndpoint("ios"))
     return app

@@ -7,9 +7,8 @@ from typing import NoReturn
 
 import msgspec
 
+from edge.core.admission import PushAdmission
 from edge.core.message_ids import MessageIds
-from edge.core.push import check_not_paused
-from edge.core.quotas import RateQuotas
 from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionEvent, SessionFact
 from protos.push.v1.push_pb2 import Audience, Devices, IosStyle, Kind, Message, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import App, Platform
@@ -61,12 +60,12 @@ class PossessionCodes:
     """Pushes with codes, at most one to a token in AGAIN_MS and CODES_PER_S to an app, and the check of codes."""
 
     def __init__(
-        self, context: RoleContext, writer: CommandWriter, ids: MessageIds, rates: RateQuotas, partitions: int
+        self, context: RoleContext, writer: CommandWriter, ids: MessageIds, admission: PushAdmission, partitions: int
     ) -> None:
         self._context = context
         self._writer = writer
         self._ids = ids
-        self._rates = rates
+        self._admission = admission
         self._partitions = partitions
         self._sent_ms: OrderedDict[tuple[str, str], int] = OrderedDict()
 
@@ -84,8 +83,7 @@ class PossessionCodes:
         device = appkey, token
         if now_ms - self._sent_ms.get(device, now_ms - AGAIN_MS) < AGAIN_MS:
             return
-        await check_not_paused(self._context.apps, [appkey])
-        self._rates.take_code(appkey)
+        await self._admission.admit_code(appkey)
         self._sent_ms[device] = now_ms
         self._sent_ms.move_to_end(device)
         if len(self._sent_ms) > MAX_TOKENS:

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 from falcon.asgi import Request, Response
 
-from edge.core.admission import Authenticator, Origins
+from edge.core.admission import Admission, Origins
 from edge.core.answers import Reply, answer, set_status
 from edge.core.parsing.body import read_body
 from edge.core.parsing.fields import Sign, Success, Text, described
@@ -84,12 +84,12 @@ class DeviceEndpoint:
 class InvalidTokensEndpoint:
     """POST /v2/errortoken"""
 
-    def __init__(self, authenticator: Authenticator, invalid_tokens: InvalidTokens) -> None:
-        self._authenticator = authenticator
+    def __init__(self, admission: Admission, invalid_tokens: InvalidTokens) -> None:
+        self._admission = admission
         self._invalid_tokens = invalid_tokens
 
     async def on_post(self, request: Request, response: Response) -> None:
-        signed = await self._authenticator.authenticate(request, listed_ios_apps)
+        signed = await self._admission.admit(request, listed_ios_apps)
         appkeys = signed.apps.appkeys
         found = await asyncio.gather(*map(self._invalid_tokens.of, appkeys))
         data = dict(zip(appkeys, found, strict=True))

@@ -10,7 +10,7 @@ import msgspec
 from falcon.asgi import Request, Response
 from msgspec import UNSET, UnsetType
 
-from edge.core.admission import Authenticator
+from edge.core.admission import Admission
 from edge.core.analytics_calls import call_analytics
 from edge.core.answers import Reply, answer
 from edge.core.parsing.fields import (
@@ -28,7 +28,6 @@ from edge.core.parsing.fields import (
     sign_of,
 )
 from edge.core.parsing.typed import ABSENT, decode
-from edge.core.request_limiter import RequestLimiter
 from edge.v2.apps import one_app
 from edge.v2.tasks import time_text
 from protos.analytics.v1.analytics_pb2 import (
@@ -300,18 +299,15 @@ _ANALYTICS_S = 20.0
 class StatisticsEndpoint:
     """POST /v2/statistics"""
 
-    def __init__(
-        self, authenticator: Authenticator, analytics: Channel, zone: ZoneInfo, limiter: RequestLimiter
-    ) -> None:
-        self._authenticator = authenticator
+    def __init__(self, admission: Admission, analytics: Channel, zone: ZoneInfo) -> None:
+        self._admission = admission
         self._analytics = AnalyticsServiceStub(analytics)
         self._zone = zone
-        self._limiter = limiter
 
     async def on_post(self, request: Request, response: Response) -> None:
-        signed = await self._authenticator.authenticate(request, one_app)
+        signed = await self._admission.admit(request, one_app)
         (appkey,) = signed.apps.appkeys
         query = await signed.read(lambda raw: statistics_request(raw, appkey))
-        await self._limiter.enter_query(request, appkey)
+        await signed.enter_query()
         found = await call_analytics(request, self._analytics.Statistics(query, timeout=_ANALYTICS_S))
         answer(response, statistics_reply(found, self._zone))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import msgspec
 from falcon.asgi import Request, Response
 
-from edge.core.admission import Authenticator, VerifiedRequest
+from edge.core.admission import Admission, AdmittedRequest
 from edge.core.answers import TOKEN_NOT_FOUND, Content, Reply, answer
 from edge.core.parsing.fields import (
     NAME_BYTES,
@@ -25,7 +25,6 @@ from edge.core.parsing.fields import (
     shaped_by,
 )
 from edge.core.parsing.typed import ABSENT, convert, decode
-from edge.core.request_limiter import RequestLimiter
 from edge.core.signature import AppRef
 from edge.v2.apps import SIGN_BY_LIST, AnyApps, NamedApps, listed_apps, with_platforms
 from protos.registry.v1.devices_pb2 import AddStags, Device, DeviceCommand, RemoveStags
@@ -346,13 +345,10 @@ def _reply(apps: NamedApps, parts: Iterable[Reply], desc: str) -> Reply | Conten
 class TagEndpoint:
     """POST and DELETE /v2/device"""
 
-    def __init__(
-        self, authenticator: Authenticator, tags: StringTags, directory: AppDirectory, limiter: RequestLimiter
-    ) -> None:
-        self._authenticator = authenticator
+    def __init__(self, admission: Admission, tags: StringTags, directory: AppDirectory) -> None:
+        self._admission = admission
         self._tags = tags
         self._directory = directory
-        self._limiter = limiter
 
     async def on_post(self, request: Request, response: Response) -> None:
         signed, changes = await self._change(request)
@@ -364,30 +360,27 @@ class TagEndpoint:
         outcomes = await self._tags.remove(changes, signed.origin)
         answer(response, change_reply(signed.apps, changes, outcomes, "delete token done"))
 
-    async def _change(self, request: Request) -> tuple[VerifiedRequest[NamedApps], list[tuple[AppRef, StagsByToken]]]:
-        signed = await self._authenticator.authenticate(request, listed_apps)
+    async def _change(self, request: Request) -> tuple[AdmittedRequest[NamedApps], list[tuple[AppRef, StagsByToken]]]:
+        signed = await self._admission.admit(request, listed_apps)
         apps = with_platforms(signed.apps, self._directory)
         changes = await signed.read(lambda raw: tag_change(raw, apps))
         targets = sum(len(by_token) for _, by_token in changes)
-        await self._limiter.enter_list(request, signed.apps.appkeys[0], targets)
+        await signed.enter_list(targets)
         return signed, changes
 
 
 class TagInfoEndpoint:
     """POST /v2/deviceinfo"""
 
-    def __init__(
-        self, authenticator: Authenticator, tags: StringTags, directory: AppDirectory, limiter: RequestLimiter
-    ) -> None:
-        self._authenticator = authenticator
+    def __init__(self, admission: Admission, tags: StringTags, directory: AppDirectory) -> None:
+        self._admission = admission
         self._tags = tags
         self._directory = directory
-        self._limiter = limiter
 
     async def on_post(self, request: Request, response: Response) -> None:
-        signed = await self._authenticator.authenticate(request, listed_apps)
+        signed = await self._admission.admit(request, listed_apps)
         apps = with_platforms(signed.apps, self._directory)
         queries = await signed.read(lambda raw: tag_query(raw, apps))
         targets = sum(len(query.tokens) for query in queries)
-        await self._limiter.enter_list(request, signed.apps.appkeys[0], targets)
+        await signed.enter_list(targets)
         answer(response, query_reply(signed.apps, queries, await self._tags.of(queries)))

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from falcon.asgi import Request, Response
 
-from edge.core.admission import Authenticator
+from edge.core.admission import Admission
 from edge.core.answers import Done, Reply, answer
 from edge.core.parsing.fields import Count, Sign, Success, described
 from edge.core.parsing.typed import decode
@@ -131,13 +131,13 @@ def task_record(task: Task, appkeys: Collection[str], zone: ZoneInfo) -> TaskRec
 class TaskListEndpoint:
     """POST /v2/timedtasklist"""
 
-    def __init__(self, authenticator: Authenticator, tasks: TaskCalls, zone: ZoneInfo) -> None:
-        self._authenticator = authenticator
+    def __init__(self, admission: Admission, tasks: TaskCalls, zone: ZoneInfo) -> None:
+        self._admission = admission
         self._tasks = tasks
         self._zone = zone
 
     async def on_post(self, request: Request, response: Response) -> None:
-        signed = await self._authenticator.authenticate(request, task_apps)
+        signed = await self._admission.admit(request, task_apps)
         apps, query = signed.apps, await signed.read(task_list)
         page = await self._tasks.list(
             apps.appkeys, descending=query.order == 1, page_num=query.page_num, page_size=query.page_size
@@ -149,13 +149,13 @@ class TaskListEndpoint:
 class TaskEndpoint:
     """POST /v2/timedtaskdetail"""
 
-    def __init__(self, authenticator: Authenticator, tasks: TaskCalls, zone: ZoneInfo) -> None:
-        self._authenticator = authenticator
+    def __init__(self, admission: Admission, tasks: TaskCalls, zone: ZoneInfo) -> None:
+        self._admission = admission
         self._tasks = tasks
         self._zone = zone
 
     async def on_post(self, request: Request, response: Response) -> None:
-        signed = await self._authenticator.authenticate(request, task_apps)
+        signed = await self._admission.admit(request, task_apps)
         appkeys = signed.apps.appkeys
         task = await self._tasks.get(await signed.read(task_key), appkeys)
         answer(response, TaskDetailReply(result=0, data=[task_record(task, appkeys, self._zone)]))
@@ -164,11 +164,11 @@ class TaskEndpoint:
 class CancelEndpoint:
     """DELETE /v2/timed"""
 
-    def __init__(self, authenticator: Authenticator, tasks: TaskCalls) -> None:
-        self._authenticator = authenticator
+    def __init__(self, admission: Admission, tasks: TaskCalls) -> None:
+        self._admission = admission
         self._tasks = tasks
 
     async def on_delete(self, request: Request, response: Response) -> None:
-        signed = await self._authenticator.authenticate(request, task_apps)
+        signed = await self._admission.admit(request, task_apps)
         await self._tasks.cancel(await signed.read(task_key), signed.apps.appkeys, signed.origin)
         answer(response, Done(result=0, desc="cancel succ"))

@@ -9,11 +9,11 @@ import msgspec
 from falcon.asgi import Request, Response
 from msgspec import UNSET, UnsetType
 
-from edge.core.admission import Authenticator
+from edge.core.admission import Admission
 from edge.core.answers import TOKEN_NOT_FOUND, Content, FailedToken, Reply, answer, failed_token
-from edge.core.idempotency import Idempotency, RequestedPushes
+from edge.core.idempotency import IdempotentPushes
 from edge.core.parsing.fields import MessageId, Shown, Text, described
-from edge.core.push import AppPush, PushResult
+from edge.core.push import AppPush, PushResult, RequestedPushes
 from edge.core.signature import AppRef
 from edge.v2.apps import push_apps
 from edge.v2.push.requests import PushOrder, push_order
@@ -150,31 +150,29 @@ class PushEndpoint:
 
     def __init__(
         self,
-        authenticator: Authenticator,
+        admission: Admission,
         apps: AppDirectory,
-        idempotency: Idempotency,
+        pushes: IdempotentPushes,
         clock: Clock,
         zone: ZoneInfo,
         max_period_s: int,
     ) -> None:
-        self._authenticator = authenticator
+        self._admission = admission
         self._apps = apps
-        self._idempotency = idempotency
+        self._pushes = pushes
         self._clock = clock
         self._zone = zone
         self._max_period_s = max_period_s
 
     async def on_post(self, request: Request, response: Response) -> None:
-        signed = await self._authenticator.authenticate(request, push_apps)
+        signed = await self._admission.admit(request, push_apps)
         apps = signed.apps
 
         def requested(raw: bytes) -> RequestedPushes:
             order = push_order(raw, apps, self._app, self._clock.now_ms(), self._zone, self._max_period_s)
             return RequestedPushes(order.pushes, partial(push_reply, order), order.due_ms)
 
-        read = partial(signed.read, requested)
-        reply = await self._idempotency.execute(request, apps.first.appkey, signed.origin, signed.text, read)
-        answer(response, reply)
+        answer(response, await self._pushes.handle(signed, requested))
 
     def _app(self, ref: AppRef) -> App:
         app = self._apps.get(ref.appkey)

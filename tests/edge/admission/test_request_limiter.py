@@ -20,7 +20,7 @@ from services.domain.topics import TOPICS
 from services.errors import NotFoundError, TooManyRequestsError, TryLaterError
 from services.net.rpc.local import LocalServer
 from services.net.rpc.server import Context, Server
-from services.process.clock import HangWatch, ManualClock
+from services.process.clock import ManualClock
 from services.replica.peers import Peers
 
 PUSH = SendPush(appkey="another of the request's apps", msgid=7)
@@ -55,7 +55,7 @@ class Edge:
         self.delivery = Delivery()
         server = LocalServer()
         add_DeliveryServiceServicer_to_server(self.delivery, cast(Server, server))
-        self.limiter = RequestLimiter(self.clock, Peers({"delivery": [server.channel()]}, TOPICS), HangWatch())
+        self.limiter = RequestLimiter(self.clock, Peers({"delivery": [server.channel()]}, TOPICS))
         self.active = active
         self.entered: list[str] = []
         self._tasks: set[asyncio.Task[None]] = set()
