@@ -20,7 +20,7 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
     Tokens,
 )
-from services.domain.limits import check_size
+from services.domain.limits import check_filter_size
 from services.errors import InputError
 
 
@@ -73,7 +73,7 @@ def _filter(body: AndroidPushBody) -> Filter:
         found.tags.append(TagGroup(tags=body.filter))
     for group in body.filter_v2 or ():
         found.tags.append(TagGroup(tags=group))
-    check_size(found, {"tags": "filter_v2", "attributes": "optfilter", "activity": "optfilter"})
+    check_filter_size(found, {"tags": "filter_v2", "attributes": "optfilter", "activity": "optfilter"})
     return found
 
 

@@ -21,7 +21,7 @@ MAX_BYTES = 256 * 1024
 """The whole filter, encoded as its record in the log."""
 
 
-def check_size(wanted: Filter, names: Mapping[str, str]) -> None:
+def check_filter_size(wanted: Filter, names: Mapping[str, str]) -> None:
     """Check that the filter as a whole is not too large. InputError: it is; the text names its largest part.
 
     `names`: the request's names of the fields of Filter.

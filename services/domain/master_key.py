@@ -93,7 +93,7 @@ class Keys:
     """
 
     def __init__(self, by_purpose: Mapping[KeyPurpose, Sequence[bytes]], read_again: ReadKeys | None = None) -> None:
-        """`by_purpose`: the keys, of which the first is in force until `use` says otherwise.
+        """`by_purpose`: the keys, of which the first is in force until `switch` says otherwise.
 
         `read_again` is called when a key comes into force that is not among them: it may be in the files by now.
         """
@@ -103,7 +103,7 @@ class Keys:
         self._dropped: dict[KeyPurpose, Collection[bytes]] = {}
         self._lacking: set[KeyPurpose] = set()
 
-    def use(
+    def switch(
         self, purpose: KeyPurpose, in_force: bytes, former: bytes = b"", dropped: Collection[bytes] = frozenset()
     ) -> bool:
         """Issue and seal with the key that has the fingerprint `in_force`, and accept none of the `dropped` ones.

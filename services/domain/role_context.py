@@ -273,13 +273,13 @@ async def check_keys(context: RoleContext, role: str | None = None) -> None:
                 chain = await _noted_here(context, noted)
             else:
                 chain = KeyChain(await _noted_by_registry(context, noted, role))
-        if not _is_usable(keys, purpose, chain):
+        if not _switch_keys(keys, purpose, chain):
             raise CarillonError(_wrong_key_text(keys, purpose, chain))
 
 
-def _is_usable(keys: Keys, purpose: KeyPurpose, chain: KeyChain) -> bool:
+def _switch_keys(keys: Keys, purpose: KeyPurpose, chain: KeyChain) -> bool:
     """Issue and seal with the key in force from now on; return whether the process has that key and the former one."""
-    return keys.use(purpose, chain.in_force, chain.former, chain.dropped)
+    return keys.switch(purpose, chain.in_force, chain.former, chain.dropped)
 
 
 def _wrong_key_text(keys: Keys, purpose: KeyPurpose, chain: KeyChain) -> str:
@@ -311,13 +311,13 @@ def _utc(time_ms: int) -> str:
 def follow_keys(apps: AppDirectory, keys: Keys) -> "asyncio.Task[None]":
     """Use the keys that come into force from now on. The task ends with CarillonError when the process lacks one.
 
-    Until then the process has judged nothing by a former key, because the log's reader calls Keys.use at each change.
+    Until then the process has judged nothing by a former key: the log's reader calls Keys.switch at each change.
     """
     lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def changed(name: str, chain: KeyChain) -> None:
         purpose = next((each for each in keys.purposes if each.name == name), None)
-        if purpose is not None and not _is_usable(keys, purpose, chain) and not lost.done():
+        if purpose is not None and not _switch_keys(keys, purpose, chain) and not lost.done():
             lost.set_result(_wrong_key_text(keys, purpose, chain))
 
     async def wait() -> None:

@@ -24,7 +24,7 @@ from protos.push.v1.push_pb2 import (
     ModelClause,
 )
 from protos.targeting.v1.targeting_pb2 import PartitionAudience, ResolveResponse
-from services.domain.limits import MAX_GROUPS, MAX_VALUES, check_size
+from services.domain.limits import MAX_GROUPS, MAX_VALUES, check_filter_size
 from services.domain.topics import SESSIONS
 from services.errors import InputError
 from services.targeting.activity import WINDOWS
@@ -196,7 +196,9 @@ def checked_filter(audience: Audience) -> Filter:
         case "filter":
             _check_groups(audience.filter)
             _check_clauses(audience.filter)
-            check_size(audience.filter, {field.name: f"filter.{field.name}" for field in Filter.DESCRIPTOR.fields})
+            check_filter_size(
+                audience.filter, {field.name: f"filter.{field.name}" for field in Filter.DESCRIPTOR.fields}
+            )
             return audience.filter
         case form:
             raise InputError(f"audience: everyone or a filter can be resolved, not {form or 'nothing'}")

@@ -30,7 +30,14 @@ from edge.v2.apps import Appkeys, PushApps
 from protos.push.v1 import push_pb2
 from protos.push.v1.push_pb2 import Audience, Everyone, Filter, StagGroup, TagGroup, Tokens
 from services.domain.ios_tokens import ios_token, ios_tokens
-from services.domain.limits import MAX_ENTRIES, MAX_GROUP_TAGS, MAX_GROUPS, check_count, check_size, check_written
+from services.domain.limits import (
+    MAX_ENTRIES,
+    MAX_GROUP_TAGS,
+    MAX_GROUPS,
+    check_count,
+    check_filter_size,
+    check_written,
+)
 from services.errors import InputError
 
 TAG_LIMIT = 32727
@@ -178,7 +185,7 @@ def _audience(send_to: SendTo) -> Audience:
             wanted = _tag_filter(send_to) if scope != 7 else Filter()
             if scope != 6:
                 wanted.MergeFrom(_opt_filter(send_to.optfilter))
-            check_size(wanted, _NAMES)
+            check_filter_size(wanted, _NAMES)
             return Audience(filter=wanted)
 
 

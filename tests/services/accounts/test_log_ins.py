@@ -276,10 +276,10 @@ async def test_a_second_factor_is_sealed_anew_when_the_keys_rotate(harness: Acco
     async with harness.running():
         alice, bob = await harness.user("alice"), await harness.user("bob")
         totp, _ = await enrol(harness, alice)
-        assert both.use(secrets, new.fingerprint(secrets), old.fingerprint(secrets))
+        assert both.switch(secrets, new.fingerprint(secrets), old.fingerprint(secrets))
         request = SealAnewRequest(origin=OPERATOR)
         assert [(await harness.accounts.SealAnew(request)).users_sealed for _ in range(2)] == [1, 0]
-        assert both.use(secrets, new.fingerprint(secrets), dropped={old.fingerprint(secrets)})
+        assert both.switch(secrets, new.fingerprint(secrets), dropped={old.fingerprint(secrets)})
         harness.clock.move(90)
         assert await harness.result("alice", code=code_at(harness, totp)) == "OK"
         totp_of_bob, _ = await enrol(harness, bob)

@@ -70,7 +70,7 @@ def test_two_keys_are_accepted_and_the_one_in_force_issues_and_seals() -> None:
     for in_force, former, issuing in ((0, None, old), (1, 0, new)):
         for purpose in KeyPurpose:
             former_print = b"" if former is None else SINGLE[former].fingerprint(purpose)
-            assert both.use(purpose, SINGLE[in_force].fingerprint(purpose), former_print)
+            assert both.switch(purpose, SINGLE[in_force].fingerprint(purpose), former_print)
         assert both.device_key(*DEVICE) == issuing.device_key(*DEVICE)
         assert issuing.open(both.seal("s", "1"), "1") == "s"
         assert [both.open(each, "1") for each in sealed] == ["s", "s"]
@@ -87,7 +87,7 @@ def test_two_keys_are_accepted_and_the_one_in_force_issues_and_seals() -> None:
 def test_a_dropped_key_opens_and_proves_nothing() -> None:
     both = keys_of(0, 1)
     for purpose in KeyPurpose:
-        assert both.use(purpose, SINGLE[1].fingerprint(purpose), b"", {SINGLE[0].fingerprint(purpose)})
+        assert both.switch(purpose, SINGLE[1].fingerprint(purpose), b"", {SINGLE[0].fingerprint(purpose)})
     assert both.device_number(*DEVICE[:2], SINGLE[0].device_key(*DEVICE)) is None
     assert not proves_possession(both, possession_code(SINGLE[0], *DEVICE, NOW_MS), *DEVICE, NOW_MS)
     with pytest.raises(CarillonError, match="sealed with another master key"):
@@ -97,10 +97,10 @@ def test_a_dropped_key_opens_and_proves_nothing() -> None:
 def test_a_process_that_lags_keeps_the_key_that_another_has_given_out_already() -> None:
     """Else it would give the device back the former key, which is refused one day."""
     old, new, both = SINGLE[0], SINGLE[1], keys_of(0, 1)
-    assert both.use(DEVICES, PRINTS[0])
+    assert both.switch(DEVICES, PRINTS[0])
     assert both.device_key(*DEVICE, shown=new.device_key(*DEVICE)) == new.device_key(*DEVICE)
     assert both.device_key(*DEVICE, shown=old.device_key(*DEVICE)) == old.device_key(*DEVICE)
-    assert both.use(DEVICES, PRINTS[1], PRINTS[0])
+    assert both.switch(DEVICES, PRINTS[1], PRINTS[0])
     assert both.device_key(*DEVICE, shown=old.device_key(*DEVICE)) == new.device_key(*DEVICE)
     assert both.device_key(*DEVICE, shown="no key") == new.device_key(*DEVICE)
 
@@ -109,7 +109,7 @@ def test_a_process_that_lags_keeps_the_key_that_another_has_given_out_already() 
 def test_a_process_without_one_of_the_keys_issues_seals_and_judges_nothing(held: int) -> None:
     lacking = keys_of(held)
     for purpose in KeyPurpose:
-        assert not lacking.use(purpose, SINGLE[1].fingerprint(purpose), SINGLE[0].fingerprint(purpose))
+        assert not lacking.switch(purpose, SINGLE[1].fingerprint(purpose), SINGLE[0].fingerprint(purpose))
     assert lacking.device_number(*DEVICE[:2], SINGLE[held].device_key(*DEVICE)) == 7, "what it can tell it tells"
     other = SINGLE[1 - held]
     for impossible in (
@@ -128,9 +128,9 @@ def test_a_key_that_comes_into_force_is_looked_for_in_the_file() -> None:
     keys = Keys(dict(files), lambda: files)
     assert not keys.has(DEVICES, PRINTS[1])
     files[DEVICES] = [derive(MASTERS[0], DEVICES), derive(MASTERS[1], DEVICES)]
-    assert keys.use(DEVICES, PRINTS[1], PRINTS[0])
+    assert keys.switch(DEVICES, PRINTS[1], PRINTS[0])
     assert keys.device_key(*DEVICE) == SINGLE[1].device_key(*DEVICE)
-    assert keys.use(DEVICES, PRINTS[1], b"", {PRINTS[0]})
+    assert keys.switch(DEVICES, PRINTS[1], b"", {PRINTS[0]})
     assert not keys.has(DEVICES, PRINTS[2])
     assert keys.device_number(*DEVICE[:2], SINGLE[0].device_key(*DEVICE)) is None, (
         "the file still holds the dropped key"
