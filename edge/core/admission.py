@@ -155,7 +155,7 @@ class AdmittedRequest(Generic[Signing]):
         self._limiter.keep_until_started(self.http, self.appkey, push)
 
     def keep_for_targets(self, targets: int) -> None:
-        """Keep the slot of a list for the time that so many targets take in the roles behind the edge."""
+        """Keep the slot of a long list for the time that so many targets take in the roles behind the edge."""
         self._limiter.keep_for_targets(self.http, self.appkey, targets)
 
 

@@ -16,7 +16,6 @@ from edge.core.admission import (
 )
 from edge.core.answers import Content, Reply
 from edge.core.message_ids import MessageIds
-from edge.core.request_limiter import LONG_LIST
 from edge.core.signature import AppRef
 from protos.push.v1.push_pb2 import Audience, Kind, Message, PushCommand, SendPush
 from protos.runtime.v1.log_pb2 import Origin
@@ -254,14 +253,15 @@ async def handle_push(
     Errors of `parse` and `send`. TooManyRequestsError: too many such requests wait.
     """
     requested = await admitted.read(parse)
-    is_long = requested.listed > LONG_LIST
-    if requested.sends_broadcast_or_multicast or is_long:
+    if requested.sends_broadcast_or_multicast:
         await admitted.enter_broadcast_or_multicast()
+    else:
+        await admitted.enter_list(requested.listed)
     reply, last = await send(requested, admitted.origin, admitted.text)
     if last is not None:
         if requested.sends_broadcast_or_multicast:
             admitted.keep_until_started(last)
-        elif requested.due_ms is None and is_long:
+        elif requested.due_ms is None:
             admitted.keep_for_targets(requested.listed)
     return reply
 
