@@ -17,12 +17,17 @@ WHERE active AND database = {database:String} AND table != 'schema_migrations'
 
 
 class EmptyDatabases:
-    """Migrated databases without rows in the opened store `engine`, under the given names."""
+    """Migrated databases without rows in the opened store `engine`, under the given names.
 
-    def __init__(self, engine: ClickHouse, names: Iterator[str]) -> None:
+    `free` are those that an earlier pool in the same store has left; this one leaves its own there.
+    """
+
+    def __init__(
+        self, engine: ClickHouse, names: Iterator[str], free: list[tuple[str, list[str]]] | None = None
+    ) -> None:
         self._engine = engine
         self._names = names
-        self._free: list[tuple[str, list[str]]] = []
+        self._free = [] if free is None else free
         self._schemas: dict[str, list[str]] = {}
 
     async def take(self) -> str:

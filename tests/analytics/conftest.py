@@ -32,8 +32,8 @@ OVER_HTTP = {
     "test_statistics",
 }
 
-SHORT_OVER_HTTP = {"test_ingestion", "test_query_limits"}
-"""Modules that run over HTTP in `make test` too, the others only in `make test-long`."""
+SHORT_OVER_HTTP = {"test_query_limits"}
+"""Modules that run over HTTP in `make test` too, as `test_outage` does; the others only in `make test-long`."""
 
 _worker = os.environ.get("PYTEST_XDIST_WORKER", "")
 _numbers = itertools.count()
@@ -65,14 +65,21 @@ def interface(request: pytest.FixtureRequest) -> str:
     return getattr(request, "param", "chdb")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def engine_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of chdb for the whole session, so that its migrated databases serve module after module."""
     return tmp_path_factory.mktemp("engine") / "chdb"
+
+
+@pytest.fixture(scope="session")
+def free_databases() -> dict[str, list[tuple[str, list[str]]]]:
+    """The empty databases that finished modules have left, by the interface."""
+    return {"chdb": [], "http": []}
 
 
 @pytest.fixture(scope="module")
 def engine(engine_path: Path, interface: str, request: pytest.FixtureRequest) -> Iterator[ClickHouse]:
-    """The opened store of a module; its tests work in databases beside it."""
+    """The store, opened for a module, as a process has one path of chdb; its tests work in databases beside it."""
     url = request.getfixturevalue("server_url") if interface == "http" else None
     engine = ClickHouse(url, engine_path, "unused", low_priority=False)
     asyncio.run(engine.open())
@@ -81,8 +88,11 @@ def engine(engine_path: Path, interface: str, request: pytest.FixtureRequest) ->
 
 
 @pytest.fixture(scope="module")
-def databases(engine: ClickHouse) -> EmptyDatabases:
-    return EmptyDatabases(engine, (f"carillon_test_{_worker}{number}" for number in _numbers))
+def databases(
+    engine: ClickHouse, interface: str, free_databases: dict[str, list[tuple[str, list[str]]]]
+) -> EmptyDatabases:
+    names = (f"carillon_test_{_worker}{number}" for number in _numbers)
+    return EmptyDatabases(engine, names, free_databases[interface])
 
 
 @pytest.fixture
