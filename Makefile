@@ -13,7 +13,7 @@ TESTS_OF_PYTHON := $(addprefix tests/services/,log net process replica domain/te
 	tests/services/delivery/channels/apns tests/services/gateway/websocket tests/analytics/store \
 	tests/journeys/console tests/journeys/test_push.py tests/journeys/test_welcome.py tests/simulation/test_installations.py tests/simulation/test_python_versions.py
 
-.PHONY: run install install-dev python doctor demo screenshots test test-programs test-long test-seeds test-python collected sdk lint ruff mypy imports buf release-schema soak cluster simulate fuzz lock sbom audit-dependencies pin-images clean
+.PHONY: run install install-dev python doctor demo screenshots test test-programs tests test-long test-seeds test-python sdk lint ruff mypy imports buf release-schema soak cluster simulate fuzz lock sbom audit-dependencies pin-images clean
 
 ## Start everything in one process on ./data; prints a first push to try.
 run: install
@@ -74,20 +74,20 @@ $(TOOLS)/installed: requirements/tools.lock
 ## Every check, and every test that decides a change; at most 8 minutes on two cores. Installs the programs that are
 ## missing where it may, and says what it leaves out without them.
 test: install-dev test-programs
-	@$(MAKE) --no-print-directory --jobs=5 ruff mypy imports buf collected
-	$(PYTEST) -m "not long"
+	@$(MAKE) --no-print-directory --jobs=5 tests mypy ruff imports buf
 
 ## The tests that take long (crash points, the ledger test, long models), and every hypothesis test with all its examples.
+## Many of them wait for real processes, so there are more workers than in `make test`.
 test-long: install-dev
-	$(PYTEST) -m "(long or hypothesis) and not seeds" --hypothesis-profile=full
+	$(PYTEST) -n 4 -m "(long or hypothesis) and not seeds" --hypothesis-profile=full
 
-## Further seeds of long tests, which have found nothing that the first ones do not: before a release.
+## Further seeds, roles and interfaces of long tests, which have found nothing that the first ones do not: before a release.
 test-seeds: install-dev
 	$(PYTEST) -m seeds
 
-# Beside mypy, which has one core: pytest's bytecode of all tests, so that its workers need not make it three times.
-collected: install-dev
-	@found=$$($(BIN)/pytest --collect-only -qq) || { echo "$$found"; exit 1; }
+# Beside the other checks: mypy has one core for a minute and a half, and tests that wait leave a part of both.
+tests: install-dev
+	$(PYTEST) -m "not long"
 
 ## Install the programs that tests start, where that is possible, and say what is left out; ARGS=--all: fail if anything is.
 test-programs: install-dev

@@ -2,8 +2,8 @@
 
 import hypothesis
 
-QUICK_SHARE = 0.1
-LEAST = 10
+QUICK_SHARE = 0.05
+LEAST = 5
 
 
 def examples(full: int) -> int:

@@ -25,13 +25,16 @@ _JOURNEY_S = 600
 _CALL_S = 60.0
 """The deadline of calls between roles in the tests' own process: a hang guard, which a busy machine does not reach."""
 
+_LARGEST = ("kafka", "service")
+"""Groups of many modules, each of which takes as long as a quarter of a run of one worker."""
+
 # The same examples in every run, and no verdict that depends on how busy the machine is.
 for _profile in ("quick", "full"):
     hypothesis.settings.register_profile(
         _profile,
         derandomize=True,
         deadline=None,
-        max_examples=100 if _profile == "full" else 20,
+        max_examples=100 if _profile == "full" else 10,
         suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
     )
 hypothesis.settings.load_profile("quick")
@@ -86,11 +89,15 @@ def _group(item: pytest.Item) -> str:
     return "kafka" if shares_broker else str(item.path)
 
 
-def _order(item: pytest.Item) -> tuple[bool, float, bool, str]:
-    """Sort journeys first, then by the bound of a test that has one of its own: the last groups are short ones."""
+def _order(item: pytest.Item) -> tuple[bool, float, bool, bool, str]:
+    """Sort journeys first, then by the bound of a test that has one of its own, then the groups of many modules.
+
+    So the last groups are short ones, and no worker is left alone with a long one.
+    """
     is_journey, timeout = item.path.parent.name == "journeys", item.get_closest_marker("timeout")
     bound_s = timeout.args[0] if timeout else 0
-    return (not is_journey, -bound_s, "analytics" not in item.path.parts, _group(item))
+    group = _group(item)
+    return (not is_journey, -bound_s, group not in _LARGEST, "analytics" not in item.path.parts, group)
 
 
 @pytest.fixture(autouse=True)
