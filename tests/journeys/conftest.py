@@ -19,6 +19,13 @@ KINDS = ["embedded", pytest.param("shards", marks=[pytest.mark.kafka, pytest.mar
 authorizer, each as its role's user.
 """
 
+SHARDS_BEFORE_RELEASES = pytest.mark.parametrize(
+    "carillon",
+    ["embedded", pytest.param("shards", marks=[pytest.mark.kafka, pytest.mark.long, pytest.mark.seeds])],
+    indirect=True,
+)
+"""For journeys on which several processes a role do what they do on others: `shards` runs before a release alone."""
+
 WELCOME = re.compile(r"(Carillon is ready\.|No administrator can log in .*|\d\. .*| {2,3}\S.*)?")
 
 

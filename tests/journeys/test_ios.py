@@ -19,6 +19,7 @@ from testkit.delivery.scripted_tokens import prefix_of
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import CARILLON, Installation
 from testkit.waiting import until
+from tests.journeys.conftest import SHARDS_BEFORE_RELEASES
 
 BOUND_S = 60
 TOKEN = "ab" * 32
@@ -49,6 +50,7 @@ def shard_of(app: AppCredentials, token: str) -> int:
     return partition_of(device_key(app.appkey, token), 8) % 2
 
 
+@SHARDS_BEFORE_RELEASES
 async def test_a_virtual_iphone_receives_a_push(carillon: Installation, server: AppServer) -> None:
     app = carillon.create_app("ios")
     url = f"{carillon.v2_url}/device/v1"
@@ -94,6 +96,8 @@ async def run_phone(carillon: Installation, app: AppCredentials, *options: str) 
     return await start(carillon, "device", "run", *named, *options, "--json")
 
 
+@pytest.mark.long
+@SHARDS_BEFORE_RELEASES
 async def test_an_iphone_that_lost_its_key_proves_its_token_and_a_revoked_one_waits_for_the_apps_server(
     carillon: Installation, server: AppServer
 ) -> None:

@@ -1,4 +1,8 @@
-"""The ledger test, for half a minute: pushes of every kind under faults; none is lost, none is shown twice."""
+"""The ledger test, for half a minute: pushes of every kind under faults; none is lost, none is shown twice.
+
+With roles and a broker it runs before a release alone: in `make test-long`, `test_cluster` kills both and checks the
+same.
+"""
 
 import asyncio
 from pathlib import Path
@@ -17,6 +21,7 @@ def test_one_process_is_killed_while_pushes_are_sent(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.seeds
 @pytest.mark.kafka
 @pytest.mark.timeout(600)
 def test_roles_and_the_broker_are_killed_while_pushes_are_sent(tmp_path: Path) -> None:

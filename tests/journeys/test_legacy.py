@@ -9,6 +9,7 @@ from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
 from testkit.waiting import until
+from tests.journeys.conftest import SHARDS_BEFORE_RELEASES
 from tests.journeys.test_push import ANALYTICS_S, audited, shown
 
 
@@ -26,6 +27,7 @@ async def ios(carillon: Installation) -> AsyncIterator[AppServer]:
     await server.close()
 
 
+@SHARDS_BEFORE_RELEASES
 async def test_an_alias_receives_a_notification(
     carillon: Installation, app: AppCredentials, android: AppServer
 ) -> None:
@@ -50,6 +52,8 @@ async def test_an_alias_receives_a_notification(
     await audited(carillon, answer["msgid"], "command", "audience", "received")
 
 
+@pytest.mark.long
+@SHARDS_BEFORE_RELEASES
 async def test_a_cancelled_broadcast_reaches_no_offline_device(
     carillon: Installation, app: AppCredentials, android: AppServer
 ) -> None:
@@ -77,6 +81,7 @@ async def test_a_cancelled_broadcast_reaches_no_offline_device(
     await audited(carillon, sent["msgid"], "command", "received", "cancel command", "push cancelled")
 
 
+@pytest.mark.long
 async def test_receipts_are_read_page_by_page(carillon: Installation, app: AppCredentials, android: AppServer) -> None:
     """Polling from the position of the last answer yields each receipt once; a position can be read again.
 
@@ -119,6 +124,7 @@ async def test_receipts_are_read_page_by_page(carillon: Installation, app: AppCr
     assert sorted((ack["msgid"], ack["token"]) for ack in again["ack_info_list"]) == sorted(read)
 
 
+@SHARDS_BEFORE_RELEASES
 async def test_an_ios_token_is_registered_pushed_to_and_deleted(carillon: Installation, ios: AppServer) -> None:
     app = carillon.create_app("ios")
     device = {"appkey": app.appkey, "token": "cd" * 32}

@@ -17,6 +17,7 @@ from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.otlp_receiver import OtlpReceiver, ReceivedSpan
 from testkit.installation.processes import CARILLON, Installation
 from testkit.waiting import until
+from tests.journeys.conftest import SHARDS_BEFORE_RELEASES
 
 Connect = Callable[..., Awaitable[VirtualDevice]]
 ANALYTICS_S = 240
@@ -168,6 +169,7 @@ async def test_each_scope_reaches_exactly_its_devices(app: AppCredentials, serve
                 await shows_nothing_but(device, server, app)
 
 
+@SHARDS_BEFORE_RELEASES
 async def test_an_offline_device_receives_its_messages_in_order_when_it_reconnects(
     carillon: Installation, app: AppCredentials, server: AppServer, connect: Connect
 ) -> None:
@@ -188,6 +190,7 @@ async def test_an_offline_device_receives_its_messages_in_order_when_it_reconnec
         await back.close()
 
 
+@pytest.mark.long
 async def test_the_next_user_of_a_phone_gets_nothing_that_waited_for_the_one_before(
     carillon: Installation, app: AppCredentials, server: AppServer, connect: Connect
 ) -> None:
@@ -228,6 +231,7 @@ async def test_a_device_registered_after_a_broadcast_does_not_receive_it(
     await shows_nothing_but(after, server, app)
 
 
+@SHARDS_BEFORE_RELEASES
 async def test_unknown_aliases_and_tokens_are_reported(
     app: AppCredentials, server: AppServer, connect: Connect
 ) -> None:
@@ -240,6 +244,7 @@ async def test_unknown_aliases_and_tokens_are_reported(
     assert [(await shown(device))["content"] for _ in range(2)] == ["a", "t"]
 
 
+@SHARDS_BEFORE_RELEASES
 async def test_a_wrong_sign_and_an_unknown_app_get_the_same_answer(app: AppCredentials, server: AppServer) -> None:
     wrong = await server.push(message(app, 1, "x"), "not the secret")
     unknown = await server.push(message(AppCredentials("1999999999", ""), 1, "x"), app.secret_key)
@@ -255,6 +260,8 @@ async def test_timed_messages_are_sent_when_due(app: AppCredentials, server: App
     assert (await shown(device))["content"] == "later"
 
 
+@pytest.mark.long
+@SHARDS_BEFORE_RELEASES
 async def test_an_ios_message_goes_to_the_push_service(carillon: Installation, server: AppServer) -> None:
     app = carillon.create_app("ios")
     token = "ab" * 32
@@ -270,6 +277,7 @@ async def test_an_ios_message_goes_to_the_push_service(carillon: Installation, s
     assert {entry["event"]: int(entry["count"]) for entry in report["timeline"]}["sent"] == 1
 
 
+@SHARDS_BEFORE_RELEASES
 async def test_the_commands_of_the_getting_started_guide(carillon: Installation, app: AppCredentials) -> None:
     """`carillon device run`, `carillon send` and `carillon audit` work together as the documentation shows."""
     run = [CARILLON, "device", "run", "--appkey", app.appkey, "--alias", "a", "--stag", "s", "--json"]

@@ -153,7 +153,10 @@ async def test_a_new_machine_starts_from_the_copy_of_a_state(
         await device.close()
 
 
-@pytest.mark.parametrize("role", ["scheduling", "targeting", "registry", "delivery"])
+@pytest.mark.parametrize(
+    "role",
+    ["registry", "delivery", *(pytest.param(role, marks=pytest.mark.seeds) for role in ("scheduling", "targeting"))],
+)
 async def test_nobody_notices_that_a_role_with_a_standby_is_restarted_or_killed(
     carillon: Installation, app: AppCredentials, server: AppServer, role: str
 ) -> None:
@@ -274,7 +277,7 @@ async def test_a_dead_targeting_process_delays_no_unicast_no_cancel_and_no_resta
         await device.close()
 
 
-@pytest.mark.parametrize("shard", range(2))
+@pytest.mark.parametrize("shard", [0, pytest.param(1, marks=pytest.mark.seeds)])
 def test_the_state_of_each_process_equals_its_replay(carillon: Installation, shard: int) -> None:
     for role in (role for role in REPLAYABLE if role in BACKENDS):  # no accounts run here: they have one instance
         answer = _replayed(carillon, role, f"{role}-{shard}")

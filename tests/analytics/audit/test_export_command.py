@@ -133,6 +133,7 @@ async def test_a_complete_file_replaces_the_older_one(exported: ExportedService)
     assert not exported.part.exists()
 
 
+@pytest.mark.long
 async def test_a_service_that_stops_during_the_export(exported: ExportedService) -> None:
     process = await exported.start_half_written_export()
     await exported.server.stop(0)
@@ -145,6 +146,7 @@ async def test_a_store_that_fails_during_the_export(exported: ExportedService) -
     await exported.assert_old_export_is_left(process, 1, "ClickHouse: the connection broke")
 
 
+@pytest.mark.long
 async def test_an_answer_that_ends_early_without_an_error(exported: ExportedService) -> None:
     process = await exported.start_half_written_export()
     exported.store.continues.set_result(False)
@@ -188,6 +190,7 @@ async def test_an_export_to_a_full_disk_fails_with_the_reason(exported: Exported
     assert b"the output cannot be written: No space left on device" in errors
 
 
+@pytest.mark.long
 async def test_an_output_that_is_no_regular_file_is_refused(exported: ExportedService) -> None:
     pipe = exported.directory / "pipe"
     os.mkfifo(pipe)
@@ -196,6 +199,7 @@ async def test_an_output_that_is_no_regular_file_is_refused(exported: ExportedSe
     assert pipe.is_fifo()
 
 
+@pytest.mark.long
 async def test_a_link_stays_a_link(exported: ExportedService) -> None:
     exported.store.continues.set_result(True)
     link = exported.directory / "link.csv"

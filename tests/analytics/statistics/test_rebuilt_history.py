@@ -124,13 +124,12 @@ async def check(
             await databases.give_back(name)
 
 
-@pytest.mark.parametrize("seed", range(2))
-async def test_random_histories(engine: ClickHouse, databases: EmptyDatabases, tmp_path: Path, seed: int) -> None:
-    await check(engine, databases, tmp_path, seed, steps=20, most=20)
+async def test_a_random_history(engine: ClickHouse, databases: EmptyDatabases, tmp_path: Path) -> None:
+    await check(engine, databases, tmp_path, seed=1, steps=20, most=20)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [100, 108, *(pytest.param(seed, marks=pytest.mark.seeds) for seed in (101, 102))])
+@pytest.mark.parametrize("seed", [108, *(pytest.param(seed, marks=pytest.mark.seeds) for seed in (100, 101, 102))])
 async def test_long_random_histories(engine: ClickHouse, databases: EmptyDatabases, tmp_path: Path, seed: int) -> None:
     await check(engine, databases, tmp_path, seed, steps=200, most=150)
 

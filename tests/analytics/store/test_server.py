@@ -51,6 +51,7 @@ async def opened(url: str) -> ClickHouse:
     return clickhouse
 
 
+@pytest.mark.long
 async def test_a_server_that_starts_late(
     server: ClickHouseServer, log: SqliteLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +129,7 @@ async def test_a_store_on_a_server_is_rebuilt(server: ClickHouseServer, log: Sql
     assert await fill(settings, tmp_path / "past", ReplaySource(log, ends)) == verdict.rebuilt
 
 
+@pytest.mark.long
 async def test_one_of_several_instances_fills_the_whole_past_and_refuses_to_verify(
     server: ClickHouseServer, log: SqliteLog, tmp_path: Path
 ) -> None:

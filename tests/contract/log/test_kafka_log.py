@@ -79,6 +79,7 @@ async def persistent_read(reader: Reader, wanted: set[str]) -> list[str]:
     return found
 
 
+@pytest.mark.long
 async def test_a_killed_broker_loses_no_appended_record(connect: Connect, empty_broker: KafkaBroker) -> None:
     log = await connect()
     reader = await log.open({P0: 0})

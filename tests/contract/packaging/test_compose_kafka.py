@@ -16,7 +16,7 @@ from services.log.port import NewRecord
 from testkit.kafka.broker import KafkaBroker, Security, kafka
 from tests.contract.packaging.container_files import OURS, SERVICES, environment, mounts
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 OF_PLACES = ("CLUSTER", "KAFKA_HEAP", "KAFKA_NODE", "KAFKA_PROCESS", "KAFKA_CONTROLLER", "KAFKA_LOG_DIRS")
 LISTENERS = ("KAFKA_LISTENERS", "KAFKA_ADVERTISED", "KAFKA_LISTENER_SECURITY", "KAFKA_INTER_BROKER")
 

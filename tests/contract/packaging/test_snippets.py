@@ -143,6 +143,7 @@ def test_the_first_push_of_the_readme(service: SampleService, folder: Path) -> N
         assert re.search(r'audience +stag "news"', once_available(lambda: terminal.run(audit)))
 
 
+@pytest.mark.long
 def test_the_snippets_of_the_operators_pages(service: SampleService, folder: Path) -> None:
     app = service.installation.create_app("ios")
     (folder / "AuthKey_ABC123DEFG.p8").write_text(pem())

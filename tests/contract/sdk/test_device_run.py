@@ -102,6 +102,7 @@ async def test_the_command_prints_a_json_object_for_each_event(real_gateway: Run
     assert (await running.end())[::2] == (0, "")
 
 
+@pytest.mark.long
 async def test_the_command_prints_readable_lines_for_many_devices(real_gateway: RunningGateway) -> None:
     running = await Running.start(real_gateway, "--appkey", ANDROID, "--count", "3")
     lines = [await running.line() for _ in range(3)]
@@ -142,6 +143,7 @@ async def test_the_command_ends_with_1_when_the_gateway_refuses(real_gateway: Ru
     assert json.loads(out.splitlines()[0])["type"] == "goodbye"
 
 
+@pytest.mark.long
 async def test_a_stored_device_that_is_refused_is_to_be_deleted(real_gateway: RunningGateway, tmp_path: Path) -> None:
     stored = tmp_path / f"{ANDROID}-1.json"
     stored.write_text('{"token": "t", "key": "revoked", "msgids": []}')
