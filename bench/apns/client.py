@@ -39,7 +39,7 @@ class _BenchPush:
     """A push of Carillon's sender, which reports its result to the run."""
 
     def __init__(self, run: "_Run", push: ApnsPush) -> None:
-        self.push = push
+        self.request = push
         self._run = run
 
     def is_wanted(self) -> bool:

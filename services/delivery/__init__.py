@@ -5,7 +5,7 @@ push-commands ─▶ follower.py ─▶ starting.py ─▶ resolving.py (audienc
                                    ▼
                  event_writer.py (facts: log first, then state/)
                                    ▼
-                 channels/sockets (gateways)     channels/apns (Apple)
+                 channels/ (the port), sockets (gateways), apns (Apple)
                                    ▼
                  outcome_recorder.py ─▶ deliveries
 store.py, tenure.py: the state on disk, its standby, and the take-over     server.py: gateways' streams, queries

@@ -1,7 +1,6 @@
 """Wiring of the delivery role."""
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from protos.delivery.v1.delivery_pb2_grpc import (
@@ -11,16 +10,19 @@ from protos.delivery.v1.delivery_pb2_grpc import (
     add_DeliveryServiceServicer_to_server,
 )
 from protos.delivery.v1.virtual_pb2_grpc import add_VirtualPhonesServiceServicer_to_server
+from protos.registry.v1.apps_pb2 import Channel
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.apns_simulator.keys import new_key, public_key
 from services.apns_simulator.server import ApnsSimulator, VirtualPhonesServicer
 from services.delivery.alias_changes import AliasChanges
-from services.delivery.channels.apns.channel import IosDelivery
-from services.delivery.channels.apns.push_progress import apns_payload
+from services.delivery.channels import DeliveryChannel
 from services.delivery.channels.apns.sender import APPLE, ApnsEndpoint, CredentialsSource, SenderPool
+from services.delivery.channels.apns.service import ApnsService
+from services.delivery.channels.health import Alarms
+from services.delivery.channels.service_channel import ServiceChannel
 from services.delivery.channels.sockets.fanout import Fanout
 from services.delivery.channels.sockets.presence import Presence
-from services.delivery.channels.sockets.reports import ReportIntake, Resumption
+from services.delivery.channels.sockets.reports import ReportIntake
 from services.delivery.event_writer import EventWriter
 from services.delivery.expiry import ExpirySweeper
 from services.delivery.follower import PushCommandFollower
@@ -55,7 +57,7 @@ def open_state(settings: DeliverySettings, directory: Path, log: Log) -> Deliver
 
 def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     """Wire the role. Its services start in order: restore the state and stand by; then, as the owner of the partitions,
-    record outcomes, send to iOS, start pushes, follow commands."""
+    record outcomes, send by every channel, start pushes, follow commands."""
     membership = context.membership
     store = open_state(settings, settings.state_dir(ROLE_NAME), context.log)
     log, clock, peers, state = context.log, context.clock, context.peers, store.state
@@ -67,36 +69,46 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     recorder = OutcomeRecorder(events)
     fanout = Fanout(state, Presence(), recorder, context.apps, clock, settings.shards)
     simulator = None if settings.apns_url else ApnsSimulator(clock)
-    ios = IosDelivery(
+    alarms = Alarms(clock)
+    apns = ServiceChannel(
+        ApnsService(
+            lambda: SenderPool(_endpoints(settings, simulator), clock),
+            _simulator_credentials(simulator) if simulator else CredentialsCache(context.keys),
+            context.keys,
+            state,
+            alarms,
+            clock,
+        ),
         CommandWriter(ROLE_NAME, log, peers, clock, settings.partitions),
         state,
         recorder,
-        lambda: SenderPool(_endpoints(settings, simulator), clock),
-        _simulator_credentials(simulator) if simulator else CredentialsCache(context.keys),
         peers,
         context.apps,
+        alarms,
         clock,
         settings.shards,
-        partial(apns_payload, context.keys),
     )
+    channels: dict[Channel.ValueType, DeliveryChannel] = {
+        Channel.CHANNEL_SOCKETS: fanout,
+        Channel.CHANNEL_APNS: apns,
+    }
     waiting = WaitingBytes()
-    starter = PushStarter(state, events, AudienceBitmapResolver(peers), fanout, ios, recorder, waiting, clock)
+    starter = PushStarter(state, events, AudienceBitmapResolver(peers), channels, recorder, waiting, clock)
     pushes = PushCommandFollower(log, events, state, starter, waiting, clock, dead_letters, applied)
     reports = ReportIntake(state, fanout, recorder, lambda: tenure.restored_offset)
     resolver = TokenAndAliasResolver(peers, settings.partitions)
     changes = AliasChanges(state, starter, fanout, recorder, resolver, log, applied, clock)
     aliases = AliasesServicer(changes, tenure, starter.has_resumed)
     servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, tenure, starter.has_resumed)
-    apple = AppleStateServicer(state.bad_tokens, ios, tenure)
+    apple = AppleStateServicer(state.bad_tokens, apns.stopped, tenure)
     phones = VirtualPhonesServicer(simulator, tenure.check)
     positions = PositionsServicer(applied, context.apps.applied, check=tenure.check)
     as_owner: Sequence[Service] = [
         *([simulator] if simulator else []),
         recorder,
-        ios,
+        *channels.values(),
         starter,
         pushes,
-        Resumption(context.apps, fanout, clock),
         ExpirySweeper(state, fanout, starter, events, clock),
     ]
     return BuiltRole(

@@ -1,7 +1,7 @@
 """The gRPC service of delivery: one two-way stream for each gateway process, and queries of other roles."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from protos.delivery.v1.delivery_pb2 import (
     AttachRequest,
@@ -25,7 +25,7 @@ from protos.delivery.v1.delivery_pb2_grpc import (
     DeliveryServiceServicer,
 )
 from services.delivery.alias_changes import AliasChanges
-from services.delivery.channels.apns.channel import IosDelivery
+from services.delivery.channels.health import Stopped
 from services.delivery.channels.sockets.fanout import Fanout
 from services.delivery.channels.sockets.gateway_stream import GatewayStream
 from services.delivery.channels.sockets.reports import ReportBatches, ReportIntake
@@ -139,16 +139,17 @@ class CapacityServicer(CapacityServiceServicer):
 class AppleStateServicer(AppleStateServiceServicer):
     """Tells whether Apple's answers point to wrong settings of an iOS app."""
 
-    def __init__(self, bad_tokens: BadTokens, ios: IosDelivery, tenure: DeliveryTenure) -> None:
+    def __init__(self, bad_tokens: BadTokens, stopped: Callable[[str], Stopped | None], tenure: DeliveryTenure) -> None:
+        """`stopped`: since when and why an app's pushes wait, because Apple does not accept its key."""
         self._bad_tokens = bad_tokens
-        self._ios = ios
+        self._stopped = stopped
         self._tenure = tenure
 
     async def GetAppleState(self, request: GetAppleStateRequest, context: Context) -> GetAppleStateResponse:
         await self._tenure.wait()
         self._tenure.check()
         bad = self._bad_tokens.mostly_bad(request.appkey)
-        stopped = self._ios.stopped(request.appkey)
+        stopped = self._stopped(request.appkey)
         return GetAppleStateResponse(
             bad_tokens=MostlyBadTokens(**bad._asdict()) if bad else None,
             refused_key=RefusedKey(**stopped._asdict()) if stopped else None,

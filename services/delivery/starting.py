@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from protos.delivery.v1.delivery_pb2 import PushFact
+from protos.registry.v1.apps_pb2 import Channel
 from services.delivery import decide
-from services.delivery.channels.apns.channel import IosDelivery
-from services.delivery.channels.sockets.fanout import Fanout
+from services.delivery.channels import DeliveryChannel
 from services.delivery.event_writer import EventWriter, new_facts
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.resolving import AppResolver
@@ -18,13 +18,13 @@ from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import RequestedPush
 from services.delivery.waiting_pushes import (
     MAX_HELD_UP_BYTES,
+    PARTITION_COST,
     ROUND,
     TURN,
     AppQueue,
     StartingPart,
     WaitingBytes,
     WaitingPush,
-    starting_cost,
 )
 from services.domain.bitmap_resolver import AudienceBitmapResolver
 from services.domain.recorded_reasons import AudienceTooLarge, AudienceUnresolved, FixedReason, TooMuchHeldUp
@@ -64,8 +64,7 @@ class PushStarter:
         state: DeliveryState,
         events: EventWriter,
         audiences: AudienceBitmapResolver,
-        fanout: Fanout,
-        ios: IosDelivery,
+        channels: Mapping["Channel.ValueType", DeliveryChannel],
         recorder: OutcomeRecorder,
         waiting_bytes: WaitingBytes,
         clock: Clock,
@@ -73,8 +72,7 @@ class PushStarter:
         self._state = state
         self._events = events
         self._audiences = audiences
-        self._fanout = fanout
-        self._ios = ios
+        self._channels = channels
         self._recorder = recorder
         self._waiting_bytes = waiting_bytes
         self._clock = clock
@@ -151,7 +149,6 @@ class PushStarter:
         finally:
             for app in self._apps.values():
                 app.resolver.stop()
-            await self._fanout.close()
 
     # --- results of resolving
 
@@ -221,7 +218,7 @@ class PushStarter:
             appkey = turn[0]
             if (app := self._apps.get(appkey)) is None:
                 continue
-            taken, cost = app.queue.take(TURN, self._cost)
+            taken, cost = app.queue.take(TURN, self._cost, self._starts_whole)
             self._turns.charge(appkey, cost)
             self._take_turn(appkey, app)
             parts += taken
@@ -233,7 +230,12 @@ class PushStarter:
         return parts
 
     def _cost(self, waiting: WaitingPush, partition: int) -> float:
-        return starting_cost(waiting, partition, self._fanout.connected(waiting.appkey, partition))
+        channel = self._channels[waiting.push.channel]
+        listed = waiting.listed[partition] if waiting.push.is_listed else None
+        return PARTITION_COST + channel.starting_cost(waiting.appkey, partition, listed)
+
+    def _starts_whole(self, waiting: WaitingPush) -> bool:
+        return self._channels[waiting.push.channel].capabilities.starts_whole
 
     async def _start(self, parts: Sequence[StartingPart], failed: Sequence[tuple[WaitingPush, str]]) -> None:
         """Start these pushes and send them; end those that failed."""
@@ -283,10 +285,7 @@ class PushStarter:
             return
         active = [partition for partition in part.audiences if partition in push.active_parts]
         try:
-            if push.is_ios:
-                self._ios.start(push, active)
-            else:
-                self._fanout.start([(push, active)])
+            self._channels[push.channel].start(push, active)
         except Exception as error:
             logger.error("a push could not be sent when it started", msgid=push.msgid, exc_info=error)
 
@@ -305,7 +304,9 @@ class PushStarter:
         Its command must name the devices, they must drop repeated messages, and no push of the app may be held up.
         """
         push, app = waiting.push, self._apps.get(waiting.appkey)
-        if push.is_ios or push.send.qps or not push.is_listed or not self._events.may_apply_starts:
+        if not self._channels[push.channel].capabilities.drops_repeats:
+            return False
+        if push.send.qps or not push.is_listed or not self._events.may_apply_starts:
             return False
         return app is not None and not app.queue.held_up_bytes
 

@@ -140,10 +140,12 @@ class AppQueue:
             self.held_up_bytes -= waiting.size
         self._in_order.pop(waiting.msgid, None)
 
-    def take(self, most: float, cost: Cost) -> tuple[list[StartingPart], float]:
+    def take(
+        self, most: float, cost: Cost, starts_whole: Callable[[WaitingPush], bool] = lambda waiting: False
+    ) -> tuple[list[StartingPart], float]:
         """Take the parts that start next, with their cost: at least one, and more while they cost at most `most`.
 
-        A push for iOS is taken whole, because its rate limit counts from each start.
+        `starts_whole`: whether a push has to start in all partitions whose audience is known at once.
         """
         taken: list[StartingPart] = []
         spent = 0.0
@@ -151,7 +153,7 @@ class AppQueue:
             audiences: dict[int, BitMap] = {}
             for partition in sorted(waiting.audiences):
                 of_part = cost(waiting, partition)
-                is_whole = bool(audiences) and waiting.push.is_ios
+                is_whole = bool(audiences) and starts_whole(waiting)
                 if spent and spent + of_part > most and not is_whole:
                     break
                 spent += of_part
@@ -245,15 +247,5 @@ ROUND = 10_000
 TURN = 2_500
 """Work that one app may have started before the next app's turn."""
 
-_PARTITION_COST = 60
-_TARGET_COST = 60
-_CONNECTIONS_PER_UNIT = 3
-
-
-def starting_cost(waiting: WaitingPush, partition: int, connected: int) -> float:
-    """Return the work of starting the push in the partition, where `connected` devices of its app are connected."""
-    if waiting.push.is_ios:
-        return _PARTITION_COST
-    if waiting.push.is_listed:
-        return _PARTITION_COST + _TARGET_COST * waiting.listed[partition]
-    return _PARTITION_COST + connected / _CONNECTIONS_PER_UNIT
+PARTITION_COST = 60
+"""Work of starting a push in a partition, beside what its channel does there."""

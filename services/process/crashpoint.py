@@ -23,8 +23,8 @@ class Point(StrEnum):
     EXPIRY_DONE = "expiry-done"  # the expiry of the push is in the log
     OUTCOMES_GATHERED = "outcomes-gathered"  # the outcomes of pushes are only in memory
     OUTCOMES_APPENDED = "outcomes-appended"  # the outcomes of pushes are in the log
-    APNS_SENDING = "apns-sending"  # pushes are about to go to Apple
-    APNS_ANSWERED = "apns-answered"  # Apple has answered requests of pushes, no answer is recorded
+    SERVICE_SENDING = "service-sending"  # pushes are about to go to a push service, such as Apple's
+    SERVICE_ANSWERED = "service-answered"  # the push service has answered requests, no answer is recorded
     SNAPSHOT_TAKEN = "snapshot-taken"  # a snapshot of the state is taken, nothing of it is on the disk
     SNAPSHOT_WRITTEN = "snapshot-written"  # the snapshot's file is written beside the old one
     SNAPSHOT_REPLACED = "snapshot-replaced"  # the snapshot's file has replaced the old one

@@ -23,7 +23,7 @@ class SubmittedPush:
     """A `PendingPush`; `result` is None if it was skipped. A second callback is an error."""
 
     def __init__(self, push: ApnsPush, wanted: bool = True) -> None:
-        self.push = push
+        self.request = push
         self.wanted = wanted
         self.result: asyncio.Future[ApnsResult | None] = asyncio.get_running_loop().create_future()
 

@@ -17,7 +17,7 @@ from protos.runtime.v1.log_pb2 import Meta, Position
 from services.apns_simulator.connection import ScriptedReply
 from services.apns_simulator.requests import ApnsRequest, ReceivedPush
 from services.apns_simulator.server import ApnsSimulator
-from services.delivery.channels.apns.channel import IosDelivery
+from services.delivery.channels.service_channel import ServiceChannel
 from services.domain.ids import event_id
 from services.domain.topics import DEVICE_COMMANDS, SESSIONS, TOPICS, device_key
 from services.log.port import NewRecord, Partition
@@ -125,7 +125,9 @@ class IosHarness:
     @property
     def in_progress(self) -> bool:
         """Whether a push is being sent or waits for a retry."""
-        return any(not service.is_idle for service in self.delivery.role.services if isinstance(service, IosDelivery))
+        return any(
+            not service.is_idle for service in self.delivery.role.services if isinstance(service, ServiceChannel)
+        )
 
     # --- app and devices
 

@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from services.delivery.channels.apns import reasons
-from services.delivery.channels.apns import reasons as next_step
-from services.delivery.channels.apns.reasons import Handling, ResponseAction, handling_of
+from services.delivery.channels.apns import responses
 from services.delivery.channels.apns.request import ApnsResult
+from services.delivery.channels.apns.responses import Handling, ResponseAction, handling_of
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.running import run_world
 from tests.simulation.model.apple import invalid_tokens, is_accepted
@@ -66,7 +65,6 @@ def test_a_service_that_handles_an_answer_wrongly_is_found(monkeypatch: pytest.M
     right = run_world(InstallationWorld(PLAN), SEEDS[0], FAULTS)
     assert not right.findings
     assert right.counts["APNs"] > right.counts["sent to APNs"] > 0
-    monkeypatch.setattr(reasons, "handling_of", WRONG[wrong])
-    monkeypatch.setattr(next_step, "handling_of", WRONG[wrong])
+    monkeypatch.setattr(responses, "handling_of", WRONG[wrong])
     found = (run_world(InstallationWorld(PLAN), seed, FAULTS).findings for seed in SEEDS)
     assert any(any(finding.startswith(("apple: ", "pending: ", "shown: ")) for finding in each) for each in found)

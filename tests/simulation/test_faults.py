@@ -140,7 +140,7 @@ def test_only_plans_with_ios_devices_have_crash_points_of_apns() -> None:
         {_point(Random(seed), "delivery-0", replace(plan, has_ios=has_ios)) for seed in range(300)}
         for has_ios in (False, True)
     )
-    assert with_ios - without == {Point.APNS_SENDING, Point.APNS_ANSWERED}
+    assert with_ios - without == {Point.SERVICE_SENDING, Point.SERVICE_ANSWERED}
 
 
 def test_a_process_that_has_lost_its_files_ends_until_lost_records_are_back() -> None:
@@ -154,7 +154,7 @@ def test_a_process_that_has_lost_its_files_ends_until_lost_records_are_back() ->
 def test_faults_that_heal_takes_back_do_not_count() -> None:
     faults = [
         Fault(1.0, "kill_after_steps", "delivery-0", 1_000_000.0),
-        Fault(1.0, "kill_at_point", "delivery-0", other="apns-sending"),
+        Fault(1.0, "kill_at_point", "delivery-0", other="service-sending"),
         Fault(2.0, "kill", "delivery-0"),
         Fault(2.1, "kill", "delivery-0"),  # no process runs
         Fault(3.5, "kill", "registry-0"),  # the load is over

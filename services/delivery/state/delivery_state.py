@@ -28,7 +28,7 @@ from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, PushFact, PushStarted
 from protos.push.v1.push_pb2 import CancelPush, PushCommand
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from protos.registry.v1.apps_pb2 import Channel
 from services.delivery.state.audience_parts import (
     AudiencePart,
     BitmapAudience,
@@ -48,6 +48,7 @@ from services.delivery.state.pushes import (
     StartedPush,
     StartedPushes,
     UnexpiredBroadcasts,
+    channel_of,
     requested_push,
 )
 from services.delivery.state.sent_messages import SentMessages
@@ -66,7 +67,7 @@ class DeliveryState:
         self.badges = Badges()
         self.bad_tokens = BadTokens()
         self.sent_messages = SentMessages()
-        self.ios_apps: set[str] = set()
+        self.apns_apps: set[str] = set()
         self.requested: dict[int, RequestedPush] = {}
         self.started = StartedPushes()
         self.pending_cancels: dict[int, int] = {}
@@ -112,8 +113,8 @@ class DeliveryState:
 
     def _request(self, offset: int, command: PushCommand) -> None:
         send, msgid = command.send, command.send.msgid
-        if send.platform == PLATFORM_IOS:
-            self.ios_apps.add(send.appkey)
+        if channel_of(send) == Channel.CHANNEL_APNS:
+            self.apns_apps.add(send.appkey)
         if msgid in self.requested or msgid in self.started or msgid in self.dedupe_window:
             return
         push = requested_push(command, offset, self.owned)
@@ -206,10 +207,10 @@ class DeliveryState:
             self._expiries.add(self.started[msgid].expires_ms, msgid)
 
     def _apply_outcomes(self, partition: int, offset: int, outcomes: AppOutcomes) -> None:
-        is_ios = outcomes.appkey in self.ios_apps
-        final = final_outcomes(outcomes, is_ios)
+        is_apns = outcomes.appkey in self.apns_apps
+        final = final_outcomes(outcomes, is_sent_final=is_apns)
         self.badges.fold(partition, outcomes)
-        if is_ios:
+        if is_apns:
             self.bad_tokens.fold(partition, outcomes)
         else:
             self.sent_messages.fold(partition, offset, outcomes)

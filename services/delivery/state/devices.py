@@ -129,7 +129,7 @@ FINAL_OUTCOMES = frozenset(
 """On iOS SENT is final too, because iOS devices send no acknowledgements."""
 
 _IS_FINAL = numpy.isin(numpy.arange(256), list(FINAL_OUTCOMES))
-_IS_FINAL_ON_IOS = numpy.isin(numpy.arange(256), [*FINAL_OUTCOMES, OutcomeKind.OUTCOME_KIND_SENT])
+_IS_FINAL_WITH_SENT = numpy.isin(numpy.arange(256), [*FINAL_OUTCOMES, OutcomeKind.OUTCOME_KIND_SENT])
 
 
 class FinalOutcomes(NamedTuple):
@@ -142,16 +142,19 @@ class FinalOutcomes(NamedTuple):
     withdrawn: dict[int, list[int]]
 
 
-def final_outcomes(outcomes: AppOutcomes, is_ios: bool) -> FinalOutcomes:
-    """Return the devices with a final outcome. ValueError: the columns have different lengths."""
+def final_outcomes(outcomes: AppOutcomes, is_sent_final: bool) -> FinalOutcomes:
+    """Return the devices with a final outcome. `is_sent_final`: the channel has no acknowledgements.
+
+    ValueError: the columns have different lengths.
+    """
     msgids = numpy.frombuffer(outcomes.msgids, "<u8")
     numbers = numpy.frombuffer(outcomes.numbers, "<u4")
     kinds = numpy.frombuffer(outcomes.kinds, "u1")
     badges = len(outcomes.badges) // 4 or len(kinds)
     if not len(msgids) == len(numbers) == len(kinds) == len(outcomes.times_ms) // 8 == badges:
         raise ValueError("outcomes have columns of different lengths")
-    chosen = (_IS_FINAL_ON_IOS if is_ios else _IS_FINAL)[kinds]
-    if is_ios or FixedReason.ALIAS_CHANGED not in outcomes.reasons:
+    chosen = (_IS_FINAL_WITH_SENT if is_sent_final else _IS_FINAL)[kinds]
+    if is_sent_final or FixedReason.ALIAS_CHANGED not in outcomes.reasons:
         return FinalOutcomes(_grouped(msgids[chosen], numbers[chosen]), {})
     reason = list(outcomes.reasons).index(FixedReason.ALIAS_CHANGED) + 1
     reasons = numpy.frombuffer(outcomes.reason_indexes, "u1")

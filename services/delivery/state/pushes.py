@@ -13,8 +13,14 @@ import msgspec
 from pyroaring import BitMap64
 
 from protos.push.v1.push_pb2 import PushCommand, SendPush
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS, Channel
 from services.delivery.state.audience_parts import AudiencePart, ListedAudience, Targets, listed_targets
+
+
+def channel_of(send: SendPush) -> "Channel.ValueType":
+    """Return the channel by which the push's devices are reached: that of their platform."""
+    return Channel.CHANNEL_APNS if send.platform == PLATFORM_IOS else Channel.CHANNEL_SOCKETS
+
 
 # Broadcasts and multicasts that have not expired, whether or not all devices have received them.
 
@@ -180,8 +186,8 @@ class RequestedPush:
         return self.send.audience.HasField("devices")
 
     @property
-    def is_ios(self) -> bool:
-        return self.send.platform == PLATFORM_IOS
+    def channel(self) -> "Channel.ValueType":
+        return channel_of(self.send)
 
     def targets(self, partition: int) -> Targets:
         """Return the listed devices in the partition; the caller may change the returned dict."""
@@ -209,8 +215,8 @@ class StartedPush:
         return self.send.msgid
 
     @property
-    def is_ios(self) -> bool:
-        return self.send.platform == PLATFORM_IOS
+    def channel(self) -> "Channel.ValueType":
+        return channel_of(self.send)
 
     @property
     def is_listed(self) -> bool:
@@ -251,7 +257,7 @@ _BLOCK_IDS = 1024
 
 
 class SinglePush(NamedTuple):
-    """A started push whose one message is pending for one Android device."""
+    """A started push whose one message is pending for one device, for Carillon's own connections."""
 
     msgid: int
     appkey: str
@@ -360,16 +366,21 @@ class StartedPushes(MutableMapping[int, StartedPush]):
         msgids = next((each for each in self._lists.get(msgid // _BLOCK_IDS, ()) if msgid in each), None)
         return None if msgids is None else self[msgids.start]
 
-    def of_ios(self) -> list[StartedPush]:
-        """Return the pushes to iOS devices, none of which is packed."""
-        return [push for push in self._pushes.values() if isinstance(push, StartedPush) and push.is_ios]
+    def of_channel(self, channel: "Channel.ValueType") -> list[StartedPush]:
+        """Return the pushes of a channel, but for packed ones, which only Carillon's own connections have."""
+        return [push for push in self._pushes.values() if isinstance(push, StartedPush) and push.channel == channel]
 
     def single(self, msgid: int) -> SinglePush | None:
         """Return the push in the form that may be packed; None if it has another audience, or part of it has ended."""
         push = self._pushes[msgid]
         if isinstance(push, PackedPushes):
             return push.find(msgid)
-        if push.is_ios or push.ended_parts or len(push.active_parts) != 1 or len(push.msgids) > 1:
+        if (
+            push.channel != Channel.CHANNEL_SOCKETS
+            or push.ended_parts
+            or len(push.active_parts) != 1
+            or len(push.msgids) > 1
+        ):
             return None
         ((partition, part),) = push.active_parts.items()
         if not isinstance(part, ListedAudience) or len(part.targets) != 1 or part.withdrawn:

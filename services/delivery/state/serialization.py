@@ -47,7 +47,7 @@ def dump(state: DeliveryState) -> Iterator[Blob]:
     started = [msgid for msgid in sorted(state.started) if msgid not in state.requested]
     first = [
         (b"seen", state.dedupe_window.dump()),
-        (b"ios apps", _encode(sorted(state.ios_apps))),
+        (b"ios apps", _encode(sorted(state.apns_apps))),
         *((b"waiting", _dump_requested(state.requested[msgid])) for msgid in _by_offset(state)),
         *(
             blob
@@ -104,7 +104,7 @@ def load(state: DeliveryState, blobs: Sequence[Blob]) -> None:
             case b"packed":
                 state.restore_packed(PackedPushes.load(_decode(value, type=PackedRow)))
             case b"ios apps":
-                state.ios_apps.update(_decode(value, type=list[str]))
+                state.apns_apps.update(_decode(value, type=list[str]))
             case b"sent":
                 state.sent_messages.load(_decode(value, type=SentRow))
             case b"bad tokens":

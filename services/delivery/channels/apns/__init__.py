@@ -1,6 +1,5 @@
 """Messages through Apple's push service.
 
-channel.py (an app's pushes) ─▶ queue.py (chunks, delays, turns) ─▶ messages.py (token, badge, payload)
-    └─▶ sender.py ─▶ connection.py ─▶ http2/     provider_tokens.py: the app's signed tokens
-reasons.py ◀─ Apple's response: what follows for message, app and token    invalid_tokens.py: removals
+service.py (the PushService: payloads, badges, environments, bad tokens) ─▶ sender.py ─▶ connection.py ─▶ http2/
+responses.py ◀─ Apple's response: what follows for message, app and connection    provider_tokens.py: signed tokens
 """

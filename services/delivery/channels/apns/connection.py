@@ -92,7 +92,7 @@ class ApnsConnection(asyncio.Protocol):
     def send(self, pending: PendingPush, block: bytes, provider_token: str) -> None:
         """Send the push; there must be capacity. Requests of one turn of the event loop are written together."""
         self._last_request_s = self._loop.time()
-        stream = self._http.request(block, pending.push.payload)
+        stream = self._http.request(block, pending.request.payload)
         timeout_s = self._timeouts.request if self.is_proven else self._timeouts.probe
         self._requests.add(stream, InFlightRequest(pending, provider_token, self._last_request_s + timeout_s))
         self._schedule_flush()

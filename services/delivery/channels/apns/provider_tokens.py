@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
+from services.delivery.channels import CredentialsError
 from services.domain.apns_credentials import ApnsCredentials
-from services.errors import CarillonError
 from services.process.clock import Clock
 
 ISSUE_INTERVAL_MS = 30 * 60_000
@@ -27,7 +27,7 @@ _MAX_REUSE_AGE_MS = 55 * 60_000
 """Age up to which a former token is used again: less than the hour for which Apple accepts it."""
 
 
-class InvalidKeyError(CarillonError):
+class InvalidKeyError(CredentialsError):
     """The key is not the PEM text of a private key on the curve P-256."""
 
 

@@ -5,11 +5,12 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import msgspec
 
+from services.delivery.channels import PendingRequest
 from services.delivery.channels.apns.http2.headers import literal
 from services.domain.apns_payload import MAX_PAYLOAD_BYTES
 
@@ -47,21 +48,7 @@ class ApnsResult:
         return self.status == UNKNOWN
 
 
-class PendingPush(Protocol):
-    """A push submitted to a sender, which calls either `answered` or `skipped`, once."""
-
-    @property
-    def push(self) -> ApnsPush: ...
-
-    def is_wanted(self) -> bool:
-        """Whether to send the push; called right before it is sent."""
-        ...
-
-    def answered(self, result: ApnsResult) -> None: ...
-
-    def skipped(self) -> None:
-        """The push was not sent because it was no longer wanted."""
-        ...
+PendingPush: TypeAlias = PendingRequest[ApnsPush, ApnsResult]
 
 
 # A push as an HTTP/2 request to Apple's service, and the response as a result.

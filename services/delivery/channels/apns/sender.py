@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from protos.registry.v1.apps_pb2 import App
 from services.delivery.channels.apns.connection import ApnsConnection
 from services.delivery.channels.apns.provider_tokens import ProviderToken
-from services.delivery.channels.apns.reasons import ResponseAction, handling_of, label
 from services.delivery.channels.apns.request import ApnsResult, PendingPush, Timeouts, header_block, local_refusal
+from services.delivery.channels.apns.responses import ResponseAction, handling_of, label
 from services.delivery.limits import CircuitBreaker
 from services.domain.apns_credentials import ApnsCredentials, Environment
 from services.process import background
@@ -81,7 +81,7 @@ class ApnsSender:
         self._is_scheduled = False
         self._closed = False
 
-    def submit(self, pending: PendingPush) -> None:
+    def submit(self, pending: PendingPush, /) -> None:
         """Send the push as soon as a connection has capacity; the push is called back once with the result."""
         self._queue.append(pending)
         self._schedule()
@@ -122,11 +122,11 @@ class ApnsSender:
     def _send(self, connection: ApnsConnection, pending: PendingPush) -> None:
         if not pending.is_wanted():
             pending.skipped()
-        elif refusal := local_refusal(pending.push):
+        elif refusal := local_refusal(pending.request):
             pending.answered(refusal)
         else:
             token = self._provider_token.text()
-            connection.send(pending, header_block(pending.push, self._authority, token), token)
+            connection.send(pending, header_block(pending.request, self._authority, token), token)
 
     def _connect_next(self, now_ms: int) -> None:
         """Open the next connection, one at a time; if all slots back off, wait for the first back-off to end."""

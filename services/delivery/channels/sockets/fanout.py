@@ -10,6 +10,7 @@ from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import Connected, OutcomeKind
 from services.delivery import decide
+from services.delivery.channels import Capabilities
 from services.delivery.channels.sockets.gateway_stream import GatewayStream
 from services.delivery.channels.sockets.paced_sender import PacedSender
 from services.delivery.channels.sockets.presence import AnnouncedConnection, Presence
@@ -19,7 +20,7 @@ from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush
 from services.domain.apps import AppDirectory
 from services.domain.recorded_reasons import FixedReason
-from services.process.clock import Clock
+from services.process.clock import Clock, wait_for_first
 
 # The windows of backlogs: which messages of a device's backlog are in flight, and when the next ones may be sent.
 
@@ -105,19 +106,20 @@ class GatewayBatches(dict[GatewayStream, GatewayBatch]):
             batch.send(stream, push)
 
 
-# The mailboxes of Android devices: the oldest unicast messages are dropped beyond their cap.
-
-JustStarted = tuple[StartedPush, Sequence[int]]
-"""A push, and the active partitions in which it has just started."""
+# The mailboxes of devices: the oldest unicast messages are dropped beyond their cap.
 
 
 def drop_overflow(
-    state: DeliveryState, presence: Presence, recorder: OutcomeRecorder, started: Iterable[JustStarted], now_ms: int
+    state: DeliveryState,
+    presence: Presence,
+    recorder: OutcomeRecorder,
+    push: StartedPush,
+    partitions: Iterable[int],
+    now_ms: int,
 ) -> None:
-    """Drop the oldest unicast pushes from the mailboxes that these pushes have filled beyond their cap."""
+    """Drop the oldest unicast pushes from the mailboxes that a push has filled beyond their cap at its start."""
     devices = {
         DeviceAddress(push.send.appkey, partition, number)
-        for push, partitions in started
         for partition in partitions
         if isinstance(part := push.active_parts[partition], ListedAudience)
         for number in part.targets
@@ -132,6 +134,8 @@ def drop_overflow(
 
 
 _RESUMED_AT_ONCE = 1000
+_TARGET_COST = 60
+_CONNECTIONS_PER_UNIT = 3
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
 
 
@@ -147,7 +151,13 @@ class Fanout:
 
     While an app is paused, or has filled its share of a gateway's stream, its pushes and the backlogs of its devices
     wait for `resume`. `has_new_capacity` is set when there may be capacity again.
+
+    It is the DeliveryChannel of Carillon's own connections. As a service it resumes whenever a pause has changed or
+    there is new capacity, and stops the paced sending at its end; devices are sent the rest after the next start.
     """
+
+    name = "delivery sockets"
+    capabilities = Capabilities(drops_repeats=True, starts_whole=False)
 
     def __init__(
         self,
@@ -166,19 +176,34 @@ class Fanout:
         self._paced_sender = PacedSender(
             state, recorder, apps, clock, shards, self._has_capacity, self._send_to_numbers
         )
-        self._held_starts: dict[str, deque[JustStarted]] = {}
+        self._held_starts: dict[str, deque[tuple[StartedPush, Sequence[int]]]] = {}
         self._windows = BacklogWindows(state, presence, clock)
         self._streams: dict[GatewayStream, None] = {}
         self.has_new_capacity = asyncio.Event()
 
-    def start(self, started: Sequence[JustStarted]) -> None:
-        """Send pushes that have just started to the connected devices, or keep them for `resume`."""
-        drop_overflow(self._state, self._presence, self._recorder, started, self._clock.now_ms())
-        for push, partitions in started:
-            if self._is_held(push.send.appkey) or not self._has_capacity(push.send.appkey):
-                self._held_starts.setdefault(push.send.appkey, deque()).append((push, partitions))
-            else:
-                self._send_started(push, partitions)
+    async def run(self, ready: asyncio.Event) -> None:
+        ready.set()
+        try:
+            while True:
+                change = self._apps.pauses_changed
+                self.has_new_capacity.clear()
+                await self.resume()
+                await wait_for_first(self._clock, None, change, self.has_new_capacity)
+        finally:
+            await self._paced_sender.close()
+
+    def start(self, push: StartedPush, partitions: Sequence[int]) -> None:
+        """Send a push that has just started to the connected devices, or keep it for `resume`."""
+        drop_overflow(self._state, self._presence, self._recorder, push, partitions, self._clock.now_ms())
+        if self._is_held(push.send.appkey) or not self._has_capacity(push.send.appkey):
+            self._held_starts.setdefault(push.send.appkey, deque()).append((push, partitions))
+        else:
+            self._send_started(push, partitions)
+
+    def starting_cost(self, appkey: str, partition: int, listed: int | None) -> float:
+        if listed is not None:
+            return _TARGET_COST * listed
+        return len(self._presence.connections((appkey, partition))) / _CONNECTIONS_PER_UNIT
 
     async def resume(self) -> None:
         """Send what waited for the resume of its app, or for capacity: messages to gateways, started pushes, backlogs.
@@ -195,10 +220,6 @@ class Fanout:
             await self._recorder.wait_capacity()
             self._send_backlogs(filter(self._presence.is_held, held[first : first + _RESUMED_AT_ONCE]))
             await asyncio.sleep(0)
-
-    def connected(self, appkey: str, partition: int) -> int:
-        """Return how many of the app's devices in the partition are connected."""
-        return len(self._presence.connections((appkey, partition)))
 
     def connect(self, stream: GatewayStream, devices: Iterable[Connected]) -> None:
         """Add connections and send the devices their backlogs."""
@@ -234,10 +255,6 @@ class Fanout:
         """Send the next backlog messages to devices in whose window half of the messages or more have ended."""
         self._windows.look_for_ended()
         self.refill()
-
-    async def close(self) -> None:
-        """Stop the paced sending; devices are sent the rest after the next start."""
-        await self._paced_sender.close()
 
     # --- paused apps, and apps without capacity
 

@@ -13,9 +13,7 @@ from services.delivery.state.audience_parts import DeviceAddress
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush
 from services.delivery.state.sent_messages import REPORTED_KINDS
-from services.domain.apps import AppDirectory
 from services.errors import InputError
-from services.process.clock import Clock, wait_for_first
 from services.process.metrics import REPORTS_REFUSED
 
 _RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
@@ -112,25 +110,3 @@ def _rows(reports: Reports) -> "zip[tuple[int, int, int, int, int]]":
         numpy.frombuffer(reports.times_ms, "<i8", count).tolist(),
         strict=True,
     )
-
-
-# Continues the sending to Android devices when apps are resumed, or have capacity in the streams to gateways again.
-
-
-class Resumption:
-    """A service that lets the fanout send what waited, whenever a pause has changed or there is new capacity."""
-
-    name = "delivery resumption"
-
-    def __init__(self, apps: AppDirectory, fanout: Fanout, clock: Clock) -> None:
-        self._apps = apps
-        self._fanout = fanout
-        self._clock = clock
-
-    async def run(self, ready: asyncio.Event) -> None:
-        ready.set()
-        while True:
-            change = self._apps.pauses_changed
-            self._fanout.has_new_capacity.clear()
-            await self._fanout.resume()
-            await wait_for_first(self._clock, None, change, self._fanout.has_new_capacity)

@@ -55,7 +55,7 @@ async def test_a_push_with_a_rate_limit_that_waits_for_a_key_has_one_limiter(
         devices = await ios.register(*VALID_TOKENS)
         await ios.send(qps=1)
         await delivery.advance(30, steps=300)
-        limiters = [task for task in asyncio.all_tasks() if task.get_name() == "rate limit of an iOS push"]
+        limiters = [task for task in asyncio.all_tasks() if task.get_name() == "rate limit of a push"]
         assert len(limiters) <= 1
         await ios.registry.UpdateApp(UpdateAppRequest(appkey=ios.appkey, apns=key))
         await ios.advance_until(lambda: len(simulator.received) == len(devices))

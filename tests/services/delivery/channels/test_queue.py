@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from services.delivery.channels.apns import channel
-from services.delivery.channels.apns.invalid_tokens import InvalidTokenRemover, TokenRemoval
-from services.delivery.channels.apns.queue import DelayQueue, DeviceDelays, InFlightWindow
+from services.delivery.channels import AddressRemoval, Recipient, service_channel
+from services.delivery.channels.addresses import AddressRemover
+from services.delivery.channels.queue import DelayQueue, DeviceDelays, InFlightWindow
 from services.domain.command_writer import CommandWriter
 from services.process.clock import ManualClock
 from services.replica.health import Health
@@ -74,7 +74,7 @@ def test_device_delays_end_and_make_space_for_others() -> None:
     assert delays.until_ms("two", 19) == 20
 
 
-async def test_the_removal_of_invalid_tokens_goes_on_after_an_error() -> None:
+async def test_the_removal_of_invalid_addresses_goes_on_after_an_error() -> None:
     appended: list[int] = []
 
     async def append(commands: list[Any]) -> None:
@@ -82,20 +82,20 @@ async def test_the_removal_of_invalid_tokens_goes_on_after_an_error() -> None:
         if len(appended) == 1:
             raise ValueError("broken")
 
-    tokens = InvalidTokenRemover(cast(CommandWriter, SimpleNamespace(append=append)))
+    addresses = AddressRemover(cast(CommandWriter, SimpleNamespace(append=append)), cast(Any, id))
     for _ in range(2):
-        tokens.remove(TokenRemoval("1000000001", 0, "token", "Unregistered", 0, lambda: None))
-        await tokens.close()
+        addresses.remove(AddressRemoval(Recipient("1000000001", 0, 1, "token"), "Unregistered", 0, lambda: None))
+        await addresses.close()
     assert appended == [1, 1]
 
 
 async def test_a_failed_sender_of_an_app_is_a_problem_of_the_process(
     ios: IosHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fail(sender: channel.IosAppSender) -> bool:
+    async def fail(sender: Any) -> bool:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(channel.IosAppSender, "_send_some", fail)
+    monkeypatch.setattr(service_channel.AppSender, "_send_some", fail)
     async with ios.running():
         health = Health(ios.delivery.clock)
         await ios.send(*await ios.register(VALID_TOKENS[0]))

@@ -3,8 +3,8 @@
 import pytest
 
 from services.apns_simulator.script import APPLE_REASONS
-from services.delivery.channels.apns.reasons import HANDLINGS, ResponseAction, handling_of, label
 from services.delivery.channels.apns.request import UNKNOWN, ApnsResult, parse_response
+from services.delivery.channels.apns.responses import HANDLINGS, ResponseAction, handling_of, label
 
 EXPECTED = {
     ResponseAction.FAIL: (

@@ -1,15 +1,15 @@
-"""The queue of an app's pushes to Apple: chunks in turns, rates, delays, and a bounded number in flight."""
+"""The queue of an app's pushes to a push service: chunks in turns, rates, delays, a bounded number in flight."""
 
 import asyncio
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Generic, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
-from services.delivery.channels.apns.push_progress import ApnsMessage, PayloadOf, PushProgress
+from services.delivery.channels import Answer, Credentials, Request
+from services.delivery.channels.progress import DeviceMessage, PushProgress
 from services.delivery.limits import RateLimiter
-from services.delivery.state.pushes import StartedPush
 from services.net.fairness import FairQueue
 from services.process import background
 from services.process.clock import Clock
@@ -19,15 +19,15 @@ from services.process.clock import Clock
 _CHUNK_SIZE = 100
 
 
-class Chunk(NamedTuple):
+class Chunk(NamedTuple, Generic[Credentials, Request]):
     """Device numbers of one partition that a push is sent to next."""
 
-    progress: PushProgress
+    progress: PushProgress[Credentials, Request]
     partition: int
     numbers: list[int]
 
 
-class RoundRobin:
+class RoundRobin(Generic[Credentials, Request]):
     """Gives the pushes of an app their turns, chunk by chunk.
 
     `on_ready` is called when there are chunks to take; `on_finished` when a push has nothing in flight.
@@ -40,28 +40,28 @@ class RoundRobin:
         clock: Clock,
         shards: int,
         on_ready: Callable[[], None],
-        on_finished: Callable[[PushProgress], None],
+        on_finished: Callable[[PushProgress[Credentials, Request]], None],
     ) -> None:
         self._clock = clock
         self._shards = shards
         self._on_ready = on_ready
         self._on_finished = on_finished
-        self._turns: FairQueue[int, PushProgress] = FairQueue()
+        self._turns: FairQueue[int, PushProgress[Credentials, Request]] = FairQueue()
         self._limiters: set[asyncio.Task[None]] = set()
 
-    def add(self, progress: PushProgress) -> None:
+    def add(self, progress: PushProgress[Credentials, Request]) -> None:
         """Give the push turns until its pass is complete."""
         if progress.push.send.qps:
-            task = background.start("rate limit of an iOS push", self._limit(progress))
+            task = background.start("rate limit of a push", self._limit(progress))
             self._limiters.add(task)
             task.add_done_callback(self._limiters.discard)
         else:
             self._put(progress)
             self._on_ready()
 
-    def take(self, count: int) -> list[Chunk]:
+    def take(self, count: int) -> list[Chunk[Credentials, Request]]:
         """Take chunks with up to `count` devices. Each chunk is in flight in its push until the caller releases it."""
-        chunks: list[Chunk] = []
+        chunks: list[Chunk[Credentials, Request]] = []
         while count > 0 and (turn := self._turns.take()):
             progress = turn[1]
             if progress.is_running(self._clock.now_ms()):
@@ -79,10 +79,12 @@ class RoundRobin:
         for task in self._limiters:
             task.cancel()
 
-    def _put(self, progress: PushProgress) -> None:
+    def _put(self, progress: PushProgress[Credentials, Request]) -> None:
         self._turns.put(progress.push.send.msgid, progress)
 
-    def _next_chunk(self, progress: PushProgress, count: int) -> Chunk | None:
+    def _next_chunk(
+        self, progress: PushProgress[Credentials, Request], count: int
+    ) -> Chunk[Credentials, Request] | None:
         taken = progress.take(min(count, progress.allowance if progress.push.send.qps else _CHUNK_SIZE))
         if taken is None:
             return None
@@ -91,12 +93,12 @@ class RoundRobin:
         progress.allowance -= len(chunk.numbers)
         return chunk
 
-    def _has_turns(self, progress: PushProgress, passes: int) -> bool:
+    def _has_turns(self, progress: PushProgress[Credentials, Request], passes: int) -> bool:
         """Return whether the pass with this number goes on and has devices left."""
         is_same = progress.passes == passes and not progress.is_pass_complete
         return is_same and progress.is_running(self._clock.now_ms())
 
-    async def _limit(self, progress: PushProgress) -> None:
+    async def _limit(self, progress: PushProgress[Credentials, Request]) -> None:
         """Give a push with a rate limit one turn at a time, for as many devices as the limiter allows.
 
         It ends with the pass, even if the next pass, which is limited anew, begins before the last turn is noticed
@@ -162,17 +164,19 @@ class DelayQueue(Generic[Item]):
         self._on_due()
 
 
-MAX_DELAYED = 10_000
-"""Upper bound of the retry queue per app; messages beyond it wait for the next pass over the audience."""
-
-_KEY_CHECK_MS = 5_000
-"""Longest wait before another pass while the app has no key."""
+_CREDENTIALS_CHECK_MS = 5_000
+"""Longest wait before another pass while the app has no credentials."""
 
 
-class PushSchedule:
+_Delayed: TypeAlias = DeviceMessage[Credentials, Request, Answer] | PushProgress[Credentials, Request] | None
+"""A message or a pass that waits for its time; None: look again then for what to send."""
+
+
+class PushSchedule(Generic[Credentials, Request, Answer]):
     """Chooses the messages of one app to send next.
 
-    `wake_up` is called when there may be something to send; `has_key` returns whether the app has a signing key.
+    `wake_up` is called when there may be something to send; `has_credentials` returns whether the app has credentials.
+    `max_delayed`: upper bound of the messages that wait for a retry; those beyond it wait for the push's next pass.
     """
 
     def __init__(
@@ -180,23 +184,22 @@ class PushSchedule:
         clock: Clock,
         shards: int,
         wake_up: Callable[[], None],
-        has_key: Callable[[], bool],
-        payload_of: PayloadOf,
+        has_credentials: Callable[[], bool],
+        max_delayed: int,
     ) -> None:
         self._clock = clock
-        self._payload_of = payload_of
-        self._has_key = has_key
-        self._running: set[PushProgress] = set()
+        self._has_credentials = has_credentials
+        self._max_delayed = max_delayed
+        self._running: set[PushProgress[Credentials, Request]] = set()
         self._turns = RoundRobin(clock, shards, wake_up, self._end_if_done)
-        self._ready: deque[ApnsMessage] = deque()
-        self._delayed: DelayQueue[ApnsMessage | PushProgress | None] = DelayQueue(clock, wake_up)
+        self._ready: deque[DeviceMessage[Credentials, Request, Answer]] = deque()
+        self._delayed: DelayQueue[_Delayed[Credentials, Request, Answer]] = DelayQueue(clock, wake_up)
 
     @property
     def is_idle(self) -> bool:
         return not self._running
 
-    def start(self, push: StartedPush, partitions: Iterable[int]) -> None:
-        progress = PushProgress(push, partitions, self._payload_of)
+    def start(self, progress: PushProgress[Credentials, Request]) -> None:
         self._running.add(progress)
         self._turns.add(progress)
 
@@ -208,20 +211,20 @@ class PushSchedule:
             elif item is not None:
                 self._ready.append(item)
 
-    def take_ready(self, count: int) -> list[ApnsMessage]:
+    def take_ready(self, count: int) -> list[DeviceMessage[Credentials, Request, Answer]]:
         return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
 
-    def take_chunks(self, count: int) -> list[Chunk]:
+    def take_chunks(self, count: int) -> list[Chunk[Credentials, Request]]:
         """Chunks with up to `count` devices in all; the caller releases each chunk's push once."""
         return self._turns.take(count)
 
-    def resend(self, message: ApnsMessage) -> None:
+    def resend(self, message: DeviceMessage[Credentials, Request, Answer]) -> None:
         """Make a message ready at once."""
         self._ready.append(message)
 
-    def postpone(self, message: ApnsMessage, due_ms: int) -> None:
+    def postpone(self, message: DeviceMessage[Credentials, Request, Answer], due_ms: int) -> None:
         """Make a message ready at a time; if too many are delayed, leave its device to the push's next pass."""
-        if len(self._delayed) + len(self._ready) < MAX_DELAYED:
+        if len(self._delayed) + len(self._ready) < self._max_delayed:
             self._delayed.put(due_ms, message)
         else:
             message.progress.needs_pass = True
@@ -230,7 +233,7 @@ class PushSchedule:
     def wake_at(self, time_ms: int) -> None:
         self._delayed.put(time_ms, None)
 
-    def release(self, progress: PushProgress) -> None:
+    def release(self, progress: PushProgress[Credentials, Request]) -> None:
         """Note that a chunk or a message of the push is concluded."""
         progress.in_flight -= 1
         if not progress.in_flight:
@@ -240,7 +243,7 @@ class PushSchedule:
         self._delayed.close()
         self._turns.close()
 
-    def _end_if_done(self, progress: PushProgress) -> None:
+    def _end_if_done(self, progress: PushProgress[Credentials, Request]) -> None:
         """With nothing of the push in flight: continue its pass, schedule another one, or end it."""
         now_ms = self._clock.now_ms()
         is_running = progress.is_running(now_ms)
@@ -248,37 +251,39 @@ class PushSchedule:
             return
         if is_running and progress.needs_pass:
             wait_ms = progress.start_pass()
-            self._delayed.put(now_ms + (wait_ms if self._has_key() else min(wait_ms, _KEY_CHECK_MS)), progress)
+            self._delayed.put(
+                now_ms + (wait_ms if self._has_credentials() else min(wait_ms, _CREDENTIALS_CHECK_MS)), progress
+            )
         else:
             self._running.discard(progress)
 
 
-# Devices to which Apple wants no pushes sent for a while (429 TooManyRequests).
+# Devices to which the service wants no messages sent for a while.
 
 
 class DeviceDelays:
-    """The ends of the delays by device token; beyond `capacity` tokens no more are added."""
+    """The ends of the delays by address; beyond `capacity` addresses no more are added."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._until_ms: dict[str, int] = {}
 
-    def delay(self, token: str, until_ms: int, now_ms: int) -> None:
+    def delay(self, address: str, until_ms: int, now_ms: int) -> None:
         if len(self._until_ms) >= self._capacity:
             self._until_ms = {known: end_ms for known, end_ms in self._until_ms.items() if end_ms > now_ms}
         if len(self._until_ms) < self._capacity:
-            self._until_ms[token] = until_ms
+            self._until_ms[address] = until_ms
 
-    def until_ms(self, token: str, now_ms: int) -> int | None:
-        """The end of the token's delay; None if it has none, or it is over."""
-        end_ms = self._until_ms.get(token)
+    def until_ms(self, address: str, now_ms: int) -> int | None:
+        """The end of the address's delay; None if it has none, or it is over."""
+        end_ms = self._until_ms.get(address)
         if end_ms is not None and end_ms <= now_ms:
-            del self._until_ms[token]
+            del self._until_ms[address]
             return None
         return end_ms
 
 
-# Bounds the messages of an app that wait for a connection or for Apple's response.
+# Bounds the messages of an app that wait for a connection or an answer.
 
 
 class InFlightWindow:

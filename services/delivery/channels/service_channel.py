@@ -1,0 +1,387 @@
+"""Sends pushes through a push service, one task for each app, and records the outcomes."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, assert_never
+
+from protos.delivery.v1.delivery_pb2 import OutcomeKind
+from services.delivery.channels import (
+    AddressRemoval,
+    Answer,
+    Capabilities,
+    Credentials,
+    CredentialsError,
+    DelayDevice,
+    PushService,
+    Recipient,
+    RecordFailed,
+    RecordSent,
+    RemoveAddress,
+    Request,
+    ResendOnce,
+    RetryLater,
+    Sender,
+    Step,
+)
+from services.delivery.channels.addresses import Addresses, AddressRemover
+from services.delivery.channels.health import Alarms, AppHealth, Stopped
+from services.delivery.channels.progress import DeviceMessage, PushProgress
+from services.delivery.channels.queue import Chunk, DeviceDelays, InFlightWindow, PushSchedule
+from services.delivery.outcome_recorder import OutcomeRecorder
+from services.delivery.state.delivery_state import DeliveryState
+from services.delivery.state.pushes import StartedPush
+from services.domain.apps import AppDirectory
+from services.domain.command_writer import CommandWriter
+from services.domain.recorded_reasons import AcceptanceUnknown, FixedReason
+from services.process import background
+from services.process.clock import Clock
+from services.process.crashpoint import Point, reached
+from services.replica.peers import Peers
+
+# One app's pushes, with a bounded number in flight.
+
+_SLICE = 500
+_SENT = OutcomeKind.OUTCOME_KIND_SENT
+_FAILED = OutcomeKind.OUTCOME_KIND_FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class _Shared(Generic[Credentials, Request, Answer]):
+    """Collaborators that all `AppSender`s of a channel share."""
+
+    service: PushService[Credentials, Request, Answer]
+    recorder: OutcomeRecorder
+    addresses: Addresses
+    remover: AddressRemover
+    apps: AppDirectory
+    alarms: Alarms
+    clock: Clock
+    shards: int
+
+
+class AppSender(Generic[Credentials, Request, Answer]):
+    """Sends the app's pushes in turns, so that a small push does not wait for a large one."""
+
+    def __init__(self, appkey: str, shared: _Shared[Credentials, Request, Answer]) -> None:
+        self._appkey = appkey
+        self._shared = shared
+        self._service = shared.service
+        self._work_available = asyncio.Event()
+        wake_up, limits = self._work_available.set, shared.service.limits
+        self._schedule: PushSchedule[Credentials, Request, Answer] = PushSchedule(
+            shared.clock, shared.shards, wake_up, lambda: self._credentials is not None, limits.delayed_messages
+        )
+        self._device_delays = DeviceDelays(limits.delayed_devices)
+        self._window = InFlightWindow(limits.window, wake_up)
+        self._health = AppHealth(shared.clock, shared.service.apps_stopped)
+        self._closed = False
+
+    @property
+    def is_idle(self) -> bool:
+        return self._schedule.is_idle
+
+    @property
+    def stopped(self) -> Stopped | None:
+        """Since when and why the pushes wait, where the service does not accept the app's credentials."""
+        return self._health.stopped
+
+    async def drained(self) -> None:
+        """Return once no message waits for an answer."""
+        await self._window.empty.wait()
+
+    def wake_up(self) -> None:
+        """Look again for messages to send, because the app may have been resumed."""
+        self._work_available.set()
+
+    def start(self, push: StartedPush, partitions: Iterable[int]) -> None:
+        self._schedule.start(PushProgress(push, partitions, self._service.encoder(push)))
+
+    async def run(self) -> None:
+        while True:
+            await self._work_available.wait()
+            self._work_available.clear()
+            while await self._send_some():
+                pass
+
+    def close(self) -> None:
+        """Ignore answers from now on: their pushes are sent again after the next start."""
+        self._closed = True
+        self._health.close()
+        self._schedule.close()
+
+    # --- choosing what to send
+
+    async def _send_some(self) -> bool:
+        """Send some messages or chunks; False if there is no capacity or nothing to send."""
+        self._schedule.collect_due()
+        free = 0 if self._is_stopped else self._window.free(self._health.is_probing)
+        if free <= 0:
+            return False
+        ready = self._schedule.take_ready(free)
+        for message in ready:
+            self._submit(message)
+        if ready:
+            return True
+        chunks = self._schedule.take_chunks(min(free, _SLICE))
+        if chunks:
+            await self._shared.recorder.wait_capacity()
+            await self._send_chunks(chunks)
+        return bool(chunks)
+
+    # --- sending
+
+    async def _send_chunks(self, chunks: Sequence[Chunk[Credentials, Request]]) -> None:
+        """Send to the chunks' devices; devices whose address cannot be looked up now wait for the next pass."""
+        credentials = self._credentials
+        if credentials is None:
+            self._alarm(self._service.no_credentials)
+        recipients = await self._look_up(chunks) if credentials is not None else {}
+        for chunk in chunks:
+            in_partition = recipients.get(chunk.partition)
+            if in_partition is None or credentials is None:
+                chunk.progress.needs_pass = True
+            else:
+                for message in self._messages(chunk, in_partition, credentials):
+                    self._start(message)
+            self._schedule.release(chunk.progress)
+
+    async def _look_up(self, chunks: Sequence[Chunk[Credentials, Request]]) -> dict[int, dict[int, Recipient]]:
+        """Devices by partition and number, without the partitions whose registry is unavailable."""
+        partitions: dict[int, list[int]] = {}
+        for chunk in chunks:
+            partitions.setdefault(chunk.partition, []).extend(chunk.numbers)
+        return await self._shared.addresses.fetch(self._appkey, partitions)
+
+    def _messages(
+        self, chunk: Chunk[Credentials, Request], recipients: Mapping[int, Recipient], credentials: Credentials
+    ) -> Iterator[DeviceMessage[Credentials, Request, Answer]]:
+        """Yield each message of the chunk without a final outcome; its address is "" if the device was removed."""
+        progress, partition, numbers = chunk
+        part = progress.push.active_parts.get(partition)
+        if part is None:
+            return
+        for number in numbers:
+            for msgid in part.pending_msgids(number):
+                if self._shared.recorder.has_unwritten_final(partition, msgid, number):
+                    continue
+                recipient = recipients[number]
+                request, badge = progress.encoder.encode(msgid, recipient, credentials)
+                yield DeviceMessage(self, progress, recipient, msgid, request, badge)
+
+    def _start(self, message: DeviceMessage[Credentials, Request, Answer]) -> None:
+        message.progress.in_flight += 1
+        if message.recipient.address:
+            self._submit(message)
+        else:
+            self._record(message, _FAILED, FixedReason.REMOVED)
+
+    def _submit(self, message: DeviceMessage[Credentials, Request, Answer]) -> None:
+        """Hand the message to the sender, unless its device is delayed or there are no usable credentials."""
+        until_ms = self._device_delays.until_ms(message.recipient.address, self._now_ms)
+        if until_ms is not None:
+            self._schedule.postpone(message, until_ms)
+            return
+        sender = self._sender(message)
+        if sender is None:
+            self._take_step(message, RetryLater(), "")
+            return
+        self._window.enter()
+        reached(Point.SERVICE_SENDING)
+        sender.submit(message)
+
+    def _sender(self, message: DeviceMessage[Credentials, Request, Answer]) -> Sender[Request, Answer] | None:
+        credentials = self._credentials
+        try:
+            return self._service.sender(credentials, message.history) if credentials is not None else None
+        except CredentialsError as error:
+            self._alarm(str(error))
+            return None
+
+    # --- callbacks of messages
+
+    def is_wanted(self, message: DeviceMessage[Credentials, Request, Answer]) -> bool:
+        return not self._is_stopped and message.is_pending(self._now_ms)
+
+    def skipped(self, message: DeviceMessage[Credentials, Request, Answer]) -> None:
+        self._window.leave()
+        if message.is_pending(self._now_ms):
+            self._schedule.resend(message)
+        elif message.expires_ms <= self._now_ms:
+            self._expire(message)
+        else:
+            self._schedule.release(message.progress)
+
+    def answered(self, message: DeviceMessage[Credentials, Request, Answer], answer: Answer) -> None:
+        if self._closed:
+            return
+        reached(Point.SERVICE_ANSWERED)
+        self._window.leave()
+        reaction = self._service.react(answer, message.history, message.recipient, self._credentials)
+        if reaction.alarm:
+            self._alarm(reaction.alarm, answer.reason)
+        probe_ms = self._health.apply(reaction.circuit, answer.reason)
+        if probe_ms is not None:
+            self._schedule.wake_at(probe_ms)
+        self._take_step(message, reaction.step, answer.reason)
+
+    # --- next steps
+
+    def _take_step(self, message: DeviceMessage[Credentials, Request, Answer], step: Step, reason: str) -> None:
+        before, message.history = message.history, message.history.apply(step, reason)
+        match step:
+            case RecordSent():
+                self._record(message, _SENT, badge=message.badge)
+            case RecordFailed():
+                self._record(message, _FAILED, reason)
+            case RemoveAddress(registered_before_ms):
+                self._remove_address(message, reason, registered_before_ms)
+            case ResendOnce():
+                self._schedule.resend(message)
+            case DelayDevice(at_least_ms):
+                wait_ms = max(before.next_backoff_ms, at_least_ms)
+                self._device_delays.delay(message.recipient.address, self._now_ms + wait_ms, self._now_ms)
+                self._retry(message, wait_ms)
+            case RetryLater(at_least_ms):
+                self._retry(message, max(before.next_backoff_ms, at_least_ms))
+            case _:
+                assert_never(step)
+
+    def _retry(self, message: DeviceMessage[Credentials, Request, Answer], wait_ms: int) -> None:
+        due_ms = self._now_ms + wait_ms
+        if due_ms < message.expires_ms:
+            self._schedule.postpone(message, due_ms)
+        else:
+            self._expire(message)
+
+    def _expire(self, message: DeviceMessage[Credentials, Request, Answer]) -> None:
+        """Give up, because the push expires before a retry. Only an unknown outcome is recorded."""
+        if message.history.unknown:
+            self._record(message, _FAILED, str(AcceptanceUnknown(message.history.unknown)))
+        else:
+            self._schedule.release(message.progress)
+
+    def _remove_address(
+        self, message: DeviceMessage[Credentials, Request, Answer], reason: str, registered_before_ms: int
+    ) -> None:
+        """Remove the address before the outcome is recorded; after a crash in between, the service refuses it again."""
+        done = partial(self._record, message, _FAILED, reason)
+        self._shared.remover.remove(AddressRemoval(message.recipient, reason, registered_before_ms, done))
+
+    def _record(
+        self,
+        message: DeviceMessage[Credentials, Request, Answer],
+        kind: int,
+        reason: str = "",
+        badge: int | None = None,
+    ) -> None:
+        recipient = message.recipient
+        self._shared.recorder.record_final(
+            recipient.partition, self._appkey, message.msgid, recipient.number, kind, self._now_ms, reason, badge
+        )
+        self._schedule.release(message.progress)
+
+    # --- the app
+
+    def _alarm(self, text: str, reason: str = "") -> None:
+        self._shared.alarms.log(self._appkey, text, reason)
+
+    @property
+    def _is_stopped(self) -> bool:
+        """Whether nothing may be sent now: the service does not accept the credentials, or the app is paused."""
+        return self._health.is_stopped or self._shared.apps.is_paused(self._appkey)
+
+    @property
+    def _credentials(self) -> Credentials | None:
+        app = self._shared.apps.get(self._appkey)
+        return self._service.credentials_of(app) if app else None
+
+    @property
+    def _now_ms(self) -> int:
+        return self._shared.clock.now_ms()
+
+
+_DRAIN_S = 2.0
+"""At the stop: time for answers to requests in flight, so that these are not sent again."""
+
+
+class ServiceChannel(Generic[Credentials, Request, Answer]):
+    """The DeliveryChannel of a push service; it retries what fails for a temporary reason until the push expires."""
+
+    capabilities = Capabilities(drops_repeats=False, starts_whole=True)
+
+    def __init__(
+        self,
+        service: PushService[Credentials, Request, Answer],
+        writer: CommandWriter,
+        state: DeliveryState,
+        recorder: OutcomeRecorder,
+        peers: Peers,
+        apps: AppDirectory,
+        alarms: Alarms,
+        clock: Clock,
+        shards: int,
+    ) -> None:
+        self.name = f"delivery {service.title.lower()}"
+        self._service = service
+        self._state = state
+        self._apps_directory = apps
+        self._remover = AddressRemover(writer, service.removal)
+        self._shared = _Shared(service, recorder, Addresses(peers), self._remover, apps, alarms, clock, shards)
+        self._apps: dict[str, AppSender[Credentials, Request, Answer]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no push is in progress or waits for a retry."""
+        return all(app.is_idle for app in self._apps.values())
+
+    def start(self, push: StartedPush, partitions: Iterable[int]) -> None:
+        self._app(push.send.appkey).start(push, partitions)
+
+    def starting_cost(self, appkey: str, partition: int, listed: int | None) -> float:
+        """None: the audience is sent to later, in turns."""
+        return 0.0
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Resume the pushes in the state, then run until cancelled. `start` may be called once it is ready."""
+        self._service.open(self._apps.__contains__)
+        for push in self._state.started.of_channel(self._service.channel):
+            self.start(push, push.active_parts)
+        ready.set()
+        try:
+            while True:
+                await self._apps_directory.pauses_changed.wait()
+                for app in self._apps.values():
+                    app.wake_up()
+        finally:
+            await self._stop()
+
+    def stopped(self, appkey: str) -> Stopped | None:
+        """Return since when and why the app's pushes wait, where the service does not accept its credentials."""
+        app = self._apps.get(appkey)
+        return app.stopped if app else None
+
+    async def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAIN_S):
+                for app in self._apps.values():
+                    await app.drained()
+        for app in self._apps.values():
+            app.close()
+        await self._remover.close()
+        await self._service.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _app(self, appkey: str) -> AppSender[Credentials, Request, Answer]:
+        app = self._apps.get(appkey)
+        if app is None:
+            app = self._apps[appkey] = AppSender(appkey, self._shared)
+            task = background.start_endless(f"sender of {self._service.title} app {appkey}", app.run())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return app
