@@ -193,7 +193,7 @@ def _owner_fault(random: Random, plan: Setting, kinds: Mapping[str, int]) -> Fau
 def _point(random: Random, target: str, plan: Setting) -> str:
     """Return one of the crash points that the role can reach."""
     role = target.partition("-")[0]
-    prefixes = (*_POINTS.get(role, ("",)), *(("apns",) if role == "delivery" and plan.has_ios else ()))
+    prefixes = (*_POINTS.get(role, ("",)), *(("service",) if role == "delivery" and plan.has_ios else ()))
     return str(random.choice([point for point in Point if point.startswith(prefixes)]))
 
 
