@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from analytics.audit.app import TimeRange
 from analytics.store.changes import StoreChanges
 from protos.analytics.v1.analytics_pb2 import AuditActionsRequest, AuditAppRequest
-from services.errors import BusyError, InputError, NotFoundError, UnavailableError
+from services.errors import BusyError, Code, InputError, NotFoundError, UnavailableError
 from services.net.fairness import FairSemaphore, KeyActivity, Throttle
 from services.process.clock import Clock
 
@@ -38,7 +38,7 @@ def missing_if_allowed(request: _MayLackRecords, behind: int) -> int:
 def time_range(request: AuditAppRequest | AuditActionsRequest) -> TimeRange:
     """Return the time range of a request for a page. InputError: it, or the limit of the page, is out of bounds."""
     if not 0 <= request.from_ms < request.to_ms < MAX_TIME_MS:
-        raise InputError("from must be earlier than to, and both after 1970")
+        raise InputError(Code.TIMES_IN_WRONG_ORDER)
     check_limit(request.limit)
     return TimeRange(request.from_ms, request.to_ms)
 

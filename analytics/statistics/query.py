@@ -7,7 +7,7 @@ from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from protos.analytics.v1.analytics_pb2 import Category, StatisticsKind, StatisticsRequest, TimeScope, UserKind
-from services.errors import InputError
+from services.errors import Code, InputError
 
 # Days of a time zone: 24 hours, or more or fewer on days when the clocks change.
 
@@ -28,12 +28,12 @@ class Day(NamedTuple):
 def days_between(first: date, last: date, zone: ZoneInfo) -> list[Day]:
     """Return the days from `first` to `last`, both included. InputError: none, too many, or out of range."""
     if first > last:
-        raise InputError("from is later than to")
+        raise InputError(Code.DATES_IN_WRONG_ORDER)
     if first < FIRST or last > LAST:
-        raise InputError(f"dates lie between {FIRST} and {LAST}")
+        raise InputError(Code.DATES_OUT_OF_RANGE, first=str(FIRST), last=str(LAST))
     count = (last - first).days + 1
     if count > MAX_DAYS:
-        raise InputError(f"from and to are {count} days, more than {MAX_DAYS}")
+        raise InputError(Code.TOO_MANY_DAYS, days=count, most=MAX_DAYS)
     return [_day(first + timedelta(days=after), zone) for after in range(count)]
 
 
@@ -48,7 +48,7 @@ def parse_date(text: str, name: str) -> date:
     except ValueError:
         day = None
     if day is None or day.isoformat() != text:
-        raise InputError(f"{name} must be a date like 2026-01-31")
+        raise InputError(Code.NO_DATE, at=name)
     return day
 
 

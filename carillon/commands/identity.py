@@ -9,6 +9,7 @@ import click
 
 from protos.registry.v1.registry_pb2 import IdentityChange, IdentityKeys, IdentityTags
 from services.domain.identity import MAX_KEY_BYTES, MODES, public_key
+from services.errors import InputError
 
 _NONE = ("", "none", "off")
 _OPTIONS = ("identity", "identity_key", "identity_tags")
@@ -68,13 +69,13 @@ def _read(path: Path) -> str:
     try:
         with path.open("rb") as file:
             text = file.read(4 * MAX_KEY_BYTES).removeprefix(codecs.BOM_UTF8).decode("ascii")
-        public_key(text)
+        public_key(text, str(path))
     except OSError as error:
         raise _wrong(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise _wrong(f"{path} is no text in PEM form") from None
-    except ValueError as error:
-        raise _wrong(f"{path}: {error}") from None
+    except InputError as error:
+        raise _wrong(str(error)) from None
     return text
 
 

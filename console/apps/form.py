@@ -26,7 +26,7 @@ from protos.registry.v1.registry_pb2 import (
     UpdateAppRequest,
 )
 from services.domain.identity import MODES, identity_mode_name
-from services.errors import InputError
+from services.errors import Code, InputError
 
 Form = Mapping[str, str]
 
@@ -149,7 +149,7 @@ def _number(name: str, text: str) -> int:
     """Return a whole number; nothing is 0."""
     digits = text.strip().replace(",", "")
     if digits and not (digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS):
-        raise InputError(f"{name} must be a whole number")
+        raise InputError(Code.NO_WHOLE_NUMBER, at=name)
     return int(digits or 0)
 
 

@@ -13,7 +13,7 @@ from console.shell.backend import ANALYTICS_S, Backend, visible_apps, visible_te
 from protos.accounts.v1.service_pb2 import GetUsersRequest, ListTokensRequest
 from protos.analytics.v1.analytics_pb2 import ActionEntry, ActionScope, AuditActionsRequest, AuditActionsResponse
 from services.domain.permissions import Action
-from services.errors import InputError
+from services.errors import Code, InputError
 
 SUBJECTS = ("push", "task", "draft", "device", "data", "app", "team", "user", "token", "log-in")
 """The first words of actions, by which they are filtered."""
@@ -155,7 +155,7 @@ async def _actor(backend: Backend, requester: Requester, who: str) -> str:
     if users:
         return f"user/{users[0].user_id}"
     if requester.may(Action.MANAGE_USERS):
-        raise InputError(f"nobody has the log-in name {who}")
+        raise InputError(Code.NO_SUCH_LOGIN, login=who)
     return f"user/{who}"
 
 
@@ -165,5 +165,5 @@ def _time_range(filters: Filters, zone: ZoneInfo) -> tuple[int, int]:
         first, last = date.fromisoformat(filters.first), date.fromisoformat(filters.last)
         starts = [datetime(day.year, day.month, day.day, tzinfo=zone) for day in (first, last + timedelta(days=1))]
     except (ValueError, OverflowError):
-        raise InputError("give days as YYYY-MM-DD") from None
+        raise InputError(Code.NO_DAYS) from None
     return int(starts[0].timestamp() * 1000), int(starts[1].timestamp() * 1000)

@@ -22,7 +22,7 @@ from protos.accounts.v1.service_pb2 import (
 from protos.registry.v1.apps_pb2 import App
 from services.domain.approval import MAX_SHARE_PERCENT, share_percent
 from services.domain.permissions import Action
-from services.errors import CarillonError, InputError, NotFoundError
+from services.errors import CarillonError, Code, InputError, NotFoundError
 
 MAX_DEVICES = 2**53
 """The largest number of devices that an approval rule may name."""
@@ -209,12 +209,12 @@ def _change_of(team: Team, form: Mapping[str, str], shown: Mapping[str, str]) ->
         rules.ClearField("above_devices")
         if above := given["above_devices"]:
             if (number := whole_number(above, MAX_DEVICES)) is None:
-                raise InputError("above_devices must be a whole number, or empty")
+                raise InputError(Code.NO_WHOLE_NUMBER_OR_EMPTY, at="above_devices")
             rules.above_devices = number
     if "share_percent" in differing:
         share = whole_number(given["share_percent"], MAX_SHARE_PERCENT)
         if not share:
-            raise InputError(f"share_percent must be from 1 to {MAX_SHARE_PERCENT}")
+            raise InputError(Code.OUT_OF_BOUNDS, at="share_percent", least=1, most=MAX_SHARE_PERCENT)
         rules.share_percent = share
     if differing - {"name"}:
         change.rules.CopyFrom(rules)

@@ -38,7 +38,7 @@ from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask
 from services.domain.command_writer import CommandWriter
 from services.domain.role import RoleContext
 from services.domain.token_resolver import TokenAndAliasResolver
-from services.errors import ConflictError, InputError
+from services.errors import Code, ConflictError, InputError
 from services.process.clock import HangWatch
 
 # Links in pushes: which fields have them, which are refused, and the host that a phone goes to.
@@ -111,7 +111,7 @@ def check_links(order: PushOrder) -> None:
         for param in params_of(push.message):
             if param.is_link and param.value and link_of(param.value) is None:
                 at = f"{_AT}.{param.path}" if param.path else _AT
-                raise InputError(f"{at} must be a link that begins with http:// or https://, without spaces")
+                raise InputError(Code.NO_LINK, at=at)
 
 
 def looks_like_link(text: str) -> bool:

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from console.shell.numbers import whole_number
-from services.errors import InputError
+from services.errors import Code, InputError
 
 # Lists in text fields: lines of values between commas, where a value with a comma stands in quotation marks.
 
@@ -48,7 +48,7 @@ def comparisons(text: str, at: str) -> dict[str, int]:
     for value in values(text):
         match = _COMPARISON.fullmatch(value)
         if match is None or match[1] in found:
-            raise InputError(f"{at} must be comparisons such as >= 3, < 50, each operator once")
+            raise InputError(Code.NO_COMPARISONS, at=at)
         found[match[1]] = int(match[2])
     return found
 
@@ -59,7 +59,7 @@ def models(text: str, at: str) -> dict[str, list[str]]:
     for line in filter(str.strip, text.splitlines()):
         brand, colon, rest = line.replace("：", ":").partition(":")
         if not colon or not brand.strip() or not values(rest):
-            raise InputError(f"{at} must be lines such as brand: model, model")
+            raise InputError(Code.NO_MODELS, at=at)
         found.setdefault(brand.strip(), []).extend(values(rest))
     return found
 
@@ -68,7 +68,7 @@ def _number_at(value: str, at: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise InputError(f"{at} must be whole numbers, not {value}") from None
+        raise InputError(Code.NO_WHOLE_NUMBERS, at=at, text=value) from None
 
 
 Form = Mapping[str, str]
@@ -197,7 +197,7 @@ def _send_to(form: Form, apps: ChosenApps) -> Body:
         case "filter":
             return {"appkey": appkey} | _filter(form)
         case _:
-            raise InputError("choose who gets the push")
+            raise InputError(Code.NO_AUDIENCE)
 
 
 def _filter(form: Form) -> Body:
@@ -236,7 +236,7 @@ def _send_time(text: str, zones: Zones) -> str:
         local = datetime.fromisoformat(text).replace(tzinfo=zones.person)
         return local.astimezone(zones.interface).strftime("%Y-%m-%d %H:%M")
     except (ValueError, OverflowError):
-        raise InputError("send_at must be a day and a time") from None
+        raise InputError(Code.NO_DAY_AND_TIME, at="send_at") from None
 
 
 def _integer(form: Form, name: str) -> int | None:
@@ -244,7 +244,7 @@ def _integer(form: Form, name: str) -> int | None:
     try:
         return int(text) if text else None
     except ValueError:
-        raise InputError(f"{name} must be a whole number") from None
+        raise InputError(Code.NO_WHOLE_NUMBER, at=name) from None
 
 
 def as_text(found: object) -> str:

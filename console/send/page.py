@@ -28,7 +28,15 @@ from protos.accounts.v1.drafts_pb2 import ApprovalNeed
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, Pause
 from services.domain.approval import has_rules
 from services.domain.regions import REGIONS
-from services.errors import CarillonError, ConflictError, ForbiddenError, InputError, NotFoundError, RetryLaterError
+from services.errors import (
+    CarillonError,
+    Code,
+    ConflictError,
+    ForbiddenError,
+    InputError,
+    NotFoundError,
+    RetryLaterError,
+)
 
 MENDABLE = (InputError, ConflictError, NotFoundError, ForbiddenError, RetryLaterError)
 
@@ -43,7 +51,7 @@ class SendingPage(Page):
         """Return the apps that the form names. InputError: the other one is not a partner of this app."""
         other = visit.form.get("other", "")
         if other and other not in [partner.appkey for partner in partners(self.site, visit, app)]:
-            raise InputError("choose an app of the other platform that belongs to the same team")
+            raise InputError(Code.NO_PARTNER)
         return ChosenApps(app.appkey, other) if app.platform == PLATFORM_ANDROID else ChosenApps(other, app.appkey)
 
     async def audiences(self, visit: Visit, composed: ComposedPush) -> list[Audience]:
@@ -206,4 +214,4 @@ def problem_to_mend(error: CarillonError, visit: Visit) -> str:
         )
     if not isinstance(error, MENDABLE):
         raise error
-    return visit.language.problem(str(error), visit.form)
+    return visit.language.problem(error, visit.form)

@@ -68,8 +68,8 @@ class ErrorPages:
                 "It may have been done all the same: look before you repeat it. The log of the service says what is"
                 " wrong."
             )
-        said = str(error) if status < 500 else ""
-        self._show(request, response, status, title, visit.language.problem(said, visit.form) if said else text)
+        is_said = status < 500 and str(error)
+        self._show(request, response, status, title, visit.language.problem(error, visit.form) if is_said else text)
 
     async def of_fault(self, request: Request, response: Response, error: Exception, params: Any = None) -> None:
         if is_call(request.path):

@@ -16,7 +16,7 @@ from console.apps.words import SettingWords
 from console.audit.words import DetailWords
 from console.pushes.words import ReasonWords
 from console.send.words import AudienceWords, ConditionWords
-from console.shell.problems import FormFields, ProblemWords
+from console.shell.error_words import ErrorWords, FormFields
 
 LOCALE_DIRECTORY = Path(__file__).resolve().parent.parent / "locale"
 DEFAULT = "en"
@@ -46,7 +46,7 @@ class Language:
         self.reason = ReasonWords(self.gettext)
         self.audience = AudienceWords(self.conditions)
         self.form_fields = FormFields(self.gettext, self.ngettext)
-        self.problem = ProblemWords(self.gettext, self.form_fields, self)
+        self.problem = ErrorWords(self.gettext, self.form_fields, self)
         self.details = DetailWords(
             self.conditions,
             self.audience,

@@ -13,9 +13,9 @@ from console.oidc.log_ins import ProviderLogIns, ProviderSessions
 from console.overview.installation import Observer
 from console.shell.access import SecondFactors
 from console.shell.backend import Backend, app_of, visible_apps, visible_teams
+from console.shell.error_words import FormProblem
 from console.shell.feeds import Feeds
 from console.shell.languages import Languages
-from console.shell.problems import FormProblem
 from console.shell.renderer import SlicedRenderer, Template
 from console.shell.sessions import Sessions
 from console.shell.visit import Visit
@@ -122,4 +122,4 @@ def problem_of(error: CarillonError, visit: Visit) -> FormProblem:
     """Return the words of an error that the person can mend, and the field of the form. Raises any other error."""
     if error.result not in (400, 401):
         raise error
-    return visit.language.problem(str(error), visit.form)
+    return visit.language.problem(error, visit.form)

@@ -14,8 +14,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
+from console.shell.error_words import FormProblem
 from console.shell.languages import Language
-from console.shell.problems import FormProblem
 from console.shell.static_files import StaticFiles
 from console.shell.visit import Visit
 from console.statistics.table import path_of_push

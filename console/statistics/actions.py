@@ -18,7 +18,7 @@ from protos.analytics.v1.analytics_pb2 import (
     StatisticsRequest,
     StatisticsResponse,
 )
-from services.errors import InputError
+from services.errors import Code, InputError
 
 KINDS: Mapping[str, "StatisticsKind.ValueType"] = MappingProxyType(
     {
@@ -67,14 +67,14 @@ async def statistics(backend: Backend, question: StatisticsQuestion) -> Statisti
 def category_of(name: str) -> "Category.ValueType":
     """Return the category with this name. InputError: there is none."""
     if name not in CATEGORIES:
-        raise InputError("choose one of the types and categories")
+        raise InputError(Code.NO_KIND_OF_STATISTICS)
     return Category.Value(f"CATEGORY_{name.upper()}")
 
 
 def _asked(question: StatisticsQuestion) -> StatisticsRequest:
     """Return the question as a request. InputError: a text of the form is invalid."""
     if question.kind not in KINDS:
-        raise InputError("choose one of the types and categories")
+        raise InputError(Code.NO_KIND_OF_STATISTICS)
     asked = StatisticsRequest(
         appkey=question.appkey,
         kind=KINDS[question.kind],
@@ -86,8 +86,8 @@ def _asked(question: StatisticsQuestion) -> StatisticsRequest:
         asked.info = question.info or _ALL
     if question.kind == "broadcasts" and question.push:
         if not (number := whole_number(question.push, MAX_MSGID)):
-            raise InputError("the message id must be a number")
+            raise InputError(Code.NO_MESSAGE_ID)
         asked.msgid = number
     elif question.kind == "broadcasts" and question.category:
-        raise InputError("give the message id of the push that is to be divided by a category")
+        raise InputError(Code.NO_MESSAGE_ID_OF_CATEGORY)
     return asked

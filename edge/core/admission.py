@@ -47,7 +47,7 @@ from services.domain.apps import OUTDATED, AppDirectory
 from services.domain.push_capacity import PushCapacity
 from services.domain.role import RoleContext
 from services.domain.text import without_byte_order_mark
-from services.errors import ForbiddenError, InputError, SignError, TooManyRequestsError, UnavailableError
+from services.errors import Code, ForbiddenError, InputError, SignError, TooManyRequestsError, UnavailableError
 from services.net.http.client_address import ClientAddresses, Networks, read_address
 from services.process import stages
 from services.process.clock import Clock
@@ -328,7 +328,7 @@ class PushAdmission:
             is_current = await self._apps.refresh()
             for appkey in appkeys:
                 if self._apps.is_paused(appkey):
-                    refusal = ForbiddenError(f"app {appkey} is paused by the operator; nothing was sent")
+                    refusal = ForbiddenError(Code.APP_PAUSED, appkey=appkey)
                     raise refusal if is_current else UnavailableError(OUTDATED)
 
     async def _take_capacity(self, push: RequestedPush) -> None:
@@ -372,9 +372,12 @@ class PushAdmission:
             if stored + sizes[appkey] > quota:
                 QUOTA_REFUSALS.labels(appkey, "stored_task_bytes").inc()
                 raise TooManyRequestsError(
-                    f"app {appkey} is over its quota of {quota} stored bytes of timed messages: {stored} are stored and"
-                    f" this one needs {sizes[appkey]}; try again when some have been sent or cancelled",
+                    Code.OVER_STORED_BYTES,
                     BYTES_RETRY_S,
+                    appkey=appkey,
+                    quota=quota,
+                    stored=stored,
+                    size=sizes[appkey],
                 )
 
     async def take_broadcasts(self, pushes: Sequence[SendPush]) -> None:
@@ -390,9 +393,11 @@ class PushAdmission:
         if appkey := answer.exhausted_appkey:
             QUOTA_REFUSALS.labels(appkey, "broadcasts_per_day").inc()
             raise TooManyRequestsError(
-                f"app {appkey} is over its quota of {self._quota(appkey, 'broadcasts_per_day')} broadcasts a day;"
-                f" try again in {answer.retry_after_s} s",
+                Code.OVER_BROADCASTS,
                 answer.retry_after_s,
+                appkey=appkey,
+                quota=self._quota(appkey, "broadcasts_per_day"),
+                wait_s=answer.retry_after_s,
             )
 
     def _quota(self, appkey: str, name: str) -> int:

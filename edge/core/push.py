@@ -23,7 +23,7 @@ from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask, TaskCommand
 from services.domain.command_writer import CommandWriter, push_command, task_command
 from services.domain.token_resolver import ResolvedAudience, TokenAndAliasResolver
 from services.domain.topics import TASK_COMMANDS
-from services.errors import InputError
+from services.errors import Code, InputError
 from services.log.port import MAX_RECORD_BYTES
 from services.process import push_traces, stages
 from services.process.clock import Clock, HangWatch
@@ -223,7 +223,7 @@ class Pushes:
     async def _create(self, prepared: PreparedPushes, task_key: str, create: CreateTask) -> None:
         command = TaskCommand(task_key=task_key, create=create)
         if command.ByteSize() > MAX_PUSH_BYTES:
-            raise InputError(f"the request is too large: it makes a task of {command.ByteSize()} bytes")
+            raise InputError(Code.TASK_TOO_LARGE, size=command.ByteSize())
         with push_traces.appending(prepared.origin.trace, prepared.results[0].msgid):
             await self._writer.append_and_wait([task_command(command)], prepared.origin)
 
@@ -284,7 +284,4 @@ def _checked_sizes(pushes: Sequence[AppPush], audit_bytes: int, *, is_timed: boo
         "the audience": largest.audience.ByteSize(),
     }
     part = max(parts, key=parts.__getitem__)
-    raise InputError(
-        f"the request is too large: it makes a record of {size} bytes, of which the event log takes at most"
-        f" {MAX_PUSH_BYTES}; the largest part is {part} with {parts[part]} bytes"
-    )
+    raise InputError(Code.PUSH_TOO_LARGE, size=size, most=MAX_PUSH_BYTES, part=part, part_size=parts[part])

@@ -11,7 +11,7 @@ from edge.settings import ROLE_NAME
 from services.domain.apps import AppDirectory
 from services.domain.role import RoleContext
 from services.domain.settings import Settings
-from services.errors import TooManyRequestsError
+from services.errors import Code, TooManyRequestsError
 from services.process.clock import Clock
 from services.process.logs import logger
 from services.process.metrics import QUOTA_REFUSALS
@@ -111,7 +111,7 @@ CODES_PER_S = 20
 """Pushes with possession codes that one app sends a second at most, whatever its quotas."""
 
 _FIELDS = {Rate.REQUESTS: "requests_per_s", Rate.TARGETS: "targets_per_s"}
-_NAMES = {Rate.REQUESTS: "requests", Rate.TARGETS: "targets"}
+_OVER = {Rate.REQUESTS: Code.OVER_REQUESTS, Rate.TARGETS: Code.OVER_TARGETS}
 
 
 def rate_quotas(settings: Settings, context: RoleContext) -> "RateQuotas":
@@ -153,8 +153,5 @@ class RateQuotas:
                 for other, others, others_per_s in taken:
                     self._buckets.give_back(other, rate, others, others_per_s)
                 QUOTA_REFUSALS.labels(appkey, _FIELDS[rate]).inc()
-                raise TooManyRequestsError(
-                    f"app {appkey} is over its quota of {per_s} {_NAMES[rate]} a second; try again in {wait_s} s",
-                    wait_s,
-                )
+                raise TooManyRequestsError(_OVER[rate], wait_s, appkey=appkey, quota=per_s, wait_s=wait_s)
             taken.append((appkey, count, per_s))

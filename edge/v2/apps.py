@@ -11,7 +11,7 @@ from edge.core.parsing.typed import integer_text
 from edge.core.signature import AppRef, Signers
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, PLATFORM_UNSPECIFIED, Platform
 from services.domain.apps import AppDirectory
-from services.errors import InputError
+from services.errors import Code, InputError
 
 MAX_APPS = 100
 _ANDROID_ONLY = ("1", "7", "8")
@@ -74,9 +74,9 @@ def push_apps(fields: Mapping[str, Any]) -> PushApps:
     android = _apps(appkeys.get("android"), "sendTo.appkey.android", PLATFORM_ANDROID, scope in _IOS_ONLY)
     ios = _apps(appkeys.get("ios"), "sendTo.appkey.ios", PLATFORM_IOS, scope in _ANDROID_ONLY)
     if not android and (scope in ("0", *_ANDROID_ONLY) or not ios):
-        raise InputError("sendTo.appkey.android is missing")
+        raise InputError(Code.MISSING, at="sendTo.appkey.android")
     if not ios and scope in ("0", *_IOS_ONLY):
-        raise InputError("sendTo.appkey.ios is missing")
+        raise InputError(Code.MISSING, at="sendTo.appkey.ios")
     every_app = android + ios
     used_android = () if scope in _IOS_ONLY else android
     used_ios = () if scope in _ANDROID_ONLY else ios
@@ -120,23 +120,23 @@ def listed_ios_apps(fields: Mapping[str, Any]) -> NamedApps:
 def one_app(fields: Mapping[str, Any]) -> NamedApps:
     """Find one app of either platform."""
     if isinstance(fields.get("appkey"), list):
-        raise InputError("appkey must be a string")
+        raise InputError(Code.WRONG_TYPE, at="appkey", kinds="a string")
     return _named(fields, PLATFORM_UNSPECIFIED)
 
 
 def _named(fields: Mapping[str, Any], platform: "Platform.ValueType") -> NamedApps:
     value = fields.get("appkey")
     if value is None:
-        raise InputError("appkey is missing")
+        raise InputError(Code.MISSING, at="appkey")
     return NamedApps(_apps(value, "appkey", platform), isinstance(value, list))
 
 
 def _object(fields: Mapping[str, Any], name: str, path: str) -> Mapping[str, Any]:
     value = fields.get(name)
     if value is None:
-        raise InputError(f"{path} is missing")
+        raise InputError(Code.MISSING, at=path)
     if not isinstance(value, dict):
-        raise InputError(f"{path} must be an object")
+        raise InputError(Code.WRONG_TYPE, at=path, kinds="an object")
     return value
 
 

@@ -28,7 +28,7 @@ from services.domain.approval import has_rules
 from services.domain.permissions import OPERATOR, Action, Actor, Role, may
 from services.domain.secret_texts import LINK_PREFIX, SecretText, id_of, matches
 from services.domain.text import checked_text
-from services.errors import ConflictError, InputError, NotFoundError, PermissionDeniedError
+from services.errors import Code, ConflictError, InputError, NotFoundError, PermissionDeniedError
 
 CHANGE_MS = 7 * 86_400_000
 """How long a change waits for the confirmation of another administrator."""
@@ -130,7 +130,7 @@ def create_user(
         created_ms=now_ms,
     )
     if accounts.user_of_login(user.login):
-        raise ConflictError(f"there is a user {user.login!r} already")
+        raise ConflictError(Code.LOGIN_TAKEN, login=user.login)
     if request.HasField("subject"):
         user.subject.issuer = checked_text("issuer", request.subject.issuer, most=MAX_SUBJECT)
         user.subject.subject = checked_text("subject", request.subject.subject, most=MAX_SUBJECT)
@@ -178,7 +178,7 @@ def update_user(accounts: AccountTable, actor: Actor, request: UpdateUserRequest
         check_may(actor, Action.MANAGE_USERS)
     if is_own and request.remove_totp:
         # A stolen session of an administrator must not be enough.
-        raise PermissionDeniedError("another administrator must remove this second factor, or an operator")
+        raise PermissionDeniedError(Code.OWN_SECOND_FACTOR)
     if known.roles_by_groups and request.HasField("administrator"):
         raise ConflictError(f"the roles of {known.login!r} follow from the groups of the OpenID Connect provider")
     user = User()
@@ -197,7 +197,7 @@ def update_user(accounts: AccountTable, actor: Actor, request: UpdateUserRequest
     if user == known:
         return waiting
     if not actor.is_operator and not _has_administrator(accounts, user):
-        raise ConflictError("no administrator would be left; make somebody else one first")
+        raise ConflictError(Code.NO_ADMINISTRATOR_LEFT)
     return [changed_user(user, "set", _settings_changed(known, user)), *waiting]
 
 
@@ -226,7 +226,7 @@ def valid_link(accounts: AccountTable, text: str, now_ms: int) -> OpenLink:
     found = accounts.open_link(id_of(text, LINK_PREFIX) or "")
     is_valid = found and matches(text, found.link.token_hash) and now_ms < found.link.expires_ms
     if found is None or not is_valid or found.user.disabled:
-        raise NotFoundError("this link is used, replaced or expired; ask an administrator for a new one")
+        raise NotFoundError(Code.LINK_USED)
     return found
 
 
@@ -240,7 +240,7 @@ def change_password(accounts: AccountTable, actor: Actor, verified_hash: str, ne
     """Return the acting user with the new password; `verified_hash`: the hash that the present one has matched."""
     user = acting_user(accounts, actor)
     if user.password_hash != verified_hash:
-        raise ConflictError("the password was changed meanwhile; log in again")
+        raise ConflictError(Code.PASSWORD_CHANGED)
     return [_with_password(user, new_hash)]
 
 
@@ -254,7 +254,7 @@ def set_totp(
     """Return the acting user with a second factor; `verified_hash`: the hash that the password was compared with."""
     known = acting_user(accounts, actor)
     if known.password_hash != verified_hash:
-        raise ConflictError("the password was changed meanwhile; log in again")
+        raise ConflictError(Code.PASSWORD_CHANGED)
     check_may_have_totp(known)
     user = User()
     user.CopyFrom(known)
@@ -391,7 +391,7 @@ def _settings_changed(before: User, after: User) -> list[str]:
 
 def _checked_login(login: str) -> str:
     if not _LOGIN.fullmatch(login) or not login.isprintable():
-        raise InputError("login must have 1 to 64 printable characters without spaces and slashes")
+        raise InputError(Code.WRONG_LOGIN, at="login", most=64)
     return login
 
 
@@ -405,4 +405,4 @@ def _checked_zone(zone: str) -> str:
     try:
         return ZoneInfo(zone).key if zone else zone
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InputError("zone must be the name of a time zone such as Asia/Shanghai") from None
+        raise InputError(Code.UNKNOWN_ZONE, at="zone") from None

@@ -38,7 +38,7 @@ from services.domain.approval import MAX_SHARE_PERCENT, has_rules, loosens, shar
 from services.domain.permissions import OPERATOR, Action, Actor, Role
 from services.domain.secret_texts import SecretText
 from services.domain.text import checked_text
-from services.errors import ConflictError, InputError, NotFoundError, PermissionDeniedError
+from services.errors import Code, ConflictError, InputError, NotFoundError, PermissionDeniedError
 
 MAX_TEST_DEVICES = 20
 _MAX_TOKEN = 400
@@ -139,7 +139,7 @@ def set_test_devices(accounts: AccountTable, actor: Actor, request: SetTestDevic
         if device.name:
             changed[device.appkey, device.token] = _checked_device(accounts, team, device).name
     if len(changed) > MAX_TEST_DEVICES:
-        raise ConflictError(f"a team has at most {MAX_TEST_DEVICES} test devices; remove some first")
+        raise ConflictError(Code.TOO_MANY_TEST_DEVICES, most=MAX_TEST_DEVICES)
     if changed == known:
         return []
     added = [f"{' '.join(place)} {name}" for place, name in changed.items() if known.get(place) != name]
@@ -154,7 +154,7 @@ def _checked_device(accounts: AccountTable, team: Team, device: TeamDevice) -> T
     if accounts.given_app(device.appkey).team_id != team.team_id:
         raise ConflictError(f"app {device.appkey} does not belong to the team")
     if not 1 <= len(device.token) <= _MAX_TOKEN:
-        raise InputError(f"token must have 1 to {_MAX_TOKEN} characters")
+        raise InputError(Code.WRONG_LENGTH, at="token", least=1, most=_MAX_TOKEN)
     checked_text("name", device.name)
     return device
 
@@ -192,7 +192,7 @@ def create_token(
     check_may(actor, Action.MANAGE_TOKENS, team.team_id)
     name = checked_text("name", request.name)
     if any(token.name == name for token in accounts.tokens([team.team_id])):
-        raise ConflictError(f"team {team.name} has a token {name!r} already; revoke it first")
+        raise ConflictError(Code.TOKEN_NAME_TAKEN, team=team.name, name=name)
     token = Token(
         token_id=text.id,
         team_id=team.team_id,
@@ -300,7 +300,7 @@ def _changed(team: Team, action: str, settings: list[str]) -> AccountFact:
 def _free_name(accounts: AccountTable, name: str, team_id: str) -> str:
     other = accounts.team_of_name(checked_text("name", name))
     if other is not None and other.team_id != team_id:
-        raise ConflictError(f"there is a team {other.name!r} already")
+        raise ConflictError(Code.TEAM_NAME_TAKEN, name=other.name)
     return name
 
 
@@ -312,7 +312,7 @@ def _checked_role(role: int) -> Role:
 
 def _check_rules(rules: ApprovalRules) -> None:
     if rules.HasField("share_percent") and not 1 <= rules.share_percent <= MAX_SHARE_PERCENT:
-        raise InputError(f"share_percent must be from 1 to {MAX_SHARE_PERCENT}")
+        raise InputError(Code.OUT_OF_BOUNDS, at="share_percent", least=1, most=MAX_SHARE_PERCENT)
 
 
 def _rules_text(rules: ApprovalRules) -> str:

@@ -14,7 +14,7 @@ from protos.registry.v1.apps_pb2 import (
     App,
 )
 from services.domain.master_key import Keys
-from services.errors import CarillonError, InputError
+from services.errors import CarillonError, Code, InputError
 from services.process.logs import logger
 
 
@@ -107,10 +107,10 @@ def _normalized(pem: str) -> str:
     try:
         key = serialization.load_pem_private_key(pem.encode(), None)
     except TypeError:
-        raise InputError("the APNs key is encrypted; give the .p8 file as Apple made it") from None
+        raise InputError(Code.APNS_KEY_ENCRYPTED, at="the APNs key") from None
     except (ValueError, UnsupportedAlgorithm):
-        raise InputError("the APNs key is no private key in PEM form, as Apple's AuthKey_….p8 is") from None
+        raise InputError(Code.APNS_KEY_UNREADABLE, at="the APNs key") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != "secp256r1":
-        raise InputError("the APNs key is not on the curve P-256, as Apple's are")
+        raise InputError(Code.APNS_KEY_WRONG_CURVE, at="the APNs key")
     form = serialization.PrivateFormat.PKCS8
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()

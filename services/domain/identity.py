@@ -46,7 +46,7 @@ from services.domain.device_protocol.frames import (
 )
 from services.domain.ios_tokens import spellings
 from services.domain.text import refuse_nul
-from services.errors import ForbiddenError, InputError, SignError, TooManyRequestsError
+from services.errors import Code, ForbiddenError, InputError, SignError, TooManyRequestsError
 from services.process.metrics import IDENTITY_PROOFS
 
 MAX_KEYS = 2
@@ -70,7 +70,6 @@ _MAX_DEVICES = 50_000
 _MAX_TAG = 32767
 _SIGNATURE_BYTES = 64
 _MADE_FOR_S = 3600
-_WRONG_KIND = "the key must be an EC key on the curve P-256 (for ES256) or an Ed25519 key (for EdDSA)"
 _ECDSA = ec.ECDSA(hashes.SHA256())
 
 PublicKey: TypeAlias = ec.EllipticCurvePublicKey | Ed25519PublicKey
@@ -245,52 +244,41 @@ def proven_by_server(app: App | None, stags: Iterable[str]) -> list[str]:
     return sorted({stag for stag in stags if rules.is_identity_tag(stag)})
 
 
-def public_key(pem: str) -> PublicKey:
-    """Return the public key of a PEM text. ValueError: it is no key for ES256 or EdDSA; says what to give."""
+def public_key(pem: str, at: str = "the key") -> PublicKey:
+    """Return the public key of a PEM text at this path. InputError: it is no key for ES256 or EdDSA."""
     if "PRIVATE KEY" in pem:
-        raise ValueError(
-            "this is a private key, which belongs on your server alone; give the public one, as"
-            " `openssl pkey -in private.pem -pubout` prints it"
-        )
+        raise InputError(Code.PRIVATE_KEY, at=at)
     try:
         key = load_pem_public_key(pem.encode())
     except (ValueError, UnsupportedAlgorithm):
-        raise ValueError(
-            "this is no public key in PEM form (-----BEGIN PUBLIC KEY-----); give one as"
-            " `openssl pkey -in private.pem -pubout` prints it"
-        ) from None
+        raise InputError(Code.NO_PUBLIC_KEY, at=at) from None
     if isinstance(key, Ed25519PublicKey) or (
         isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1)
     ):
         return key
-    raise ValueError(_WRONG_KIND)
+    raise InputError(Code.WRONG_KIND_OF_KEY, at=at)
 
 
 def checked_keys(pems: Sequence[str]) -> list[str]:
     """Return the PEM texts of public keys, normalised. InputError: one is no public key, or there are too many."""
     if len(pems) > MAX_KEYS:
-        raise InputError(f"identity_keys: at most {MAX_KEYS} keys, the present one and its successor")
+        raise InputError(Code.TOO_MANY_KEYS, at="identity_keys", most=MAX_KEYS)
     found: list[str] = []
     for pem in pems:
         if len(pem) > MAX_KEY_BYTES:
-            raise InputError(f"identity_keys: a public key has at most {MAX_KEY_BYTES} characters")
-        try:
-            found.append(public_key(pem).public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode())
-        except ValueError as error:
-            raise InputError(f"identity_keys: {error}") from None
+            raise InputError(Code.KEY_TOO_LONG, at="identity_keys", most=MAX_KEY_BYTES)
+        key = public_key(pem, "identity_keys")
+        found.append(key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode())
     return list(dict.fromkeys(found))
 
 
 def checked_tags(entries: Sequence[str]) -> list[str]:
     """Return the entries without repetitions. InputError: one names no identity tag, or there are too many."""
     if len(entries) > MAX_TAGS:
-        raise InputError(f"identity_tags: at most {MAX_TAGS} names and ranges")
+        raise InputError(Code.TOO_MANY_NAMES, at="identity_tags", most=MAX_TAGS)
     for entry in entries:
         refuse_nul(entry, "identity_tags")
-        try:
-            _parsed_tag(entry)
-        except ValueError as error:
-            raise InputError(f"identity_tags: {error}") from None
+        _parsed_tag(entry)
     return list(dict.fromkeys(entries))
 
 
@@ -328,7 +316,7 @@ def made_proof(
         raise ValueError("this is no private key in PEM form, or one with a password") from None
     is_p256 = isinstance(key, ec.EllipticCurvePrivateKey) and isinstance(key.curve, ec.SECP256R1)
     if not (is_p256 or isinstance(key, Ed25519PrivateKey)):
-        raise ValueError(_WRONG_KIND)
+        raise ValueError("the key must be an EC key on the curve P-256 (for ES256) or an Ed25519 key (for EdDSA)")
     claims: dict[str, object] = {"aud": appkey, "iat": int(now_s), "exp": int(now_s) + _MADE_FOR_S}
     claims |= {name: value for name, value in (("sub", alias), ("tags", list(tags)), ("stags", list(stags))) if value}
     header = {"alg": "ES256" if is_p256 else "EdDSA"}
@@ -392,20 +380,17 @@ def _missing(what: str) -> ForbiddenError:
 
 
 def _parsed_tag(entry: str) -> TagRange | str:
-    """Return a range of number tags, or a string tag or the beginning of one. ValueError: it is neither."""
+    """Return a range of number tags, or a string tag or the beginning of one. InputError: it is neither."""
     first, dots, last = entry.partition("..")
     numbers = [_number(text) for text in ((first, last) if dots else (entry,))]
     if None not in numbers:
         found = TagRange(numbers[0] or 0, numbers[-1] or 0)
         if not -_MAX_TAG <= found.first <= found.last <= _MAX_TAG:
-            raise ValueError(f"{entry!r} is no range of number tags from -{_MAX_TAG} to {_MAX_TAG}")
+            raise InputError(Code.NO_TAG_RANGE, at="identity_tags", text=entry, least=-_MAX_TAG, most=_MAX_TAG)
         return found
     name = entry.removesuffix("*")
     if not name or "*" in name or len(name.encode()) > MAX_NAME_BYTES:
-        raise ValueError(
-            f"{entry[:50]!r} names no tag: give a string tag of at most {MAX_NAME_BYTES} bytes, its beginning with a *"
-            " behind it, such as user:*, a number tag, or a range of them, such as 30000..32767"
-        )
+        raise InputError(Code.NO_TAG, at="identity_tags", text=entry[:50], most=MAX_NAME_BYTES)
     return entry
 
 

@@ -6,7 +6,7 @@ it is given, and in upper case; a device that is found keeps its spelling. To Ap
 
 import re
 
-from services.errors import InputError
+from services.errors import Code, InputError
 
 PATTERN = r"^[<> ]*([0-9A-Fa-f][<> ]*){64,200}$"
 """The form in which a token may be given: also as Apple's old libraries print it, `<740f4707 bebcf74f …>`."""
@@ -19,7 +19,7 @@ def ios_token(given: str, at: str) -> str:
     """Return the token in lower case, without angle brackets and spaces. InputError: it is no iOS token."""
     token = given.translate(_PRINTED)
     if not _TOKEN.fullmatch(token):
-        raise InputError(f"{at} is no iOS token: it must have 64 to 200 hexadecimal digits")
+        raise InputError(Code.NO_IOS_TOKEN, at=at)
     return token.lower()
 
 

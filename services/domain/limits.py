@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from protos.push.v1.push_pb2 import Filter
-from services.errors import InputError
+from services.errors import Code, InputError
 
 MAX_GROUPS = 1000
 """Groups in one list of tag groups."""
@@ -31,13 +31,13 @@ def check_filter_size(wanted: Filter, names: Mapping[str, str]) -> None:
     if (size := wanted.ByteSize()) > MAX_BYTES:
         sizes = {field: sum(part.ByteSize() for part in getattr(wanted, field)) for field in counts}
         largest = max(sizes, key=lambda field: sizes[field])
-        raise InputError(f"{names[largest]}: the filter has {size} bytes in all, but at most {MAX_BYTES}")
+        raise InputError(Code.FILTER_TOO_LARGE, at=names[largest], size=size, most=MAX_BYTES)
 
 
 def check_count(entries: int, at: str) -> None:
     """Check the number of tags and values of a filter, or of a part of it, at the path `at`. InputError: too many."""
     if entries > MAX_ENTRIES:
-        raise InputError(f"{at}: the filter has {entries} tags and values in all, but at most {MAX_ENTRIES}")
+        raise InputError(Code.TOO_MANY_TAGS, at=at, count=entries, most=MAX_ENTRIES)
 
 
 def check_written(raw: bytes, at: str) -> None:

@@ -12,7 +12,7 @@ from zoneinfo import TZPATH, ZoneInfo, ZoneInfoNotFoundError, available_timezone
 import msgspec
 from dotenv import dotenv_values
 
-from services.errors import CarillonError
+from services.errors import CarillonError, InputError
 from services.log.kafka.security import (
     MECHANISMS,
     PROTOCOLS,
@@ -181,10 +181,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def client_addresses(self) -> ClientAddresses:
         """Return the finder of clients' addresses, which believes the trusted proxies. SettingsError: no networks."""
+        texts = self.trusted_proxies.split(",") if self.trusted_proxies else ()
         try:
-            return ClientAddresses(Networks.parse(self.trusted_proxies.split(",") if self.trusted_proxies else ()))
-        except ValueError as error:
-            raise SettingsError(f"{PREFIX}TRUSTED_PROXIES is {self.trusted_proxies!r}: {error}") from None
+            return ClientAddresses(Networks.parse(texts, f"{PREFIX}TRUSTED_PROXIES is {self.trusted_proxies!r}"))
+        except InputError as error:
+            raise SettingsError(str(error)) from None
 
     def tls(self) -> Tls | None:
         """Return the files for mutual TLS of calls between roles; None: calls are in plain text."""

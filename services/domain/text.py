@@ -6,7 +6,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from services.errors import InputError
+from services.errors import Code, InputError
 
 _TEXT_LENGTH = 64
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
@@ -18,7 +18,7 @@ def checked_text(field: str, text: str, *, required: bool = True, most: int = _T
     if not text and not required:
         return text
     if not text.strip() or len(text) > most or not text.isprintable():
-        raise InputError(f"{field} must have 1 to {most} printable characters")
+        raise InputError(Code.NOT_PRINTABLE, at=field, most=most)
     return text
 
 
@@ -29,7 +29,7 @@ def refuse_nul(value: Any, path: str = "") -> None:
     """
     place = _nul_place(value, path)
     if place is not None:
-        raise InputError(f"{place} must not contain NUL")
+        raise InputError(Code.HAS_NUL, at=place)
 
 
 def check_texts(request: Message) -> None:

@@ -27,7 +27,7 @@ from services.domain.identity import checked_keys, checked_tags, identity_mode, 
 from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
 from services.domain.master_key import Keys, sealed_digest
 from services.domain.text import checked_text
-from services.errors import ConflictError, InputError
+from services.errors import Code, ConflictError, InputError
 from services.net.http.client_address import Networks
 
 # Changes of an iOS app's APNs key. InputError names the wrong field and never contains the key.
@@ -66,7 +66,7 @@ def _check_complete(app: App, change: ApnsKeyChange) -> None:
     }
     missing = [name for name, is_set in set_fields.items() if not is_set]
     if missing and not app.HasField("apns"):
-        raise InputError(f"app {app.appkey} has no APNs key yet; at first give {', '.join(missing)} too")
+        raise InputError(Code.NO_APNS_KEY, appkey=app.appkey, missing=", ".join(missing))
 
 
 def _set_topic_and_environment(app: App, apns: ApnsKey, change: ApnsKeyChange) -> None:
@@ -83,15 +83,13 @@ def _set_topic_and_environment(app: App, apns: ApnsKey, change: ApnsKeyChange) -
 
 def _checked_id(name: str, given: str) -> str:
     if not _ID.fullmatch(given):
-        raise InputError(f"the APNs {name} must have 10 capital letters and digits, as Apple shows it")
+        raise InputError(Code.WRONG_APPLE_ID, at=f"the APNs {name}")
     return given
 
 
 def _checked_topic(topic: str) -> str:
     if len(topic) > _TOPIC_LENGTH or not _TOPIC.fullmatch(topic):
-        raise InputError(
-            f"the APNs topic must be a bundle id of at most {_TOPIC_LENGTH} characters, like com.example.app"
-        )
+        raise InputError(Code.WRONG_TOPIC, at="the APNs topic", most=_TOPIC_LENGTH)
     return topic
 
 
@@ -131,7 +129,7 @@ def rotate_secret(app: App, sealed_secret: bytes, request: RotateSecretRequest, 
     ConflictError: the request replaces another secret than the present one.
     """
     if request.HasField("replaces_digest") and request.replaces_digest != sealed_digest(app.sealed_secret):
-        raise ConflictError("another secret key was made meanwhile; look at the app before you make one more")
+        raise ConflictError(Code.SECRET_CHANGED)
     keep_old_s = request.keep_old_s
     if keep_old_s > MAX_KEEP_OLD_S:
         raise InputError(f"the old secret can be kept for {MAX_KEEP_OLD_S // 86_400} days at most")
@@ -149,15 +147,13 @@ def drop_old_secret(app: App) -> None:
 
 def checked_package(package: str) -> str:
     if not _PACKAGE.fullmatch(package):
-        raise InputError(
-            "package must have 1 to 128 letters, digits, dots, dashes or underscores, like com.example.app"
-        )
+        raise InputError(Code.WRONG_PACKAGE, at="package", most=128)
     return package
 
 
 def checked_period(period_s: int) -> int:
     if not MIN_PERIOD_S <= period_s <= MAX_PERIOD_S:
-        raise InputError(f"default_period_s must be from {MIN_PERIOD_S} to {MAX_PERIOD_S} seconds")
+        raise InputError(Code.TIME_OUT_OF_RANGE, at="default_period_s", least_s=MIN_PERIOD_S, most_s=MAX_PERIOD_S)
     return period_s
 
 
@@ -169,7 +165,7 @@ def _change_quotas(app: App, change: QuotasChange) -> None:
             continue
         most = _MAX_QUOTA_BYTES if field.name == "stored_task_bytes" else _MAX_QUOTA
         if value > most:
-            raise InputError(f"{field.name} must be at most {most}; 0 removes the quota")
+            raise InputError(Code.QUOTA_TOO_LARGE, at=field.name, most=most)
         setattr(app.quotas, field.name, value)
     if not app.quotas.ListFields():
         app.ClearField("quotas")
@@ -186,10 +182,7 @@ def _change_identity(app: App, change: IdentityChange) -> None:
             raise InputError("identity must be off, accept or require")
         identity.mode = change.mode
     if not identity.keys and identity_mode(app) != IDENTITY_MODE_OFF:
-        raise InputError(
-            "identity accept and require need a public key of the app's server (identity_keys), by which proofs are"
-            " verified; to remove the keys set identity off too"
-        )
+        raise InputError(Code.IDENTITY_WITHOUT_KEY, at="identity")
     if identity_mode(app) == IDENTITY_MODE_OFF:
         identity.ClearField("mode")
     if identity == Identity():
@@ -198,11 +191,8 @@ def _change_identity(app: App, change: IdentityChange) -> None:
 
 def _checked_networks(networks: list[str]) -> list[str]:
     if len(networks) > MAX_NETWORKS:
-        raise InputError(f"allow_from must name at most {MAX_NETWORKS} networks")
-    try:
-        return Networks.parse(networks).texts()
-    except ValueError as error:
-        raise InputError(f"allow_from: {error}") from None
+        raise InputError(Code.TOO_MANY_NETWORKS, at="allow_from", most=MAX_NETWORKS)
+    return Networks.parse(networks, "allow_from").texts()
 
 
 # Descriptions of changes to an app's settings, without its secrets.

@@ -12,7 +12,7 @@ from protos.registry.v1.registry_pb2 import (
 from protos.runtime.v1.log_pb2 import Origin, Position
 from services.domain.apps import APPS_PARTITION, INSTALLATION_PAUSE_KEY, AppDirectory
 from services.domain.role import RoleContext
-from services.errors import InputError, NotFoundError
+from services.errors import Code, InputError, NotFoundError
 from services.process.metrics import APPS_PAUSED
 
 _MAX_REASON_LENGTH = 200
@@ -91,5 +91,5 @@ def export_paused_apps(apps: AppDirectory) -> None:
 
 def _checked_reason(reason: str) -> str:
     if len(reason) > _MAX_REASON_LENGTH or not (reason.isprintable() or not reason):
-        raise InputError(f"reason must have at most {_MAX_REASON_LENGTH} printable characters")
+        raise InputError(Code.TOO_LONG_OR_NOT_PRINTABLE, at="reason", most=_MAX_REASON_LENGTH)
     return reason

@@ -65,7 +65,7 @@ class OwnedRegistry:
     def refused() -> float:
         """Return how many calls were refused because this process is not the owner."""
         samples = (sample for metric in RPC_ERRORS.collect() for sample in metric.samples)
-        return sum(each.value for each in samples if each.labels.get("code") == NotOwnerError.code)
+        return sum(each.value for each in samples if each.labels.get("code") == NotOwnerError.status)
 
     async def _append(self, fact: InstanceFact) -> None:
         fact.instance = "another process"

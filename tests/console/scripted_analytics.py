@@ -26,7 +26,7 @@ from protos.analytics.v1.analytics_pb2 import (
     StatisticsResponse,
 )
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceServicer
-from services.errors import InputError, NotFoundError, UnavailableError
+from services.errors import Code, InputError, NotFoundError, UnavailableError
 from services.net.rpc.server import Context
 
 
@@ -42,7 +42,7 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
 
     def __init__(self) -> None:
         self.is_away = False
-        self.refusal = ""
+        self.refusal: Code | None = None
         self.pushes: dict[int, AuditPushResponse] = {}
         self.speeds: dict[int, PushSpeedResponse] = {}
         self.states: dict[int, PushStatesResponse] = {}
@@ -122,6 +122,6 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
     def _note(self, request: object) -> None:
         if self.is_away:
             raise UnavailableError("analytics is away")
-        if self.refusal:
+        if self.refusal is not None:
             raise InputError(self.refusal)
         self.asked.append(request)

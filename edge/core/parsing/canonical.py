@@ -19,7 +19,7 @@ from typing import Any, Generic, NamedTuple, NoReturn, TypeVar
 import msgspec
 import numpy as np
 
-from services.errors import InputError
+from services.errors import Code, InputError
 
 MAX_DEPTH = 32
 MAX_KEYS = 20_000
@@ -103,7 +103,7 @@ def check_nul(raw: bytes, at: str = "") -> None:
     """InputError names the first key or text with NUL in JSON, whose path in the request is `at`."""
     place = _nul_place(raw, at)
     if place is not None:
-        raise InputError(f"{place} must not contain NUL")
+        raise InputError(Code.HAS_NUL, at=place)
 
 
 def _nul_place(raw: bytes, path: str) -> str | None:

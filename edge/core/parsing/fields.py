@@ -16,7 +16,7 @@ from protos.push.v1.push_pb2 import Message
 from services.domain.apns_payload import MAX_PAYLOAD_BYTES, max_size_bytes
 from services.domain.ios_tokens import PATTERN
 from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
-from services.errors import InputError
+from services.errors import Code, InputError
 
 NAME_BYTES = 40
 """Limit of an alias and of a string tag, UTF-8 bytes."""
@@ -104,7 +104,7 @@ def minute_ms(text: str, zone: ZoneInfo, at: str) -> int:
         moment = datetime.strptime(text if _MINUTE.fullmatch(text) else "", "%Y-%m-%d %H:%M").replace(tzinfo=zone)
         return int(moment.timestamp()) * 1000
     except (ValueError, OverflowError):
-        raise InputError(f"{at} must be a time like 2030-01-31 18:05") from None
+        raise InputError(Code.NO_MINUTE, at=at) from None
 
 
 # Declares what the published documents show of requests, without changing how a request is decoded.
@@ -174,7 +174,4 @@ def check_payload(message: Message, names: Mapping[str, str]) -> None:
         if message.is_notif:
             texts |= {"sound": message.ios.sound, "category": message.ios.category}
         longest = max(texts, key=lambda name: len(texts[name].encode()))
-        raise InputError(
-            f"{names[longest]} is too long: it makes {size} bytes for iOS devices, of which Apple takes at most"
-            f" {MAX_PAYLOAD_BYTES}"
-        )
+        raise InputError(Code.PAYLOAD_TOO_LARGE, at=names[longest], size=size, most=MAX_PAYLOAD_BYTES)

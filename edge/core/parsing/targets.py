@@ -18,7 +18,7 @@ from protos.push.v1.push_pb2 import (
 )
 from services.domain.limits import MAX_VALUES, check_count
 from services.domain.regions import REGIONS
-from services.errors import InputError
+from services.errors import Code, InputError
 
 _SOME = msgspec.Meta(min_length=1, max_length=MAX_VALUES)
 OpenCount = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
@@ -141,7 +141,7 @@ def _check_regions(options: DeviceFilter, at: str) -> None:
     for name in ("locate", "locate_not"):
         for index, region in enumerate(getattr(options, name) or ()):
             if region not in REGIONS:
-                raise InputError(f"{at}.{name}[{index}] is not a known region: {region}")
+                raise InputError(Code.UNKNOWN_REGION, at=f"{at}.{name}[{index}]", region=region)
 
 
 def _pairs(given: PairLists | Pairs, at: str) -> list[BrandModel]:

@@ -12,7 +12,7 @@ from msgspec.inspect import DictType, IntType, ListType, LiteralType, Metadata, 
 
 from edge.core.parsing import canonical
 from services.domain.limits import MAX_ENTRIES
-from services.errors import InputError
+from services.errors import Code, InputError
 
 # Integers that clients write in another way: as a string of digits (`"7"`), or with a fraction of zeros (`7.0`).
 #
@@ -52,7 +52,7 @@ def rewritten(raw: bytes, kind: Any, at: str = "") -> bytes:
 def _rewritten(raw: bytes, places: Places, at: str) -> bytes:
     if not places.fields or raw.lstrip()[:1] != b"{":
         if raw.count(b",") >= MAX_ENTRIES:
-            raise InputError(f"{at or 'the body'} must have at most {MAX_ENTRIES} entries")
+            raise InputError(Code.TOO_MANY_ENTRIES, at=at or "the body", most=MAX_ENTRIES)
         return canonical.written(_plain(canonical.loads(raw), places))
     entries = _entries.decode(raw)
     for name, inner in places.fields.items():
@@ -316,16 +316,18 @@ _WORDS = {
     "object": "an object",
 }
 _SHAPES = [
-    (re.compile(r"Object missing required field `(.+)`"), ".{0} is missing"),
-    (re.compile(r"Object contains unknown field `(.+)`"), ".{0} is not known"),
-    (re.compile(r"Expected `str` of length >= 1"), " must not be empty"),
-    (re.compile(r"Expected `str` of length <= (\d+)"), " must have at most {0} characters"),
-    (re.compile(r"Expected `(?:array|object)` of length >= 1"), " must not be empty"),
-    (re.compile(r"Expected `(?:array|object)` of length >= (\d+)"), " must have at least {0} entries"),
-    (re.compile(r"Expected `(?:array|object)` of length <= (\d+)"), " must have at most {0} entries"),
-    (re.compile(r"Invalid enum value (.+)"), " must not be {0}"),
-    (re.compile(r"(?:Number|Integer value) out of range"), " is a number that is out of range"),
+    (re.compile(r"Object missing required field `(?P<field>.+)`"), Code.MISSING),
+    (re.compile(r"Object contains unknown field `(?P<field>.+)`"), Code.UNKNOWN),
+    (re.compile(r"Expected `str` of length >= 1"), Code.EMPTY),
+    (re.compile(r"Expected `str` of length <= (?P<most>\d+)"), Code.TOO_LONG),
+    (re.compile(r"Expected `(?:array|object)` of length >= 1"), Code.EMPTY),
+    (re.compile(r"Expected `(?:array|object)` of length >= (?P<least>\d+)"), Code.TOO_FEW_ENTRIES),
+    (re.compile(r"Expected `(?:array|object)` of length <= (?P<most>\d+)"), Code.TOO_MANY_ENTRIES),
+    (re.compile(r"Invalid enum value (?P<value>.+)"), Code.NOT_ALLOWED),
+    (re.compile(r"(?:Number|Integer value) out of range"), Code.NUMBER_TOO_LARGE),
 ]
+"""What msgspec says, which has no errors but texts; `field` is one step further down the path."""
+
 _OUT_OF_RANGE = re.compile(r"Expected `int` [<>]=")
 _STEP = re.compile(r"\.([^.\[]+)|(\[)[^\]]+\]")
 _EXPECTED = re.compile(r"Expected `([^`]+)`")
@@ -345,7 +347,7 @@ def decode(kind: Any, raw: bytes | msgspec.Raw, at: str = "") -> Any:
         if failure.is_of_object and (changed := with_objects(bytes(raw), kind)) != bytes(raw):
             return decode(kind, changed, at)
         if not failure.is_of_integer:
-            raise InputError(_problem(error, kind, at, bytes(raw))) from None
+            raise _refusal(error, kind, at, bytes(raw)) from None
         return _decode_plain(kind, rewritten(bytes(raw), kind, at), at)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise InputError(f"{at or 'the body'} is not JSON that can be read") from None
@@ -357,7 +359,7 @@ def _decode_plain(kind: Any, raw: bytes, at: str) -> Any:
     except msgspec.ValidationError as error:
         if Failure.of(error).is_of_object and (changed := with_objects(raw, kind)) != raw:
             return _decode_plain(kind, changed, at)
-        raise InputError(_problem(error, kind, at, raw)) from None
+        raise _refusal(error, kind, at, raw) from None
 
 
 def _without_nul(value: Any, raw: bytes | msgspec.Raw, at: str) -> Any:
@@ -380,27 +382,35 @@ def convert(kind: Any, value: object, at: str) -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise InputError(_problem(error, kind, at, msgspec.json.encode(value))) from None
+        raise _refusal(error, kind, at, msgspec.json.encode(value)) from None
 
 
-def _problem(error: msgspec.ValidationError, kind: Any, at: str, raw: bytes) -> str:
-    """Return the error in `raw` as one sentence that begins with the field's path."""
+def _refusal(error: msgspec.ValidationError, kind: Any, at: str, raw: bytes) -> InputError:
+    """Return the error in `raw`, with the field's path."""
     text, path, is_of_key = Failure.of(error)
     try:
         place = (at + named_path(_decoder(kind).decode, raw, path)).lstrip(".")
     except TooManyKeysError as of_object:
-        return f"{f'{at}{of_object}'.lstrip('.') or 'the body'} must have at most {MAX_KEYS} entries"
+        return InputError(Code.TOO_MANY_ENTRIES, at=f"{at}{of_object}".lstrip(".") or "the body", most=MAX_KEYS)
     if is_of_key:
         place += ": a key"
     if _OUT_OF_RANGE.match(text) and (bounds := _bounds(kind, path)):
-        return f"{place} must be an integer from {bounds.ge} to {bounds.le}"
-    for pattern, sentence in _SHAPES:
+        return InputError(Code.OUT_OF_RANGE, at=place, least=bounds.ge or 0, most=bounds.le or 0)
+    for pattern, code in _SHAPES:
         if found := pattern.fullmatch(text):
-            return (place + sentence.format(*found.groups())).lstrip(".")
+            fields = found.groupdict()
+            inner = f".{fields.pop('field')}" if "field" in fields else ""
+            values = {name: _field(each) for name, each in fields.items()}
+            return InputError(code, at=(place + inner).lstrip("."), **values)
     if found := _EXPECTED.match(text):
         kinds = [word for word in found[1].split(" | ") if word != "null"]
-        return f"{place or 'the body'} must be {' or '.join(_WORDS.get(word, word) for word in kinds)}"
-    return f"{place}: {text}"
+        wanted = " or ".join(_WORDS.get(word, word) for word in kinds)
+        return InputError(Code.WRONG_TYPE, at=place or "the body", kinds=wanted)
+    return InputError(Code.UNREADABLE, at=place, problem=text)
+
+
+def _field(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
 
 
 def _bounds(kind: Any, path: str) -> msgspec.inspect.IntType | None:

@@ -15,7 +15,7 @@ from edge.v2.push.style import MsgStyle, android_message, ios_message
 from edge.v2.push.targets import SendTo, app_audiences, check_keys
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_MULTICAST, KIND_UNICAST, Kind, Message
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, Platform
-from services.errors import InputError
+from services.errors import Code, InputError
 
 MAX_PERIOD_S = 30 * 86_400
 """Longest time to live of a message, unless set otherwise."""
@@ -136,26 +136,26 @@ def _due_ms(option: Option, now_ms: int, zone: ZoneInfo) -> int | None:
         return now_ms + 1000 * _interval_s(option.send_time_interval)
     due_ms = _minute_ms(option.send_time, zone)
     if not now_ms < due_ms <= now_ms + MAX_AHEAD_S * 1000:
-        raise InputError("option.send_time must lie in the future, within 365 days")
+        raise InputError(Code.NOT_AHEAD, at="option.send_time", days=MAX_AHEAD_S // 86_400)
     return due_ms
 
 
 def _interval_s(raw: msgspec.Raw) -> int:
     seconds = _positive(raw, MAX_AHEAD_S, "option.send_time_interval")
     if seconds is None:
-        raise InputError("option.send_time_interval is missing: option.timed 2 needs it")
+        raise InputError(Code.NEEDED, at="option.send_time_interval", by="option.timed 2")
     return seconds
 
 
 def _positive(raw: msgspec.Raw, maximum: int, at: str) -> int | None:
     number: int | None = decode(int | None, raw, at)
     if number is not None and not 1 <= number <= maximum:
-        raise InputError(f"{at} must be an integer from 1 to {maximum}")
+        raise InputError(Code.SECONDS_OUT_OF_RANGE, at=at, least_s=1, most_s=maximum)
     return number
 
 
 def _minute_ms(raw: msgspec.Raw, zone: ZoneInfo) -> int:
     text: str | None = decode(str | None, raw, "option.send_time")
     if text is None:
-        raise InputError("option.send_time is missing: option.timed 1 needs it")
+        raise InputError(Code.NEEDED, at="option.send_time", by="option.timed 1")
     return minute_ms(text, zone, "option.send_time")

@@ -8,7 +8,7 @@ from edge.core.parsing import typed
 from edge.core.parsing.fields import Badge, Flag, NotEmpty, Shown, check_payload, described
 from edge.core.parsing.typed import ABSENT, decode
 from protos.push.v1.push_pb2 import AndroidStyle, IosStyle, Message
-from services.errors import InputError
+from services.errors import Code, InputError
 
 # The click on an Android notification: click_action and its click_param.
 
@@ -39,7 +39,7 @@ class LandingPage(msgspec.Struct, frozen=True, rename="kebab"):
 
     def check(self, at: str) -> None:
         if self.tip_content and not self.tip_url:
-            raise InputError(f"{at}.tip-url is missing: tip-content needs it")
+            raise InputError(Code.NEEDED, at=f"{at}.tip-url", by="tip-content")
 
 
 class PopUp(msgspec.Struct, frozen=True, rename="kebab"):
@@ -53,7 +53,7 @@ class PopUp(msgspec.Struct, frozen=True, rename="kebab"):
 
     def check(self, at: str) -> None:
         if self.popup_mode == 2 and not self.title:
-            raise InputError(f"{at}.title is missing: popup-mode 2 needs it")
+            raise InputError(Code.NEEDED, at=f"{at}.title", by="popup-mode 2")
 
 
 class Article(msgspec.Struct, frozen=True, rename="kebab"):
@@ -72,7 +72,7 @@ class InformationFlow(msgspec.Struct, frozen=True, rename="kebab"):
     def check(self, at: str) -> None:
         for index, article in enumerate(self.information):
             if self.flow_mode == 1 and not article.text_abstract:
-                raise InputError(f"{at}.information[{index}].text-abstract is missing: flow-mode 1 needs it")
+                raise InputError(Code.NEEDED, at=f"{at}.information[{index}].text-abstract", by="flow-mode 1")
 
 
 class RichMedia(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ def click_param_json(action: int, raw: msgspec.Raw, at: str) -> str:
     if action in _WITHOUT_PARAM:
         return ""
     if raw == ABSENT:
-        raise InputError(f"{at} is missing: click_action {action} needs it")
+        raise InputError(Code.NEEDED, at=at, by=f"click_action {action}")
     if action in _WITH_TEXT:
         return msgspec.json.encode(decode(NotEmpty, raw, at)).decode()
     param = msgspec.json.encode(_with_hyphens(decode(dict[str, Any], raw, at)))
@@ -191,7 +191,7 @@ def android_message(style: MsgStyle, extra: str | None, app_name: str) -> Messag
     is_notif = _is_notif(style.basic, "android")
     content = _content(style.basic, "android")
     if not content:
-        raise InputError(f"{_content_path(style.basic, 'android')} must not be empty")
+        raise InputError(Code.EMPTY, at=_content_path(style.basic, "android"))
     android = _android_style(style, app_name) if is_notif else AndroidStyle()
     return Message(is_notif=is_notif, content=content, extra=extra, android=android)
 
@@ -220,7 +220,7 @@ def ios_message(style: MsgStyle, extra: str | None) -> Message:
     content, path = _content(style.basic, "ios"), _content_path(style.basic, "ios")
     ios = _ios_style(style, has_content=bool(content)) if is_notif else IosStyle()
     if not content and not ios.HasField("badge"):
-        raise InputError(f"{path} must not be empty, unless a notification for iOS has a badge")
+        raise InputError(Code.EMPTY_WITHOUT_BADGE, at=path)
     message = Message(is_notif=is_notif, content=content, extra=extra, ios=ios)
     check_payload(message, {"content": path, **_IOS_NAMES})
     return message
@@ -239,7 +239,7 @@ def _ios_style(style: MsgStyle, *, has_content: bool) -> IosStyle:
 def _content(basic: Basic, platform: Literal["android", "ios"]) -> str:
     content: str | None = basic.content if isinstance(basic.content, str) else getattr(basic.content, platform)
     if content is None:
-        raise InputError(f"{_content_path(basic, platform)} is missing")
+        raise InputError(Code.MISSING, at=_content_path(basic, platform))
     return content
 
 
@@ -250,5 +250,5 @@ def _content_path(basic: Basic, platform: Literal["android", "ios"]) -> str:
 def _is_notif(basic: Basic, platform: Literal["android", "ios"]) -> bool:
     value = getattr(basic.is_notif, platform) if isinstance(basic.is_notif, NotifByPlatform) else basic.is_notif
     if value is None:
-        raise InputError(f"msgStyle.basic.is_notif.{platform} is missing")
+        raise InputError(Code.MISSING, at=f"msgStyle.basic.is_notif.{platform}")
     return bool(value)

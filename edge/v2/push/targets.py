@@ -38,7 +38,7 @@ from services.domain.limits import (
     check_filter_size,
     check_written,
 )
-from services.errors import InputError
+from services.errors import Code, InputError
 
 TAG_LIMIT = 32727
 NAME_CHARACTERS = 40
@@ -202,7 +202,7 @@ def _without_spaces(raw: msgspec.Raw) -> bytes:
 def _aliases(raw: msgspec.Raw) -> list[str]:
     given: str | list[str] | None = decode(_NamesOrNone, raw, "sendTo.alias")
     if given is None:
-        raise InputError("sendTo.alias is missing")
+        raise InputError(Code.MISSING, at="sendTo.alias")
     if isinstance(given, str):
         _check_bytes(given, "sendTo.alias")
         return [given]
@@ -211,16 +211,16 @@ def _aliases(raw: msgspec.Raw) -> list[str]:
 
 def _check_bytes(name: str, path: str) -> None:
     if not 1 <= len(name.encode()) <= NAME_BYTES:
-        raise InputError(f"{path} must have 1 to {NAME_BYTES} bytes")
+        raise InputError(Code.WRONG_BYTES, at=path, most=NAME_BYTES)
 
 
 def _tag_filter(send_to: SendTo) -> Filter:
     tags, not_tags = (_tag_groups(send_to.tag, "sendTo.tag"), _tag_groups(send_to.not_tag, "sendTo.not_tag"))
     stags, not_stags = (_stag_groups(send_to.stag, "sendTo.stag"), _stag_groups(send_to.not_stag, "sendTo.not_stag"))
     if (tags or not_tags) and (stags or not_stags):
-        raise InputError("sendTo.stag and sendTo.not_stag cannot be combined with sendTo.tag and sendTo.not_tag")
+        raise InputError(Code.TAGS_OF_BOTH_KINDS)
     if not (tags or not_tags or stags or not_stags):
-        raise InputError("sendTo.tag is missing: name a tag, not_tag, stag or not_stag")
+        raise InputError(Code.NO_TAGS)
     return Filter(tags=tags, not_tags=not_tags, stags=stags, not_stags=not_stags)
 
 
@@ -241,35 +241,35 @@ def _groups(kind: Any, raw: msgspec.Raw, path: str) -> list[list[Any]]:
         check_count(sum(map(len, lists)), path)
         return list(lists)
     if any(nested):
-        raise InputError(f"{path} must be a list of lists")
+        raise InputError(Code.WRONG_TYPE, at=path, kinds="a list of lists")
     if len(lists) > MAX_GROUP_TAGS:
-        raise InputError(f"{path} must have at most {MAX_GROUP_TAGS} entries, because a flat list is one group")
+        raise InputError(Code.FLAT_LIST_TOO_LONG, at=path, most=MAX_GROUP_TAGS)
     return [list(lists)]
 
 
 def _opt_filter(raw: msgspec.Raw) -> Filter:
     by_platform: OptFilters | None = decode(_OptFiltersOrNone, raw, "sendTo.optfilter")
     if by_platform is None:
-        raise InputError("sendTo.optfilter is missing")
+        raise InputError(Code.MISSING, at="sendTo.optfilter")
     if by_platform.android == ABSENT:
-        raise InputError("sendTo.optfilter.android is missing")
+        raise InputError(Code.MISSING, at="sendTo.optfilter.android")
     return optfilter.read(by_platform.android, "sendTo.optfilter.android")
 
 
 def _by_token(given: TokenTargets | None, apps: PushApps) -> list[AppAudience]:
     if given is None:
-        raise InputError("sendTo.token is missing")
+        raise InputError(Code.MISSING, at="sendTo.token")
     found: list[AppAudience] = []
     if given.android is not None:
         if apps.android is None:
-            raise InputError("sendTo.appkey.android is missing: sendTo.token.android needs it")
+            raise InputError(Code.NEEDED, at="sendTo.appkey.android", by="sendTo.token.android")
         found.append(_token_audience(apps.android, given.android))
     if given.ios != ABSENT:
         if not apps.ios:
-            raise InputError("sendTo.appkey.ios is missing: sendTo.token.ios needs it")
+            raise InputError(Code.NEEDED, at="sendTo.appkey.ios", by="sendTo.token.ios")
         found += _ios_tokens(given.ios, apps)
     if not found:
-        raise InputError("sendTo.token must name tokens of android or ios")
+        raise InputError(Code.NO_TOKENS, at="sendTo.token")
     return found
 
 
@@ -280,7 +280,7 @@ def _ios_tokens(raw: msgspec.Raw, apps: PushApps) -> list[AppAudience]:
     by_app: dict[str, Any] = decode(dict[str, Any], raw, path)
     of_request = {app.appkey: app for app in apps.ios}
     if not by_app:
-        raise InputError(f"{path} must not be empty")
+        raise InputError(Code.EMPTY, at=path)
     for appkey in by_app:
         if appkey not in of_request:
             raise InputError(f"{path}.{appkey} is not one of sendTo.appkey.ios")

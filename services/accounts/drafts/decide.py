@@ -29,7 +29,7 @@ from services.accounts.state import DraftState
 from services.accounts.store import AccountTable
 from services.domain.approval import Reach, approval_need, draft_digest, has_rules
 from services.domain.permissions import Action, Actor
-from services.errors import ConflictError, InputError, NotFoundError, PermissionDeniedError, UnavailableError
+from services.errors import Code, ConflictError, InputError, NotFoundError, PermissionDeniedError, UnavailableError
 
 DEFAULT_EXPIRY_S = 3 * 86_400
 MAX_EXPIRY_S = 30 * 86_400
@@ -56,7 +56,7 @@ def submit_draft(
     if known and request.HasField("replaced_digest") and request.replaced_digest != known.draft.digest:
         if known.draft.changed_by == actor.name and known.draft.body_json == given.body_json:
             return []
-        raise ConflictError("the draft was changed meanwhile; look at it again before you change it")
+        raise ConflictError(Code.DRAFT_CHANGED)
     authors = {*(known.draft.authors if known else ()), *author_names(accounts, actor.name)}
     draft = Draft(
         draft_id=given.draft_id or new_id,
@@ -89,14 +89,14 @@ def decide_draft(accounts: AccountTable, actor: Actor, request: DecideDraftReque
             _check_may_approve(actor, draft)
             _check_waits(kept, now_ms)
             if request.approved.digest != draft.digest:
-                raise ConflictError("the draft was changed; look at it again before you approve it")
+                raise ConflictError(Code.DRAFT_CHANGED_BEFORE_APPROVAL)
             _check_apps(accounts, draft)
             return [DraftFact(draft_id=draft.draft_id, approved=request.approved)]
         case "rejected":
             check_may(actor, Action.APPROVE, draft.team_id)
             _check_waits(kept, now_ms)
             if len(request.rejected.reason) > _MAX_REASON:
-                raise InputError(f"reason must have at most {_MAX_REASON} characters")
+                raise InputError(Code.TOO_LONG, at="reason", most=_MAX_REASON)
             return [DraftFact(draft_id=draft.draft_id, rejected=request.rejected)]
         case "withdrawn":
             check_may(actor, Action.SEND, draft.team_id)
@@ -164,7 +164,7 @@ def _check_waits(kept: DraftState, now_ms: int) -> None:
     status = kept.status_at(now_ms)
     if status != DraftStatus.DRAFT_STATUS_WAITING:
         name = DraftStatus.Name(status).removeprefix("DRAFT_STATUS_").lower()
-        raise ConflictError(f"the draft does not wait any more: it is {name}")
+        raise ConflictError(Code.DRAFT_DECIDED, state=name)
 
 
 def _check_content(accounts: AccountTable, draft: Draft) -> None:

@@ -16,7 +16,7 @@ from itertools import pairwise
 import argon2
 
 from services.accounts.log_ins.limits import Acquaintance
-from services.errors import InputError
+from services.errors import Code, InputError
 from services.net.fairness import FairSemaphore
 from services.process.slices import PATIENT_NS, choose_slice
 
@@ -49,14 +49,14 @@ def check_new_password(password: str, names: Iterable[str] = ()) -> None:
     as it is or written with signs, repeated, or with a few foreseeable signs before and after it.
     """
     if not MIN_LENGTH <= len(password) <= MAX_LENGTH:
-        raise InputError(f"a password must have {MIN_LENGTH} to {MAX_LENGTH} characters")
+        raise InputError(Code.WRONG_LENGTH, at="a password", least=MIN_LENGTH, most=MAX_LENGTH)
     text = unicodedata.normalize("NFKC", password).casefold()
     if len(_unit(text)) < MIN_LENGTH or len(set(text)) < _MIN_DIFFERENT or _unforeseen(text) < MIN_UNFORESEEN:
-        raise InputError("a password must not be a repetition or a sequence, such as abcabcabcabc or 123456789012")
+        raise InputError(Code.PASSWORD_REPETITION, at="a password")
     if found := _name_inside(text, names):
-        raise InputError(f"a password must not contain a name that others know: {found}")
+        raise InputError(Code.PASSWORD_HAS_NAME, at="a password", name=found)
     if _is_common(text):
-        raise InputError("a password must not be one of the 10,000 commonest, or one of them with a few signs more")
+        raise InputError(Code.PASSWORD_COMMON, at="a password")
 
 
 def _unit(text: str) -> str:

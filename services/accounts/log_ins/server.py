@@ -51,7 +51,7 @@ from services.domain.master_key import Keys
 from services.domain.permissions import Actor
 from services.domain.secret_texts import LINK_PREFIX, new_id, new_recovery_code, new_secret_text, recovery_hash
 from services.domain.text import check_texts
-from services.errors import BusyError, InputError
+from services.errors import BusyError, Code, InputError
 from services.net.rpc.server import Context
 from services.process.clock import Clock
 from services.process.metrics import LOG_INS
@@ -196,7 +196,7 @@ class LogInServicer(LogInServiceServicer):
         if not await self._passwords.is_right(request.password, user.password_hash):
             return SetTotpResponse(password_is_wrong=True)
         if not one_time_codes.matching_step(request.secret, request.code, self._clock.now_ms()):
-            raise InputError("code is not that of this secret at this time; check the clock of the phone")
+            raise InputError(Code.WRONG_TOTP_CODE, at="code")
         codes = [new_recovery_code() for _ in range(_RECOVERY_CODES)]
         hashes = [recovery_hash(code) for code in codes]
 

@@ -5,6 +5,8 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, TypeAlias
 
+from services.errors import Code, InputError
+
 FORWARDED_HEADER = b"x-forwarded-for"
 """The name of the header, in lower case as parsers give it."""
 
@@ -21,9 +23,12 @@ class Networks:
         self._networks = tuple(networks)
 
     @classmethod
-    def parse(cls, texts: Iterable[str]) -> "Networks":
-        """Read networks such as 192.0.2.0/24, or single addresses. ValueError names the text that is neither."""
-        return cls(map(_network, texts))
+    def parse(cls, texts: Iterable[str], at: str = "networks") -> "Networks":
+        """Read networks such as 192.0.2.0/24, or single addresses; `at` is where they are set.
+
+        InputError names the text that is neither.
+        """
+        return cls(_network(text, at) for text in texts)
 
     def __bool__(self) -> bool:
         return bool(self._networks)
@@ -108,11 +113,11 @@ def _is_port(text: str) -> bool:
     return text[:1] == ":" and text[1:].isascii() and text[1:].isdigit() and int(text[1:6]) <= 65535 and len(text) <= 6
 
 
-def _network(text: str) -> IPv4Network | IPv6Network:
+def _network(text: str, at: str) -> IPv4Network | IPv6Network:
     try:
         network = ip_network(text.strip())
     except ValueError as error:
-        raise ValueError(f"{text.strip()!r} is no network: {error}; write 192.0.2.0/24 or 2001:db8::/32") from None
+        raise InputError(Code.NO_NETWORK, at=at, text=text.strip(), problem=str(error)) from None
     mapped = getattr(network.network_address, "ipv4_mapped", None)
     if mapped is not None and network.prefixlen >= _MAPPED_BITS:
         return IPv4Network((mapped, network.prefixlen - _MAPPED_BITS))

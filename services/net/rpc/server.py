@@ -13,7 +13,7 @@ import grpc.aio
 
 from services.errors import CarillonError, UnavailableError
 from services.net.rpc.caller import CallerCheck, Permissions, ShardOfRole
-from services.net.rpc.calls import GRPC_LIMITS, servicer_error
+from services.net.rpc.calls import GRPC_LIMITS, error_metadata, servicer_error
 from services.net.rpc.tls import Tls
 from services.process.metrics import RPC_SECONDS
 
@@ -202,7 +202,7 @@ async def _check_stream(method: str, requests: AsyncIterator[Any], context: Any,
 
 async def _abort(method: str, context: Any, error: BaseException) -> None:
     error = servicer_error(method, error)
-    await context.abort(grpc.StatusCode[error.code], str(error)[:_MAX_TEXT])
+    await context.abort(grpc.StatusCode[error.status], str(error)[:_MAX_TEXT], error_metadata(error))
 
 
 # A gRPC server as a service.

@@ -2,13 +2,17 @@
 
 import asyncio
 
+import grpc
+import grpc.aio
 import pytest
 from structlog.testing import capture_logs
 
 from protos.analytics.v1.analytics_pb2 import AuditPushRequest
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
+from protos.runtime.v1.errors_pb2 import ErrorDetail
 from protos.runtime.v1.log_pb2 import AwaitRequest, Position
-from services.errors import BY_CODE, CarillonError, DeadlineError, InputError, UnavailableError
+from services.errors import BY_STATUS, CarillonError, Code, DeadlineError, InputError, UnavailableError
+from services.net.rpc.calls import channel_error
 from tests.services.net.rpc.servicers import BOUND_S, CANARY, ServicersOnChannel, fails_with
 
 
@@ -17,7 +21,7 @@ async def test_an_answer_arrives_unchanged(servicers: ServicersOnChannel) -> Non
     assert list((await servicers.wait(asked)).produced) == list(asked.positions)
 
 
-@pytest.mark.parametrize("kind", BY_CODE.values(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", BY_STATUS.values(), ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize(
     "text",
     ["tags: 3 is too many", "标签：不对 – “x”\nline two", "x" * 3000, "日" * 3000],
@@ -31,6 +35,40 @@ async def test_every_error_arrives_as_itself(
         await servicers.wait()
     assert type(raised.value) is kind
     assert str(raised.value) == text
+
+
+async def test_the_code_and_fields_of_an_error_arrive(servicers: ServicersOnChannel) -> None:
+    raised_there = InputError(Code.NO_TAG_RANGE, at="标签", text="5..x", least=-(2**40), most=2**40)
+    servicers.positions.answer = fails_with(raised_there)
+    with pytest.raises(InputError) as raised:
+        await servicers.wait()
+    assert (raised.value.code, raised.value.fields) == (Code.NO_TAG_RANGE, raised_there.fields)
+    assert str(raised.value) == str(raised_there)
+
+
+async def test_fields_that_are_too_large_for_metadata_leave_the_text(servicers: ServicersOnChannel) -> None:
+    servicers.positions.answer = fails_with(InputError(Code.NO_WHOLE_NUMBERS, at="tag", text="x" * 100_000))
+    with pytest.raises(InputError, match=r"^tag must be whole numbers, not x+$") as raised:
+        await servicers.wait()
+    assert raised.value.code in (None, Code.NO_WHOLE_NUMBERS)  # in one process the error itself is passed on
+
+
+@pytest.mark.parametrize(
+    "detail",
+    [
+        b"",
+        b"\xff\xff",
+        ErrorDetail(code="OF_A_NEWER_PEER", texts={"at": "name"}).SerializeToString(),
+        ErrorDetail(code="OUT_OF_RANGE", texts={"at": "name"}).SerializeToString(),
+    ],
+    ids=["of an older peer", "damaged", "unknown code", "fields that lack one"],
+)
+def test_an_error_without_a_known_detail_is_a_text(detail: bytes) -> None:
+    metadata = grpc.aio.Metadata(*((("carillon-error-bin", detail),) if detail else ()))
+    error = channel_error(
+        "m", grpc.aio.AioRpcError(grpc.StatusCode.INVALID_ARGUMENT, grpc.aio.Metadata(), metadata, "name: is wrong")
+    )
+    assert (type(error), str(error), error.code, error.fields) == (InputError, "name: is wrong", None, {})
 
 
 async def test_a_subclass_of_an_error_arrives_as_its_base_class(servicers: ServicersOnChannel) -> None:

@@ -260,7 +260,7 @@ class _SimulatedChannel:
                 method=method,
                 to=source,
                 size=len(answer.content),
-                error=answer.error.code if answer.error else None,
+                error=answer.error.status if answer.error else None,
             )
             answered.set_result(answer)
 

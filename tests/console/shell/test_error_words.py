@@ -6,9 +6,10 @@ from html import unescape
 
 import pytest
 
+from console.shell.error_words import FIELDS, FormField, FormFields
 from console.shell.languages import Languages
-from console.shell.problems import FormField, FormFields
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from services.errors import CarillonError, Code, InputError, TooManyRequestsError
 from tests.console.conftest import ConsoleInstallation, text_of
 from tests.console.send.test_send import reviewed, sender_of
 
@@ -20,6 +21,7 @@ _CLICK_PARAMS = {
     "6": ("top-title", "information[1].title", "information[1].picture-addr", "information[1].text-abstract"),
     "7": ("url",),
 }
+NUMBERS = ("_s", "least", "most", "size", "count", "days", "quota", "stored")
 SETTINGS = {"name": "N", "period": "3", "period_unit": "d"}
 
 
@@ -55,50 +57,78 @@ async def test_labels_are_those_of_the_pages(console: ConsoleInstallation) -> No
     ("error", "form", "field", "english", "chinese"),
     [
         (
-            "sendTo.tag[0][1] must be an integer from -32727 to 32727",
+            InputError(Code.OUT_OF_RANGE, at="sendTo.tag[0][1]", least=-32727, most=32727),
             {"tag": "1"},
             "tag",
             "Numeric tags: Enter a whole number from -32,727 to 32,727.",
             "数字标签：请输入 -32,727 到 32,727 之间的整数。",
         ),
         (
-            "option.send_time_interval is missing: option.timed 2 needs it",
+            InputError(Code.NEEDED, at="option.send_time_interval", by="option.timed 2"),
             {},
             "after",
             "Minutes from the moment you send: Fill in this field.",
             "从发送时起的分钟数：请填写此项。",
         ),
         (
-            "option.period must be an integer from 1 to 604800",
+            InputError(Code.SECONDS_OUT_OF_RANGE, at="option.period", least_s=1, most_s=604800),
             {},
             "period",
             "Devices that are offline get it within: Enter a time from 1 second to 7 days.",
             "离线设备在此时间内可收到：请输入从1秒到7天的时长。",
         ),
         (
-            "name must have 1 to 64 printable characters",
+            InputError(Code.NOT_PRINTABLE, at="name", most=64),
             {"token_name": ""},
             "token_name",
             "Name of the program: Enter 1 to 64 characters.",
             "程序名称：请输入 1 到 64 个字符。",
         ),
         (
-            "app 1712837607 is over its quota of 1 broadcasts a day; try again in 64969 s",
+            TooManyRequestsError(Code.OVER_BROADCASTS, 64969, appkey="1712837607", quota=1, wait_s=64969),
             {},
             "",
             "The app's quota of 1 broadcasts and multicasts per day is used up. Try again in 18 hrs.",
             "该应用每天 1 次广播和组播的配额已用完。请在 18小时后重试。",
         ),
-        ("100 % new", {}, "", "100 % new", "100 % new"),
-        ("sendTo.tag is odd: 5 %", {}, "tag", "Numeric tags: is odd: 5 %", "数字标签：is odd: 5 %"),
+        (
+            InputError(Code.EMPTY, at="sendTo.optfilter.android.model.brand[0]"),
+            {},
+            "model",
+            "Models: Fill in this field.",
+            "型号：请填写此项。",
+        ),
+        (
+            InputError(Code.NO_SUCH_LOGIN, login="1234"),
+            {},
+            "who",
+            "Nobody has the log-in name 1234.",
+            "没有登录名为 1234 的用户。",
+        ),
+        (InputError("100 % new"), {}, "", "100 % new", "100 % new"),
+        (InputError(Code.MISSING, at="sendTo.x 5 %"), {}, "", "SendTo.x 5 % is missing", "SendTo.x 5 % is missing"),
     ],
 )
 def test_an_error_is_written_in_the_readers_language(
-    error: str, form: Mapping[str, str], field: str, english: str, chinese: str
+    error: CarillonError, form: Mapping[str, str], field: str, english: str, chinese: str
 ) -> None:
     problems = ENGLISH.problem(error, form), CHINESE.problem(error, form)
     assert problems == (english, chinese)
     assert {problem.field for problem in problems} == {field}
+
+
+@pytest.mark.parametrize("code", Code, ids=lambda code: code.name)
+def test_every_code_has_words_in_every_language(code: Code) -> None:
+    """`test_texts.py` compares the catalogs with the texts in the code."""
+    fields = {name: 120 if name.endswith(NUMBERS) else f"<{name}>" for name in code.fields - {"at"}}
+    at = {"at": "name"} if "at" in code.fields else {}
+    english, chinese = (language.problem(InputError(code, **fields, **at), {}) for language in (ENGLISH, CHINESE))
+    assert re.search("[\u4e00-\u9fff]", chinese)
+    assert not re.search("[\u4e00-\u9fff]", english)
+    assert {problem.field for problem in (english, chinese)} == {english.field}
+    assert bool(english.field) == ("at" in code.fields or code in FIELDS)
+    named = [set(re.findall(r"%\((\w+)\)s", language.problem.by_code[code])) for language in (ENGLISH, CHINESE)]
+    assert named[0] == named[1] <= code.fields
 
 
 async def test_the_field_is_marked_and_described_by_what_is_wrong(console: ConsoleInstallation) -> None:
@@ -128,10 +158,10 @@ async def test_settings_name_the_field_in_its_unit(console: ConsoleInstallation)
 
 @pytest.mark.parametrize(
     ("path", "refusal"),
-    [("/audit", "from must be earlier than to, and both after 1970"), ("/statistics", "from is later than to")],
+    [("/audit", Code.TIMES_IN_WRONG_ORDER), ("/statistics", Code.DATES_IN_WRONG_ORDER)],
 )
 async def test_days_in_the_wrong_order_are_said_in_the_readers_language(
-    console: ConsoleInstallation, path: str, refusal: str
+    console: ConsoleInstallation, path: str, refusal: Code
 ) -> None:
     await console.app(team_id=await console.team("News", sender="sender"))
     sender = await console.logged_in("sender")
