@@ -11,7 +11,7 @@ from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import AuditAppResponse, TimelineEntry
 from protos.analytics.v1.details_pb2 import Detail, Remark
-from services.errors import InputError, NotFoundError
+from services.errors import Code, InputError, NotFoundError
 
 _KNOWN = """
 SELECT 1 FROM app_changes WHERE appkey = {appkey:String} LIMIT 1
@@ -62,7 +62,7 @@ async def audit_app(
     parameters = {"appkey": appkey, **time_range._asdict(), "after_ms": after_ms, "after": after, "limit": limit + 1}
     rows = await clickhouse.rows(sql(__package__, "app_timeline"), parameters)
     if not rows and not await clickhouse.rows(_KNOWN, {"appkey": appkey}):
-        raise NotFoundError(f"the event log knows no app with the appkey {appkey!r}")
+        raise NotFoundError(Code.LOG_WITHOUT_APP, appkey=appkey)
     page = rows[:limit]
     following = f"{page[-1][0]}/{page[-1][1]}" if len(rows) > limit else ""
     entries = [_entry(AppEvent(*row)) for row in page]

@@ -15,7 +15,7 @@ from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import AuditDeviceResponse, TimelineEntry
 from protos.analytics.v1.details_pb2 import AliasCleared, AttributeValue, Detail, RequestedChange
 from services.domain.ios_tokens import spellings
-from services.errors import NotFoundError
+from services.errors import Code, NotFoundError
 
 # The records of a device's states over time, and the changes from each state to the next.
 
@@ -198,7 +198,7 @@ async def _commands_to_unknown(clickhouse: ClickHouse, appkey: str, given: str) 
     for token in spellings(given):
         if commands := await _commands(clickhouse, appkey, token, []):
             return token, commands
-    raise NotFoundError("the event log knows no device with this token in this app")
+    raise NotFoundError(Code.LOG_WITHOUT_DEVICE)
 
 
 async def _commands(

@@ -9,7 +9,7 @@ from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
 from protos.analytics.v1.details_pb2 import AudienceSummary, CommandOrigin
 from protos.push.v1.push_pb2 import Filter
-from services.errors import NotFoundError
+from services.errors import Code, NotFoundError
 
 _MAX_IDS = 2**20
 """A push has fewer message ids than this."""
@@ -89,4 +89,4 @@ class AppsOfPushes:
 
 
 def no_such_push(msgid: int) -> NotFoundError:
-    return NotFoundError(f"the event log knows no push with the message id {msgid}")
+    return NotFoundError(Code.NO_SUCH_PUSH, msgid=str(msgid))

@@ -19,7 +19,7 @@ from analytics.store.retention import expired_outcome_days
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import BroadcastRow
 from services.domain.statistics_rows import BROADCAST_COUNTS
-from services.errors import NotFoundError
+from services.errors import Code, NotFoundError
 
 # Counts of broadcasts, whole or by the values of an attribute, stored with a version so that later queries read them.
 #
@@ -156,7 +156,7 @@ async def broadcasts(clickhouse: ClickHouse, query: StatisticsQuery) -> list[Bro
         return await counted(clickhouse, [CountedPush(query.appkey, *row) for row in found])
     found = await clickhouse.rows(_ONE, {"appkey": query.appkey, "msgid": query.msgid})
     if not found:
-        raise NotFoundError(f"no broadcast of this app has the message id {query.msgid}")
+        raise NotFoundError(Code.NO_SUCH_BROADCAST, msgid=str(query.msgid))
     push = CountedPush(query.appkey, *found[0])
     rows = await _by_value(clickhouse, query, push) if query.category else await counted(clickhouse, [push])
     if await expired_outcome_days(clickhouse, query.appkey, query.msgid):

@@ -127,7 +127,7 @@ def _identity_change(form: Form) -> IdentityChange:
     """Return the change of the proofs. Text without a PEM block is passed on, and the registry refuses it."""
     mode = MODES.get(form.get("identity", ""))
     if mode is None:
-        raise InputError("choose whether aliases must be proven")
+        raise InputError(Code.NO_PROOF_CHOICE)
     text = form.get("identity_keys", "").strip()
     pems = _PEM.findall(text) or ([text] if text else [])
     tags = form.get("identity_tags", "").replace(",", "\n").splitlines()
@@ -141,7 +141,7 @@ def _identity_change(form: Form) -> IdentityChange:
 def _period_s(form: Form) -> int:
     length = _UNITS_S.get(form.get("period_unit", ""))
     if length is None:
-        raise InputError("choose a unit of the time to live")
+        raise InputError(Code.NO_UNIT)
     return _number("default_period_s", form.get("period", "")) * length
 
 
@@ -162,7 +162,7 @@ def _apns_change(app: App, form: Form) -> ApnsKeyChange | None:
         return None
     environment = ENVIRONMENTS.get(form.get("environment", ""))
     if environment is None:
-        raise InputError("choose an environment of Apple")
+        raise InputError(Code.NO_APNS_ENVIRONMENT)
     return ApnsKeyChange(
         pem=f"{pem}\n" if pem else None,
         key_id=key_id or None,

@@ -11,7 +11,7 @@ from protos.accounts.v1.accounts_pb2 import MemberRole
 from protos.accounts.v1.accounts_pb2 import Team as StoredTeam
 from protos.accounts.v1.service_pb2 import GetUsersRequest
 from services.domain.approval import share_percent
-from services.errors import NotFoundError
+from services.errors import Code, NotFoundError
 
 
 async def own_token(backend: Backend, requester: Requester, params: NoParams) -> OwnToken:
@@ -38,7 +38,7 @@ async def team(backend: Backend, requester: Requester, params: TeamParams) -> Te
     """Return a team with its members."""
     found = backend.accounts.team(params.team_id)
     if found is None:
-        raise NotFoundError(f"there is no team with id {params.team_id!r}")
+        raise NotFoundError(Code.NO_SUCH_TEAM, team_id=params.team_id)
     asked = GetUsersRequest(user_ids=[member.user_id for member in found.members])
     users = {user.user_id: user for user in (await backend.roles.accounts.GetUsers(asked)).users}
     members = [

@@ -9,7 +9,7 @@ from console.shell.page import Page, Site, go_to, problem_of, visit_of
 from console.shell.visit import Visit
 from protos.accounts.v1.accounts_pb2 import PendingChange
 from protos.accounts.v1.service_pb2 import DecideChangeRequest, DecideChangeResponse, ListChangesRequest
-from services.errors import CarillonError, NotFoundError, PermissionDeniedError
+from services.errors import CarillonError, Code, NotFoundError, PermissionDeniedError
 
 
 class ShownChange(NamedTuple):
@@ -63,7 +63,7 @@ async def _decide(site: Site, visit: Visit, path: str, team_ids: Sequence[str]) 
     waiting = {shown.change.change_id: shown.change for shown in await shown_changes(site, visit, team_ids)}
     try:
         if change_id not in waiting:
-            raise NotFoundError("this change does not wait any more: it was decided, or has expired")
+            raise NotFoundError(Code.CHANGE_DECIDED)
         asked = DecideChangeRequest(change_id=change_id, confirmed=confirmed, origin=visit.origin)
         answer: DecideChangeResponse = await site.roles.accounts.DecideChange(asked)
     except PermissionDeniedError:

@@ -100,7 +100,7 @@ class TeamPageBase(Page):
     def _team(self, team_id: str) -> Team:
         team = self.site.accounts.team(team_id)
         if team is None:
-            raise NotFoundError(f"there is no team with id {team_id!r}")
+            raise NotFoundError(Code.NO_SUCH_TEAM, team_id=team_id)
         return team
 
     def _apps(self, team_id: str) -> tuple[list[App], list[App]]:
@@ -173,7 +173,7 @@ class TeamAppsPage(TeamPageBase):
         asked = GiveAppRequest(appkey=appkey, team_id="" if is_taken else team_id, origin=visit.origin)
         try:
             if is_taken and self.site.accounts.team_of(appkey) != team_id:
-                raise NotFoundError("this team has no such app any more")
+                raise NotFoundError(Code.TEAM_WITHOUT_APP)
             answer = await self.site.roles.accounts.GiveApp(asked)
         except CarillonError as error:
             await self.show_team(request, response, team_id, problem_of(error, visit))
@@ -257,7 +257,7 @@ class RevokeTokenPage(TeamPageBase):
         tokens = (await accounts.ListTokens(ListTokensRequest(team_ids=[team_id]))).tokens
         try:
             if token_id not in {token.token_id for token in tokens}:
-                raise NotFoundError("this team has no such API token any more")
+                raise NotFoundError(Code.TEAM_WITHOUT_TOKEN)
             await accounts.RevokeToken(RevokeTokenRequest(token_id=token_id, origin=visit.origin))
         except CarillonError as error:
             await self.show_team(request, response, team_id, problem_of(error, visit))

@@ -14,7 +14,7 @@ from protos.accounts.v1.service_pb2 import (
     UpdateUserRequest,
     UserSummary,
 )
-from services.errors import CarillonError, NotFoundError
+from services.errors import CarillonError, Code, NotFoundError
 
 CHANGES = {
     "disable": UpdateUserRequest(disabled=True),
@@ -137,7 +137,7 @@ async def user_summary(page: Page, user_id: str) -> UserSummary:
     """Return the user as accounts knows it. NotFoundError: there is none with this id."""
     users = (await page.site.roles.accounts.GetUsers(GetUsersRequest(user_ids=[user_id]))).users
     if not users:
-        raise NotFoundError(f"there is no user with id {user_id!r}")
+        raise NotFoundError(Code.NO_SUCH_USER, user_id=user_id)
     return users[0]
 
 

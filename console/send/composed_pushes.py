@@ -297,7 +297,7 @@ def _draft_id(key: str) -> str:
 def _same_push(stored: StoredDraft, composed: ComposedPush) -> StoredDraft:
     """Return the draft if it is of this push. ConflictError: it is of another one."""
     if stored.draft.body_json.decode() != composed.text:
-        raise ConflictError("the key was used for another push, which is a draft")
+        raise ConflictError(Code.KEY_OF_OTHER_PUSH)
     return stored
 
 

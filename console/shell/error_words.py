@@ -359,6 +359,18 @@ def _of_pushes(gettext: Callable[[str], str]) -> Mapping[Code, str]:
         Code.DRAFT_CHANGED_BEFORE_APPROVAL: changed,
         Code.DRAFT_CHANGED: changed,
         Code.DRAFT_DECIDED: _("The draft does not wait any more."),
+        Code.TOO_MANY_PUSHES: _("Too many pushes of the app wait to be sent already. Try again in a moment."),
+        Code.NO_SUCH_DRAFT: _("There is no such draft."),
+        Code.DRAFT_OF_OTHER_TEAM: _("The draft belongs to another team."),
+        Code.OWN_DRAFT: _("You wrote or changed this draft. Ask another approver."),
+        Code.DRAFT_TOO_LARGE: too_large,
+        Code.TASK_NOT_CANCELLED: _("The task could not be cancelled."),
+        Code.TASK_CANCELLED: _("The task was cancelled already."),
+        Code.TASK_EXPIRED: _("The task was not sent: its time to live ended while its app was paused."),
+        Code.TASK_FAILED: _("The task could not be sent and has ended."),
+        Code.TASK_SENT: _("The task was sent already."),
+        Code.NO_SUCH_TASK: _("There is no such timed message."),
+        Code.KEY_OF_OTHER_PUSH: _("This form was sent before, with other contents. Load the page again."),
     }
 
 
@@ -376,6 +388,11 @@ def _of_questions(gettext: Callable[[str], str]) -> Mapping[Code, str]:
         Code.NO_MESSAGE_ID_OF_CATEGORY: _("Give the message id of the push that is to be divided by a category."),
         Code.NO_DAYS: _("Choose a day."),
         Code.NO_SUCH_LOGIN: _("Nobody has the log-in name %(login)s."),
+        Code.NO_OWN_APP: _("Choose one of your apps."),
+        Code.NO_SUCH_BROADCAST: _("No broadcast of this app has the message id %(msgid)s."),
+        Code.NO_SUCH_PUSH: _("There is no push with the message id %(msgid)s."),
+        Code.LOG_WITHOUT_APP: _("There is no such app."),
+        Code.LOG_WITHOUT_DEVICE: _("The app has no device with this token."),
     }
 
 
@@ -395,4 +412,28 @@ def _of_accounts(gettext: Callable[[str], str]) -> Mapping[Code, str]:
         Code.NO_APNS_KEY: _(
             "The app has no key of Apple yet: give the content of the .p8 file, the key id and the Apple team id."
         ),
+        Code.MAY_NOT: _("Your account may not do this."),
+        Code.TOO_MANY_CHANGES: _("%(most)s changes wait for a confirmation already. Decide about some of them first."),
+        Code.ROLES_OF_PROVIDER: _("The roles of %(login)s follow from the groups of the log-in provider."),
+        Code.NO_PASSWORD: _("%(login)s logs in with the log-in provider and has no password."),
+        Code.USER_DISABLED: _("%(login)s is disabled. Enable the user first."),
+        Code.NO_OWN_CODES: _(
+            "Only a user with a password has one-time codes. The log-in provider asks for those of its own."
+        ),
+        Code.SECOND_FACTOR_EXISTS: _("There is a second factor already. An administrator can remove it."),
+        Code.NO_SUCH_USER: _("There is no such user."),
+        Code.NO_SUCH_TEAM: _("There is no such team."),
+        Code.NO_SUCH_APP: _("There is no such app."),
+        Code.NO_SUCH_TOKEN: _("There is no such API token, or it is revoked."),
+        Code.TEAM_WITHOUT_APP: _("This team has no such app any more."),
+        Code.TEAM_WITHOUT_TOKEN: _("This team has no such API token any more."),
+        Code.APP_OF_OTHER_TEAM: _("App %(appkey)s does not belong to the team."),
+        Code.CHANGE_DECIDED: _("This change does not wait any more: it was decided, or has expired."),
+        Code.OWN_CHANGE: _("You proposed this change. Ask another administrator to confirm it."),
+        Code.CHANGE_OUTDATED: _("What this change is about was changed meanwhile. Propose it again."),
+        Code.NO_PROOF_CHOICE: _("Choose whether aliases must be proven."),
+        Code.NO_UNIT: _("Choose a unit of the time to live."),
+        Code.NO_APNS_ENVIRONMENT: _("Choose an environment of Apple."),
+        Code.FORM_DAMAGED: _("The form is damaged. Load the page again."),
+        Code.APP_WITHOUT_DEVICE: _("The app has no device with this token."),
     }

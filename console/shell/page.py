@@ -21,7 +21,7 @@ from console.shell.sessions import Sessions
 from console.shell.visit import Visit
 from protos.accounts.v1.accounts_pb2 import Team
 from protos.registry.v1.apps_pb2 import App
-from services.errors import BusyError, CarillonError, DeadlineError, InputError, UnavailableError
+from services.errors import BusyError, CarillonError, Code, DeadlineError, InputError, UnavailableError
 
 MAX_WORDS = 200
 AWAY = (BusyError, DeadlineError, UnavailableError)
@@ -100,7 +100,7 @@ def shown_values(visit: Visit) -> dict[str, str]:
     try:
         return msgspec.json.decode(visit.form.get("shown", "{}"), type=dict[str, str])
     except msgspec.DecodeError:
-        raise InputError("the form is damaged; load the page again") from None
+        raise InputError(Code.FORM_DAMAGED) from None
 
 
 def shown_text(values: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ from console.shell.visit import Visit
 from console.statistics.actions import CATEGORIES, KINDS, StatisticsQuestion, question_of, statistics
 from console.statistics.table import StatisticsTable, links_of, statistics_table
 from protos.registry.v1.apps_pb2 import App
-from services.errors import InputError, NotFoundError
+from services.errors import Code, InputError, NotFoundError
 
 
 class StatisticsPage(Page):
@@ -53,7 +53,7 @@ class StatisticsFile(StatisticsPage):
         visit = visit_of(request)
         question = _question(request, self.site, self.visible_apps(visit))
         if not question.appkey:
-            raise NotFoundError("choose one of your apps")
+            raise NotFoundError(Code.NO_OWN_APP)
         table = await self.answer(visit, question)
         head = [visit.gettext("Day"), question.category or visit.gettext("Value"), visit.gettext("Push"), *table.names]
         rows = [[row.date, row.info or "", row.msgid or "", *row.values] for row in table.rows]

@@ -239,7 +239,7 @@ def busy_as_too_many() -> Iterator[None]:
     try:
         yield
     except BusyError as error:
-        raise TooManyRequestsError(str(error), _RETRY_AFTER_S) from None
+        raise TooManyRequestsError(error.code or str(error), _RETRY_AFTER_S, **error.fields) from None
     except asyncio.CancelledError as error:
         if not _is_stop(error):
             raise

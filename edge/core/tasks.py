@@ -22,7 +22,7 @@ from protos.scheduling.v1.scheduling_pb2 import (
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from services.domain.command_writer import CommandWriter, push_command, task_command
 from services.domain.topics import PUSH_COMMANDS
-from services.errors import ConflictError, NotFoundError
+from services.errors import Code, ConflictError, NotFoundError
 from services.log.topics import partition_of
 from services.replica.peers import Peers
 
@@ -66,7 +66,7 @@ class TaskCalls:
         task = await self.get(task_key, appkeys)
         if task.cancelled_by_event_id != command.meta.event_id:
             _check_unsent(task)
-            raise ConflictError("task_key: the task could not be cancelled")
+            raise ConflictError(Code.TASK_NOT_CANCELLED)
 
     async def list(self, appkeys: Sequence[str], *, descending: bool, page_num: int, page_size: int) -> TaskPage:
         """Return a page of the apps' tasks, sorted by creation time, then key. Pages count from 1.
@@ -140,13 +140,13 @@ class TaskCalls:
 
 def _check_unsent(task: Task) -> None:
     if task.cancelled_by_event_id:
-        raise ConflictError("task_key: the task was cancelled already")
+        raise ConflictError(Code.TASK_CANCELLED)
     if task.status == TASK_STATUS_EXPIRED:
-        raise ConflictError("task_key: the task was not sent; its time to live ended while its app was paused")
+        raise ConflictError(Code.TASK_EXPIRED)
     if task.status == TASK_STATUS_FAILED:
-        raise ConflictError("task_key: the task could not be sent and has ended")
+        raise ConflictError(Code.TASK_FAILED)
     if task.status != TASK_STATUS_UNSENT:
-        raise ConflictError("task_key: the task was sent already")
+        raise ConflictError(Code.TASK_SENT)
 
 
 def _first(probes: Sequence[tuple[Task, int]], query: ListTasksRequest) -> tuple[Task, int]:

@@ -65,7 +65,7 @@ def actor_of(accounts: AccountTable, origin: Origin, now_ms: int) -> Actor:
 def check_may(actor: Actor, action: Action, team_id: str = "") -> None:
     """Check that the actor may do this. PermissionDeniedError: it may not."""
     if not may(actor, action, team_id):
-        raise PermissionDeniedError(f"this account may not {action.value}")
+        raise PermissionDeniedError(Code.MAY_NOT, action=action.value)
 
 
 def proposed(accounts: AccountTable, actor: Actor, change: PendingChange, now_ms: int) -> AccountFact:
@@ -78,7 +78,7 @@ def proposed(accounts: AccountTable, actor: Actor, change: PendingChange, now_ms
         if (known.team_id, _what(known)) == (change.team_id, _what(change)):
             return AccountFact(change_proposed=ChangeProposed(change=known))
     if len(waiting) >= MAX_CHANGES:
-        raise ConflictError(f"{MAX_CHANGES} changes wait for a confirmation already; decide about some of them first")
+        raise ConflictError(Code.TOO_MANY_CHANGES, most=MAX_CHANGES)
     change.proposed_by, change.created_ms, change.expires_ms = actor.name, now_ms, now_ms + CHANGE_MS
     content = change.SerializeToString(deterministic=True)
     ids = (hashlib.blake2b(content, digest_size=8, salt=b"%d" % number).hexdigest() for number in itertools.count())
@@ -180,7 +180,7 @@ def update_user(accounts: AccountTable, actor: Actor, request: UpdateUserRequest
         # A stolen session of an administrator must not be enough.
         raise PermissionDeniedError(Code.OWN_SECOND_FACTOR)
     if known.roles_by_groups and request.HasField("administrator"):
-        raise ConflictError(f"the roles of {known.login!r} follow from the groups of the OpenID Connect provider")
+        raise ConflictError(Code.ROLES_OF_PROVIDER, login=known.login)
     user = User()
     user.CopyFrom(known)
     _set_fields(user, request)
@@ -212,9 +212,9 @@ def reset_password(
     check_may(actor, Action.MANAGE_USERS)
     user = user_by_id(accounts, user_id)
     if user.HasField("subject"):
-        raise ConflictError(f"{user.login!r} logs in by OpenID Connect and has no password")
+        raise ConflictError(Code.NO_PASSWORD, login=user.login)
     if user.disabled:
-        raise ConflictError(f"{user.login!r} is disabled; enable the user first")
+        raise ConflictError(Code.USER_DISABLED, login=user.login)
     if not actor.is_operator and actor.name != f"user/{user_id}" and may_be_second_person(accounts, user):
         settings = [f"login {user.login}", "a new link for a password"]
         return [proposed(accounts, actor, PendingChange(new_link=user_id, settings=settings), now_ms)]
@@ -287,9 +287,9 @@ def totp_context(user: User) -> str:
 def check_may_have_totp(known: User) -> None:
     """Check that the user may get a second factor. ConflictError: it has one already, or no password."""
     if not known.password_hash:
-        raise ConflictError("only a user with a password has one-time codes; the provider asks for those of its own")
+        raise ConflictError(Code.NO_OWN_CODES)
     if known.sealed_totp_secret:
-        raise ConflictError("there is a second factor already; an administrator can remove it")
+        raise ConflictError(Code.SECOND_FACTOR_EXISTS)
 
 
 def end_session(accounts: AccountTable, actor: Actor, request: EndSessionRequest, now_ms: int) -> list[AccountFact]:
@@ -311,7 +311,7 @@ def user_by_id(accounts: AccountTable, user_id: str) -> User:
     """Return a user. NotFoundError: there is none with this id."""
     user = accounts.user(user_id)
     if user is None:
-        raise NotFoundError(f"there is no user with id {user_id!r}")
+        raise NotFoundError(Code.NO_SUCH_USER, user_id=user_id)
     return user
 
 

@@ -87,7 +87,7 @@ def set_member(accounts: AccountTable, actor: Actor, request: SetMemberRequest, 
     check_may(actor, Action.MANAGE_TEAM, team.team_id)
     user = user_by_id(accounts, request.user_id)
     if user.roles_by_groups:
-        raise ConflictError(f"the roles of {user.login!r} follow from the groups of the OpenID Connect provider")
+        raise ConflictError(Code.ROLES_OF_PROVIDER, login=user.login)
     if (
         not actor.is_operator
         and has_rules(team.rules)
@@ -152,7 +152,7 @@ def set_test_devices(accounts: AccountTable, actor: Actor, request: SetTestDevic
 
 def _checked_device(accounts: AccountTable, team: Team, device: TeamDevice) -> TeamDevice:
     if accounts.given_app(device.appkey).team_id != team.team_id:
-        raise ConflictError(f"app {device.appkey} does not belong to the team")
+        raise ConflictError(Code.APP_OF_OTHER_TEAM, appkey=device.appkey)
     if not 1 <= len(device.token) <= _MAX_TOKEN:
         raise InputError(Code.WRONG_LENGTH, at="token", least=1, most=_MAX_TOKEN)
     checked_text("name", device.name)
@@ -169,7 +169,7 @@ def give_app(
     """
     check_may(actor, Action.MANAGE_TEAMS)
     if not app_exists:
-        raise NotFoundError(f"there is no app with appkey {request.appkey!r}")
+        raise NotFoundError(Code.NO_SUCH_APP, appkey=request.appkey)
     if request.team_id:
         team_by_id(accounts, request.team_id)
     known = accounts.given_app(request.appkey)
@@ -209,7 +209,7 @@ def create_token(
 def revoke_token(accounts: AccountTable, actor: Actor, token_id: str) -> list[AccountFact]:
     token = accounts.token(token_id)
     if token is None:
-        raise NotFoundError(f"there is no API token with id {token_id!r}, or it is revoked")
+        raise NotFoundError(Code.NO_SUCH_TOKEN, token_id=token_id)
     check_may(actor, Action.MANAGE_TOKENS, token.team_id)
     return [AccountFact(token_revoked=TokenRevoked(token_id=token_id, team_id=token.team_id))]
 
@@ -223,7 +223,7 @@ def decide_change(
     """
     change = next((each for each in accounts.changes(now_ms) if each.change_id == request.change_id), None)
     if change is None:
-        raise NotFoundError("this change does not wait any more: it was decided, or has expired")
+        raise NotFoundError(Code.CHANGE_DECIDED)
     if not request.confirmed and actor.name == change.proposed_by:
         return [_decided(change, confirmed=False)]
     if change.team_id:
@@ -233,13 +233,13 @@ def decide_change(
     if not request.confirmed:
         return [_decided(change, confirmed=False)]
     if actor.name == change.proposed_by:
-        raise PermissionDeniedError("whoever proposed a change may not confirm it; ask another administrator")
+        raise PermissionDeniedError(Code.OWN_CHANGE)
     return [*_confirmed(accounts, change, link, now_ms), _decided(change, confirmed=True)]
 
 
 def _confirmed(accounts: AccountTable, change: PendingChange, link: SecretText, now_ms: int) -> list[AccountFact]:
     """Return the facts of a confirmed change: two administrators together may do what an operator may alone."""
-    outdated = ConflictError("what this change is about was changed meanwhile; propose it again")
+    outdated = ConflictError(Code.CHANGE_OUTDATED)
     match change.WhichOneof("change"):
         case "rules":
             if team_by_id(accounts, change.team_id).rules != change.rules.before:
@@ -282,7 +282,7 @@ def team_by_id(accounts: AccountTable, team_id: str) -> Team:
     """Return a team. NotFoundError: there is none with this id."""
     team = accounts.team(team_id)
     if team is None:
-        raise NotFoundError(f"there is no team with id {team_id!r}")
+        raise NotFoundError(Code.NO_SUCH_TEAM, team_id=team_id)
     return team
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from protos.delivery.v1.delivery_pb2 import HasCapacityRequest, HasCapacityResponse
 from protos.delivery.v1.delivery_pb2_grpc import CapacityServiceStub
-from services.errors import BusyError, CarillonError
+from services.errors import BusyError, CarillonError, Code
 from services.process.clock import Clock
 from services.replica.peers import Peers
 
@@ -52,7 +52,7 @@ class PushCapacity:
                 self._refused_until_ms.pop(appkey, None)
                 return
             self._refused_until_ms[appkey] = self._clock.now_ms() + REFUSE_MS
-        raise BusyError(f"too many pushes of app {appkey} wait to be sent already; try again")
+        raise BusyError(Code.TOO_MANY_PUSHES, appkey=appkey)
 
     async def _has_capacity(self, appkey: str) -> bool:
         """Return whether every instance of delivery has capacity; one that does not answer is taken to have."""

@@ -80,7 +80,7 @@ class Pauses:
     def _app(self, appkey: str) -> App:
         app = self._apps.get(appkey)
         if app is None:
-            raise NotFoundError(f"there is no app with appkey {appkey!r}")
+            raise NotFoundError(Code.NO_SUCH_APP, appkey=appkey)
         return app
 
 

@@ -69,7 +69,7 @@ from services.domain.role import RoleContext
 from services.domain.settings import Settings
 from services.domain.text import check_texts, checked_text
 from services.domain.topics import APPS, DEVICE_COMMANDS, device_key
-from services.errors import ConflictError, InputError, NotFoundError
+from services.errors import Code, ConflictError, InputError, NotFoundError
 from services.log.port import Partition
 from services.log.topics import owned, partition_of
 from services.net.rpc.server import Context
@@ -280,13 +280,13 @@ class RegistryServicer(RegistryServiceServicer):
             find = FindDevicesRequest(appkey=appkey, tokens=[token], removed_too=True)
             if (await owner.FindDevices(find)).numbers_plus_one[0]:
                 return token
-        raise NotFoundError(f"app {appkey} has no device with this token")
+        raise NotFoundError(Code.APP_WITHOUT_DEVICE, appkey=appkey)
 
     def _app(self, appkey: str) -> App:
         """Return a copy of the app. NotFoundError: there is none."""
         known = self._context.apps.get(appkey)
         if known is None:
-            raise NotFoundError(f"there is no app with appkey {appkey!r}")
+            raise NotFoundError(Code.NO_SUCH_APP, appkey=appkey)
         app = App()
         app.CopyFrom(known)
         return app

@@ -17,7 +17,7 @@ from protos.scheduling.v1.scheduling_pb2 import (
     TaskStatus,
 )
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceServicer
-from services.errors import CarillonError, NotFoundError, UnavailableError
+from services.errors import CarillonError, Code, NotFoundError, UnavailableError
 from services.net.rpc.server import Context
 from services.process import background
 from services.replica.follower import Follower
@@ -90,7 +90,7 @@ class SchedulingServicer(SchedulingServiceServicer):
     async def GetTask(self, request: GetTaskRequest, context: Context) -> GetTaskResponse:
         task = await self._query(self._tasks.find, request.task_key)
         if task is None or task.scheduled.scheduled.at_once or not task.is_of(request.appkeys):
-            raise NotFoundError("task_key: there is no such timed task of these apps")
+            raise NotFoundError(Code.NO_SUCH_TASK)
         return GetTaskResponse(task=_task_message(task))
 
     async def ListTasks(self, request: ListTasksRequest, context: Context) -> ListTasksResponse:

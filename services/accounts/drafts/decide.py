@@ -76,7 +76,7 @@ def submit_draft(
     )
     draft.digest = draft_digest(draft)
     if draft.ByteSize() > MAX_DRAFT_BYTES:
-        raise InputError(f"the draft has {draft.ByteSize()} bytes, more than {MAX_DRAFT_BYTES}; send to fewer tokens")
+        raise InputError(Code.DRAFT_TOO_LARGE, size=draft.ByteSize(), most=MAX_DRAFT_BYTES)
     return [DraftFact(draft_id=draft.draft_id, submitted=DraftSubmitted(draft=draft))]
 
 
@@ -130,7 +130,7 @@ def draft_by_id(accounts: AccountTable, draft_id: str) -> DraftState:
     """Return a draft. NotFoundError: there is none with this id."""
     kept = accounts.draft(draft_id)
     if kept is None:
-        raise NotFoundError(f"there is no draft with id {draft_id!r}")
+        raise NotFoundError(Code.NO_SUCH_DRAFT, draft_id=draft_id)
     return kept
 
 
@@ -148,7 +148,7 @@ def _changeable(accounts: AccountTable, given: Draft, now_ms: int) -> DraftState
     kept = draft_by_id(accounts, given.draft_id)
     _check_waits(kept, now_ms)
     if kept.draft.team_id != given.team_id:
-        raise ConflictError("the draft belongs to another team")
+        raise ConflictError(Code.DRAFT_OF_OTHER_TEAM)
     return kept
 
 
@@ -157,7 +157,7 @@ def _check_may_approve(actor: Actor, draft: Draft) -> None:
         raise PermissionDeniedError("only a person who has logged in may approve a draft")
     check_may(actor, Action.APPROVE, draft.team_id)
     if actor.name in draft.authors:
-        raise PermissionDeniedError("whoever wrote or changed a draft may not approve it; ask another approver")
+        raise PermissionDeniedError(Code.OWN_DRAFT)
 
 
 def _check_waits(kept: DraftState, now_ms: int) -> None:
@@ -179,7 +179,7 @@ def _check_content(accounts: AccountTable, draft: Draft) -> None:
 def _check_apps(accounts: AccountTable, draft: Draft) -> None:
     for push in draft.task.pushes:
         if accounts.given_app(push.appkey).team_id != draft.team_id:
-            raise ConflictError(f"app {push.appkey} does not belong to the team")
+            raise ConflictError(Code.APP_OF_OTHER_TEAM, appkey=push.appkey)
 
 
 def _expires_ms(request: SubmitDraftRequest, now_ms: int) -> int:
