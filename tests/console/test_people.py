@@ -96,7 +96,7 @@ async def test_an_administrator_changes_users_and_the_log_names_the_actor(consol
     assert (await alice.get("/account")).status_code == 303
     assert "disabled" in text_of(await root.get(path))
     refused = await root.post(path, change="new-link")
-    assert "'alice' is disabled; enable the user first" in text_of(refused)
+    assert "alice is disabled. Enable the user first." in text_of(refused)
     await root.post(path, change="enable")
     await root.post(path, change="make-administrator")
     await root.post(path, change="no-administrator")
