@@ -51,7 +51,10 @@ def error_metadata(error: CarillonError) -> Metadata:
         return ()
     texts = {name: value for name, value in error.fields.items() if isinstance(value, str)}
     numbers = {name: value for name, value in error.fields.items() if isinstance(value, int)}
-    detail = ErrorDetail(code=error.code.name, texts=texts, numbers=numbers).SerializeToString(deterministic=True)
+    try:
+        detail = ErrorDetail(code=error.code.name, texts=texts, numbers=numbers).SerializeToString(deterministic=True)
+    except ValueError:  # a number of more than 64 bits, or a text with half of a surrogate pair
+        return ()
     return ((_DETAIL_KEY, detail),) if len(detail) <= _MAX_DETAIL_BYTES else ()
 
 

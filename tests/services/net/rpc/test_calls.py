@@ -12,7 +12,7 @@ from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from protos.runtime.v1.errors_pb2 import ErrorDetail
 from protos.runtime.v1.log_pb2 import AwaitRequest, Position
 from services.errors import BY_STATUS, CarillonError, Code, DeadlineError, InputError, UnavailableError
-from services.net.rpc.calls import channel_error
+from services.net.rpc.calls import channel_error, error_metadata
 from tests.services.net.rpc.servicers import BOUND_S, CANARY, ServicersOnChannel, fails_with
 
 
@@ -51,6 +51,12 @@ async def test_fields_that_are_too_large_for_metadata_leave_the_text(servicers: 
     with pytest.raises(InputError, match=r"^tag must be whole numbers, not x+$") as raised:
         await servicers.wait()
     assert raised.value.code in (None, Code.NO_WHOLE_NUMBERS)  # in one process the error itself is passed on
+
+
+@pytest.mark.parametrize("fields", [{"least": 2**80}, {"at": "\ud800"}, {"at": "x" * 4096}])
+def test_fields_that_metadata_cannot_hold_are_left_out(fields: dict[str, int | str]) -> None:
+    assert error_metadata(InputError(Code.OUT_OF_BOUNDS, **{"at": "a", "least": 1, "most": 2, **fields})) == ()
+    assert error_metadata(InputError("a text")) == ()
 
 
 @pytest.mark.parametrize(
