@@ -122,6 +122,7 @@ class Code(Enum):
     NO_TAGS = "sendTo.tag is missing: name a tag, not_tag, stag or not_stag"
     TAGS_OF_BOTH_KINDS = "sendTo.stag and sendTo.not_stag cannot be combined with sendTo.tag and sendTo.not_tag"
     TASK_TOO_LARGE = "the request is too large: it makes a task of {size} bytes"
+    RECORD_TOO_LARGE = "the request is too large: it makes a record of {size} bytes"
     PUSH_TOO_LARGE = (
         "the request is too large: it makes a record of {size} bytes, of which the event log takes at most"
         " {most}; the largest part is {part} with {part_size} bytes"

@@ -343,6 +343,7 @@ def _of_pushes(gettext: Callable[[str], str]) -> Mapping[Code, str]:
         Code.NO_TAGS: _("Enter at least one tag, or an attribute of the devices."),
         Code.TAGS_OF_BOTH_KINDS: _("String tags and numeric tags cannot be combined."),
         Code.TASK_TOO_LARGE: too_large,
+        Code.RECORD_TOO_LARGE: too_large,
         Code.PUSH_TOO_LARGE: too_large,
         Code.OVER_REQUESTS: _("The app's quota of %(quota)s requests a second is used up. Try again in %(wait_s)s."),
         Code.OVER_TARGETS: _(

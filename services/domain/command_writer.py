@@ -9,7 +9,7 @@ from protos.runtime.v1.log_pb2 import Origin, Position
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand
 from services.domain.ids import RecordStamp
 from services.domain.topics import DEVICE_COMMANDS, PUSH_COMMANDS, TASK_COMMANDS, TOPICS, device_key
-from services.errors import InputError
+from services.errors import Code, InputError
 from services.log.port import MAX_RECORD_BYTES, Log, NewRecord, Partition
 from services.log.topics import Topic, partition_of
 from services.process.clock import Clock
@@ -97,7 +97,7 @@ class CommandWriter:
     def _new_record(self, command: Command) -> NewRecord:
         value = command.envelope.SerializeToString()
         if len(command.key) + len(value) > MAX_RECORD_BYTES:
-            raise InputError(f"the request is too large: it makes a record of {len(value)} bytes")
+            raise InputError(Code.RECORD_TOO_LARGE, size=len(value))
         partition = command.partition
         if partition is None:
             partition = partition_of(command.key, command.topic.partitions(self._partitions))
