@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 # What depends on Python's own modules, on compiled packages or on programs: the rules of the roles are the same with every version.
 TESTS_OF_PYTHON := $(addprefix tests/services/,log net process replica domain/test_golden.py) \
-	tests/contract/clients tests/contract/log tests/contract/packaging tests/contract/sdk tests/console/oidc tests/edge/core/test_canonical.py \
+	tests/contract/clients tests/contract/log tests/contract/packaging tests/contract/sdk tests/console/oidc tests/edge/core/parsing/test_canonical.py \
 	tests/services/delivery/channels/apns tests/services/gateway/websocket tests/analytics/store \
 	tests/journeys/console tests/journeys/test_push.py tests/journeys/test_welcome.py tests/simulation/test_installations.py tests/simulation/test_python_versions.py
 

@@ -9,7 +9,7 @@ from testkit.oidc.running import RunningProvider
 from testkit.services import running_services
 from tests.console.conftest import ConsoleInstallation, text_of
 from tests.console.oidc.conftest import CHECK_S, OUTAGE_S, Person, StartConsole, facts, users
-from tests.console.oidc.test_log_in import roles_in
+from tests.console.oidc.test_log_ins import roles_in
 
 
 async def logged_in_person(console: ConsoleInstallation, provider: RunningProvider, name: str, *groups: str) -> Person:
