@@ -1,0 +1,250 @@
+"""A push service of a few lines, which is not Apple's, through all that push services share."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+from prometheus_client import Gauge
+from pyroaring import BitMap
+
+from protos.delivery.v1.delivery_pb2 import OutcomeKind
+from protos.push.v1.push_pb2 import Message, SendPush
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App, Channel
+from protos.registry.v1.devices_pb2 import DeviceCommand
+from protos.registry.v1.registry_pb2 import GetTokensRequest, GetTokensResponse
+from services.delivery.channels import (
+    AddressRemoval,
+    CircuitChange,
+    DelayDevice,
+    Encoded,
+    Limits,
+    PendingRequest,
+    Reaction,
+    Recipient,
+    RecordFailed,
+    RecordSent,
+    RemoveAddress,
+    ResendOnce,
+    RetryHistory,
+    RetryLater,
+)
+from services.delivery.channels.health import Alarms, Stopped
+from services.delivery.channels.service_channel import ServiceChannel
+from services.delivery.state.audience_parts import BitmapAudience
+from services.delivery.state.delivery_state import DeliveryState
+from services.delivery.state.pushes import StartedPush
+from services.domain.command_writer import Command, device_command
+from services.process.clock import ManualClock
+from testkit.delivery.records import APP, START_MS
+from testkit.waiting import run_ready_tasks
+
+SENT, FAILED = OutcomeKind.OUTCOME_KIND_SENT, OutcomeKind.OUTCOME_KIND_FAILED
+WINDOW = 3
+
+
+class ToyAnswer(NamedTuple):
+    reason: str
+
+
+class ToyEncoder(NamedTuple):
+    text: str
+
+    def encode(self, msgid: int, recipient: Recipient, credentials: str, /) -> Encoded[str]:
+        return Encoded(f"{recipient.address}: {self.text} ({msgid}, {credentials})", badge=5)
+
+
+REACTIONS = {
+    "": Reaction(RecordSent(), CircuitChange.CLOSE),
+    "too long": Reaction(RecordFailed(), alarm="a message is too long"),
+    "busy": Reaction(RetryLater(at_least_ms=7_000)),
+    "reset": Reaction(RetryLater(is_unknown=True)),
+    "slow down": Reaction(DelayDevice()),
+    "gone": Reaction(RemoveAddress(registered_before_ms=9)),
+    "wrong category": Reaction(ResendOnce("no category")),
+    "who are you": Reaction(RetryLater(), CircuitChange.OPEN),
+}
+
+
+class Toy:
+    """The push service, its sender and its simulator: what is submitted waits in `pending` for the test's answer."""
+
+    channel = Channel.CHANNEL_APNS
+    title = "Toy"
+    limits = Limits(window=WINDOW)
+    no_credentials = "set the toy's key"
+
+    def __init__(self) -> None:
+        self.apps_stopped = Gauge("toy_apps_stopped", "-", registry=None)
+        self.pending: list[PendingRequest[str, ToyAnswer]] = []
+        self.variants: list[frozenset[str]] = []
+        self.key: str | None = "key"
+
+    def open(self, is_in_use: Callable[[str], bool]) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    def credentials_of(self, app: App) -> str | None:
+        return self.key
+
+    def encoder(self, push: StartedPush) -> ToyEncoder:
+        return ToyEncoder(push.send.message.content)
+
+    def sender(self, credentials: str, history: RetryHistory) -> "Toy":
+        self.variants.append(history.variants)
+        return self
+
+    def submit(self, pending: PendingRequest[str, ToyAnswer], /) -> None:
+        self.pending.append(pending)
+
+    def react(
+        self, answer: ToyAnswer, history: RetryHistory, recipient: Recipient, credentials: str | None
+    ) -> Reaction:
+        return REACTIONS[answer.reason]
+
+    def removal(self, removal: AddressRemoval) -> Command:
+        return device_command(DeviceCommand(appkey=removal.recipient.appkey, token=removal.recipient.address))
+
+
+class Harness:
+    """A ServiceChannel of the toy, with the registry, the log and the recorder replaced by lists."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(START_MS)
+        self.toy = Toy()
+        self.removed: list[str] = []
+        self.outcomes: list[tuple[int, int, str, int | None]] = []
+        stubs: Any = SimpleNamespace(
+            append=self._append,
+            owner=lambda role, partition: SimpleNamespace(unary_unary=lambda *_, **__: self._tokens),
+            get=lambda appkey: App(appkey=appkey),
+            is_paused=lambda appkey: False,
+            pauses_changed=asyncio.Event(),
+            record_final=self._record,
+            has_unwritten_final=lambda *message: False,
+            wait_capacity=lambda: asyncio.sleep(0),
+        )
+        self.channel: ServiceChannel[str, str, ToyAnswer] = ServiceChannel(
+            self.toy, stubs, DeliveryState([0]), stubs, stubs, stubs, Alarms(self.clock), self.clock, 1
+        )
+
+    async def _append(self, commands: list[Command]) -> None:
+        self.removed += [command.envelope.token for command in commands]
+
+    async def _tokens(self, request: GetTokensRequest, **_: object) -> GetTokensResponse:
+        return GetTokensResponse(tokens=[f"d{n}" for n in request.numbers], active_ms=[0 for _ in request.numbers])
+
+    def _record(
+        self, partition: int, appkey: str, msgid: int, number: int, kind: int, at: int, reason: str, badge: int | None
+    ) -> None:
+        self.outcomes.append((number, kind, reason, badge))
+
+    async def start(self, devices: int, period_s: int = 3600) -> None:
+        send = SendPush(msgid=7, appkey=APP, platform=PLATFORM_IOS, message=Message(content="hello"))
+        push = StartedPush(send, 0, START_MS + 1000 * period_s)
+        push.active_parts[0] = BitmapAudience(7, BitMap(range(devices)), BitMap())
+        self.channel.start(push, [0])
+        await run_ready_tasks()
+
+    async def answer(self, *reasons: str) -> None:
+        """Answer the oldest requests that are pending."""
+        for reason in reasons:
+            self.toy.pending.pop(0).answered(ToyAnswer(reason))
+        await run_ready_tasks()
+
+    async def move(self, seconds: float) -> None:
+        self.clock.move(seconds)
+        await run_ready_tasks()
+
+
+@pytest.fixture
+async def harness() -> AsyncIterator[Harness]:
+    harness, ready = Harness(), asyncio.Event()
+    running = asyncio.create_task(harness.channel.run(ready))
+    await ready.wait()
+    yield harness
+    harness.toy.pending.clear()
+    for app in harness.channel._apps.values():
+        app._window.empty.set()  # nothing to wait for at the stop
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_messages_are_encoded_sent_and_recorded_within_the_window(harness: Harness) -> None:
+    await harness.start(5)
+    assert [pending.request for pending in harness.toy.pending] == [f"d{n}: hello (7, key)" for n in range(WINDOW)]
+    await harness.answer("", "too long", "")
+    assert harness.outcomes == [(0, SENT, "", 5), (1, FAILED, "too long", None), (2, SENT, "", 5)]
+    await harness.answer("", "")
+    assert [number for number, kind, *_ in harness.outcomes if kind == SENT] == [0, 2, 3, 4]
+    assert harness.channel.is_idle
+
+
+async def test_a_retry_waits_for_its_back_off_and_for_what_the_service_asks(harness: Harness) -> None:
+    await harness.start(1)
+    for reason, wait_s in (("busy", 7), ("reset", 2), ("slow down", 4), ("busy", 8)):
+        await harness.answer(reason)
+        await harness.move(wait_s - 0.001)
+        assert not harness.toy.pending, reason
+        await harness.move(0.001)
+        assert len(harness.toy.pending) == 1, reason
+    await harness.answer("")
+    assert harness.outcomes == [(0, SENT, "", 5)]
+
+
+async def test_a_push_that_expires_before_its_retry_fails_only_if_it_may_have_been_accepted(harness: Harness) -> None:
+    await harness.start(2, period_s=3)
+    await harness.answer("busy", "reset")
+    assert not harness.outcomes
+    await harness.move(1)
+    await harness.answer("busy")
+    assert harness.outcomes == [(1, FAILED, "unknown: reset", None)]
+    assert harness.channel.is_idle
+
+
+async def test_a_message_is_sent_again_at_once_in_another_way(harness: Harness) -> None:
+    await harness.start(1)
+    await harness.answer("wrong category")
+    await harness.answer("")
+    assert harness.toy.variants == [frozenset(), {"no category"}]
+    assert harness.outcomes == [(0, SENT, "", 5)]
+
+
+async def test_an_invalid_address_is_removed_before_its_outcome_is_recorded(harness: Harness) -> None:
+    await harness.start(1)
+    await harness.answer("gone")
+    assert (harness.removed, harness.outcomes) == (["d0"], [(0, FAILED, "gone", None)])
+
+
+async def test_refused_credentials_stop_the_app_until_a_probe_is_accepted(harness: Harness) -> None:
+    await harness.start(4)
+    await harness.answer("who are you")
+    assert harness.channel.stopped(APP) == Stopped(START_MS, "who are you")
+    assert not harness.toy.pending[0].is_wanted()
+    for pending in harness.toy.pending[:]:
+        harness.toy.pending.remove(pending)
+        pending.skipped()
+    await harness.move(4.9)
+    assert not harness.toy.pending
+    await harness.move(0.1)
+    assert len(harness.toy.pending) == 1
+    await harness.answer("")
+    assert harness.channel.stopped(APP) is None
+    await harness.answer("", "", "")
+    assert sorted(number for number, *_ in harness.outcomes) == [0, 1, 2, 3]
+
+
+async def test_without_credentials_pushes_wait_and_an_operator_is_told(
+    harness: Harness, capsys: pytest.CaptureFixture[str]
+) -> None:
+    harness.toy.key = None
+    await harness.start(1)
+    assert not harness.toy.pending
+    assert "set the toy's key" in capsys.readouterr().out
+    harness.toy.key = "new key"
+    await harness.move(1)
+    assert [pending.request for pending in harness.toy.pending] == ["d0: hello (7, new key)"]
+    await harness.answer("")
