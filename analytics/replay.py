@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from analytics.digest import digest, former_rows
+from analytics.digest import digest
 from analytics.ingestion.ingestion import sources
 from analytics.projection import connect, open_ingestion
 from analytics.settings import ROLE_NAME, AnalyticsSettings
@@ -68,14 +68,13 @@ async def verify(settings: AnalyticsSettings, source: ReplaySource) -> ReplayCom
     try:
         unreported = replace(source, progress=UnreportedProgress())
         await _fold(settings, unreported, clickhouse, settings.offsets_file())
-        former = await former_rows(clickhouse)
-        live = await digest(clickhouse, since_ms, former)
+        live = await digest(clickhouse, since_ms)
         beside = clickhouse.beside(f"{clickhouse.database}_verify")
         try:
             await beside.drop()
             with TemporaryDirectory(dir=settings.state_dir(ROLE_NAME)) as work:
                 await _fold(settings, source, beside, Path(work) / "offsets.db")
-                rebuilt = await digest(beside, since_ms, former)
+                rebuilt = await digest(beside, since_ms)
             await beside.drop()
         finally:
             await beside.close()

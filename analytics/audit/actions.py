@@ -67,7 +67,7 @@ def _entry(time_ms: int, _: str, __: int, *texts: str) -> ActionEntry:
         team_id=team_id,
         appkey=appkey,
         detail=detail,
-        details=read_details(details, detail),
+        details=read_details(details),
         interface=interface,
         address=address,
         request_id=request_id,

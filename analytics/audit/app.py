@@ -39,7 +39,6 @@ class AppEvent(NamedTuple):
     entry_count: int
     msgid: int
     push_kind: str
-    audience: str
     filter: str
     audience_summary: str
     task_key: str
@@ -83,7 +82,7 @@ def _entry(event: AppEvent) -> TimelineEntry:
 
 def _audience(event: AppEvent) -> list[Detail]:
     summary = read_summary(b64decode(event.audience_summary), b64decode(event.filter))
-    return [push_kind(event.push_kind), *([Detail(audience=summary)] if summary else texts(event.audience))]
+    return [push_kind(event.push_kind), Detail(audience=summary)]
 
 
 def _position(pos: str) -> tuple[int, str]:

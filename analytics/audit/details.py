@@ -59,9 +59,9 @@ def stored_details(details: Iterable[Detail]) -> bytes:
     return Details(details=details).SerializeToString(deterministic=True)
 
 
-def read_details(stored_base64: str, text: str) -> Sequence[Detail]:
-    """Return the stored parts; a row of an older version has none, and its `text` becomes the only part."""
-    return Details.FromString(b64decode(stored_base64)).details or texts(text)
+def read_details(stored_base64: str) -> Sequence[Detail]:
+    """Return the stored parts."""
+    return Details.FromString(b64decode(stored_base64)).details
 
 
 # Commands to devices as details of audits: their names, and the changes that they ask for.

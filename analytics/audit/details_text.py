@@ -48,11 +48,11 @@ def stored_summary(summary: AudienceSummary) -> bytes:
     return b"" if summary.filter.ByteSize() else summary.SerializeToString(deterministic=True)
 
 
-def read_summary(stored: bytes, stored_filter: bytes) -> AudienceSummary | None:
-    """Return the summary from the store; None for an audience without a filter that an older version stored."""
+def read_summary(stored: bytes, stored_filter: bytes) -> AudienceSummary:
+    """Return the summary from the store."""
     if stored_filter:
         return AudienceSummary(filter=Filter.FromString(stored_filter))
-    return AudienceSummary.FromString(stored) if stored else None
+    return AudienceSummary.FromString(stored)
 
 
 def audience_text(summary: AudienceSummary) -> str:

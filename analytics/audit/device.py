@@ -111,13 +111,13 @@ def _state(row: Sequence[Any]) -> DeviceRecord:
 
 
 _COMMANDS = """
-SELECT partition, toUnixTimestamp64Milli(time), command, detail, base64Encode(details),
+SELECT partition, toUnixTimestamp64Milli(time), command, base64Encode(details),
   writer, interface, address, request_id
 FROM device_commands FINAL WHERE appkey = {appkey:String} AND token = {token:String}
 ORDER BY time DESC, _offset DESC LIMIT {limit:UInt32}
 """
 _COMMANDS_TO_ALL = """
-SELECT partition, toUnixTimestamp64Milli(time), command, detail, base64Encode(details),
+SELECT partition, toUnixTimestamp64Milli(time), command, base64Encode(details),
   writer, interface, address, request_id
 FROM device_commands FINAL WHERE appkey = {appkey:String} AND token = '' AND partition = {partition:UInt16}
 ORDER BY time DESC, _offset DESC LIMIT {limit:UInt32}
@@ -158,7 +158,6 @@ class CommandRecord(NamedTuple):
     partition: int
     time_ms: int
     command: str
-    detail: str
     details: str
     writer: str
     interface: str
@@ -167,13 +166,12 @@ class CommandRecord(NamedTuple):
 
     @property
     def requested_change(self) -> Detail:
-        details = read_details(self.details, self.detail)
-        return Detail(requested_change=RequestedChange(command=self.command, details=details))
+        return Detail(requested_change=RequestedChange(command=self.command, details=read_details(self.details)))
 
     @property
     def causes(self) -> list[Detail]:
         """Why the device changed: the device that took its alias, and where the command came from."""
-        taken = [part for part in read_details(self.details, "") if part.HasField("alias_taken")]
+        taken = [part for part in read_details(self.details) if part.HasField("alias_taken")]
         return [*taken, *self.origins]
 
     @property

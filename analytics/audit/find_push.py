@@ -45,8 +45,8 @@ class PushRecord(NamedTuple):
         return Filter.FromString(self.filter) if self.filter else None
 
     @property
-    def audience_summary(self) -> AudienceSummary | None:
-        """The kind of the audience, or its filter; None for a push without a filter from an older version."""
+    def audience_summary(self) -> AudienceSummary:
+        """The kind of the audience, or its filter."""
         return read_summary(self.stored_summary, self.filter)
 
     @property

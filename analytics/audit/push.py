@@ -239,12 +239,9 @@ async def _outcome_entries(
     for kind, reason, devices in await clickhouse.rows(sql(__package__, "push_outcome_reasons"), parameters):
         counts.setdefault(kind, []).append(Detail(reason_count=ReasonCount(reason=reason, devices=devices)))
     rows = await clickhouse.rows(sql(__package__, "push_outcomes"), parameters)
-    firsts = {kind: first_ms for kind, first_ms, *_ in rows}
-    if any(first_ms <= 0 for first_ms in firsts.values()):
-        firsts |= dict(await clickhouse.rows(sql(__package__, "first_outcomes"), parameters))  # type: ignore[arg-type]
     return [
-        entry(kind, firsts[kind], last_ms, devices, [*about, *counts.get(kind, [])])
-        for kind, _, last_ms, devices in rows
+        entry(kind, first_ms, last_ms, devices, [*about, *counts.get(kind, [])])
+        for kind, first_ms, last_ms, devices in rows
     ]
 
 

@@ -38,11 +38,11 @@ from services.replica.epochs import Epochs
 SUMS = ("connection_changes", "connection_hours", "connection_days")
 """Tables whose rows add up; each ingester's rows are one ClickHouse partition."""
 
-_IDENTITY = "SELECT identity FROM readers FINAL WHERE instance = {instance:String}"
-_REGISTER = "INSERT INTO readers (instance, identity) SELECT {instance:String}, {identity:String}"
-_REGISTERED = "SELECT identity FROM readers FINAL"
+_IDENTITY = "SELECT identity FROM ingesters FINAL WHERE instance = {instance:String}"
+_REGISTER = "INSERT INTO ingesters (instance, identity) SELECT {instance:String}, {identity:String}"
+_REGISTERED = "SELECT identity FROM ingesters FINAL"
 _DELETE_OTHER_SHARDS = """
-DELETE FROM readers WHERE splitByChar('/', instance)[-1] != splitByChar('/', {instance:String})[-1]
+DELETE FROM ingesters WHERE splitByChar('/', instance)[-1] != splitByChar('/', {instance:String})[-1]
 """
 
 
@@ -65,7 +65,7 @@ async def register(clickhouse: ClickHouse, instance: str, identity: str) -> None
 async def drop_replaced(clickhouse: ClickHouse) -> None:
     """Drop the sums of ingesters that were replaced; queries ignore them already."""
     for table in SUMS:
-        found = await clickhouse.rows(f"SELECT DISTINCT reader FROM {table}")  # noqa: S608
+        found = await clickhouse.rows(f"SELECT DISTINCT ingester FROM {table}")  # noqa: S608
         registered = {identity for (identity,) in await clickhouse.rows(_REGISTERED)}
         for (identity,) in found:
             if identity not in registered:

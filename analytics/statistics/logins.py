@@ -157,7 +157,7 @@ LOGIN_DAYS_VIEW = "login_days_of_sessions"
 """The view that fills `login_days`; each start makes it anew if the zone is another one."""
 
 _COMMENT = "SELECT comment FROM system.tables WHERE database = currentDatabase() AND name = {view:String}"
-_INGESTERS = "SELECT identity FROM readers FINAL LIMIT 1"
+_INGESTERS = "SELECT identity FROM ingesters FINAL LIMIT 1"
 
 
 async def count_days(clickhouse: ClickHouse, zone: ZoneInfo) -> None:

@@ -19,7 +19,7 @@ _DDL = """
 CREATE TABLE batch (
   topic TEXT NOT NULL, partition INTEGER NOT NULL, first INTEGER NOT NULL, next INTEGER NOT NULL,
   PRIMARY KEY (topic, partition)) WITHOUT ROWID;
-CREATE TABLE reader (identity TEXT NOT NULL);
+CREATE TABLE ingester (identity TEXT NOT NULL);
 """
 
 
@@ -42,7 +42,7 @@ class Offsets:
 
     def identity(self) -> str | None:
         """Return the ingester's identity, or None before the first `restart`."""
-        row = self._store.rows.execute("SELECT identity FROM reader").fetchone()
+        row = self._store.rows.execute("SELECT identity FROM ingester").fetchone()
         return row[0] if row else None
 
     def restart(self) -> str:
@@ -50,9 +50,9 @@ class Offsets:
         forget_log_identity(self._store.path.parent)
         identity = secrets.token_hex(8)
         self._store.begin()
-        for table in ("batch", "reader", "offsets", "epochs", "record_marks"):
+        for table in ("batch", "ingester", "offsets", "epochs", "record_marks"):
             self._store.rows.execute(f"DELETE FROM {table}")  # noqa: S608
-        self._store.rows.execute("INSERT INTO reader VALUES (?)", (identity,))
+        self._store.rows.execute("INSERT INTO ingester VALUES (?)", (identity,))
         self._store.commit({})
         return identity
 

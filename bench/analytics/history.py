@@ -76,7 +76,7 @@ FROM (
   FROM numbers({devices:UInt64}) WHERE sipHash64(number, {day:UInt8}) % 10 = 0)
 ARRAY JOIN ['opened', 'closed'] AS event
 """
-_READER = "INSERT INTO readers (instance, identity) VALUES ('history/1', 'history')"
+_INGESTER = "INSERT INTO ingesters (instance, identity) VALUES ('history/1', 'history')"
 _CHANGES = f"""
 INSERT INTO connection_changes
 SELECT appkey, category, info, gateway,
@@ -88,8 +88,8 @@ WHERE kind IN ('opened', 'closed') GROUP BY appkey, category, info, gateway, min
 """
 _CHANGES_OF_DAYS = """
 INSERT INTO connection_days
-SELECT appkey, category, info, gateway, toDate32(minute) AS day, reader, sum(change) FROM connection_changes
-GROUP BY appkey, category, info, gateway, day, reader
+SELECT appkey, category, info, gateway, toDate32(minute) AS day, ingester, sum(change) FROM connection_changes
+GROUP BY appkey, category, info, gateway, day, ingester
 """
 _COUNTS = """
 INSERT INTO connection_counts (appkey, minute, gateway, connections, _topic, _partition, _offset, _index)
@@ -133,7 +133,7 @@ class History:
             (_COUNTS, {**known, "minutes": DAYS * 1440}),
             *((_LOGINS, {**known, "day": day}) for day in range(DAYS)),
             *((_CONNECTIONS, {**known, "day": day}) for day in range(7)),
-            *((statement, {}) for statement in (_READER, _CHANGES, _CHANGES_OF_DAYS)),
+            *((statement, {}) for statement in (_INGESTER, _CHANGES, _CHANGES_OF_DAYS)),
         ]
 
     @property

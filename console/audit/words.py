@@ -38,7 +38,7 @@ class DetailWords:
     def line(self, entry: TimelineEntry | ActionEntry, moment: Moment) -> str:
         """Return the details with commas between them.
 
-        For details of another version of analytics, missing or of unknown kinds, return the recorded text.
+        Without details, or with one that only a newer version of analytics knows, return the recorded text.
         """
         if not entry.details or any(detail.WhichOneof("detail") is None for detail in entry.details):
             return entry.detail

@@ -1,12 +1,12 @@
 -- One page of everything that happened to an app in a span of time: pushes, cancels, timed tasks, settings, requests of
 -- the app server about devices, and all other changes of devices, counted by hour. A command to all devices of the app
 -- is a record without a token in each partition, and counts once.
-SELECT time_ms, id, event, entry_count, push, push_kind, audience_text, base64Encode(audience_filter),
+SELECT time_ms, id, event, entry_count, push, push_kind, base64Encode(audience_filter),
   base64Encode(summary), of_task, change, is_hourly, writer, interface, address, request_id
 FROM (
   SELECT toUnixTimestamp64Milli(time) AS time_ms, concat('push ', toString(msgid)) AS id, 'push' AS event,
     if(kind = 'unicast', length(target_numbers), sizes.devices) AS entry_count, msgid AS push,
-    toString(kind) AS push_kind, audience AS audience_text, filter AS audience_filter, audience_summary AS summary,
+    toString(kind) AS push_kind, filter AS audience_filter, audience_summary AS summary,
     task_key AS of_task, '' AS change, false AS is_hourly, writer, interface, address, request_id
   FROM (
     SELECT * FROM pushes FINAL
@@ -17,14 +17,14 @@ FROM (
     WHERE appkey = {appkey:String} AND event = 'started' GROUP BY msgid) AS sizes USING (msgid)
   UNION ALL
   SELECT toUnixTimestamp64Milli(time) AS time_ms, concat('cancel ', hex(_event_id)) AS id, 'cancel push' AS event,
-    1 AS entry_count, msgid AS push, '' AS push_kind, '' AS audience_text, '' AS audience_filter, '' AS summary,
+    1 AS entry_count, msgid AS push, '' AS push_kind, '' AS audience_filter, '' AS summary,
     '' AS of_task, '' AS change, false AS is_hourly, writer, interface, address, request_id
   FROM push_cancels FINAL
   WHERE appkey = {appkey:String} AND time >= fromUnixTimestamp64Milli({from_ms:Int64})
     AND time < fromUnixTimestamp64Milli({to_ms:Int64})
   UNION ALL
   SELECT toUnixTimestamp64Milli(time) AS time_ms, concat('task ', task_key, ' ', event) AS id,
-    concat('task ', tasks.event) AS event, 1 AS entry_count, 0 AS push, '' AS push_kind, '' AS audience_text,
+    concat('task ', tasks.event) AS event, 1 AS entry_count, 0 AS push, '' AS push_kind,
     '' AS audience_filter, '' AS summary, task_key AS of_task, '' AS change, false AS is_hourly,
     writer, interface, address, request_id
   FROM tasks FINAL
@@ -34,7 +34,7 @@ FROM (
   UNION ALL
   SELECT toUnixTimestamp64Milli(time) AS time_ms, concat('app ', hex(_event_id)) AS id,
     concat(if(appkey = '', 'all apps ', 'app '), action) AS event, 1 AS entry_count, 0 AS push, '' AS push_kind,
-    '' AS audience_text, '' AS audience_filter, '' AS summary, '' AS of_task, detail AS change, false AS is_hourly,
+    '' AS audience_filter, '' AS summary, '' AS of_task, detail AS change, false AS is_hourly,
     writer, interface, address, request_id
   FROM app_changes FINAL
   WHERE appkey IN ({appkey:String}, '') AND time >= fromUnixTimestamp64Milli({from_ms:Int64})
@@ -43,7 +43,7 @@ FROM (
   SELECT toUnixTimestamp64Milli(min(time)) AS time_ms, concat('command ', command, ' ', request_id) AS id,
     command AS event,
     countIf(token != '') + uniqExactIf(device_commands.request_id, token = '') AS entry_count, 0 AS push,
-    '' AS push_kind, '' AS audience_text, '' AS audience_filter, '' AS summary, '' AS of_task, '' AS change,
+    '' AS push_kind, '' AS audience_filter, '' AS summary, '' AS of_task, '' AS change,
     false AS is_hourly, writer, interface, address, request_id
   FROM device_commands FINAL
   WHERE appkey = {appkey:String} AND time >= fromUnixTimestamp64Milli({from_ms:Int64})
@@ -55,7 +55,7 @@ FROM (
     concat('hour ', toString(toStartOfHour(time)), ' ', command, ' ', writer, ' ', interface) AS id,
     command AS event,
     countIf(token != '') + uniqExactIf(device_commands.request_id, token = '') AS entry_count, 0 AS push,
-    '' AS push_kind, '' AS audience_text, '' AS audience_filter, '' AS summary, '' AS of_task, '' AS change,
+    '' AS push_kind, '' AS audience_filter, '' AS summary, '' AS of_task, '' AS change,
     true AS is_hourly, writer, interface, '' AS address, '' AS request_id
   FROM device_commands FINAL
   WHERE appkey = {appkey:String} AND time >= fromUnixTimestamp64Milli({from_ms:Int64})

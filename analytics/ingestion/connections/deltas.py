@@ -64,7 +64,7 @@ _KEY: tuple[Column[DeltaColumns], ...] = (
     Column("gateway", TEXT, lambda rows: rows.strings(rows.gateways, rows.deltas.gateways)),
 )
 _CHANGE: tuple[Column[DeltaColumns], ...] = (
-    Column("reader", TEXT, lambda rows: rows.repeated(rows.ingester)),
+    Column("ingester", TEXT, lambda rows: rows.repeated(rows.ingester)),
     Column("change", pa.int64(), lambda rows: pa.array(rows.deltas.changes)),
 )
 CONNECTION_CHANGES_TABLE = Table[DeltaColumns](

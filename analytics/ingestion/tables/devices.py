@@ -81,7 +81,6 @@ REGISTRATIONS_TABLE = Table[RowSource[Registration]](
     *DEVICE_ATTRIBUTES,
     Column("token", TEXT, lambda row: row.part.token),
     Column("kept", pa.bool_(), lambda row: row.part.is_kept),
-    Column("from_log", pa.bool_(), lambda row: True),
     *POSITION,
 )
 ATTRIBUTE_CHANGES_TABLE = Table[RowSource[ChangedAttributes]](
@@ -158,7 +157,6 @@ SESSIONS_TABLE = Table[RowSource[SessionRow]](
     Column("reason", TEXT, lambda row: row.part.event.reason),
     Column("gateway", TEXT, lambda row: row.part.gateway),
     *(_attribute(index) for index in range(len(ATTRIBUTES))),
-    Column("from_log", pa.bool_(), lambda row: True),
     *POSITION,
 )
 CONNECTION_COUNTS_TABLE = Table[RowSource[ConnectionCount]](

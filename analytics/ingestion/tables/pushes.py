@@ -151,6 +151,5 @@ PUSH_VALUES_TABLE = Table[RowSource[AudienceValues]](
     Column("time", TIME, lambda row: row.meta.time_ms),
     *(_values(index) for index in range(len(ATTRIBUTES))),
     Column("attributes_until", UINT64, lambda row: row.part.attributes_until),
-    Column("from_log", pa.bool_(), lambda row: True),
     *POSITION,
 )

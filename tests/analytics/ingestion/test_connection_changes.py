@@ -13,7 +13,6 @@ from analytics.ingestion.connections.history import load
 from analytics.ingestion.connections.spans import LatestConnections, NumberedDevice
 from analytics.ingestion.ingestion import Ingestion
 from analytics.store.clickhouse import ClickHouse
-from analytics.store.migrate import migrate
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from services.domain.topics import DEVICES
@@ -62,7 +61,7 @@ async def _sums_by_hours(clickhouse: ClickHouse, category: str) -> Sums:
         """SELECT gateway, dateDiff('minute', toDateTime({start_s:UInt32}, 'UTC'), hour) + minute - 1, info, change
         FROM (
           SELECT gateway, hour, info, sumWithOverflowForEachMerge(changes) AS by_minute FROM connection_hours
-          WHERE category = {category:String} AND reader IN (SELECT identity FROM readers FINAL)
+          WHERE category = {category:String} AND ingester IN (SELECT identity FROM ingesters FINAL)
           GROUP BY gateway, hour, info)
         ARRAY JOIN by_minute AS change, arrayEnumerate(by_minute) AS minute WHERE change != 0""",
         {"category": category, "start_s": START_MS // 1000},
@@ -73,7 +72,7 @@ async def _sums_by_hours(clickhouse: ClickHouse, category: str) -> Sums:
 async def _sums(clickhouse: ClickHouse, table: str, category: str) -> Sums:
     rows = await clickhouse.rows(
         f"""SELECT gateway, {COLUMNS[table]} AS minute, info, sum(change) FROM {table}
-        WHERE category = {{category:String}} AND reader IN (SELECT identity FROM readers FINAL)
+        WHERE category = {{category:String}} AND ingester IN (SELECT identity FROM ingesters FINAL)
         GROUP BY gateway, minute, info HAVING sum(change) != 0""",
         {"category": category, "start_s": START_MS // 1000},
     )
@@ -139,19 +138,19 @@ async def test_an_ingester_without_offsets_doubles_nothing(
 
     await ingest(log, clickhouse, tmp_path / "other", [])
     assert await sums(clickhouse) == {("g1", 5, "south"): 1}
-    assert await value(clickhouse, "SELECT uniqExact(reader) FROM connection_changes") == 1
+    assert await value(clickhouse, "SELECT uniqExact(ingester) FROM connection_changes") == 1
 
     await ingest(log, clickhouse, tmp_path / "other", [device_in_region(1, "west", time_ms=T0 + 2), closed(1, 9, 1)])
-    assert await sums(clickhouse) == {("g1", 5, "south"): 1, ("g1", 9, "south"): -1}, "as the new reader stored it"
+    assert await sums(clickhouse) == {("g1", 5, "south"): 1, ("g1", 9, "south"): -1}, "as the new ingester stored it"
 
 
-async def test_a_store_of_an_older_version_is_filled(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+async def test_a_store_without_ingesters_is_filled_again(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
     new_records = [device_in_region(1, "north"), opened(1, 5, 1), closed(1, 9, 1)]
     await ingest(log, clickhouse, tmp_path, new_records)
-    for table in COLUMNS:
-        await clickhouse.command(f"DROP TABLE {table}")
-    await clickhouse.command("ALTER TABLE schema_migrations DELETE WHERE version = 8 SETTINGS mutations_sync = 2")
-    await migrate(clickhouse)
+    for table in (*COLUMNS, "ingesters"):
+        await clickhouse.command(f"TRUNCATE TABLE {table}")
     await ingest(log, clickhouse, tmp_path, [])
     assert await sums(clickhouse) == {("g1", 5, "north"): 1, ("g1", 9, "north"): -1}
 
@@ -169,7 +168,7 @@ async def test_several_ingesters_add_up(log: SqliteLog, clickhouse: ClickHouse, 
     assert await sums(clickhouse) == expected
     await read(log, clickhouse, {0: tmp_path / "c"})
     assert await sums(clickhouse) == expected
-    assert await value(clickhouse, "SELECT count() FROM readers FINAL") == 1
+    assert await value(clickhouse, "SELECT count() FROM ingesters FINAL") == 1
 
 
 async def read(log: Log, clickhouse: ClickHouse, directories: Mapping[int, Path]) -> None:

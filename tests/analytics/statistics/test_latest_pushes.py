@@ -1,13 +1,11 @@
 """The latest pushes of several apps: their order and pages, their words, and their counts."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from analytics.store.clickhouse import ClickHouse
-from analytics.store.migrate import migrations
 from protos.analytics.v1.analytics_pb2 import LatestPushesRequest
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.push.v1.push_pb2 import AndroidStyle, IosStyle, Kind, Message
@@ -15,7 +13,7 @@ from services.domain.push_summary import MAX_TEXT, push_text, push_title
 from services.errors import InputError
 from services.log.sqlite.log import SqliteLog
 from tests.analytics.records import APP, T0, app_outcomes, outcomes, send, started
-from tests.analytics.service import ingest, running_service
+from tests.analytics.service import running_service
 
 OTHER_APP = "9"
 
@@ -54,22 +52,6 @@ async def test_pages_search_and_counts(log: SqliteLog, clickhouse: ClickHouse, t
         for wrong in ({"limit": 0}, {"limit": 1001}, {"appkeys": ["1"] * 1001}, {"words": "\0"}):
             with pytest.raises(InputError):
                 await analytics.LatestPushes(latest(**wrong))
-
-
-async def test_words_of_pushes_from_before_are_taken_from_their_requests(
-    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
-) -> None:
-    """The migration's statement, on rows as an older version wrote them."""
-    basic = {"content": {"android": "Stay inside", "ios": "x"}}
-    request = {"msgStyle": {"basic": basic, "android": {"title": "Storm"}}}
-    legacy = {"title": "Sale", "message": "Today"}
-    pushes = [send(1, request_json=json.dumps(request)), send(2, request_json=json.dumps(legacy)), send(3)]
-    await ingest(log, clickhouse, tmp_path, pushes)
-    await clickhouse.command("TRUNCATE TABLE broadcasts")
-    (migration,) = [each for each in migrations() if each.name == "push_words"]
-    await clickhouse.command(migration.statements[-1])
-    found = await clickhouse.rows("SELECT msgid, max(title), max(text) FROM broadcasts GROUP BY msgid ORDER BY msgid")
-    assert [tuple(row) for row in found] == [(1, "Storm", "Stay inside"), (2, "Sale", "Today"), (3, "", "")]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from tests.analytics.statistics.sync_store import SyncStore
 from tests.analytics.store.test_dashboards import BROADCAST, devices, history
 
 TEXT = (ROOT / "docs" / "dashboards.md").read_text()
-OWN = {"readers", "schema_migrations"}
+OWN = {"ingesters", "schema_migrations"}
 PLACE = ("_topic", "_partition", "_offset", "_index", "_rank")
 ORIGIN = ("writer", "interface", "address", "request_id")
 SHORTHANDS = {"attributes": ATTRIBUTES, "place": PLACE, "origin": ORIGIN}

@@ -1,11 +1,8 @@
 """A store created and filled by an older version answers like a new one after an upgrade."""
 
-import re
-from base64 import b64decode
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from datetime import date
+from collections.abc import AsyncIterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -13,14 +10,12 @@ import pytest
 
 from analytics.digest import counts, digest
 from analytics.ingestion.ingestion import sources
-from analytics.statistics.logins import LoginCounts, count_days
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.migrate import Migration, migrate, migrations
 from analytics.store.offsets import Offsets, Range
-from protos.analytics.v1.details_pb2 import AudienceSummary
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
-from protos.push.v1.push_pb2 import Audience, Devices, Everyone, Kind
+from protos.push.v1.push_pb2 import Audience, Devices, Kind
 from services.log.port import NewRecord, Partition
 from services.log.sqlite.log import SqliteLog
 from services.process.clock import ManualClock
@@ -42,45 +37,26 @@ from tests.analytics.records import (
 from tests.analytics.service import ingest, running_service
 
 ZONE = "Asia/Shanghai"
-RENAMED = {"interface": "door"}
-"""The former names of columns."""
 HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
-TODAY = date(2026, 9, 21)
-WITH_LOGIN_DAYS = range(4, 9)
-LOGIN_DAYS_THEN = """
-CREATE MATERIALIZED VIEW login_days_of_sessions TO login_days AS
-SELECT appkey, category, toDate32(time, 'Asia/Shanghai') AS day, info,
-  groupBitmapState(bitShiftLeft(toUInt64(partition), 32) + number) AS devices
-FROM sessions
-ARRAY JOIN ['', 'region', 'carrier', 'channel', 'sdk_version', 'brand'] AS category,
-  ['', toString(region), toString(carrier), toString(channel), toString(sdk_version), toString(brand)] AS info
-WHERE kind = 'logged_in'
-GROUP BY appkey, category, day, info
-"""
-"""As the versions between the fourth and the eighth migration made it at their start."""
+RELEASED = {
+    "0001_commands": "df2dd6212641305ff981539a0b132e2e521d0f4272d5bcaf384a6cd10bc9e0cc",
+    "0002_history": "8dc6876b399e577ff12873be2b1b2cb268ccec15cfecada8925a72c4785598fc",
+    "0003_statistics": "cd2e10cddff21e7665a70b055198b5b8fe272d4cdeabbe9dda9d84fce958bf59",
+    "0004_connections": "132f60da47413bb8ae563306caa36d34a43fe84971377414e7fff2f4d0a1d24b",
+}
+"""The digests of the migrations of 0.1.0, the first release: stores have applied them, so they never change."""
 
-WITH_TITLES = 19
-"""The first version that stores the titles of pushes."""
+NEXT = Migration(
+    len(RELEASED) + 1,
+    "as_of_a_later_version",
+    [
+        "ALTER TABLE pushes ADD COLUMN IF NOT EXISTS sender String DEFAULT concat('of ', toString(msgid)) AFTER text",
+        "CREATE TABLE IF NOT EXISTS senders (sender String) ENGINE = MergeTree ORDER BY sender",
+        "CREATE MATERIALIZED VIEW IF NOT EXISTS senders_of_pushes TO senders AS SELECT sender FROM pushes",
+    ],
+)
+"""A migration like those of later versions."""
 
-_PUSH_TITLE = re.compile(r' *push_title: "[^"]*"\n')
-BEFORE_SUMMARIES = 22
-LISTED = """
-INSERT INTO pushes (appkey, msgid, last_msgid, kind, audience, target_numbers)
-SELECT '1', {msgid:UInt64}, {msgid:UInt64}, 'unicast', if({size:UInt32} = 0, 'everyone', 'a list'), range({size:UInt32})
-"""
-LOG_IN = """
-INSERT INTO sessions (appkey, partition, number, kind, time)
-SELECT {app:String}, 1, {number:UInt32}, 'logged_in', fromUnixTimestamp64Milli({time_ms:Int64})
-"""
-CHANGE = """
-INSERT INTO connection_changes (appkey, category, info, gateway, minute, reader, change)
-SELECT {app:String}, 'region', 'north', 'g1', fromUnixTimestamp64Milli({minute_ms:Int64}), 'r', {change:Int64}
-"""
-BY_HOURS = """
-SELECT dateDiff('hour', fromUnixTimestamp64Milli({start_ms:Int64}), hour), sumWithOverflowForEachMerge(changes)
-FROM connection_hours GROUP BY hour ORDER BY hour
-"""
 _COLUMNS = "SELECT table, groupArray(name) FROM system.columns WHERE database = currentDatabase() GROUP BY table"
 
 
@@ -129,15 +105,8 @@ async def fresh(engine: ClickHouse, clickhouse: ClickHouse) -> AsyncIterator[Cli
     await database.close()
 
 
-async def create_by_version(version: int, store: ClickHouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Create the store as the version with this number of migrations did."""
-    await store.drop()
-    known: list[Migration] = migrations()[:version]
-    with monkeypatch.context() as patch:
-        patch.setattr("analytics.store.migrate.migrations", lambda: known)
-        await migrate(store)
-    if version in WITH_LOGIN_DAYS:
-        await store.command(LOGIN_DAYS_THEN)
+def have_migrations(known: list[Migration], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analytics.store.migrate.migrations", lambda: known)
 
 
 async def fill_by_version(
@@ -151,13 +120,10 @@ async def fill_by_version(
     offsets.end(batch, {}, {})
     offsets.close()
     columns: dict[str, list[str]] = dict(await store.rows(_COLUMNS))  # type: ignore[arg-type]
-    for number, (name, new) in enumerate(tables):
-        had_former_name = RENAMED["interface"] in columns.get(name, [])
-        rows = new.rename_columns(RENAMED) if had_former_name else new
+    for number, (name, rows) in enumerate(tables):
         if had := [column for column in rows.column_names if column in columns.get(name, [])]:
             await store.insert(name, rows.select(had), f"{number}")
-    if "readers" in columns:
-        await store.command("INSERT INTO readers (instance, identity) SELECT '0/1', {of:String}", {"of": identity})
+    await store.command("INSERT INTO ingesters (instance, identity) SELECT '0/1', {of:String}", {"of": identity})
 
 
 async def answers_after_upgrade(log: SqliteLog, store: ClickHouse, directory: Path) -> list[str]:
@@ -181,73 +147,24 @@ async def test_stores_of_older_versions(
     expected = await answers_after_upgrade(log, fresh, tmp_path / "fresh")
     assert "token-1-4" in str(expected), "there is something to tell"
 
-    for version in range(4, len(migrations())):
-        state = tmp_path / str(version)
-        await create_by_version(version, clickhouse, monkeypatch)
-        await fill_by_version(clickhouse, noting.came, ends, state / "offsets.db")
+    all_known = [*migrations(), NEXT]
+    for version in range(len(RELEASED), len(all_known)):
+        await clickhouse.drop()
+        have_migrations(all_known[:version], monkeypatch)
         await migrate(clickhouse)
-        found = await answers_after_upgrade(log, clickhouse, state)
-        if version < WITH_TITLES:
-            assert without_titles(found) == without_titles(expected), f"after migration {version}"
-        else:
-            assert found == expected, f"after migration {version}"
+        state = tmp_path / str(version)
+        await fill_by_version(clickhouse, noting.came, ends, state / "offsets.db")
+        have_migrations(all_known, monkeypatch)
+        await migrate(clickhouse)
+        assert await answers_after_upgrade(log, clickhouse, state) == expected, f"after migration {version}"
+        senders = await clickhouse.rows("SELECT msgid, sender FROM pushes FINAL ORDER BY msgid")
+        assert [tuple(row) for row in senders] == [(id_, f"of {id_}") for id_ in (1000, 2000, 3000)]
+        assert await clickhouse.rows("SELECT sender FROM senders") == [("of 3000",)], "of later pushes"
 
 
-def without_titles(answers: Iterable[str]) -> list[str]:
-    """Return the answers without the titles in devices' histories: of older pushes to lists the store has none."""
-    return [_PUSH_TITLE.sub("", answer) for answer in answers]
-
-
-async def test_the_audience_of_a_push_from_before_is_summarised(
-    clickhouse: ClickHouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The migration writes the summaries of lists in the form of protobuf."""
-    await create_by_version(BEFORE_SUMMARIES, clickhouse, monkeypatch)
-    sizes = {1: 1, 2: 127, 3: 128, 4: 16_383, 5: 16_384, 6: 1_048_576}
-    for msgid, size in sizes.items():
-        await clickhouse.command(LISTED, {"msgid": msgid, "size": size})
-    await clickhouse.command(LISTED.replace("unicast", "broadcast"), {"msgid": 7, "size": 0})
-    await migrate(clickhouse)
-    rows = await clickhouse.rows("SELECT msgid, base64Encode(audience_summary) FROM pushes ORDER BY msgid")
-    found = {msgid: AudienceSummary.FromString(b64decode(stored)) for msgid, stored in rows}
-    lists = {msgid: AudienceSummary(devices=size) for msgid, size in sizes.items()}
-    assert found == {**lists, 7: AudienceSummary(everyone=Everyone())}
-
-
-async def test_log_ins_before_and_after_the_upgrade_to_small_granules(
-    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The view that the older version made fills the new table; stored counts stay valid."""
-    logged_in = Session.SESSION_EVENT_KIND_LOGGED_IN
-    await create_by_version(17, clickhouse, monkeypatch)
-    await count_days(clickhouse, ZoneInfo(ZONE))
-    for number, time_ms in ((1, T0), (2, T0 - DAY_MS)):
-        await clickhouse.command(LOG_IN, {"app": APP, "number": number, "time_ms": time_ms})
-    logins = LoginCounts(clickhouse, APP, "")
-    assert await logins.between(TODAY, TODAY) == {TODAY: {"": [1, 2, 2, 2, 2, 2, 2, 2]}}
-    sets = await clickhouse.rows("SELECT version, kept FROM login_before")
-
-    await migrate(clickhouse)
-    await count_days(clickhouse, ZoneInfo(ZONE))
-    await ingest(log, clickhouse, tmp_path, [session(3, logged_in, T0 + 1), session(2, logged_in, T0 + 2)])
-    assert await logins.between(TODAY, TODAY) == {TODAY: {"": [3, 3, 3, 3, 3, 3, 3, 3]}}
-    assert await clickhouse.rows("SELECT version, kept FROM login_before") == sets
-
-
-async def test_connections_before_and_after_the_upgrade_to_changes_by_hours(
-    clickhouse: ClickHouse, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await create_by_version(18, clickhouse, monkeypatch)
-    start_ms = T0 // HOUR_MS * HOUR_MS
-
-    async def changed(minute: int, change: int) -> None:
-        minute_ms = start_ms + minute * 60_000
-        await clickhouse.command(CHANGE, {"app": APP, "minute_ms": minute_ms, "change": change})
-
-    for minute, change in ((0, 5), (2, 3), (61, 7)):
-        await changed(minute, change)
-    await migrate(clickhouse)
-    await changed(2, -1)
-    await changed(119, -4)
-    rows = await clickhouse.rows(BY_HOURS, {"start_ms": start_ms})
-    assert [(hour, list(changes)) for hour, changes in rows] == [(0, [5, 0, 2]), (1, [0, 7, *[0] * 57, -4])]
+def test_released_migrations_stay_as_they_are() -> None:
+    """A change of the schema is a further file."""
+    found = {
+        f"{one.version:04}_{one.name}": sha256("\n".join(one.statements).encode()).hexdigest() for one in migrations()
+    }
+    assert {name: found[name] for name in RELEASED} == RELEASED

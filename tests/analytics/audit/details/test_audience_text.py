@@ -100,7 +100,3 @@ def test_other_audiences(audience: Audience, text: str) -> None:
 def test_the_store_keeps_what_an_audience_is_made_of(audience: Audience) -> None:
     summary = audience_summary(audience)
     assert read_summary(stored_summary(summary), audience.filter.SerializeToString()) == summary
-
-
-def test_what_an_older_version_stored_may_have_no_summary() -> None:
-    assert read_summary(b"", b"") is None

@@ -25,7 +25,7 @@ from tests.simulation.kernel.latency import Latency
 Row = Mapping[str, Any]
 
 _TIMEOUT_S = 5.0
-_READERS_OF_SUMS = tuple(f"SELECT DISTINCT reader FROM {table}" for table in batch_writer.SUMS)
+_INGESTERS_OF_SUMS = tuple(f"SELECT DISTINCT ingester FROM {table}" for table in batch_writer.SUMS)
 _TOLD_BY = {**attributes.OF_REGISTRATIONS, "attribute_changes": attribute_changes.READ}
 _BROADCAST_IDS = "SELECT DISTINCT msgid FROM pushes WHERE kind != 'unicast' ORDER BY msgid"
 _NEWEST_PUSH = "SELECT toUnixTimestamp64Milli(max(time)) FROM pushes"
@@ -165,7 +165,7 @@ class ModelStore:
                 if row["partition"] == parameters["partition"]
                 and parameters["since"] <= row["_offset"] < parameters["until"]
             ]
-        if text in (*_READERS_OF_SUMS, history._GROUPS, sql(history.__package__, "gateway_lives")):
+        if text in (*_INGESTERS_OF_SUMS, history._GROUPS, sql(history.__package__, "gateway_lives")):
             return []  # sums are not modelled: neither of earlier ingesters, nor of earlier connections
         raise NotImplementedError(text)
 
