@@ -237,7 +237,7 @@ async def sender(installation: EdgeInstallation) -> Sender:
     return Sender(installation, dict(zip(examples, keys, strict=True)))
 
 
-@pytest.mark.parametrize(("interface", "largest"), _cases())
+@pytest.mark.parametrize(("interface", "largest"), list(_cases()))
 async def test_work_in_proportion_to_a_body_is_done_in_a_turn(sender: Sender, interface: str, largest: str) -> None:
     too_many = []
     for field in fields(interface):
