@@ -110,12 +110,12 @@ def test_every_frame_of_the_device_protocol_is_documented_and_its_example_decode
 def test_the_push_frame_is_the_one_that_the_gateway_sends() -> None:
     documented = DOCUMENTS["device"]()["components"]["schemas"]
     _, sent = msgspec.json.schema_components([_PushFields], ref_template="#/components/schemas/{name}")
-    assert documented["Push"] != sent["PushFrame"]
-    shown, made = documented["Push"]["properties"], sent["PushFrame"]["properties"]
+    assert documented["Push"] != sent["_PushFields"]
+    shown, made = documented["Push"]["properties"], sent["_PushFields"]["properties"]
     assert shown.keys() - {"type", "msgid"} == made.keys()
     for name in made.keys() - {"is_notif", "click"}:
         assert {key: value for key, value in shown[name].items() if key != "description"} == made[name]
-    assert documented["Click"]["properties"].keys() == sent["Click"]["properties"].keys()
+    assert documented["Click"]["properties"].keys() == sent["_Click"]["properties"].keys()
 
 
 def test_a_field_that_is_decoded_later_cannot_be_left_out() -> None:
