@@ -6,7 +6,8 @@ BUF_VERSION := 1.75.0
 export PATH := $(CURDIR)/.cache/node/bin:$(PATH)
 # Where it is set, each of the hundreds of processes that tests start compiles every module again: 2 s of CPU for `carillon up`.
 unexport PYTHONDONTWRITEBYTECODE
-PYTEST := $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
+# Without this make's flags: tests call make too.
+PYTEST := env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL $(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder
 # What depends on Python's own modules, on compiled packages or on programs: the rules of the roles are the same with every version.
 TESTS_OF_PYTHON := $(addprefix tests/services/,log net process replica domain/test_golden.py) \
 	tests/contract/clients tests/contract/log tests/contract/packaging tests/contract/sdk tests/console/oidc tests/edge/core/parsing/test_canonical.py \

@@ -98,7 +98,7 @@ async def test_tasks_are_listed_and_cancelled_by_those_who_may_send_all_of_it(co
     words = text_of(await sender.get("/tasks"))
     assert ("nothing of it is sent" in words, words.count("cancelled –"), words.count("waits –")) == (True, 1, 1)
     again = await sender.post(f"/apps/{appkey}/tasks/own/cancel")
-    assert (again.status_code, "the task was cancelled already" in text_of(again)) == (400, True)
+    assert (again.status_code, "The task was cancelled already." in text_of(again)) == (400, True)
     assert (await sender.get("/tasks?page=0")).status_code == 400
     assert "No timed push" in text_of(await sender.get("/tasks?page=2"))
     partition = Partition(TASK_COMMANDS.name, partition_of(b"own", PARTITIONS))
