@@ -78,9 +78,8 @@ test: install-dev test-programs
 	@$(MAKE) --no-print-directory --jobs=5 tests mypy ruff imports buf
 
 ## The tests that take long (crash points, the ledger test, long models), and every hypothesis test with all its examples.
-## Many of them wait for real processes, so there are more workers than in `make test`.
 test-long: install-dev
-	$(PYTEST) -n 4 -m "(long or hypothesis) and not seeds" --hypothesis-profile=full
+	$(PYTEST) -m "(long or hypothesis) and not seeds" --hypothesis-profile=full
 
 ## Further seeds, roles and interfaces of long tests, which have found nothing that the first ones do not: before a release.
 test-seeds: install-dev
