@@ -80,7 +80,7 @@ class DictionaryEncoder:
         return not self._free and len(self._strings) >= self._limit
 
     def free(self, is_used: npt.NDArray[np.bool_]) -> None:
-        """Forget the strings whose codes are not used, by code; the empty string stays."""
+        """Forget the strings whose codes `is_used` does not flag; the empty one stays."""
         self._free = (np.flatnonzero(~is_used[1:]) + 1).tolist()
         for code in self._free:
             del self._codes[self._strings[code]]

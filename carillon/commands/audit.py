@@ -186,7 +186,7 @@ async def _write_file(channel: Channel, request: ExportPushRequest, output: Path
 
 
 async def _write(channel: Channel, request: ExportPushRequest, file: IO[bytes]) -> None:
-    """Write the export and show its progress. click.ClickException: it has fewer rows than announced."""
+    """Write the export and show its progress. click.ClickException: a CSV has fewer rows than announced."""
     is_csv = request.format == CSV
     async with aclosing(_answers(channel, request)) as answers:
         first = await anext(answers)

@@ -67,7 +67,7 @@ class Before(NamedTuple):
 
     @classmethod
     def of(cls, older: str) -> "Before":
-        """Return the place that the page before named. InputError: no page has named it."""
+        """Return the place that `older` names. InputError: it has no such form."""
         texts = older.partition("-")
         time_ms, msgid = whole_number(texts[0], MAX_TIME_MS), whole_number(texts[2], MAX_MSGID)
         if time_ms is None or msgid is None:

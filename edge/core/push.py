@@ -201,7 +201,7 @@ class Pushes:
             stages.note("appended", prepared.results[0].msgid)
 
     async def commit_draft(self, prepared: PreparedPushes, submit: Callable[[CreateTask], Awaitable[T]]) -> T:
-        """Count the pushes as `commit` does, and hand them to `submit` as the task of a draft; return its result."""
+        """Count the pushes as `commit` does timed ones, and return the result of `submit` for them as a draft."""
         async with self._admission.committing(prepared.commands, is_timed=True):
             return await submit(CreateTask(pushes=prepared.commands, due_ms=prepared.due_ms or 0))
 

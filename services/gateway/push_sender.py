@@ -185,7 +185,7 @@ class PushSender:
         return found.session.appkey if found is not None and found.session is not None else None
 
     def _may_do_at_once(self, appkey: str, size: int) -> bool:
-        """Whether none of the app's messages waits, and this step of the loop has written few frames."""
+        """Whether nothing of the app waits, it is not held or paused, and `size` frames fit at once."""
         return size <= self._at_once and not self._queue.waiting(appkey) and self._may_write(appkey)
 
     def _put(self, appkey: str, item: _Slice | Close) -> None:
@@ -228,7 +228,7 @@ class PushSender:
     def _do(self, item: _Slice | Burst | Close) -> int:
         """Write a slice of messages or a close; return the number of frames.
 
-        An error is logged, and messages for other connections are written all the same.
+        An error is logged and ends this slice; further slices are written all the same.
         """
         part = item.take() if isinstance(item, Burst) else item
         try:

@@ -174,7 +174,7 @@ class CausalOrder:
         return due
 
     def rest(self) -> list[DecodedRecord]:
-        """Return the records that wait for causes which the log does not hold."""
+        """Take out all records that wait: the log does not hold their causes."""
         return [self._taken(held) for held in self._held.values() for _ in range(len(held))]
 
     def _is_due(self, decoded: DecodedRecord) -> bool:

@@ -172,7 +172,7 @@ class TargetingState:
         """Do nothing: the state is in memory."""
 
     def commit(self, offsets: Mapping[Partition, int], marks: Mapping[Partition, RecordMark] | None = None) -> None:
-        """Advance past dead letters, and note the marks; for other records `apply` has advanced the offsets."""
+        """Advance past what `apply` has not, such as dead letters, and keep the mark of each last record."""
         for (topic, number), mark in (marks or {}).items():
             self.partitions[number].marks[topic] = mark
         for (topic, number), offset in offsets.items():

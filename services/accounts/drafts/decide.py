@@ -135,7 +135,7 @@ def draft_by_id(accounts: AccountTable, draft_id: str) -> DraftState:
 
 
 def _is_repeated(accounts: AccountTable, actor: Actor, given: Draft, new_id: str) -> bool:
-    """Return whether the actor has submitted this draft already. InputError: no id, or another draft's."""
+    """Return whether the actor has submitted `new_id` already. InputError: it is no id, or that of another draft."""
     if not _DRAFT_ID.fullmatch(new_id):
         raise InputError("new_draft_id must have 32 hexadecimal digits")
     known = accounts.draft(new_id)

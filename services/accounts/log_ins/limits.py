@@ -125,7 +125,7 @@ class LogInLimits:
         return _seconds(wait_ms)
 
     def take_of_session(self, user_id: str, now_ms: int) -> int:
-        """Count, as `take` does but apart from log-ins, a password that a logged-in user gives again."""
+        """Count a password that a logged-in user gives again, as `take` does but apart from log-ins."""
         wait_ms = self._sessions.wait_ms(user_id, now_ms)
         if not wait_ms:
             self._sessions.take(user_id, now_ms)
