@@ -180,7 +180,7 @@ def process_id() -> str:
 class Announcer:
     """Service that publishes statuses, by the id of their process, and at its end that these processes have left.
 
-    A status that cannot be published is left out: another one follows after INTERVAL_S.
+    A status that cannot be published is left out: another one follows after STATUS_INTERVAL_S.
     """
 
     name = "announcer"

@@ -12,6 +12,9 @@ from services.process.logs import logger
 _FIRST_BACKOFF_MS = 5_000
 _ALARM_INTERVAL_MS = 60_000
 
+MAX_ALARMS = 10_000
+"""Upper bound of remembered alarms. A service chooses the texts of its reasons; the oldest alarm is forgotten first."""
+
 
 class Alarms:
     """Logs errors that an operator has to act on, at most once a minute for each app, text and reason."""
@@ -23,9 +26,13 @@ class Alarms:
     def log(self, appkey: str, text: str, reason: str = "") -> None:
         """Log the text. `reason`: the service's, or "" if there is none."""
         now_ms, alarm = self._clock.now_ms(), (appkey, text, reason)
-        if now_ms - self._logged_ms.get(alarm, -_ALARM_INTERVAL_MS) >= _ALARM_INTERVAL_MS:
-            self._logged_ms[alarm] = now_ms
-            logger.error(text, appkey=appkey, reason=reason)
+        if now_ms - self._logged_ms.get(alarm, -_ALARM_INTERVAL_MS) < _ALARM_INTERVAL_MS:
+            return
+        self._logged_ms.pop(alarm, None)  # so that they stand in the order of their times
+        self._logged_ms[alarm] = now_ms
+        if len(self._logged_ms) > MAX_ALARMS:
+            del self._logged_ms[next(iter(self._logged_ms))]
+        logger.error(text, appkey=appkey, reason=reason)
 
 
 class Stopped(NamedTuple):

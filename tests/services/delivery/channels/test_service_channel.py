@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 from prometheus_client import Gauge
 from pyroaring import BitMap
+from structlog.testing import capture_logs
 
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.push.v1.push_pb2 import Message, SendPush
@@ -30,7 +31,7 @@ from services.delivery.channels import (
     RetryHistory,
     RetryLater,
 )
-from services.delivery.channels.health import Alarms, Stopped
+from services.delivery.channels.health import MAX_ALARMS, Alarms, Stopped
 from services.delivery.channels.service_channel import ServiceChannel
 from services.delivery.state.audience_parts import BitmapAudience
 from services.delivery.state.delivery_state import DeliveryState
@@ -248,3 +249,19 @@ async def test_without_credentials_pushes_wait_and_an_operator_is_told(
     await harness.move(1)
     assert [pending.request for pending in harness.toy.pending] == ["d0: hello (7, new key)"]
     await harness.answer("")
+
+
+def test_alarms_are_logged_once_a_minute_and_the_oldest_of_too_many_are_forgotten() -> None:
+    clock = ManualClock(0)
+    alarms = Alarms(clock)
+    with capture_logs() as said:
+        alarms.log("1", "refused", "first")
+        alarms.log("1", "refused", "first")
+        for number in range(MAX_ALARMS):
+            alarms.log("1", "refused", str(number))
+        alarms.log("1", "refused", "first")
+        alarms.log("1", "refused", str(MAX_ALARMS - 1))
+        clock.move(60)
+        alarms.log("1", "refused", "first")
+    reasons = [entry["reason"] for entry in said]
+    assert reasons == ["first", *map(str, range(MAX_ALARMS)), "first", "first"]
