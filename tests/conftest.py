@@ -20,7 +20,7 @@ from testkit.kafka.broker import KafkaBroker, kafka
 
 _SHARED_MEMORY = Path("/dev/shm")
 _LEAST_FREE_BYTES = 4 << 30
-_JOURNEY_S = 600
+_JOURNEY_S = 1200
 """The bound of a journey, which starts several processes, on a machine that is busy with other work."""
 _CALL_S = 60.0
 """The deadline of calls between roles in the tests' own process: a hang guard, which a busy machine does not reach."""
@@ -76,11 +76,16 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 
 def _group(item: pytest.Item) -> str:
-    """Return the kind of installation that the test shares with others, else its module."""
+    """Return the kind of installation that the test shares with others, else its module.
+
+    Journeys on Kafka start up to twenty processes and are one group, so that two of them never share two cores.
+    """
     callspec = getattr(item, "callspec", None)
     installation = callspec.params.get("carillon") if callspec else None
     if installation:
         return str(installation)
+    if "journeys" in item.path.parts and item.get_closest_marker("kafka"):
+        return "cluster"
     if item.get_closest_marker("long") and item.get_closest_marker("timeout"):
         return item.nodeid
     if "service" in getattr(item, "fixturenames", ()):

@@ -176,7 +176,7 @@ class Installation:
             [CARILLON, "acls", "--apply", "--passwords", str(self._certificates)],
             env={**self.env, "CARILLON_KAFKA_BOOTSTRAP": broker.bootstrap},
             check=True,
-            timeout=120,
+            timeout=600,
             cwd=self.data,
             stdout=subprocess.DEVNULL,
         )
@@ -262,7 +262,7 @@ class Installation:
         *arguments: str,
         stdin: str | None = None,
         check: bool = True,
-        seconds: float = 120,
+        seconds: float = 600,
         of: str | None = None,
     ) -> str:
         """Run an operator's command with the settings of the process `of`; return its standard output."""

@@ -146,7 +146,7 @@ async def is_trimmed(data: Path, partition: Partition) -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 async def test_replays_audits_and_backups_read_on_in_the_archive(tmp_path: Path) -> None:
     """The service, whose states are rebuilt from a backup's archive, works on and explains the pushes of before."""
     first, restored = Installation(tmp_path / "data", None), Installation(tmp_path / "restored", None)

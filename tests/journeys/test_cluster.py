@@ -16,7 +16,7 @@ FAULTS = ("restart edge", "kill scheduling", "cut off delivery")
 
 @pytest.mark.long
 @pytest.mark.kafka
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(HAPROXY is None, reason="HAProxy is not installed: apt-get install haproxy")
 def test_processes_of_a_cluster_are_restarted_killed_and_cut_off_while_pushes_are_sent(tmp_path: Path) -> None:
     skip_without_kafka()

@@ -17,7 +17,7 @@ FORMER = "2014e6ef"
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(not has_commit(FORMER), reason="this clone has no history: git fetch --unshallow")
 async def test_an_earlier_version_goes_on_with_the_directory_of_this_one(tmp_path: Path) -> None:
     former = await asyncio.to_thread(code_of, FORMER, tmp_path / "former")

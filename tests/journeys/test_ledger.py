@@ -15,7 +15,7 @@ from tests.soak.run import Soak, soak
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_one_process_is_killed_while_pushes_are_sent(tmp_path: Path) -> None:
     _assert_no_violations(soak(Plan(seconds=20, devices=10, rate=10, seed=7), tmp_path))
 
@@ -23,7 +23,7 @@ def test_one_process_is_killed_while_pushes_are_sent(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.seeds
 @pytest.mark.kafka
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_roles_and_the_broker_are_killed_while_pushes_are_sent(tmp_path: Path) -> None:
     with kafka(tmp_path / "kafka") as broker:
         _assert_no_violations(soak(Plan(seconds=15, devices=10, rate=10, seed=7), tmp_path, broker))

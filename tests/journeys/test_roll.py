@@ -23,7 +23,7 @@ WORKLOADS = ("registry", "targeting", "scheduling", "delivery", "analytics", "ed
 
 @pytest.mark.long
 @pytest.mark.kafka
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(HAPROXY is None, reason="HAProxy is not installed: apt-get install haproxy")
 async def test_a_roll_of_everything_at_once_answers_no_request_with_an_error(tmp_path: Path) -> None:
     """Of each role one process after the other, standbys before owners, while pushes are sent and looked up."""

@@ -107,7 +107,7 @@ async def registered_again(installation: Installation, app: AppCredentials, lost
 
 @pytest.mark.long
 @pytest.mark.kafka
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 async def test_a_broker_that_lost_its_tail_sends_no_push_to_another_device(tmp_path: Path) -> None:
     """The processes run on while the broker is killed and comes back older, and carol stays connected."""
     with contextlib.ExitStack() as stack:

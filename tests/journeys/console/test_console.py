@@ -28,7 +28,7 @@ VIEWS: dict[str, tuple[Literal["light", "dark"], int]] = {
     "phone": ("light", 390),
 }
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from testkit.kafka.broker import kafka
 from tests.journeys.console.test_console import PASSWORD, check_pages
 from tests.journeys.test_push import message, shown
 
-pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.kafka, pytest.mark.timeout(1200)]
 BOUND_MS = 90_000
 
 
