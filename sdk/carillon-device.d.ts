@@ -131,7 +131,24 @@ export class Device {
   addStags(stags: string[], options?: { proof?: Proof }): Promise<Frame>;
   removeStags(stags: string[]): Promise<Frame>;
   setAttributes(device: Attributes): Promise<Frame>;
-  getDevice(): Promise<{ alias: string | null; tags: number[]; stags: string[]; device: Attributes }>;
+  /**
+   * Sets where a channel, such as "fcm" or "webpush", reaches the device while it has no connection. Call it at each
+   * start: a known address changes nothing. `keys`: those of a push subscription, for "webpush" alone.
+   */
+  setAddress(
+    channel: string,
+    address: string,
+    options?: { keys?: { p256dh: string; auth: string } },
+  ): Promise<Frame>;
+  clearAddress(channel: string): Promise<Frame>;
+  /** `channels`: those on which the device has an address; absent if on none. */
+  getDevice(): Promise<{
+    alias: string | null;
+    tags: number[];
+    stags: string[];
+    device: Attributes;
+    channels?: string[];
+  }>;
   // Reports are sent at once, and over each later connection until the service confirms that they will not be lost.
   report(event: "shown" | "clicked" | "dismissed", msgid: number): void;
   activity(event: "open" | "login" | "logout"): void;

@@ -118,7 +118,13 @@ export class Device {
   addStags = (stags, options) => this.#prove({ type: "add_stags", stags }, options?.proof);
   removeStags = (/** @type {string[]} */ stags) => this.request({ type: "remove_stags", stags });
   setAttributes = (/** @type {Attributes} */ device) => this.request({ type: "set_attributes", device });
-  /** @returns {Promise<{alias: string | null, tags: number[], stags: string[], device: Attributes}>} */
+  // The address is where a channel, such as "fcm" or "webpush", reaches the device while it has no connection: the token
+  // of the vendor's SDK, or a push subscription's endpoint with its keys. Set it at each start; a known one changes nothing.
+  /** @param {string} channel @param {string} address @param {{keys?: {p256dh: string, auth: string}}} [options] */
+  setAddress = (channel, address, options) =>
+    this.request({ type: "set_address", channel, address, ...(options?.keys && { keys: options.keys }) });
+  clearAddress = (/** @type {string} */ channel) => this.request({ type: "clear_address", channel });
+  /** @returns {Promise<{alias: string | null, tags: number[], stags: string[], device: Attributes, channels?: string[]}>} */
   getDevice = () => this.request({ type: "get_device" });
   // Reports are sent at once, and over each later connection until the service confirms that they will not be lost.
   /** @param {"shown" | "clicked" | "dismissed"} event @param {number} msgid */

@@ -160,6 +160,19 @@ class Device:
     async def set_attributes(self, attributes: Mapping[str, str]) -> None:
         await self.request({"type": "set_attributes", "device": attributes})
 
+    async def set_address(self, channel: str, address: str, *, keys: Mapping[str, str] | None = None) -> None:
+        """Set where a channel, such as "fcm" or "webpush", reaches the device while it has no connection.
+
+        Call it at each start with what the vendor's SDK returns: one that is known already changes nothing. `keys`: the
+        p256dh and auth of a push subscription, for "webpush" alone.
+        """
+        frame: Frame = {"type": "set_address", "channel": channel, "address": address}
+        await self.request(frame if keys is None else {**frame, "keys": keys})
+
+    async def clear_address(self, channel: str) -> None:
+        """Remove the address, as when the user turns notifications off."""
+        await self.request({"type": "clear_address", "channel": channel})
+
     async def get_device(self) -> Known:
         return cast(Known, await self.request({"type": "get_device"}))
 

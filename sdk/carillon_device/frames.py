@@ -36,12 +36,16 @@ class Push(TypedDict):
 
 
 class Known(TypedDict):
-    """The service's record of a device; `device` holds the attributes that the device reported."""
+    """The service's record of a device; `device` holds the attributes that the device reported.
+
+    `channels`: those on which it has an address; absent if on none.
+    """
 
     alias: str | None
     tags: list[int]
     stags: list[str]
     device: dict[str, str]
+    channels: NotRequired[list[str]]
 
 
 def encode(frame: Mapping[str, Any]) -> bytes:

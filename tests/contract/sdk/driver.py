@@ -111,9 +111,9 @@ class Driver:
             emit(connect=KINDS.get(type(error), "unavailable"))
 
     async def _call(self, method: str, arguments: list[Any]) -> None:
-        """Call a method; a last argument {"proof": ...} holds its options."""
+        """Call a method; a last argument {"proof": ...} or {"keys": ...} holds its options."""
         try:
-            if arguments and isinstance(arguments[-1], dict) and "proof" in arguments[-1]:
+            if arguments and isinstance(arguments[-1], dict) and arguments[-1].keys() & {"proof", "keys"}:
                 options = arguments.pop()
                 emit(returned=await getattr(self._device, method)(*arguments, **_with_function(options)))
                 return
@@ -136,7 +136,7 @@ class Driver:
 
 def _with_function(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a call; a list of proofs becomes the function that fetches one after the other."""
-    proofs = options["proof"]
+    proofs = options.get("proof", "")
     if isinstance(proofs, str):
         return options
 

@@ -15,6 +15,18 @@ REQUESTS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("add_stags", [["n"]], {"type": "add_stags", "stags": ["n"]}),
     ("remove_stags", [["n"]], {"type": "remove_stags", "stags": ["n"]}),
     ("set_attributes", [{"brand": "b"}], {"type": "set_attributes", "device": {"brand": "b"}}),
+    ("set_address", ["fcm", "token"], {"type": "set_address", "channel": "fcm", "address": "token"}),
+    (
+        "set_address",
+        ["webpush", "https://push.example.org/1", {"keys": {"p256dh": "p", "auth": "a"}}],
+        {
+            "type": "set_address",
+            "channel": "webpush",
+            "address": "https://push.example.org/1",
+            "keys": {"p256dh": "p", "auth": "a"},
+        },
+    ),
+    ("clear_address", ["fcm"], {"type": "clear_address", "channel": "fcm"}),
 ]
 
 
