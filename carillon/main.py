@@ -13,6 +13,7 @@ from services.process.logs import configure, printable
 
 COMMANDS = {
     "acls": "carillon.commands.acls",
+    "address": "carillon.commands.address",
     "apns-simulator": "carillon.commands.apns_simulator",
     "app": "carillon.commands.app",
     "archive": "carillon.archive",
@@ -42,7 +43,7 @@ COMMANDS = {
 """Module of each subcommand. The subcommand's object in it has the same name, with `_` for `-`."""
 
 
-FROM_ELSEWHERE = ("app", "audit", "device", "draft", "push", "statistics", "status", "task", "team", "token")
+FROM_ELSEWHERE = ("address", "app", "audit", "device", "draft", "push", "statistics", "status", "task", "team", "token")
 """Subcommands that can ask a console elsewhere, or say themselves why they do not."""
 
 _AS_JSON = "--json"

@@ -68,6 +68,7 @@ CALLS: Sequence[Call] = (
     Call("POST", f"{_TASK}/cancel", _SEND, tasks.cancel_task),
     Call("GET", f"{_APP}/devices", _DEVICES, devices.find_devices),
     Call("GET", f"{_APP}/device-history", _DEVICES, devices.device_history),
+    Call("GET", f"{_APP}/addresses", _DEVICES, devices.list_addresses),
     Call("GET", f"{_APP}/why", _DEVICES, devices.why_not),
     Call("GET", f"{_APP}/statistics", _VIEW, numbers.statistics_of_app),
     Call("GET", f"{_APP}/timeline", _VIEW, numbers.app_timeline),

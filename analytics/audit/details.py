@@ -6,6 +6,7 @@ from typing import assert_never
 
 from analytics.store.columns import ATTRIBUTES, enum_number
 from protos.analytics.v1.details_pb2 import (
+    AddressChange,
     AliasCleared,
     AliasTakenAway,
     AttributeValue,
@@ -17,8 +18,9 @@ from protos.analytics.v1.details_pb2 import (
     TagChange,
 )
 from protos.push.v1.push_pb2 import Kind
-from protos.registry.v1.apps_pb2 import Platform
-from protos.registry.v1.devices_pb2 import Attributes, ClearAlias, DeviceCommand
+from protos.registry.v1.apps_pb2 import CHANNEL_UNSPECIFIED, Platform
+from protos.registry.v1.devices_pb2 import Attributes, ClearAddress, ClearAlias, DeviceCommand, SetAddress
+from services.domain.addresses import CHANNELS, address_hash, fingerprint
 
 
 def texts(*values: str) -> list[Detail]:
@@ -99,6 +101,10 @@ def requested_details(command: DeviceCommand) -> list[Detail]:
             return _attributes(command.set_attributes.attributes)
         case "remove":
             return reasons(command.remove.reason)
+        case "set_address":
+            return _set_address(command.set_address)
+        case "clear_address":
+            return _clear_address(command.clear_address)
         case "revoke_key":
             return [Detail(remark=Remark.REMARK_KEY_OF_DEVICE)]
         case "revoke_all_keys":
@@ -119,6 +125,27 @@ def tags(values: Iterable[int], *, removed: bool = False) -> list[Detail]:
 def stags(values: Iterable[str], *, removed: bool = False) -> list[Detail]:
     """Return a part for each string tag that a device gets or, `removed`, loses."""
     return [Detail(stag=StagChange(stag=stag, removed=removed)) for stag in sorted(values)]
+
+
+def addresses(named: Iterable[str], *, removed: bool = False) -> list[Detail]:
+    """Return a part for each address that a device gets or, `removed`, loses; given as the store names them."""
+    changes = []
+    for each in sorted(named):
+        channel, _, known_by = each.partition(" ")
+        number = CHANNELS.get(channel, CHANNEL_UNSPECIFIED)
+        changes.append(AddressChange(channel=number, fingerprint=known_by, removed=removed))
+    return [Detail(address=change) for change in changes]
+
+
+def _set_address(change: SetAddress) -> list[Detail]:
+    known_by = fingerprint(address_hash(change.channel, change.address))
+    return [Detail(address=AddressChange(channel=change.channel, fingerprint=known_by))]
+
+
+def _clear_address(clear: ClearAddress) -> list[Detail]:
+    cleared = AddressChange(channel=clear.channel, fingerprint=fingerprint(clear.only_hash), removed=True)
+    taken = [Detail(address_taken=clear.to_token)] if clear.to_token else []
+    return [Detail(address=cleared), *reasons(clear.dead_reason), *taken]
 
 
 def _proven(what: object) -> list[Detail]:

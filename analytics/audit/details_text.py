@@ -10,6 +10,7 @@ from protos.accounts.v1.accounts_pb2 import LinkPurpose, LogInMethod, MemberRole
 from protos.analytics.v1.analytics_pb2 import Clause, Exclusion
 from protos.analytics.v1.analytics_pb2 import ExclusionReason as Reason
 from protos.analytics.v1.details_pb2 import (
+    AddressChange,
     AliasCleared,
     AliasTakenAway,
     AudienceSummary,
@@ -31,6 +32,7 @@ from protos.push.v1.push_pb2 import (
     TagGroup,
 )
 from protos.registry.v1.apps_pb2 import Platform
+from services.domain.addresses import channel_name
 
 # Audience summaries as the store keeps them, and the English text of summaries and of a filter's clauses.
 
@@ -196,6 +198,10 @@ def _text(detail: Detail, zone: tzinfo) -> str:
             return _alias_cleared(detail.alias_cleared)
         case "alias_taken":
             return _alias_taken(detail.alias_taken)
+        case "address":
+            return _address(detail.address)
+        case "address_taken":
+            return f"device {detail.address_taken} set the same address"
         case "tag":
             return f"{_sign(detail.tag.removed)}tag {detail.tag.tag}"
         case "stag":
@@ -242,6 +248,10 @@ def _alias_taken(taken: AliasTakenAway) -> str:
     if not taken.token:
         return "the alias had too many devices"
     return f"the alias was taken by device {taken.token}" + (", which has proven it" if taken.proven else "")
+
+
+def _address(change: AddressChange) -> str:
+    return f"{_sign(change.removed)}address of {channel_name(change.channel)} {change.fingerprint}".rstrip()
 
 
 def _requested_change(change: RequestedChange, zone: tzinfo) -> str:

@@ -9,7 +9,16 @@ from zoneinfo import ZoneInfo
 
 from pyroaring import BitMap
 
-from analytics.audit.details import DESCRIPTION, origins, platform, read_details, reasons, stags, tags
+from analytics.audit.details import (
+    DESCRIPTION,
+    addresses,
+    origins,
+    platform,
+    read_details,
+    reasons,
+    stags,
+    tags,
+)
 from analytics.audit.timeline import by_time, entry, of_message
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import AuditDeviceResponse, TimelineEntry
@@ -24,7 +33,8 @@ LATEST = 1000
 
 _STATES = f"""
 SELECT partition, number, toUnixTimestamp64Milli(time), platform, toUnixTimestamp64Milli(registered),
-  toUnixTimestamp64Milli(removed), removed_reason, has_alias, alias, tags, stags, {", ".join(DESCRIPTION)}
+  toUnixTimestamp64Milli(removed), removed_reason, has_alias, alias, tags, stags, addresses,
+  {", ".join(DESCRIPTION)}
 FROM devices FINAL WHERE appkey = {{appkey:String}} AND token = {{token:String}}
 ORDER BY _offset DESC LIMIT {{limit:UInt32}}
 """  # noqa: S608
@@ -43,6 +53,7 @@ class DeviceRecord(NamedTuple):
     alias: str | None
     tags: frozenset[int]
     stags: frozenset[str]
+    addresses: frozenset[str]
     description: tuple[str, ...]
 
     def attribute(self, name: str) -> str:
@@ -66,7 +77,13 @@ async def device_records(clickhouse: ClickHouse, appkey: str, token: str) -> lis
 def state_entries(states: Sequence[DeviceRecord]) -> list[TimelineEntry]:
     """Return an entry for the registration, and one for each change of the state."""
     first = states[0]
-    nothing = first._replace(alias=None, tags=frozenset(), stags=frozenset(), description=("",) * len(DESCRIPTION))
+    nothing = first._replace(
+        alias=None,
+        tags=frozenset(),
+        stags=frozenset(),
+        addresses=frozenset(),
+        description=("",) * len(DESCRIPTION),
+    )
     details = [platform(first.platform)]
     if first.time_ms > first.registered_ms:
         states = [nothing._replace(removed_ms=0), *states]
@@ -92,6 +109,8 @@ def _difference(before: DeviceRecord, after: DeviceRecord) -> list[Detail]:
         *tags(before.tags - after.tags, removed=True),
         *stags(after.stags - before.stags),
         *stags(before.stags - after.stags, removed=True),
+        *addresses(after.addresses - before.addresses),
+        *addresses(before.addresses - after.addresses, removed=True),
         *(
             Detail(attribute=AttributeValue(name=name, value=new))
             for name, old, new in zip(DESCRIPTION, before.description, after.description, strict=True)
@@ -105,8 +124,14 @@ def _alias(alias: str | None) -> Detail:
 
 
 def _state(row: Sequence[Any]) -> DeviceRecord:
-    has_alias, alias, tags_, stags_, *description = row[7:]
-    known = (alias if has_alias else None, frozenset(tags_), frozenset(stags_), tuple(description))
+    has_alias, alias, tags_, stags_, addresses_, *description = row[7:]
+    known = (
+        alias if has_alias else None,
+        frozenset(tags_),
+        frozenset(stags_),
+        frozenset(addresses_),
+        tuple(description),
+    )
     return DeviceRecord._make((*row[:7], *known))
 
 
@@ -152,6 +177,10 @@ _SESSION_EVENTS = {
 }
 
 
+_CAUSES = ("alias_taken", "address_taken", "reason")
+"""The details of a command that say why a device lost something."""
+
+
 class CommandRecord(NamedTuple):
     """A row of `device_commands`; `details` are in base64."""
 
@@ -170,9 +199,9 @@ class CommandRecord(NamedTuple):
 
     @property
     def causes(self) -> list[Detail]:
-        """Why the device changed: the device that took its alias, and where the command came from."""
-        taken = [part for part in read_details(self.details) if part.HasField("alias_taken")]
-        return [*taken, *self.origins]
+        """Why the device changed: what took its alias or address, and where the command came from."""
+        parts = read_details(self.details)
+        return [*(part for part in parts if part.WhichOneof("detail") in _CAUSES), *self.origins]
 
     @property
     def origins(self) -> list[Detail]:

@@ -23,7 +23,13 @@ from bench.programs import Program
 from protos.push.v1.push_pb2 import KIND_BROADCAST, Audience, Everyone, Message, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, AppFact, Pause
 from protos.runtime.v1.log_pb2 import Meta
-from protos.targeting.v1.targeting_pb2 import PartitionAudience, ResolveRequest, ResolveResponse
+from protos.targeting.v1.targeting_pb2 import (
+    FindAddressedRequest,
+    FindAddressedResponse,
+    PartitionAudience,
+    ResolveRequest,
+    ResolveResponse,
+)
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceServicer, add_TargetingServiceServicer_to_server
 from services.delivery.main import ROLE, build
 from services.delivery.settings import DeliverySettings
@@ -46,7 +52,7 @@ _QUIET_S = 3.0
 
 
 class WholeAudience(TargetingServiceServicer):
-    """Targeting that answers every request with all simulated devices."""
+    """Targeting that answers every request with all simulated devices; none has an address."""
 
     def __init__(self, devices: int) -> None:
         self._devices = devices
@@ -59,6 +65,9 @@ class WholeAudience(TargetingServiceServicer):
                 for partition, audience in zip(request.partitions, audiences, strict=True)
             ]
         )
+
+    async def FindAddressed(self, request: FindAddressedRequest, context: Any) -> FindAddressedResponse:
+        return FindAddressedResponse()
 
 
 async def measure(devices: int, frames_per_s: int, directory: Path) -> None:

@@ -75,6 +75,8 @@ def _command_names(gettext: Gettext) -> Mapping[str, str]:
         "begin session": _("begin a session"),
         "set alias": _("set the alias"),
         "clear alias": _("clear the alias"),
+        "set address": _("set an address"),
+        "clear address": _("clear an address"),
         "add tags": _("add tags"),
         "remove tags": _("remove tags"),
         "add stags": _("add string tags"),

@@ -8,6 +8,7 @@ from console.pushes.words import ReasonWords
 from console.send.words import AudienceWords, ConditionWords, attribute_names
 from protos.analytics.v1.analytics_pb2 import ActionEntry, TimelineEntry
 from protos.analytics.v1.details_pb2 import (
+    AddressChange,
     AliasCleared,
     AliasTakenAway,
     CommandOrigin,
@@ -15,6 +16,7 @@ from protos.analytics.v1.details_pb2 import (
     PartitionCount,
     RequestedChange,
 )
+from services.domain.addresses import channel_name
 
 Moment = Callable[[int], str]
 """Writes a time in milliseconds since 1970 UTC in the reader's zone."""
@@ -98,6 +100,10 @@ class DetailWords:
                 return self._alias_cleared(detail.alias_cleared)
             case "alias_taken":
                 return self._alias_taken(detail.alias_taken)
+            case "address":
+                return self._address(detail.address)
+            case "address_taken":
+                return _("the device %(token)s set the same address") % {"token": detail.address_taken}
             case "tag":
                 return f"{_sign(detail.tag.removed)}{self._conditions.tag(detail.tag.tag)}"
             case "stag":
@@ -174,6 +180,10 @@ class DetailWords:
         if taken.proven:
             text = _("the alias was taken by the device %(token)s, which has proven it")
         return text % {"token": taken.token}
+
+    def _address(self, change: AddressChange) -> str:
+        text = self.gettext("address on the channel %(channel)s") % {"channel": channel_name(change.channel)}
+        return f"{_sign(change.removed)}{text} {change.fingerprint}".rstrip()
 
     def _requested_change(self, change: RequestedChange, moment: Moment) -> str:
         command = self._names.commands.get(change.command, change.command)

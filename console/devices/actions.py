@@ -1,6 +1,7 @@
 """Devices: found by token or alias, with their messages and history. Each reading is noted in the audit first."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,15 +21,23 @@ from protos.analytics.v1.analytics_pb2 import (
     ListPushDevicesResponse,
     TimelineEntry,
 )
+from protos.registry.v1.apps_pb2 import CHANNEL_UNSPECIFIED, Channel
 from protos.registry.v1.devices_pb2 import Device
-from protos.registry.v1.registry_pb2 import FindAliasesRequest, GetDevicesRequest
+from protos.registry.v1.registry_pb2 import (
+    FindAliasesRequest,
+    GetDevicesRequest,
+    ListAddressesRequest,
+    ListedAddress,
+)
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.addresses import CHANNELS
 from services.domain.ios_tokens import spellings
 from services.domain.topics import device_key
-from services.errors import NotFoundError
+from services.errors import InputError, NotFoundError
 from services.log.topics import partition_of
 
 MAX_NAME = 400
+_POSITION = re.compile(r"([0-9]{1,18})\.([0-9]{1,9})\.(.{1,400})")
 
 
 class ListedMessage(NamedTuple):
@@ -115,6 +124,44 @@ async def _devices(backend: Backend, appkey: str, token: str) -> list[Device]:
     partition = partition_of(device_key(appkey, token), backend.roles.partitions)
     registry = RegistryServiceStub(backend.roles.peers.owner("registry", partition))
     return list((await registry.GetDevices(GetDevicesRequest(appkey=appkey, tokens=[token]))).devices)
+
+
+class AddressPage(NamedTuple):
+    """A page of the addresses of an app, and the position of the following one; "" if there is none."""
+
+    addresses: Sequence[ListedAddress]
+    following: str
+
+
+async def list_addresses(
+    backend: Backend, requester: Requester, appkey: str, channel: str, pos: str, limit: int, *, dead: bool
+) -> AddressPage:
+    """Return a page of the app's addresses, or of its dead ones, once the reading of their devices is noted.
+
+    InputError: no page has named the position.
+    """
+    asked = ListAddressesRequest(
+        appkey=appkey, dead=dead, channel=CHANNELS.get(channel, CHANNEL_UNSPECIFIED), limit=limit + 1
+    )
+    if pos:
+        asked.after.CopyFrom(_position(pos))
+    registries = map(RegistryServiceStub, backend.roles.peers.all("registry"))
+    pages = await asyncio.gather(*(registry.ListAddresses(asked) for registry in registries))
+    found = sorted(
+        (one for page in pages for one in page.addresses), key=lambda one: (-one.dead_ms, one.token, one.channel)
+    )
+    page, is_last = found[:limit], len(found) <= limit
+    if page:
+        await note_data_read(backend, requester, appkey, tokens=sorted({one.token for one in page}))
+    following = "" if is_last else f"{page[-1].dead_ms}.{page[-1].channel}.{page[-1].token}"
+    return AddressPage(page, following)
+
+
+def _position(pos: str) -> ListedAddress:
+    found = _POSITION.fullmatch(pos)
+    if found is None:
+        raise InputError("cursor must be the `next` of the page before")
+    return ListedAddress(dead_ms=int(found[1]), channel=Channel.ValueType(int(found[2])), token=found[3])
 
 
 def messages_of(timeline: Sequence[TimelineEntry]) -> list[ListedMessage]:

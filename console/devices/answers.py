@@ -7,9 +7,47 @@ import msgspec
 from console.apps.answers import PLATFORMS, TimeMs
 from console.audit.answers import Behind, DeviceAudit, Next, PushOnDevice
 from edge.core.parsing.fields import described
+from protos.registry.v1 import registry_pb2
 from protos.registry.v1.devices_pb2 import Device as StoredDevice
+from services.domain.addresses import address_hash, channel_name, fingerprint
 
 _Alias = Annotated[str | None, described("Its alias, or null.")]
+
+
+class ChannelAddress(msgspec.Struct, frozen=True):
+    """An address of a device on a channel, without what it is."""
+
+    channel: Annotated[str, described("The channel, such as webpush.")]
+    fingerprint: Annotated[str, described("The first 8 hexadecimal digits of its hash, to compare addresses by.")]
+    since_ms: TimeMs
+
+
+class LostAddress(msgspec.Struct, frozen=True):
+    """An address that a device had last on a channel, on which it has none now."""
+
+    channel: Annotated[str, described("The channel, such as webpush.")]
+    fingerprint: Annotated[str, described("The first 8 hexadecimal digits of its hash, to compare addresses by.")]
+    lost_ms: TimeMs
+    dead_reason: Annotated[str, described("The vendor's reason, if the vendor said that the address is dead.")]
+    to_token: Annotated[str, described("The device that set the same address later, if one did.")]
+
+
+class ListedAddress(msgspec.Struct, frozen=True):
+    """An address of a device of the app."""
+
+    token: Annotated[str, described("The device.")]
+    channel: Annotated[str, described("The channel, such as webpush.")]
+    fingerprint: Annotated[str, described("The first 8 hexadecimal digits of its hash, to compare addresses by.")]
+    since_ms: Annotated[int | None, described("Since when the device has it; null of a dead one.")]
+    dead_ms: Annotated[int | None, described("When it was removed as dead; null: it is in use.")]
+    dead_reason: Annotated[str, described("The vendor's reason, of a dead one.")]
+
+
+class AddressList(msgspec.Struct, frozen=True):
+    """A page of the app's addresses by token, or of its dead ones, the latest first."""
+
+    addresses: Annotated[list[ListedAddress], described("The addresses.")]
+    next: Next
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +61,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     tags: Annotated[list[int], described("Its numeric tags.")]
     stags: Annotated[list[str], described("Its string tags.")]
     attributes: Annotated[dict[str, str], described("Its attributes, such as region; those that it has reported.")]
+    addresses: Annotated[list[ChannelAddress], described("Its addresses on channels.")]
+    addresses_lost: Annotated[list[LostAddress], described("The addresses that it lost and has not replaced.")]
     removed_ms: Annotated[int | None, described("When it was removed; null: it is registered.")]
     removed_reason: Annotated[str, described("Why it was removed.")]
 
@@ -100,6 +140,17 @@ class Statistics(msgspec.Struct, frozen=True):
     rows: Annotated[list[StatisticsRow], described("The rows.")]
 
 
+def listed_address(found: registry_pb2.ListedAddress) -> ListedAddress:
+    return ListedAddress(
+        token=found.token,
+        channel=channel_name(found.channel),
+        fingerprint=fingerprint(found.hash),
+        since_ms=found.since_ms or None,
+        dead_ms=found.dead_ms or None,
+        dead_reason=found.dead_reason,
+    )
+
+
 def device_record(device: StoredDevice) -> Device:
     found = {field.name: value for field, value in device.attributes.ListFields()}
     return Device(
@@ -111,6 +162,18 @@ def device_record(device: StoredDevice) -> Device:
         tags=list(device.tags),
         stags=list(device.stags),
         attributes=found,
+        addresses=[
+            ChannelAddress(
+                channel_name(each.channel), fingerprint(address_hash(each.channel, each.address)), each.since_ms
+            )
+            for each in device.addresses
+        ],
+        addresses_lost=[
+            LostAddress(
+                channel_name(each.channel), fingerprint(each.hash), each.lost_ms, each.dead_reason, each.to_token
+            )
+            for each in device.addresses_lost
+        ],
         removed_ms=device.removed_ms or None,
         removed_reason=device.removed_reason,
     )

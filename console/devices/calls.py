@@ -8,6 +8,7 @@ import msgspec
 from console.audit.answers import device_answer, on_device_answer
 from console.devices import actions
 from console.devices.answers import (
+    AddressList,
     DeviceAnswer,
     DeviceHistory,
     DeviceList,
@@ -16,6 +17,7 @@ from console.devices.answers import (
     PushDevices,
     WhyAnswer,
     device_record,
+    listed_address,
 )
 from console.devices.explanation import Words
 from console.devices.why import why
@@ -24,7 +26,13 @@ from console.pushes.view import content
 from console.shell.access import Requester
 from console.shell.backend import Backend, app_of
 from console.shell.languages import english
-from console.shell.requests import DeviceParams, DeviceSearchParams, PushDevicesParams, WhyParams
+from console.shell.requests import (
+    AddressListParams,
+    DeviceParams,
+    DeviceSearchParams,
+    PushDevicesParams,
+    WhyParams,
+)
 
 
 async def find_devices(backend: Backend, requester: Requester, params: DeviceSearchParams) -> DeviceList:
@@ -42,6 +50,19 @@ async def device_history(backend: Backend, requester: Requester, params: DeviceP
     found = await actions.history_of(backend, app.appkey, params.token, allow_behind=params.allow_behind)
     messages = [DeviceMessage(*message) for message in actions.messages_of(list(found.timeline))]
     return DeviceHistory(**msgspec.structs.asdict(device_answer(found)), messages=messages)
+
+
+async def list_addresses(backend: Backend, requester: Requester, params: AddressListParams) -> AddressList:
+    """List the addresses of an app's devices on channels, or the dead ones. The reading is noted, by tokens.
+
+    What an address is, is never shown: whoever knows it can send to the device. A dead one is listed until the device
+    sets another address on the channel.
+    """
+    app = app_of(backend, params.appkey)
+    page = await actions.list_addresses(
+        *(backend, requester, app.appkey, params.channel, params.cursor, params.limit), dead=params.dead
+    )
+    return AddressList([listed_address(each) for each in page.addresses], page.following)
 
 
 async def list_push_devices(backend: Backend, requester: Requester, params: PushDevicesParams) -> PushDevices:

@@ -4,7 +4,15 @@ from urllib.parse import urlencode
 
 from falcon.asgi import Request, Response
 
-from console.devices.actions import devices_in_state, find_devices, history_of, messages_of, note_data_read
+from console.devices.actions import (
+    devices_in_state,
+    find_devices,
+    history_of,
+    list_addresses,
+    messages_of,
+    note_data_read,
+)
+from console.devices.answers import device_record, listed_address
 from console.shell.page import Page, go_to, visit_of
 from services.domain.permissions import Action
 
@@ -56,11 +64,29 @@ class DevicePage(Page):
             "devices/device.html",
             app=app,
             device=device,
+            record=device_record(device),
             attributes=[(name, value) for name in ATTRIBUTES if (value := getattr(device.attributes, name))],
             timeline=timeline[::-1],
             messages=messages_of(timeline),
             connection=next((entry for entry in timeline[::-1] if entry.event in ("connected", "disconnected")), None),
             records_behind=history.records_behind,
+        )
+
+
+class DeadAddressesPage(Page):
+    """GET lists the app's dead addresses, the latest first; `after` is where a further page starts."""
+
+    async def on_get(self, request: Request, response: Response, appkey: str) -> None:
+        app, visit, after = self.app(appkey), visit_of(request), request.get_param("after") or ""
+        page = await list_addresses(self.site, visit, appkey, "", after, MAX_ROWS, dead=True)
+        self.show(
+            request,
+            response,
+            "devices/addresses.html",
+            app=app,
+            addresses=[listed_address(each) for each in page.addresses],
+            after=after,
+            following=page.following,
         )
 
 

@@ -9,6 +9,7 @@ from console.shell.calls import NoParams
 from console.shell.numbers import MAX_MSGID
 from console.statistics.actions import CATEGORIES, KINDS
 from edge.core.parsing.fields import described, name_of
+from services.domain.addresses import CHANNELS
 from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
 
 Appkey = Annotated[str, name_of("appkey"), described("The app.")]
@@ -143,6 +144,16 @@ class DeviceSearchParams(AppParams, frozen=True, kw_only=True):
 class DeviceParams(AppParams, frozen=True, kw_only=True):
     token: Annotated[str, msgspec.Meta(min_length=1, max_length=400), described("The token of the device.")]
     allow_behind: Behind = True
+
+
+class AddressListParams(AppParams, frozen=True, kw_only=True):
+    dead: Annotated[bool, described("List dead addresses: those that a vendor refused for good.")] = False
+    channel: Annotated[
+        Literal[("", *CHANNELS)],  # type: ignore[valid-type]
+        described("Only those of this channel; empty: of all."),
+    ] = ""
+    cursor: Cursor = ""
+    limit: Limit = 100
 
 
 class WhyParams(AppParams, frozen=True, kw_only=True):

@@ -117,6 +117,7 @@ SHOTS = (
     Shot("tasks", "/tasks", _at("/tasks")),
     Shot("devices", "/devices", _at("/devices")),
     Shot("device", "/apps/{appkey}/device", _at("{app}/device?name=alice")),
+    Shot("dead-addresses", "/apps/{appkey}/addresses", _at("{app}/addresses")),
     Shot("why", "/why", _at("/why")),
     Shot("why-pushes", "/apps/{appkey}/why", _at("{app}/why?name=alice")),
     Shot("why-answer", "/apps/{appkey}/why", _at("{app}/why?name=alice&push={msgid}")),

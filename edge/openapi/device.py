@@ -28,6 +28,8 @@ CHANGES: tuple[Struct, ...] = (
     frames.AddStagsRequest,
     frames.RemoveStagsRequest,
     frames.SetAttributesRequest,
+    frames.SetAddressRequest,
+    frames.ClearAddressRequest,
     frames.GetDeviceRequest,
 )
 
@@ -78,6 +80,18 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "add proven string tags": {"type": "add_stags", "id": 5, "stags": ["user:7"], "proof": PROOF},
     "remove string tags": {"type": "remove_stags", "id": 6, "stags": ["vip"]},
     "set attributes": {"type": "set_attributes", "id": 7, "device": DEVICE},
+    "set the address of a browser": {
+        "type": "set_address",
+        "id": 10,
+        "channel": "webpush",
+        "address": "https://updates.push.services.mozilla.com/wpush/v2/gAAAAABbq",
+        "keys": {
+            "p256dh": "BCVxsr7N_eNgVRqvHtD0zTZsEc6-VV-JvLexhqUzORcxaOzi6-AYWXvTBHm4bjyPjs7Vd8pZGH6SRpkNtoIAiw4",
+            "auth": "BTBZMqHH6r4Tts7J_aSIgg",
+        },
+    },
+    "set the address of a vendor": {"type": "set_address", "id": 11, "channel": "fcm", "address": "cXz1y:APA91bH"},
+    "clear address": {"type": "clear_address", "id": 12, "channel": "fcm"},
     "get device": {"type": "get_device", "id": 8},
 }
 ACTIVITY = {"type": "activity", "id": 9, "event": "open"}

@@ -351,6 +351,11 @@ class FrameHandler:
         command = commands.command(frame, caller.appkey, caller.token)
         assert command is not None
         self._identity.check(app, caller.token, frame, command)
+        if isinstance(frame, frames.SetAddressRequest) and app.platform == Platform.PLATFORM_IOS:
+            raise InputError(
+                "input error: channel: devices of an iOS app are reached by their APNs token alone; a browser, also one"
+                " on an iPhone, is a device of an app of platform android"
+            )
         if isinstance(frame, frames.AddStagsRequest):
             check_room((await self._find(caller)).stags, frame.stags)
         await self._writer.append_and_wait([device_command(command)], caller.origin)

@@ -15,16 +15,21 @@ from protos.registry.v1.devices_pb2 import (
     REGISTRATION_AUTHORITY_KEY,
     REGISTRATION_AUTHORITY_TOKEN,
     REGISTRATION_AUTHORITY_UNSPECIFIED,
+    Address,
+    AddressLost,
     AliasLost,
     Attributes,
+    ClearAddress,
     ClearAlias,
     Device,
     DeviceCommand,
     NumberRegistration,
     RemoveDevice,
+    SetAddress,
     SetAlias,
 )
 from protos.runtime.v1.log_pb2 import Meta
+from services.domain.addresses import WITHOUT_ADDRESSES, address_hash
 from services.domain.device_numbers import MAX_NUMBER
 from services.domain.recorded_reasons import FixedReason, KeyRevoked
 from services.domain.regions import region_name
@@ -79,7 +84,7 @@ MAX_DEVICE_BYTES = 256 * 1024
 MAX_FORMER_NUMBERS = 100
 """Upper bound of the former numbers that a device keeps: each change takes it out of the indexes under all of them."""
 
-_NEVER_TOO_LARGE = frozenset({"clear_alias", "remove_tags", "remove_stags", "remove"})
+_NEVER_TOO_LARGE = frozenset({"clear_alias", "clear_address", "remove_tags", "remove_stags", "remove"})
 """The commands that are carried out at any size of the record: they add nothing to it but small numbers."""
 
 _NOTE_MS = 3_600_000
@@ -272,6 +277,10 @@ def _change(device: Device, command: DeviceCommand) -> None:
             _merge_attributes(device, command.set_attributes.attributes)
         case "remove":
             _remove(device, command.remove, command.meta.time_ms)
+        case "set_address":
+            _set_address(device, command.set_address, command.meta.time_ms)
+        case "clear_address":
+            _clear_address(device, command.clear_address, command.meta.time_ms)
         case "register" | "revoke_key" | "revoke_all_keys" | "reserve_numbers" | "begin_session" | None:
             pass
         case unexpected:
@@ -308,10 +317,75 @@ def _clear_alias(device: Device, clear: ClearAlias, time_ms: int) -> None:
         device.ClearField(field)
 
 
+def _set_address(device: Device, change: SetAddress, time_ms: int) -> None:
+    """Set the address on its channel, unless the device has it with the same keys: apps set it at each start."""
+    if device.platform == PLATFORM_IOS or change.channel in WITHOUT_ADDRESSES or not change.address:
+        return
+    present = _address_on(device, change.channel)
+    new = Address(channel=change.channel, address=change.address, p256dh=change.p256dh, auth=change.auth)
+    if present is not None:
+        new.since_ms = present.since_ms
+        if new == present:
+            return
+    new.since_ms = time_ms
+    others = [each for each in device.addresses if each.channel != change.channel]
+    _replace(device, sorted([*others, new], key=lambda each: each.channel))
+    _forget_loss(device, change.channel)
+
+
+def _clear_address(device: Device, clear: ClearAddress, time_ms: int) -> None:
+    """Remove the address on a channel, if it is the one that is meant; a loss that the app did not ask for is noted."""
+    present = _address_on(device, clear.channel)
+    if present is None:
+        return
+    hash_ = address_hash(present.channel, present.address)
+    if clear.only_hash and clear.only_hash != hash_:
+        return
+    if clear.known_before_ms and present.since_ms >= clear.known_before_ms:
+        return
+    _replace(device, [each for each in device.addresses if each.channel != clear.channel])
+    _forget_loss(device, clear.channel)
+    if clear.dead_reason or clear.to_token:
+        loss = AddressLost(
+            channel=clear.channel,
+            hash=hash_,
+            lost_ms=max(time_ms, 1),
+            dead_reason=clear.dead_reason,
+            to_token=clear.to_token,
+        )
+        losses = sorted([*device.addresses_lost, loss], key=lambda each: each.channel)
+        device.ClearField("addresses_lost")
+        device.addresses_lost.extend(losses)
+
+
+def _address_on(device: Device, channel: int) -> Address | None:
+    return next((each for each in device.addresses if each.channel == channel), None)
+
+
+def _replace(device: Device, addresses: Sequence[Address]) -> None:
+    kept = [*addresses]
+    device.ClearField("addresses")
+    device.addresses.extend(kept)
+
+
+def _forget_loss(device: Device, channel: int) -> None:
+    kept = [each for each in device.addresses_lost if each.channel != channel]
+    if len(kept) < len(device.addresses_lost):
+        device.ClearField("addresses_lost")
+        device.addresses_lost.extend(kept)
+
+
 def _remove(device: Device, remove: RemoveDevice, time_ms: int) -> None:
     if not remove.registered_before_ms or _latest_registration_ms(device, time_ms) < remove.registered_before_ms:
         device.removed_ms = max(time_ms, 1)
         device.removed_reason = remove.reason or FixedReason.UNREGISTERED
+        forget_addresses(device)
+
+
+def forget_addresses(device: Device) -> None:
+    """Erase the addresses of a device that is removed for good: nothing is sent to them, and they are personal."""
+    device.ClearField("addresses")
+    device.ClearField("addresses_lost")
 
 
 def _latest_registration_ms(device: Device, time_ms: int) -> int:
@@ -397,6 +471,7 @@ def removed(device: Device, revocations: Revocations) -> Device:
     changed.CopyFrom(device)
     changed.removed_ms = max(revocations.revoked_ms, 1)
     changed.removed_reason = revocations.reason
+    forget_addresses(changed)
     return changed
 
 

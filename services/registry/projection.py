@@ -1,4 +1,7 @@
-"""The registry's projection: a device store and an alias store in SQLite, each folded by a follower of its own."""
+"""The registry's projection, in SQLite: a store of devices, and one of the indexes of aliases and of addresses.
+
+Each is folded by a follower of its own.
+"""
 
 import asyncio
 import hashlib
@@ -13,8 +16,9 @@ from services.log.point_in_time import until_ready
 from services.log.port import Log, Partition
 from services.log.topics import Topic, owned
 from services.process.clock import Clock, SystemClock
+from services.registry.address_index import ADDRESSES_DDL, AddressRules, AddressTable
 from services.registry.given_numbers import load_given
-from services.registry.rules import AliasRules, DeviceRules, FindApp, ValidDevices
+from services.registry.rules import AliasRules, DeviceRules, FindApp, IndexRules, ValidDevices
 from services.registry.settings import ROLE_NAME, RegistrySettings
 from services.registry.store import ALIASES_DDL, ALIASES_FILE, DEVICES_DDL, DEVICES_FILE, AliasTable, DeviceTable
 from services.replica.dead_letters import DeadLetters, RefusedKeys
@@ -29,8 +33,8 @@ class RegistryProjection:
     """Both stores and their followers.
 
     The device follower decides `device-commands` of the owned partitions. The alias follower reads the devices and
-    sessions of all partitions, because the devices of one alias may be in any of them. Only an owner commands to clear
-    an alias: `is_owner` is called in the follower's thread.
+    sessions of all partitions, because the devices of one alias or address may be in any of them. Only an owner
+    commands to clear one: `is_owner` is called in the follower's thread.
     """
 
     def __init__(
@@ -48,7 +52,7 @@ class RegistryProjection:
         check_log_identity(directory, log, ROLE_NAME)
         self.devices = SqliteStore(directory / DEVICES_FILE, DEVICES_DDL)
         self.device_table = DeviceTable(self.devices)
-        self.aliases = SqliteStore(directory / ALIASES_FILE, ALIASES_DDL)
+        self.aliases = SqliteStore(directory / ALIASES_FILE, ALIASES_DDL + ADDRESSES_DDL)
         clock = clock or SystemClock()
         self._election = election
         self._own = _partitions(DEVICES, owned(settings.partitions, settings.shard, settings.shards))
@@ -108,10 +112,14 @@ class RegistryProjection:
 
     def _alias_follower(self, settings: RegistrySettings, log: Log) -> Follower:
         name, numbers = f"{ROLE_NAME}-aliases", range(settings.partitions)
+        shard, shards = settings.shard, settings.shards
         return Follower(
             name,
             log,
-            AliasRules(AliasTable(self.aliases), settings.shard, settings.shards, lambda: self.is_owner()),
+            IndexRules(
+                AliasRules(AliasTable(self.aliases), shard, shards, lambda: self.is_owner()),
+                AddressRules(AddressTable(self.aliases), shard, shards, lambda: self.is_owner()),
+            ),
             self.aliases,
             DeadLetters(self._dead_letters, name),
             applies=[*_partitions(DEVICES, numbers), *_partitions(SESSIONS, numbers)],

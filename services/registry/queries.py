@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import msgspec
 
-from protos.registry.v1.devices_pb2 import Device
-from protos.registry.v1.registry_pb2 import AliasDevice, AliasDevices, InvalidToken
+from protos.registry.v1.devices_pb2 import Address, Device
+from protos.registry.v1.registry_pb2 import AliasDevice, AliasDevices, InvalidToken, ListedAddress
 from services.errors import BusyError
 from services.process.worker_thread import WorkerThread
 from services.replica.sqlite_store import SqliteStore
@@ -67,6 +67,26 @@ class RegistryQueries:
     async def tokens(self, appkey: str, partition: int, numbers: Sequence[int]) -> list[tuple[str, int]]:
         """Return (token, last activity in ms) for each number of the partition, in order; ("", 0) if there is none."""
         return await self._run(self._tokens, appkey, partition, numbers)
+
+    async def addresses(self, appkey: str, partition: int, numbers: Sequence[int], channel: int) -> list[Address]:
+        """Return the address on the channel for each number of the partition, in order; an empty one if there is none.
+
+        Of several devices with one address, only the one that set it last has it.
+        """
+        return await self._run(self._addresses, appkey, partition, numbers, channel)
+
+    async def list_addresses(
+        self, appkey: str, channel: int, after: ListedAddress | None, limit: int
+    ) -> list[ListedAddress]:
+        """Return the page of the app's addresses here that follows `after`, by token; 0: of all channels."""
+        return await self._run(self._list_addresses, appkey, channel, after or ListedAddress(), limit)
+
+    async def list_dead_addresses(
+        self, appkey: str, channel: int, after: ListedAddress | None, limit: int
+    ) -> list[ListedAddress]:
+        """Return the page of the app's dead addresses here that follows `after`, latest first; 0: of all channels."""
+        first = after or ListedAddress(dead_ms=2**63 - 1)
+        return await self._run(self._list_dead_addresses, appkey, channel, first, limit)
 
     async def aliases(
         self, appkey: str, aliases: Sequence[str], ranking: AliasRanking = AliasRanking.BY_ACTIVITY
@@ -167,6 +187,54 @@ class RegistryQueries:
         )
         found = {number: (token, active_ms) for number, token, active_ms in rows.fetchall()}
         return [found.get(number, ("", 0)) for number in numbers]
+
+    def _addresses(self, appkey: str, partition: int, numbers: Sequence[int], channel: int) -> list[Address]:
+        rows = self._devices.execute(
+            "SELECT number, token, record FROM json_each(?) AS requested CROSS JOIN devices"
+            " ON appkey = ? AND partition = ? AND number = requested.value WHERE removed_ms = 0",
+            (_json(numbers), appkey, partition),
+        )
+        found: dict[int, tuple[str, Address]] = {}
+        for number, token, record in rows:
+            for address in Device.FromString(record).addresses:
+                if address.channel == channel:
+                    found[number] = token, address
+        surplus = self._aliases.execute(
+            "SELECT token FROM json_each(?) AS requested CROSS JOIN addresses INDEXED BY addresses_surplus"
+            " ON appkey = ? AND token = requested.value AND channel = ? WHERE surplus_by IS NOT NULL",
+            (_json([token for token, _ in found.values()]), appkey, channel),
+        )
+        taken = {token for (token,) in surplus}
+        kept = {number: address for number, (token, address) in found.items() if token not in taken}
+        return [kept.get(number, Address()) for number in numbers]
+
+    def _list_addresses(self, appkey: str, channel: int, after: ListedAddress, limit: int) -> list[ListedAddress]:
+        rows = self._aliases.execute(
+            "SELECT token, channel, hash, since_ms FROM addresses WHERE appkey = ? AND (token, channel) > (?, ?)"
+            " AND surplus_by IS NULL AND ? IN (0, channel) ORDER BY token, channel LIMIT ?",
+            (appkey, after.token, int(after.channel), channel, limit),
+        )
+        return [ListedAddress(token=token, channel=on, hash=hash_, since_ms=ms) for token, on, hash_, ms in rows]
+
+    def _list_dead_addresses(self, appkey: str, channel: int, after: ListedAddress, limit: int) -> list[ListedAddress]:
+        rows = self._aliases.execute(
+            "SELECT token, channel, hash, dead_ms, reason FROM dead_addresses INDEXED BY dead_addresses_by_time"
+            " WHERE appkey = :appkey AND dead_ms <= :dead_ms"
+            " AND (dead_ms < :dead_ms OR (token, channel) > (:token, :on)) AND :channel IN (0, channel)"
+            " ORDER BY dead_ms DESC, token, channel LIMIT :limit",
+            {
+                "appkey": appkey,
+                "dead_ms": after.dead_ms,
+                "token": after.token,
+                "on": int(after.channel),
+                "channel": channel,
+                "limit": limit,
+            },
+        )
+        return [
+            ListedAddress(token=token, channel=on, hash=hash_, dead_ms=dead_ms, dead_reason=reason)
+            for token, on, hash_, dead_ms, reason in rows
+        ]
 
     def _invalid(self, appkey: str, after: InvalidToken, limit: int) -> list[InvalidToken]:
         page = {"appkey": appkey, "removed_ms": after.removed_ms, "token": after.token, "limit": limit}

@@ -36,7 +36,8 @@ _PERCENT_A_DAY = 1
 
 def latest_life_ms(device: Device, active_ms: int) -> int:
     """Return when a device last gave a sign of life, given the time of its latest session event (0: there is none)."""
-    return max(active_ms, device.registered_ms, device.registered_again_ms, device.alias_set_ms)
+    addresses_ms = (address.since_ms for address in device.addresses)
+    return max(active_ms, device.registered_ms, device.registered_again_ms, device.alias_set_ms, *addresses_ms)
 
 
 def is_silent(device: Device, active_ms: int, before_ms: int) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 
+from protos.gateway.v1.sessions_pb2 import SessionFact
 from protos.registry.v1.apps_pb2 import App, AppFact, Revocations
 from protos.registry.v1.devices_pb2 import AliasTaken, ClearAlias, Device, DeviceCommand, DeviceFact
 from services.domain.ids import RecordStamp
@@ -13,6 +14,7 @@ from services.log.topics import partition_of
 from services.process.clock import Clock
 from services.process.logs import logger
 from services.process.metrics import ALIASES_LOST, LOST_DEVICES
+from services.registry.address_index import AddressRules
 from services.registry.decide import (
     FreeNumber,
     decide,
@@ -250,3 +252,18 @@ def _clear_alias(appkey: str, alias: str, dropped: DroppedDevice, by: Device | N
     clear = ClearAlias(only_alias=alias, only_unproven=not dropped.is_proven, taken=taken)
     command = DeviceCommand(appkey=appkey, token=dropped.token, clear_alias=clear)
     return Fact(DEVICE_COMMANDS, dropped.partition, device_key(appkey, dropped.token), command)
+
+
+class IndexRules:
+    """The rules of the follower that maintains the indexes of aliases and of addresses."""
+
+    def __init__(self, aliases: AliasRules, addresses: AddressRules) -> None:
+        self._aliases = aliases
+        self._addresses = addresses
+
+    def apply(self, record: Record, message: DeviceFact | SessionFact) -> None:
+        self._aliases.apply(record, message)
+        self._addresses.apply(record, message)
+
+    def decide(self, record: Record, fact: DeviceFact) -> Sequence[Fact]:
+        return [*self._aliases.decide(record, fact), *self._addresses.decide(record, fact)]

@@ -26,12 +26,16 @@ from protos.registry.v1.registry_pb2 import (
     FindAliasesResponse,
     FindDevicesRequest,
     FindDevicesResponse,
+    GetAddressesRequest,
+    GetAddressesResponse,
     GetAppRequest,
     GetAppResponse,
     GetDevicesRequest,
     GetDevicesResponse,
     GetTokensRequest,
     GetTokensResponse,
+    ListAddressesRequest,
+    ListAddressesResponse,
     ListAppsRequest,
     ListAppsResponse,
     ListInvalidTokensRequest,
@@ -90,6 +94,7 @@ from services.registry.queries import AliasRanking, RegistryQueries
 from services.registry.tenure import RegistryTenure
 
 MAX_INVALID_PAGE = 5000
+MAX_ADDRESS_PAGE = 5000
 _RANKINGS = {IDENTITY_MODE_ACCEPT: AliasRanking.PROVEN_FIRST, IDENTITY_MODE_REQUIRE: AliasRanking.PROVEN_ONLY}
 
 
@@ -207,6 +212,18 @@ class RegistryServicer(RegistryServiceServicer):
     async def GetTokens(self, request: GetTokensRequest, context: Context) -> GetTokensResponse:
         found = await self._queries.tokens(request.appkey, request.partition, list(request.numbers))
         return GetTokensResponse(tokens=[token for token, _ in found], active_ms=[active_ms for _, active_ms in found])
+
+    async def GetAddresses(self, request: GetAddressesRequest, context: Context) -> GetAddressesResponse:
+        numbers = list(request.numbers)
+        found = await self._queries.addresses(request.appkey, request.partition, numbers, request.channel)
+        return GetAddressesResponse(addresses=found)
+
+    async def ListAddresses(self, request: ListAddressesRequest, context: Context) -> ListAddressesResponse:
+        if not 1 <= request.limit <= MAX_ADDRESS_PAGE:
+            raise InputError(f"limit must be from 1 to {MAX_ADDRESS_PAGE}")
+        listed = self._queries.list_dead_addresses if request.dead else self._queries.list_addresses
+        after = request.after if request.HasField("after") else None
+        return ListAddressesResponse(addresses=await listed(request.appkey, request.channel, after, request.limit))
 
     async def ListInvalidTokens(self, request: ListInvalidTokensRequest, context: Context) -> ListInvalidTokensResponse:
         if not 1 <= request.limit <= MAX_INVALID_PAGE:

@@ -1,9 +1,16 @@
 """TargetingService: resolves audiences in the follower's thread, in slices between which others have their turn."""
 
 import asyncio
+from collections.abc import Iterable, Sequence
 
-from protos.registry.v1.apps_pb2 import IDENTITY_MODE_REQUIRE, App
-from protos.targeting.v1.targeting_pb2 import ResolveRequest, ResolveResponse
+from protos.registry.v1.apps_pb2 import IDENTITY_MODE_REQUIRE, App, Channel
+from protos.targeting.v1.targeting_pb2 import (
+    AddressedDevices,
+    FindAddressedRequest,
+    FindAddressedResponse,
+    ResolveRequest,
+    ResolveResponse,
+)
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceServicer
 from services.domain.apps import AppDirectory
 from services.domain.identity import identity_mode, identity_rules
@@ -41,11 +48,7 @@ class TargetingServicer(TargetingServiceServicer):
 
     async def Resolve(self, request: ResolveRequest, context: Context) -> ResolveResponse:
         wanted = checked_filter(request.audience)
-        for number in request.partitions:
-            if number not in self._state.partitions:
-                raise UnavailableError(
-                    f"this instance does not own partition {number}: CARILLON_TARGETING_ADDR must name every shard"
-                )
+        self._check_owned(request.partitions)
         must_be_proven = _must_be_proven(self._apps.get(request.appkey))
         resolution = Resolution(self._state, request.appkey, wanted, list(request.partitions), must_be_proven)
         resolution.response.process = self._process
@@ -58,6 +61,29 @@ class TargetingServicer(TargetingServiceServicer):
         except TimeoutError:
             raise DeadlineError(f"the audience was not resolved within {DEADLINE_S:.0f} s") from None
         return resolution.response
+
+    async def FindAddressed(self, request: FindAddressedRequest, context: Context) -> FindAddressedResponse:
+        self._check_owned(request.partitions)
+        return await self._projection.query(self._addressed, request.appkey, list(request.partitions))
+
+    def _addressed(self, appkey: str, partitions: Sequence[int]) -> FindAddressedResponse:
+        response = FindAddressedResponse()
+        for partition in partitions:
+            index = self._state.partitions[partition].apps.get(appkey)
+            for channel, devices in sorted(index.channels.values.items()) if index else ():
+                response.addressed.append(
+                    AddressedDevices(
+                        partition=partition, channel=Channel.ValueType(channel), bitmap=devices.serialize()
+                    )
+                )
+        return response
+
+    def _check_owned(self, partitions: Iterable[int]) -> None:
+        for number in partitions:
+            if number not in self._state.partitions:
+                raise UnavailableError(
+                    f"this instance does not own partition {number}: CARILLON_TARGETING_ADDR must name every shard"
+                )
 
     async def _resolve(self, appkey: str, resolution: Resolution) -> None:
         is_complete = False

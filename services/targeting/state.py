@@ -53,6 +53,7 @@ class AppIndex:
         self.tags: MultiValueIndex[TagValue] = MultiValueIndex()
         self.attributes: dict[int, SingleValueIndex[str]] = {attribute: SingleValueIndex() for attribute in ATTRIBUTES}
         self.models: SingleValueIndex[tuple[str, str]] = SingleValueIndex()
+        self.channels: MultiValueIndex[int] = MultiValueIndex()
         self.activity = AppOpens()
 
     def fields(self) -> dict[str, SingleValueIndex[Any] | MultiValueIndex[Any]]:
@@ -60,6 +61,7 @@ class AppIndex:
         return {
             "tags": self.tags,
             "models": self.models,
+            "channels of addresses": self.channels,
             **{f"{ATTRIBUTES[attribute]}s": index for attribute, index in self.attributes.items()},
         }
 
@@ -70,6 +72,7 @@ class AppIndex:
         proven = [*map(ProvenTag, device.proven_tags), *map(ProvenTag, device.proven_stags)]
         self.tags.put(number, [*device.tags, *device.stags, *proven])
         self.models.put(number, (attributes.brand, attributes.model) if attributes.model else None)
+        self.channels.put(number, [int(address.channel) for address in device.addresses])
         for attribute, index in self.attributes.items():
             index.put(number, getattr(attributes, ATTRIBUTES[attribute]) or None)
 
@@ -85,6 +88,7 @@ class AppIndex:
         """Remove the device; its app opens stay."""
         self.reachable.discard(number)
         self.tags.put(number, [])
+        self.channels.put(number, [])
         for field in self.fields().values():
             if isinstance(field, SingleValueIndex):
                 field.put(number, None)

@@ -12,7 +12,7 @@ from services.log.port import Partition, RecordMark
 from services.replica.snapshot import Snapshot, SnapshotFile
 from services.targeting.state import PartitionIndex, TargetingState, bitmaps, index_of
 
-SCHEMA = 4
+SCHEMA = 5
 """Version of the stored form. Increase it with every change: older files are then ignored and the log is read."""
 
 _HEADER_KEY = b""

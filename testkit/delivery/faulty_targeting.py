@@ -5,7 +5,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from protos.targeting.v1.targeting_pb2 import ResolveRequest, ResolveResponse
+from protos.targeting.v1.targeting_pb2 import (
+    FindAddressedRequest,
+    FindAddressedResponse,
+    ResolveRequest,
+    ResolveResponse,
+)
 from protos.targeting.v1.targeting_pb2_grpc import (
     TargetingServiceServicer,
     TargetingServiceStub,
@@ -53,6 +58,9 @@ class FaultyTargeting(TargetingServiceServicer):
             self._in_flight -= 1
             if not self._in_flight:
                 self._is_idle.set()
+
+    async def FindAddressed(self, request: FindAddressedRequest, context: Any) -> FindAddressedResponse:
+        return await self._real.FindAddressed(request)
 
     async def _resolve(self, request: ResolveRequest) -> ResolveResponse:
         stags = [stag for group in request.audience.filter.stags for stag in group.stags]

@@ -67,6 +67,7 @@ ALLOWED = {
     ("POST", "/apps/{appkey}/tasks/{task_key}/cancel"): SENDERS,
     ("GET", "/devices"): LOGGED_IN,
     ("GET", "/apps/{appkey}/device"): MEMBERS,
+    ("GET", "/apps/{appkey}/addresses"): MEMBERS,
     ("GET", "/why"): LOGGED_IN,
     ("GET", "/apps/{appkey}/why"): MEMBERS,
     ("GET", "/statistics"): LOGGED_IN,

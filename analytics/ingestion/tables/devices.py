@@ -19,7 +19,8 @@ from analytics.store.columns import ATTRIBUTES, BYTES, TEXT, TIME, UINT16, UINT3
 from protos.analytics.v1.details_pb2 import Detail
 from protos.gateway.v1.sessions_pb2 import AttributeChange, SessionEvent, SessionEventKind
 from protos.registry.v1.apps_pb2 import AppChanged
-from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceCommand
+from protos.registry.v1.devices_pb2 import Address, Attributes, Device, DeviceCommand
+from services.domain.addresses import address_hash, channel_name, fingerprint
 
 
 class Registration(NamedTuple):
@@ -44,6 +45,12 @@ def _changed_attribute(name: str) -> Column[RowSource[ChangedAttributes]]:
     return Column(name, TEXT, lambda row: getattr(row.part.change.attributes, name))
 
 
+def _address(address: Address) -> str:
+    """Return the channel and the fingerprint of an address, which itself is not stored."""
+    hash_ = address_hash(address.channel, address.address)
+    return f"{channel_name(address.channel)} {fingerprint(hash_)}"
+
+
 class RequestedCommand(NamedTuple):
     """A command to a device, and the parts of the line that says what it asks for."""
 
@@ -66,6 +73,7 @@ DEVICES_TABLE = Table[RowSource[Device]](
     Column("alias", TEXT, lambda row: row.part.alias),
     Column("tags", pa.list_(pa.int32()), lambda row: list(row.part.tags)),
     Column("stags", pa.list_(TEXT), lambda row: list(row.part.stags)),
+    Column("addresses", pa.list_(TEXT), lambda row: [_address(address) for address in row.part.addresses]),
     Column("model", TEXT, lambda row: row.part.attributes.model),
     *DEVICE_ATTRIBUTES,
     Column("attributes_revision", UINT64, lambda row: row.part.attributes_revision),

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 from protos.registry.v1.devices_pb2 import Device
+from services.domain.addresses import channel_name
 from services.domain.device_protocol.frames import DeviceAttributes, described
 from services.errors import CarillonError, SignError
 
@@ -48,6 +49,9 @@ class DeviceOk(msgspec.Struct, frozen=True, tag_field="type", tag="ok"):
     tags: Annotated[Sequence[int], described("Its number tags.")]
     stags: Annotated[Sequence[str], described("Its string tags.")]
     device: Annotated[DeviceAttributes, described("Its known attributes.")]
+    channels: Annotated[
+        Sequence[str] | msgspec.UnsetType, described("The channels on which it has an address; absent if on none.")
+    ] = msgspec.UNSET
 
 
 class Error(msgspec.Struct, frozen=True, tag_field="type", tag="error", omit_defaults=True):
@@ -100,6 +104,7 @@ def device_answer(request: int | None, device: Device) -> DeviceOk:
         tags=list(device.tags),
         stags=list(device.stags),
         device=DeviceAttributes(**known),
+        channels=[channel_name(each.channel) for each in device.addresses] or msgspec.UNSET,
     )
 
 

@@ -8,21 +8,25 @@ from protos.registry.v1.apps_pb2 import Platform
 from protos.registry.v1.devices_pb2 import (
     AddStags,
     AddTags,
+    ClearAddress,
     ClearAlias,
     DeviceCommand,
     RegisterDevice,
     RegistrationAuthority,
     RemoveStags,
     RemoveTags,
+    SetAddress,
     SetAlias,
     SetAttributes,
 )
+from services.domain.addresses import named_channel
 from services.domain.device_protocol.frames import (
     Ack,
     Activity,
     ActivityEvent,
     AddStagsRequest,
     AddTagsRequest,
+    ClearAddressRequest,
     ClearAliasRequest,
     DeviceAttributes,
     Frame,
@@ -33,6 +37,7 @@ from services.domain.device_protocol.frames import (
     RemoveTagsRequest,
     Report,
     ReportEvent,
+    SetAddressRequest,
     SetAliasRequest,
     SetAttributesRequest,
 )
@@ -75,12 +80,23 @@ def command(frame: Frame, appkey: str, token: str) -> DeviceCommand | None:
             made.remove_stags.CopyFrom(RemoveStags(stags=stags))
         case SetAttributesRequest(device=device):
             made.set_attributes.CopyFrom(SetAttributes(attributes=device.to_proto()))
+        case SetAddressRequest():
+            made.set_address.CopyFrom(_set_address(frame))
+        case ClearAddressRequest(channel=channel):
+            made.clear_address.CopyFrom(ClearAddress(channel=named_channel(channel)))
         case Hello(device=DeviceAttributes() as device) if device != DeviceAttributes():
             made.set_attributes.CopyFrom(SetAttributes(attributes=device.to_proto()))
         case Hello() | Ack() | Report() | Activity() | Ping() | GetDeviceRequest():
             return None
         case _:
             assert_never(frame)
+    return made
+
+
+def _set_address(frame: SetAddressRequest) -> SetAddress:
+    made = SetAddress(channel=named_channel(frame.channel), address=frame.address)
+    if frame.keys is not None:
+        made.p256dh, made.auth = frame.keys.decoded()
     return made
 
 

@@ -9,6 +9,14 @@ from typing import Annotated, Literal, TypeAlias, TypeVar
 import msgspec
 
 from protos.registry.v1.devices_pb2 import Attributes
+from services.domain.addresses import (
+    CHANNELS,
+    MAX_ADDRESS_LENGTH,
+    SubscriptionKeys,
+    check_address,
+    named_channel,
+    subscription_keys,
+)
 from services.domain.text import refuse_nul, without_byte_order_mark
 from services.errors import InputError
 
@@ -41,6 +49,13 @@ Proof = Annotated[
     Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PROOF_LENGTH)] | None,
     described("A JWT of the app's server, which proves that the device may have this."),
 ]
+ChannelName = Annotated[
+    str,
+    msgspec.Meta(extra_json_schema={"enum": list(CHANNELS)}),
+    described("The channel: webpush is for browsers and UnifiedPush, any other for the SDK of that vendor."),
+]
+MAX_KEY_LENGTH = 100
+SubscriptionKey = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_KEY_LENGTH)]
 MAX_ATTRIBUTE_LENGTH = 100
 AttributeText = Annotated[str, msgspec.Meta(max_length=MAX_ATTRIBUTE_LENGTH, extra_json_schema=_WITHOUT_NUL)]
 DeviceToken = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
@@ -185,6 +200,51 @@ class SetAttributesRequest(Request, frozen=True, tag="set_attributes"):
     device: Annotated[DeviceAttributes, described("Fields that are not empty replace the known ones.")]
 
 
+class AddressKeys(msgspec.Struct, frozen=True):
+    """The keys of a push subscription, as a browser's `PushSubscription.toJSON()` has them."""
+
+    p256dh: Annotated[SubscriptionKey, described("Its public key: 65 bytes in base64url.")]
+    auth: Annotated[SubscriptionKey, described("Its secret: 16 bytes in base64url.")]
+
+    def decoded(self) -> SubscriptionKeys:
+        """Return the keys as bytes. ValueError: they are no keys of a subscription."""
+        return subscription_keys(self.p256dh, self.auth)
+
+
+class SetAddressRequest(Request, frozen=True, tag="set_address"):
+    """The text of an address or of its keys is in no error, because errors are logged."""
+
+    channel: ChannelName
+    address: Annotated[
+        str,
+        msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_ADDRESS_LENGTH}),
+        described(
+            "Where the channel reaches the device: the vendor's token, or the endpoint of the push subscription. It"
+            " replaces the device's former address on the channel, and another device of the app that has it loses it."
+        ),
+    ]
+    keys: Annotated[
+        AddressKeys | None, described("The keys of the push subscription: needed for webpush, and for no other.")
+    ] = None
+
+    def __post_init__(self) -> None:
+        channel = named_channel(self.channel)
+        check_address(channel, self.address)
+        if self.channel == "webpush":
+            if self.keys is None:
+                raise ValueError("keys are missing: send the p256dh and auth of the push subscription")
+            self.keys.decoded()
+        elif self.keys is not None:
+            raise ValueError("keys belong to the channel webpush alone; leave them out")
+
+
+class ClearAddressRequest(Request, frozen=True, tag="clear_address"):
+    channel: ChannelName
+
+    def __post_init__(self) -> None:
+        named_channel(self.channel)
+
+
 class GetDeviceRequest(Request, frozen=True, tag="get_device"):
     pass
 
@@ -197,6 +257,8 @@ Change: TypeAlias = (
     | AddStagsRequest
     | RemoveStagsRequest
     | SetAttributesRequest
+    | SetAddressRequest
+    | ClearAddressRequest
 )
 Frame: TypeAlias = Hello | Ack | Report | Activity | Ping | Change | GetDeviceRequest
 

@@ -17,20 +17,24 @@ from protos.analytics.v1.analytics_pb2 import (
 )
 from protos.analytics.v1.details_pb2 import Detail, RequestedChange, TagChange
 from protos.push.v1.push_pb2 import SendPush
-from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.apps_pb2 import CHANNEL_FCM, CHANNEL_WEBPUSH, Platform
 from protos.registry.v1.devices_pb2 import (
+    Address,
     AddStags,
     AddTags,
     Attributes,
+    ClearAddress,
     ClearAlias,
     DeviceCommand,
     RegisterDevice,
     ReserveNumbers,
     RevokeAllKeys,
+    SetAddress,
     SetAlias,
 )
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import TaskCancelled, TaskFact, TaskScheduled
+from services.domain.addresses import address_hash, fingerprint
 from services.domain.topics import DEVICE_COMMANDS, TASKS
 from services.errors import InputError, NotFoundError
 from services.log.port import NewRecord
@@ -91,6 +95,47 @@ async def test_changes_have_the_origin_of_their_command(log: SqliteLog, clickhou
     changes = [["platform", "attribute", "origin"], ["requested_change", "origin"], ["alias", "tag", "origin"]]
     assert kinds(answer.timeline) == [*changes, ["requested_change", "origin"]]
     assert answer.records_behind == 0
+
+
+async def test_addresses_are_audited_by_channel_and_fingerprint(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    endpoint, token = "https://push.example.org/secret-part", "fcm-secret-part"
+    one = Address(channel=CHANNEL_WEBPUSH, address=endpoint, since_ms=T0 + 1)
+    two = Address(channel=CHANNEL_FCM, address=token, since_ms=T0 + 2)
+    known = {1: address_hash(CHANNEL_WEBPUSH, endpoint), 2: address_hash(CHANNEL_FCM, token)}
+    dead = ClearAddress(channel=CHANNEL_WEBPUSH, only_hash=known[1], dead_reason="410: gone")
+    taken = ClearAddress(channel=CHANNEL_FCM, only_hash=known[2], to_token="token-1-9")
+    set_one = SetAddress(channel=CHANNEL_WEBPUSH, address=endpoint)
+    states = [
+        device(3, time_ms=T0 + at, addresses=held) for at, held in ((1, [one]), (2, [one, two]), (4, [two]), (5, []))
+    ]
+    commands = [
+        device_command(3, time_ms=T0 + 1, origin=GATEWAY, set_address=set_one),
+        device_command(3, time_ms=T0 + 3, set_address=set_one),
+        device_command(3, time_ms=T0 + 4, clear_address=dead),
+        device_command(3, time_ms=T0 + 5, clear_address=taken),
+        device_command(3, time_ms=T0 + 6, clear_address=ClearAddress(channel=CHANNEL_FCM)),
+    ]
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        await log.append(commands)
+        for state in (device(3), *states):  # one after the other: compaction keeps the last one
+            await log.append([state])
+            answer = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="token-1-3"))
+    shown = {number: fingerprint(each) for number, each in known.items()}
+    assert lines_of(answer.timeline)[1:] == [
+        ("changed", 1, f"+address of webpush {shown[1]}, {DEVICE}"),
+        ("changed", 2, f"+address of fcm {shown[2]}"),
+        ("asked", 3, f"set address: +address of webpush {shown[1]}, {V2}"),
+        ("changed", 4, f"-address of webpush {shown[1]}, 410: gone, {V2}"),
+        ("changed", 5, f"-address of fcm {shown[2]}, device token-1-9 set the same address, {V2}"),
+        ("asked", 6, f"clear address: -address of fcm, {V2}"),
+    ]
+    stored = await clickhouse.rows("SELECT addresses FROM devices FINAL ORDER BY time")
+    assert stored[2][0] == [f"webpush {shown[1]}", f"fcm {shown[2]}"]
+    for table in ("devices", "device_commands"):
+        everything = await clickhouse.rows(f"SELECT * FROM {table}")
+        assert "secret-part" not in str(everything)
 
 
 async def test_states_that_were_compacted_are_still_explained(

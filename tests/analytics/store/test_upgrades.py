@@ -47,7 +47,7 @@ RELEASED = {
 """The digests of the migrations of 0.1.0, the first release: stores have applied them, so they never change."""
 
 NEXT = Migration(
-    len(RELEASED) + 1,
+    1 + max(each.version for each in migrations()),
     "as_of_a_later_version",
     [
         "ALTER TABLE pushes ADD COLUMN IF NOT EXISTS sender String DEFAULT concat('of ', toString(msgid)) AFTER text",

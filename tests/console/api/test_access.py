@@ -44,6 +44,7 @@ ALLOWED = {
     ("POST", "/apps/{appkey}/tasks/{task_key}/cancel"): SENDERS,
     ("GET", "/apps/{appkey}/devices"): MEMBERS,
     ("GET", "/apps/{appkey}/device-history"): MEMBERS,
+    ("GET", "/apps/{appkey}/addresses"): MEMBERS,
     ("GET", "/apps/{appkey}/why"): MEMBERS,
     ("GET", "/apps/{appkey}/statistics"): MEMBERS,
     ("GET", "/apps/{appkey}/timeline"): MEMBERS,

@@ -8,6 +8,7 @@ from console.shell.languages import Languages
 from protos.accounts.v1.accounts_pb2 import LinkPurpose, LogInMethod, MemberRole
 from protos.analytics.v1.analytics_pb2 import ActionEntry, TimelineEntry
 from protos.analytics.v1.details_pb2 import (
+    AddressChange,
     AliasCleared,
     AliasTakenAway,
     AttributeValue,
@@ -23,7 +24,7 @@ from protos.analytics.v1.details_pb2 import (
     TagChange,
 )
 from protos.push.v1.push_pb2 import Everyone, Filter, Kind, TagGroup
-from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH, Platform
 from protos.registry.v1.devices_pb2 import Attributes, DeviceCommand
 
 V2 = CommandOrigin(interface="v2", address="10.0.0.1", request_id="4f2a")
@@ -57,6 +58,12 @@ WORDS = [
     (Detail(alias="100% wool"), "alias 100% wool", "别名 100% wool"),
     (Detail(alias_cleared=AliasCleared()), "no alias", "无别名"),
     (Detail(alias_cleared=AliasCleared(only_alias="a")), "no alias if it is a", "若别名为 a 则清除"),
+    (
+        Detail(address=AddressChange(channel=CHANNEL_WEBPUSH, fingerprint="3fa9c1d2")),
+        "+address on the channel webpush 3fa9c1d2",
+        "+通道 webpush 上的地址 3fa9c1d2",
+    ),
+    (Detail(address_taken="t"), "the device t set the same address", "设备 t 设置了同一地址"),
     (Detail(alias_taken=AliasTakenAway()), "the alias had too many devices", "该别名的设备过多"),
     (Detail(alias_taken=AliasTakenAway(token="t")), "the alias was taken by the device t", "别名已被设备 t 占用"),
     (

@@ -99,6 +99,23 @@ def test_a_command_beyond_the_rights_of_a_token_fails_with_the_reason(service: S
     assert listed.keys() == {"pushes", "next", "records_behind"}
 
 
+def test_addresses_that_devices_set_are_listed_without_what_they_are(service: SampleService, run: Run) -> None:
+    appkey, token = service.android.appkey, service.device["token"]
+    frame = {"type": "set_address", "id": 1, "channel": "fcm", "address": "secret-part"}
+    known = {"appkey": appkey, "token": token, "key": service.device["key"]}
+    assert service.send("v2", "POST", "/device/v1", {**frame, **known}).json() == {"type": "ok", "id": 1}
+    listed = run("address", "list", "--app", appkey, "--json")
+    (one,) = json.loads(listed.stdout)["addresses"]
+    assert (one["token"], one["channel"], one["dead_ms"]) == (token, "fcm", None)
+    shown = run("address", "list", "--app", appkey)
+    assert (token in shown.output, one["fingerprint"] in shown.output) == (True, True)
+    assert "secret-part" not in listed.output + shown.output
+    assert "No address of the app is dead." in run("address", "list", "--app", appkey, "--dead").output
+    clear = {"type": "clear_address", "id": 2, "channel": "fcm"}
+    assert service.send("v2", "POST", "/device/v1", {**clear, **known}).json() == {"type": "ok", "id": 2}
+    assert "No device of the app has an address." in run("address", "list", "--app", appkey, "--channel", "fcm").output
+
+
 @pytest.mark.long
 def test_everything_of_the_team_is_seen_from_elsewhere_as_on_the_machine(service: SampleService, run: Run) -> None:
     appkey, on_machine = service.android.appkey, service.installation.carillon

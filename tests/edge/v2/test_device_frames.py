@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_LOGGED_OUT, SessionFact
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, Platform
+from protos.registry.v1.apps_pb2 import CHANNEL_FCM, CHANNEL_WEBPUSH, PLATFORM_ANDROID, PLATFORM_IOS, App, Platform
 from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
-from protos.registry.v1.registry_pb2 import RevokeDeviceKeyRequest
+from protos.registry.v1.registry_pb2 import GetDevicesRequest, RevokeDeviceKeyRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from services.domain.registrations import RegistrationLimiter
-from services.domain.topics import DEVICE_COMMANDS, SESSIONS, decode, device_key
+from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, decode, device_key
 from services.errors import UnavailableError
 from services.log.port import Partition
 from services.log.topics import partition_of
@@ -22,6 +22,7 @@ from testkit.edge.http_device import HttpDevice
 from testkit.edge.role import BACKENDS, NOW_MS, PARTITIONS, EdgeInstallation, edge_installation
 from testkit.edge.sent_pushes import targets
 from testkit.edge.v2_bodies import push_to
+from testkit.subscriptions import subscription_keys_as_text
 
 UNAUTHORIZED = {"type": "error", "code": 401, "desc": "unauthorized"}
 
@@ -67,6 +68,36 @@ async def test_a_change_of_the_alias_is_confirmed_once_delivery_has_dropped_what
     installation.aliases.error = None
     assert await device.send("set_alias", id=5, alias="bob") == {"type": "ok", "id": 5}
     assert installation.aliases.checked == checked * 3
+
+
+async def test_an_address_is_set_and_cleared_over_http(installation: EdgeInstallation) -> None:
+    app = await installation.app()
+    device = HttpDevice(installation, app)
+    token = (await device.hello())["token"]
+    endpoint = "https://push.example.org/wpush/v2/secret-part"
+    subscription = {"channel": "webpush", "address": endpoint, "keys": subscription_keys_as_text()}
+    assert await device.send("set_address", id=1, **subscription) == {"type": "ok", "id": 1}
+    assert await device.send("set_address", id=2, channel="fcm", address="cXz:APA91b") == {"type": "ok", "id": 2}
+    assert (await device.send("get_device"))["channels"] == ["webpush", "fcm"]
+    registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
+    (stored,) = (await registry.GetDevices(GetDevicesRequest(appkey=app.appkey, tokens=[token]))).devices
+    assert [(each.channel, each.address, len(each.p256dh), len(each.auth)) for each in stored.addresses] == [
+        (CHANNEL_WEBPUSH, endpoint, 65, 16),
+        (CHANNEL_FCM, "cXz:APA91b", 0, 0),
+    ]
+    states = [Partition(DEVICES.name, number) for number in range(PARTITIONS)]
+    before = await installation.log.ends(states)
+    assert await device.send("set_address", id=3, **subscription) == {"type": "ok", "id": 3}
+    assert await installation.log.ends(states) == before, "a repeated address writes nothing"
+    assert await device.send("clear_address", id=4, channel="webpush") == {"type": "ok", "id": 4}
+    assert (await device.send("get_device"))["channels"] == ["fcm"]
+
+
+async def test_an_ios_device_has_no_other_address_than_its_token(installation: EdgeInstallation) -> None:
+    device = HttpDevice(installation, await installation.app(PLATFORM_IOS), TOKEN)
+    await device.hello()
+    refused = await device.send("set_address", id=1, channel="fcm", address="secret-part")
+    assert (refused["code"], "APNs token" in refused["desc"], "secret-part" in refused["desc"]) == (400, True, False)
 
 
 async def test_what_waits_for_a_removed_device_is_checked_when_it_registers_again(

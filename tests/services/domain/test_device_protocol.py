@@ -41,9 +41,24 @@ from services.errors import ConflictError, InputError, UnavailableError
 
 TYPES = [
     "hello", "ack", "report", "activity", "set_alias", "clear_alias", "add_tags", "remove_tags", "add_stags",
-    "remove_stags", "set_attributes", "get_device", "x",
+    "remove_stags", "set_attributes", "set_address", "clear_address", "get_device", "x",
 ]  # fmt: skip
-FIELDS = ["id", "appkey", "token", "key", "device", "msgids", "event", "msgid", "alias", "tags", "stags"]
+FIELDS = [
+    "id",
+    "appkey",
+    "token",
+    "key",
+    "device",
+    "msgids",
+    "event",
+    "msgid",
+    "alias",
+    "tags",
+    "stags",
+    "channel",
+    "address",
+    "keys",
+]
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner), max_leaves=5
 )
@@ -72,6 +87,8 @@ def test_any_payload_is_decoded_or_raises_input_error(payload: bytes) -> None:
         ({"type": "add_stags", "id": 1, "stags": ["s"]}, "add_stags"),
         ({"type": "remove_stags", "id": 1, "stags": ["s"]}, "remove_stags"),
         ({"type": "set_attributes", "id": 1, "device": {"brand": "b"}}, "set_attributes"),
+        ({"type": "set_address", "id": 1, "channel": "fcm", "address": "a"}, "set_address"),
+        ({"type": "clear_address", "id": 1, "channel": "fcm"}, "clear_address"),
         ({"type": "hello", "appkey": 1, "device": {"brand": "b"}}, "set_attributes"),
         ({"type": "hello", "appkey": 1, "device": {}}, None),
         ({"type": "hello", "appkey": "1"}, None),

@@ -20,6 +20,7 @@ from testkit.gateway import websocket
 from testkit.gateway.role import ANDROID, RunningGateway
 from testkit.gateway.scripted_delivery import BOUND_S
 from testkit.gateway.websocket import PING, PONG, TEXT, DeviceClient, RawClient
+from testkit.subscriptions import subscription_keys_as_text
 from testkit.waiting import run_ready_tasks
 
 NOTIFICATION = Message(is_notif=True, content="for alice")
@@ -59,6 +60,26 @@ async def test_every_change_is_answered_and_readable_at_once(client: DeviceClien
     }
     assert await client.request(type="clear_alias", id=7) == {"type": "ok", "id": 7}
     assert (await record(client))["alias"] is None
+
+
+async def test_an_address_is_set_over_the_connection_and_moves_to_another_device(
+    gateway: RunningGateway, client: DeviceClient
+) -> None:
+    endpoint = "https://push.example.org/wpush/v2/secret-part"
+    change = {"type": "set_address", "channel": "webpush", "address": endpoint, "keys": subscription_keys_as_text()}
+    assert await client.request(**change, id=1) == {"type": "ok", "id": 1}
+    assert await client.request(type="set_address", channel="fcm", address="token", id=2) == {"type": "ok", "id": 2}
+    assert (await record(client))["channels"] == ["webpush", "fcm"]
+    other = await DeviceClient.connect(gateway.port)
+    await other.hello(ANDROID)
+    assert await other.request(**change, id=1) == {"type": "ok", "id": 1}
+    assert (await record(other))["channels"] == ["webpush"]
+    async with asyncio.timeout(BOUND_S):
+        while (await record(client))["channels"] != ["fcm"]:
+            await asyncio.sleep(0)
+    assert await client.request(type="clear_address", channel="fcm", id=3) == {"type": "ok", "id": 3}
+    assert "channels" not in await record(client)
+    other.transport.disconnect(graceful=False)
 
 
 async def test_a_change_of_the_alias_is_confirmed_once_delivery_has_dropped_what_waited(
@@ -115,6 +136,13 @@ async def test_a_device_gives_itself_at_most_a_thousand_string_tags(client: Devi
         ({"type": "set_alias", "alias": "é" * 20 + "x"}, "alias"),
         ({"type": "set_alias", "alias": "a\0"}, "alias"),
         ({"type": "set_alias", "alias": 7}, "alias"),
+        ({"type": "set_address", "address": "a"}, "channel"),
+        ({"type": "set_address", "channel": "apns", "address": "a"}, "channel must be one of webpush, fcm"),
+        ({"type": "set_address", "channel": "fcm", "address": ""}, "address must have 1 to 2048 characters"),
+        ({"type": "set_address", "channel": "fcm", "address": "a", "keys": {"p256dh": "a", "auth": "b"}}, "leave them"),
+        ({"type": "set_address", "channel": "webpush", "address": "https://h/a"}, "keys are missing"),
+        ({"type": "clear_address"}, "channel"),
+        ({"type": "clear_address", "channel": "email"}, "channel must be one of"),
         ({"type": "add_tags", "tags": []}, "tags"),
         ({"type": "add_tags", "tags": [32768]}, "tags[0]"),
         ({"type": "add_tags", "tags": [1, -32768]}, "tags[1]"),

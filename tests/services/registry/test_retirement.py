@@ -12,7 +12,7 @@ from protos.gateway.v1.sessions_pb2 import (
     SESSION_EVENT_KIND_CLOSED,
     SESSION_EVENT_KIND_OPENED,
 )
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, Platform
+from protos.registry.v1.apps_pb2 import CHANNEL_FCM, PLATFORM_ANDROID, PLATFORM_IOS, App, Platform
 from protos.registry.v1.devices_pb2 import (
     REGISTRATION_AUTHORITY_KEY,
     AddStags,
@@ -23,6 +23,7 @@ from protos.registry.v1.devices_pb2 import (
     RegisterDevice,
     RemoveDevice,
     RevokeKey,
+    SetAddress,
     SetAttributes,
 )
 from protos.registry.v1.registry_pb2 import ListInvalidTokensRequest
@@ -138,18 +139,23 @@ async def _exists(registry: RunningRegistry, app: App, token: str) -> bool:
 
 
 async def test_each_sign_of_life_counts(registry: RunningRegistry) -> None:
-    app, (silent, *tokens) = await silent_and_lively(registry, silent=5)
+    app, (silent, *tokens) = await silent_and_lively(registry, silent=6)
     at_ms = registry.clock.now_ms() - (DAYS - 3) * DAY_S * 1000
     devices = [await found(registry, app, token) for token in tokens]
     await registry.report(devices[0], SESSION_EVENT_KIND_OPENED, at_ms)
     await registry.report(devices[1], SESSION_EVENT_KIND_APP_OPENED, at_ms)
-    await registry.apply(set_alias(app, tokens[2], "bob", at_ms), register(app, "new", at_ms))
-    await registry.report(devices[3], SESSION_EVENT_KIND_CLOSED, at_ms)
+    address = SetAddress(channel=CHANNEL_FCM, address="a")
+    await registry.apply(
+        set_alias(app, tokens[2], "bob", at_ms),
+        command(app, tokens[3], at_ms=at_ms, set_address=address),
+        register(app, "new", at_ms),
+    )
+    await registry.report(devices[4], SESSION_EVENT_KIND_CLOSED, at_ms)
     await make_pass(registry)
     registry.clock.move(DAY_S + 1)
     await opened(registry, await found(registry, app, "lively-0"))
     await make_pass(registry)
-    assert [await registered(registry, app, [each]) for each in (silent, *tokens[:3], "new")] == [0, 1, 1, 1, 1]
+    assert [await registered(registry, app, [each]) for each in (silent, *tokens[:4], "new")] == [0, 1, 1, 1, 1, 1]
 
 
 async def test_an_ios_token_is_removed_only_if_the_device_has_reported_something_itself(

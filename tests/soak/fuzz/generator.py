@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
+from testkit.subscriptions import subscription_keys_as_text
 from tests.soak.fuzz.cases import HTTP_PORTS, Call, Case, Head, Payload, Pipeline, WireFrames
 from tests.soak.fuzz.heads import mutated_head
 from tests.soak.fuzz.values import COMPACT, STYLES, Mutator, Object, Raw, Value, mutated_bytes, parsed, written
@@ -165,6 +166,7 @@ _PROOF = ".".join(
 def device_frames(msgid: int) -> list[Object]:
     """Return a valid frame of every kind that a welcomed device sends."""
     device = Object([("brand", "b"), ("region", "北京市"), ("os_version", "14")])
+    keys = Object(subscription_keys_as_text().items())
     made: list[dict[str, Any]] = [
         {"type": "ack", "msgids": [msgid, 5]},
         {"type": "report", "event": "shown", "msgid": msgid},
@@ -179,6 +181,9 @@ def device_frames(msgid: int) -> list[Object]:
         {"type": "add_stags", "id": 10, "stags": ["user:alice"], "proof": _PROOF},
         {"type": "remove_stags", "id": 6, "stags": ["a"]},
         {"type": "set_attributes", "id": 7, "device": device},
+        {"type": "set_address", "id": 11, "channel": "fcm", "address": "c:APA91b"},
+        {"type": "set_address", "id": 12, "channel": "webpush", "address": "https://push.example.org/1", "keys": keys},
+        {"type": "clear_address", "id": 13, "channel": "fcm"},
         {"type": "get_device", "id": 8},
     ]
     return [Object(fields.items()) for fields in made]

@@ -9,6 +9,7 @@ from analytics.audit.details import command_name, origins, platform, push_kind, 
 from analytics.audit.details_text import details_text
 from protos.accounts.v1.accounts_pb2 import LinkPurpose, LogInMethod, MemberRole
 from protos.analytics.v1.details_pb2 import (
+    AddressChange,
     AliasCleared,
     AliasTakenAway,
     AttributeValue,
@@ -23,7 +24,7 @@ from protos.analytics.v1.details_pb2 import (
     TagChange,
 )
 from protos.push.v1.push_pb2 import Kind
-from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH, Platform
 from protos.registry.v1.devices_pb2 import AddTags, DeviceCommand
 
 ZONE = ZoneInfo("Asia/Shanghai")
@@ -60,6 +61,9 @@ TEXTS = [
         Detail(alias_taken=AliasTakenAway(token="t", proven=True)),
         "the alias was taken by device t, which has proven it",
     ),
+    (Detail(address=AddressChange(channel=CHANNEL_WEBPUSH, fingerprint="3fa9c1d2")), "+address of webpush 3fa9c1d2"),
+    (Detail(address=AddressChange(channel=CHANNEL_WEBPUSH, removed=True)), "-address of webpush"),
+    (Detail(address_taken="t"), "device t set the same address"),
     (Detail(tag=TagChange(tag=1)), "+tag 1"),
     (Detail(stag=StagChange(stag="news", removed=True)), '-stag "news"'),
     (Detail(attribute=AttributeValue(name="os_version", value="9")), "os_version 9"),

@@ -1,0 +1,230 @@
+"""The index of addresses: which devices of an app have one address, so that only the one that set it last keeps it.
+
+Two devices with one address are one phone or browser, restored from a backup or cloned: it would show each push twice.
+Like an alias, an address may be at devices of any partitions. So each instance indexes the addresses whose hash it
+owns, out of all partitions, and the devices that lose one get a ClearAddress. Beside them it keeps the dead addresses:
+those that a vendor said are dead, until the device sets another one, at most one for each device and channel.
+
+The index knows addresses by their hashes. An entry takes about 250 bytes.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, assert_never
+
+from protos.gateway.v1.sessions_pb2 import SessionFact
+from protos.registry.v1.devices_pb2 import Address, AddressLost, ClearAddress, Device, DeviceCommand, DeviceFact
+from services.domain.addresses import address_hash
+from services.domain.topics import DEVICE_COMMANDS, device_key
+from services.log.port import Record
+from services.log.topics import partition_of
+from services.registry.state import record_id
+from services.replica.sqlite_store import SqliteStore
+from services.replica.store import Fact
+
+OVERDUE_MS = 60_000
+"""Time after which a surplus address is cleared once more: the former owner may not have written its command."""
+
+ADDRESSES_DDL = """
+CREATE TABLE addresses (
+  appkey TEXT NOT NULL, token TEXT NOT NULL, channel INTEGER NOT NULL, partition INTEGER NOT NULL, hash BLOB NOT NULL,
+  since_ms INTEGER NOT NULL, surplus_by TEXT, surplus_ms INTEGER, PRIMARY KEY (appkey, token, channel)) WITHOUT ROWID;
+CREATE INDEX addresses_by_hash ON addresses (appkey, hash);
+CREATE INDEX addresses_surplus ON addresses (appkey, token, channel) WHERE surplus_by IS NOT NULL;
+CREATE TABLE dead_addresses (
+  appkey TEXT NOT NULL, token TEXT NOT NULL, channel INTEGER NOT NULL, hash BLOB NOT NULL, dead_ms INTEGER NOT NULL,
+  reason TEXT NOT NULL, PRIMARY KEY (appkey, token, channel)) WITHOUT ROWID;
+CREATE INDEX dead_addresses_by_time ON dead_addresses (appkey, dead_ms DESC, token, channel);
+"""
+
+
+class SurplusAddress(NamedTuple):
+    """An address of a device that another device has set since, `keeper`, and the record that made it surplus."""
+
+    token: str
+    channel: int
+    partition: int
+    hash: bytes
+    since_ms: int
+    made_by: str
+    keeper: str
+
+
+class AddressTable:
+    """The addresses by device and by hash. Those whose hash other instances own are not stored.
+
+    `_apps`: the apps that have or had addresses; records of the devices of all others cost no query.
+    """
+
+    def __init__(self, store: SqliteStore) -> None:
+        self._rows = store.rows
+        query = "SELECT appkey FROM addresses UNION SELECT appkey FROM dead_addresses"
+        self._apps = {appkey for (appkey,) in self._rows.execute(query)}
+
+    def concerns(self, device: Device) -> bool:
+        """Return whether the device's record may change the table."""
+        return bool(device.addresses or device.addresses_lost) or device.appkey in self._apps
+
+    def put(
+        self, device: Device, addresses: Sequence[tuple[Address, bytes]], dead: Sequence[AddressLost]
+    ) -> set[bytes]:
+        """Replace the addresses of the device, given with their hashes, and its dead ones.
+
+        Return the hashes of the addresses where anything has changed: those that it has and those that it lost.
+        """
+        self._apps.add(device.appkey)
+        key = device.appkey, device.token
+        rows = self._rows.execute(
+            "SELECT channel, hash, since_ms, NULL FROM addresses WHERE appkey = ?1 AND token = ?2"
+            " UNION ALL SELECT channel, hash, dead_ms, reason FROM dead_addresses WHERE appkey = ?1 AND token = ?2",
+            key,
+        ).fetchall()
+        new = [
+            *((int(address.channel), hash_, address.since_ms, None) for address, hash_ in addresses),
+            *((int(loss.channel), loss.hash, loss.lost_ms, loss.dead_reason) for loss in dead),
+        ]
+        if set(rows) == set(new):
+            return set()
+        before = {channel: hash_ for channel, hash_, _, reason in rows if reason is None}
+        after = {channel: (hash_, since_ms) for channel, hash_, since_ms, reason in new if reason is None}
+        self._rows.executemany(
+            "DELETE FROM addresses WHERE appkey = ? AND token = ? AND channel = ?",
+            [
+                (*key, channel)
+                for channel, hash_ in before.items()
+                if channel not in after or after[channel][0] != hash_
+            ],
+        )
+        self._rows.executemany(
+            "INSERT INTO addresses VALUES (?, ?, ?, ?, ?, ?, NULL, NULL)"
+            " ON CONFLICT DO UPDATE SET since_ms = excluded.since_ms",
+            [(*key, channel, device.partition, *held) for channel, held in after.items()],
+        )
+        self._rows.execute("DELETE FROM dead_addresses WHERE appkey = ? AND token = ?", key)
+        self._rows.executemany(
+            "INSERT INTO dead_addresses VALUES (?, ?, ?, ?, ?, ?)",
+            [(*key, *each) for each in new if each[3] is not None],
+        )
+        return {*before.values(), *(hash_ for hash_, _ in after.values())}
+
+    def mark_surplus(self, appkey: str, hash_: bytes, by: str, time_ms: int) -> None:
+        """Mark the addresses with the hash as surplus, except the one that was set last; a mark that is right stays.
+
+        Of those set in the same millisecond the one of the last token counts: which is arbitrary, and always the same.
+        """
+        rows = self._rows.execute(
+            "SELECT token, channel, surplus_by FROM addresses INDEXED BY addresses_by_hash"
+            " WHERE appkey = ? AND hash = ? ORDER BY since_ms DESC, token DESC",
+            (appkey, hash_),
+        ).fetchall()
+        changed = [
+            (by if index else None, time_ms if index else None, appkey, token, channel)
+            for index, (token, channel, marked_by) in enumerate(rows)
+            if bool(index) != (marked_by is not None)
+        ]
+        self._rows.executemany(
+            "UPDATE addresses SET surplus_by = ?, surplus_ms = ? WHERE appkey = ? AND token = ? AND channel = ?",
+            changed,
+        )
+
+    def surplus(self, appkey: str, hash_: bytes, by: str, overdue_ms: int) -> list[SurplusAddress]:
+        """Return the surplus addresses that the record `by` marked, or that were marked at `overdue_ms` or before."""
+        rows = self._rows.execute(
+            "SELECT token, channel, partition, hash, since_ms, surplus_by, (SELECT token FROM addresses AS kept"
+            " INDEXED BY addresses_by_hash WHERE kept.appkey = addresses.appkey AND kept.hash = addresses.hash"
+            " AND kept.surplus_by IS NULL)"
+            " FROM addresses INDEXED BY addresses_by_hash"
+            " WHERE appkey = ? AND hash = ? AND (surplus_by = ? OR surplus_ms <= ?) ORDER BY token, channel",
+            (appkey, hash_, by, overdue_ms),
+        )
+        return [SurplusAddress(*row) for row in rows]
+
+
+class AddressRules:
+    """Maintains the index of addresses, and commands ClearAddress for the surplus ones.
+
+    The index is a function of the last record of each device, but for the records that the marks name. A repeated
+    record changes nothing.
+    """
+
+    def __init__(self, table: AddressTable, shard: int, shards: int, is_owner: Callable[[], bool]) -> None:
+        self._table = table
+        self._shard = shard
+        self._shards = shards
+        self._is_owner = is_owner
+        self._skipped: dict[tuple[str, bytes], int] = {}
+
+    def apply(self, record: Record, message: DeviceFact | SessionFact) -> None:
+        if isinstance(message, SessionFact):
+            return
+        match message.WhichOneof("fact"):
+            case "device":
+                device = message.device
+                if not self._table.concerns(device):
+                    return
+                for hash_ in self._table.put(device, self._own_addresses(device), self._own_losses(device)):
+                    self._table.mark_surplus(device.appkey, hash_, record_id(record), message.meta.time_ms)
+            case "revocations" | None:
+                pass
+            case unexpected:
+                assert_never(unexpected)
+
+    def decide(self, record: Record, fact: DeviceFact) -> Sequence[Fact]:
+        """Return a ClearAddress for each address that this record made surplus, or that has been for a minute.
+
+        A standby returns none and notes the hashes. Once it is the owner, it decides those noted ones that a former
+        owner's commands have not cleared within a minute.
+        """
+        if not fact.device.addresses and not self._skipped:
+            return ()
+        appkey, now_ms = fact.device.appkey, fact.meta.time_ms
+        hashes = [hash_ for _, hash_ in self._own_addresses(fact.device)]
+        if not self._is_owner():
+            for hash_ in hashes:
+                self._skip(appkey, hash_, record_id(record), now_ms)
+            return ()
+        overdue = [key for key, time_ms in self._skipped.items() if time_ms <= now_ms - OVERDUE_MS]
+        for key in overdue:
+            del self._skipped[key]
+        return [
+            *(each for key in overdue for each in self._clear(*key, "", now_ms)),
+            *(each for hash_ in hashes for each in self._clear(appkey, hash_, record_id(record), now_ms)),
+        ]
+
+    def _own_addresses(self, device: Device) -> list[tuple[Address, bytes]]:
+        """Return the addresses of the device whose hashes this instance owns, with these."""
+        if device.removed_ms:
+            return []
+        hashed = [(address, address_hash(address.channel, address.address)) for address in device.addresses]
+        return [(address, hash_) for address, hash_ in hashed if self._owns(device.appkey, hash_)]
+
+    def _own_losses(self, device: Device) -> list[AddressLost]:
+        """Return the dead addresses of the device whose hashes this instance owns."""
+        if device.removed_ms:
+            return []
+        return [loss for loss in device.addresses_lost if loss.dead_reason and self._owns(device.appkey, loss.hash)]
+
+    def _owns(self, appkey: str, hash_: bytes) -> bool:
+        return partition_of(device_key(appkey, hash_.hex()), self._shards) == self._shard
+
+    def _skip(self, appkey: str, hash_: bytes, by: str, now_ms: int) -> None:
+        if self._table.surplus(appkey, hash_, by, now_ms - OVERDUE_MS):
+            self._skipped[appkey, hash_] = now_ms
+            for key in [key for key, time_ms in self._skipped.items() if time_ms < now_ms - 10 * OVERDUE_MS]:
+                del self._skipped[key]
+
+    def _clear(self, appkey: str, hash_: bytes, by: str, now_ms: int) -> list[Fact]:
+        return [
+            _clear_address(appkey, surplus) for surplus in self._table.surplus(appkey, hash_, by, now_ms - OVERDUE_MS)
+        ]
+
+
+def _clear_address(appkey: str, surplus: SurplusAddress) -> Fact:
+    """Return the command that takes an address from a device; one that the device has set again since stays."""
+    clear = ClearAddress(
+        channel=surplus.channel,  # type: ignore[arg-type]
+        only_hash=surplus.hash,
+        known_before_ms=surplus.since_ms + 1,
+        to_token=surplus.keeper,
+    )
+    command = DeviceCommand(appkey=appkey, token=surplus.token, clear_address=clear)
+    return Fact(DEVICE_COMMANDS, surplus.partition, device_key(appkey, surplus.token), command)
