@@ -30,10 +30,12 @@ CREATE TABLE addresses (
   since_ms INTEGER NOT NULL, surplus_by TEXT, surplus_ms INTEGER, PRIMARY KEY (appkey, token, channel)) WITHOUT ROWID;
 CREATE INDEX addresses_by_hash ON addresses (appkey, hash);
 CREATE INDEX addresses_surplus ON addresses (appkey, token, channel) WHERE surplus_by IS NOT NULL;
+CREATE INDEX addresses_by_channel ON addresses (appkey, channel, token) WHERE surplus_by IS NULL;
 CREATE TABLE dead_addresses (
   appkey TEXT NOT NULL, token TEXT NOT NULL, channel INTEGER NOT NULL, hash BLOB NOT NULL, dead_ms INTEGER NOT NULL,
   reason TEXT NOT NULL, PRIMARY KEY (appkey, token, channel)) WITHOUT ROWID;
 CREATE INDEX dead_addresses_by_time ON dead_addresses (appkey, dead_ms DESC, token, channel);
+CREATE INDEX dead_addresses_by_channel ON dead_addresses (appkey, channel, dead_ms DESC, token);
 """
 
 

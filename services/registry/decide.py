@@ -81,11 +81,14 @@ def carrier_code(reported: str) -> str:
 MAX_DEVICE_BYTES = 256 * 1024
 """Largest record of a device. A command that adds to it beyond that is ignored: the log could not store the record."""
 
+MAX_DEAD_REASON = 200
+"""Characters that a device keeps of a vendor's reason for which an address is dead."""
+
 MAX_FORMER_NUMBERS = 100
 """Upper bound of the former numbers that a device keeps: each change takes it out of the indexes under all of them."""
 
 _NEVER_TOO_LARGE = frozenset({"clear_alias", "clear_address", "remove_tags", "remove_stags", "remove"})
-"""The commands that are carried out at any size of the record: they add nothing to it but small numbers."""
+"""The commands that are carried out at any size of the record: they add at most some hundred bytes to it."""
 
 _NOTE_MS = 3_600_000
 """Shortest time between noted repetitions of a registration: apps register at each start."""
@@ -350,7 +353,7 @@ def _clear_address(device: Device, clear: ClearAddress, time_ms: int) -> None:
             channel=clear.channel,
             hash=hash_,
             lost_ms=max(time_ms, 1),
-            dead_reason=clear.dead_reason,
+            dead_reason=clear.dead_reason[:MAX_DEAD_REASON],
             to_token=clear.to_token,
         )
         losses = sorted([*device.addresses_lost, loss], key=lambda each: each.channel)

@@ -71,7 +71,8 @@ class RegistryQueries:
     async def addresses(self, appkey: str, partition: int, numbers: Sequence[int], channel: int) -> list[Address]:
         """Return the address on the channel for each number of the partition, in order; an empty one if there is none.
 
-        Of several devices with one address, only the one that set it last has it.
+        Of several devices with one address, only the one that set it last has it, if this instance owns the address's
+        hash; otherwise also the others, until the owner of the hash has taken it from them.
         """
         return await self._run(self._addresses, appkey, partition, numbers, channel)
 
@@ -209,18 +210,19 @@ class RegistryQueries:
         return [kept.get(number, Address()) for number in numbers]
 
     def _list_addresses(self, appkey: str, channel: int, after: ListedAddress, limit: int) -> list[ListedAddress]:
+        order = "INDEXED BY addresses_by_channel WHERE channel = :channel AND" if channel else "WHERE"
         rows = self._aliases.execute(
-            "SELECT token, channel, hash, since_ms FROM addresses WHERE appkey = ? AND (token, channel) > (?, ?)"
-            " AND surplus_by IS NULL AND ? IN (0, channel) ORDER BY token, channel LIMIT ?",
-            (appkey, after.token, int(after.channel), channel, limit),
+            f"SELECT token, channel, hash, since_ms FROM addresses {order} appkey = :appkey"  # noqa: S608
+            " AND (token, channel) > (:token, :on) AND surplus_by IS NULL ORDER BY token, channel LIMIT :limit",
+            {"appkey": appkey, "token": after.token, "on": int(after.channel), "channel": channel, "limit": limit},
         )
         return [ListedAddress(token=token, channel=on, hash=hash_, since_ms=ms) for token, on, hash_, ms in rows]
 
     def _list_dead_addresses(self, appkey: str, channel: int, after: ListedAddress, limit: int) -> list[ListedAddress]:
+        order = "by_channel WHERE channel = :channel AND" if channel else "by_time WHERE"
         rows = self._aliases.execute(
-            "SELECT token, channel, hash, dead_ms, reason FROM dead_addresses INDEXED BY dead_addresses_by_time"
-            " WHERE appkey = :appkey AND dead_ms <= :dead_ms"
-            " AND (dead_ms < :dead_ms OR (token, channel) > (:token, :on)) AND :channel IN (0, channel)"
+            f"SELECT token, channel, hash, dead_ms, reason FROM dead_addresses INDEXED BY dead_addresses_{order}"  # noqa: S608
+            " appkey = :appkey AND dead_ms <= :dead_ms AND (dead_ms < :dead_ms OR (token, channel) > (:token, :on))"
             " ORDER BY dead_ms DESC, token, channel LIMIT :limit",
             {
                 "appkey": appkey,

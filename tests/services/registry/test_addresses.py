@@ -46,7 +46,7 @@ from services.errors import InputError
 from services.log.port import Record
 from services.log.sqlite.log import SqliteLog
 from services.registry.address_index import ADDRESSES_DDL, OVERDUE_MS, AddressRules, AddressTable
-from services.registry.decide import FreeNumber, decide, removed
+from services.registry.decide import MAX_DEAD_REASON, FreeNumber, decide, removed
 from services.registry.retirement import retired
 from services.registry.settings import RegistrySettings
 from services.replica.sqlite_store import SqliteStore
@@ -125,6 +125,10 @@ def test_a_dead_address_is_removed_and_its_end_is_remembered() -> None:
     assert when(given(held()), dead) == gone
     assert when(gone, dead) is None
     assert when(gone, webpush(OTHER)) == given(held(OTHER, LATER_MS))
+    dead.dead_reason = "x" * (MAX_DEAD_REASON + 1)
+    cut = when(given(held()), dead)
+    assert cut is not None
+    assert cut.addresses_lost[0].dead_reason == "x" * MAX_DEAD_REASON
 
 
 def test_a_late_answer_about_an_older_address_removes_nothing() -> None:
@@ -255,11 +259,12 @@ async def test_dead_addresses_are_listed_until_another_one_is_set(registry: Runn
     found = await listed(registry, app, dead=True)
     assert [each.token for each in found] == ["t4", "t2", "t3", "t0", "t1"]
     assert (found[0].dead_reason, found[0].dead_ms, found[0].since_ms) == ("gone t4", NOON_MS + 3, 0)
-    pages, after = [], None
-    while page := await listed(registry, app, dead=True, limit=2, after=after):
-        pages += page
-        after = page[-1]
-    assert pages == found
+    for channel in (CHANNEL_UNSPECIFIED, CHANNEL_FCM):
+        pages, after = [], None
+        while page := await listed(registry, app, dead=True, channel=channel, limit=2, after=after):
+            pages += page
+            after = page[-1]
+        assert pages == found
     await registry.apply(set_address(app, "t2", "a newer one", NOON_MS + 9))
     await registry.apply(command(app, "t3", remove=RemoveDevice()))
     assert [each.token for each in await listed(registry, app, dead=True)] == ["t4", "t0", "t1"]
