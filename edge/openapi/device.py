@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from edge.openapi import android
 from edge.openapi.document import Operation
 from edge.openapi.schema import Component
 from services.domain.device_protocol import answers, frames
@@ -52,6 +53,7 @@ APPKEY = "1987654321"
 TOKEN = "a9d0ed10e9cfd022a61cb08753f49c5a0b0dfb383697bf9f9d750a1003da19c7"  # noqa: S105
 NEW_TOKEN = "5e1f0cd9e1b84c0fa2a19c1de1d0a3b7c8d2f64154e14c7d9a35e0f1b2c3d4e6"  # noqa: S105
 KEY = "the key from the welcome"
+ANDROID_KEY = "the key from the welcome of an Android device"
 DEVICE = {
     "region": "北京市",
     "carrier": "China Mobile",
@@ -68,6 +70,7 @@ PROOF = (
     ".MEYCIQDVt0PZ0gYl4cZ5o0H1r7kqW8x3nJ2mT6uB9eLfA_sKxgIhAP3yRb1q"
 )
 CREDENTIALS = {"appkey": APPKEY, "token": TOKEN, "key": KEY}
+ANDROID_CREDENTIALS = {"appkey": android.APPKEY, "token": android.TOKEN, "key": ANDROID_KEY}
 HELLO = {"type": "hello", "appkey": APPKEY, "token": TOKEN, "device": DEVICE, "heartbeat": 240}
 REQUESTS: dict[str, dict[str, Any]] = {
     "set alias": {"type": "set_alias", "id": 1, "alias": "alice"},
@@ -99,7 +102,10 @@ _EXAMPLES = {
     "register": {**HELLO, "token": NEW_TOKEN},
     "hello again": {**HELLO, "key": KEY},
     "hello with a code": {**HELLO, "token": NEW_TOKEN[::-1], "code": "arE7it7PD7AWuCkYK6lCTF66eaI"},
-    **{name: {**request, **CREDENTIALS} for name, request in {**REQUESTS, "app opened": ACTIVITY}.items()},
+    **{
+        name: {**request, **(ANDROID_CREDENTIALS if request["type"] == "set_address" else CREDENTIALS)}
+        for name, request in {**REQUESTS, "app opened": ACTIVITY}.items()
+    },
 }
 OPERATION = Operation(
     "post",

@@ -40,6 +40,7 @@ class ExampleData:
             v2_examples.SECOND_IOS: service.ios[1].appkey,
             android.TOKEN: service.device["token"],
             device.KEY: key,
+            device.ANDROID_KEY: service.device["key"],
             android.SEND_TIME: soon.strftime("%Y-%m-%d %H:%M"),
         }
 
