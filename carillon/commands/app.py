@@ -33,6 +33,7 @@ from protos.registry.v1.registry_pb2 import (
     RevokeAppKeysRequest,
     RevokeDeviceKeyRequest,
     UpdateAppRequest,
+    WebOrigins,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
@@ -103,6 +104,18 @@ def _read(path: Path) -> str:
         raise click.BadParameter(f"{path}: {error.strerror}", param_hint="--apns-key") from None
     except UnicodeDecodeError:
         raise click.BadParameter(f"{path} is no text in PEM form", param_hint="--apns-key") from None
+
+
+# `carillon app set --web-origins`: the web pages that may use the device interface.
+
+
+def web_origins_change(web_origins: str | None) -> WebOrigins | None:
+    return None if web_origins is None else WebOrigins(origins=_listed(web_origins))
+
+
+def _listed(text: str) -> list[str]:
+    given = text.strip()
+    return [] if given in ("", _REMOVE) else [each.strip() for each in given.split(",")]
 
 
 # `carillon app set`: quotas and allowed networks; `carillon app rotate-secret --keep-old`: durations.
@@ -418,6 +431,7 @@ def show_app(appkey: str, json_output: bool) -> None:
 )
 @limit_options
 @identity_options
+@click.option("--web-origins", metavar="URL,...", help="Origins of pages that are devices; `none` for none.")
 @apns_options
 @as_json_lines
 def set_app(
@@ -427,6 +441,7 @@ def set_app(
     name: str | None,
     replay_safe: str | None,
     allow_from: str | None,
+    web_origins: str | None,
     json_output: bool,
     **others: Any,
 ) -> None:
@@ -435,13 +450,13 @@ def set_app(
     An iOS app's first --apns-key needs --apns-key-id and --apns-team too; later each may be changed alone.
     """
     quotas, networks, identity = quotas_change(others), allow_from_change(allow_from), identity_change(others)
+    origins = web_origins_change(web_origins)
     change = apns_change(**others)
-    if all(
-        given is None for given in (ack_info, default_period, name, replay_safe, quotas, networks, identity, change)
-    ):
+    given = (ack_info, default_period, name, replay_safe, quotas, networks, identity, change, origins)
+    if all(each is None for each in given):
         raise click.UsageError(
             "name a change: --ack-info, --default-period, --name, --replay-safe, --allow-from, a quota such as"
-            " --requests-per-s, --identity..., or --apns-..."
+            " --requests-per-s, --identity..., --apns-..., or --web-origins"
         )
     enabled = None if ack_info is None else ack_info == "on"
     request = UpdateAppRequest(
@@ -454,6 +469,7 @@ def set_app(
         allow_from=networks,
         identity=identity,
         replay_safe_required=None if replay_safe is None else replay_safe == "required",
+        web_origins=origins,
     )
     _print_app(chosen_installation().change_app(request), json_output)
 

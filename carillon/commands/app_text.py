@@ -24,7 +24,7 @@ _ANY_ALIAS = (
 
 
 def print_app(app: App, zone: ZoneInfo) -> None:
-    _print_rows({**_fields(app), **_limits(app, zone), "paused": pauses_text(app), **_apple(app)})
+    _print_rows({**_fields(app), **_web_origins(app), **_limits(app, zone), "paused": pauses_text(app), **_apple(app)})
 
 
 def print_secret(made: NewSecret) -> None:
@@ -104,6 +104,10 @@ def _apns(app: App) -> str:
             return "no key"
         case key:
             return f"key {key.key_id} of team {key.team_id} for {key.topic}, {key.environment}"
+
+
+def _web_origins(app: App) -> dict[str, str]:
+    return {} if app.web_origins is msgspec.UNSET else {"web origins": ", ".join(app.web_origins)}
 
 
 def _apple(app: App) -> dict[str, str]:

@@ -74,6 +74,7 @@ def settings_body(change: UpdateAppRequest) -> SettingsBody:
         allow_from=list(change.allow_from.networks) if change.HasField("allow_from") else None,
         replay_safe_required=change.replay_safe_required if change.HasField("replay_safe_required") else None,
         apns=_key_body(change.apns) if change.HasField("apns") else None,
+        web_origins=list(change.web_origins.origins) if change.HasField("web_origins") else None,
         identity=_identity_body(change.identity) if change.HasField("identity") else None,
         drop_old_secret=change.drop_old_secret,
     )

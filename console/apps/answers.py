@@ -133,6 +133,9 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     quotas: Annotated[Quotas, described("Its quotas.")]
     old_secret_until_ms: Annotated[int | None, described("Until when the former secret key signs too; null: no more.")]
     identity: Annotated[Identity, described("The proof of aliases and identity tags.")]
+    web_origins: Annotated[
+        list[str] | UnsetType, described("Origins of web pages that may use the device interface; absent for none.")
+    ] = UNSET
     apns: Annotated[ApnsKey | UnsetType | None, described("iOS: the APNs key, null for none.")] = UNSET
     apple: Annotated[
         list[AppleProblem] | UnsetType | None,
@@ -190,6 +193,7 @@ def app_answer(app: StoredApp, installation_pause: StoredPause | None, now_ms: i
         quotas=Quotas(**quotas),
         old_secret_until_ms=app.old_secret_until_ms if has_old_secret else None,
         identity=Identity(identity_mode_name(app), key_ids(app), list(app.identity.tags)),
+        web_origins=list(app.web_origins) or UNSET,
         apns=_apns(app) if app.platform == PLATFORM_IOS else UNSET,
     )
 

@@ -8,7 +8,14 @@ from console.apps.form import ENVIRONMENTS
 from console.shell.access import Requester
 from console.shell.backend import Backend, app_of, visible_apps
 from console.shell.calls import NoParams
-from console.shell.requests import ApnsKeyBody, AppParams, IdentityBody, ReasonBody, RotationBody, SettingsBody
+from console.shell.requests import (
+    ApnsKeyBody,
+    AppParams,
+    IdentityBody,
+    ReasonBody,
+    RotationBody,
+    SettingsBody,
+)
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import (
     AllowFromChange,
@@ -17,6 +24,7 @@ from protos.registry.v1.registry_pb2 import (
     IdentityKeys,
     IdentityTags,
     UpdateAppRequest,
+    WebOrigins,
 )
 from services.domain.identity import MODES
 
@@ -56,6 +64,7 @@ def change_of(appkey: str, body: SettingsBody) -> UpdateAppRequest:
         allow_from=None if body.allow_from is None else AllowFromChange(networks=body.allow_from),
         replay_safe_required=body.replay_safe_required,
         apns=None if key is None else _apns_change(key),
+        web_origins=None if body.web_origins is None else WebOrigins(origins=body.web_origins),
         identity=None if body.identity is None else _identity_change(body.identity),
         drop_old_secret=body.drop_old_secret,
     )

@@ -186,6 +186,7 @@ def _setting_names(gettext: Gettext) -> Mapping[str, str]:
         "apns_key": _("Key for Apple"),
         "apns_topic": _("Bundle id"),
         "apns_environment": _("Environment"),
+        "web_origins": _("Web pages that are devices"),
         "allow_from": _("Allowed addresses"),
         "replay_safe": _("Replay-safe signatures"),
         "identity": _("Proof of aliases"),

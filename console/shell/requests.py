@@ -263,6 +263,10 @@ class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bool | None, described("Whether requests without a replay-safe signature are refused.")
     ] = None
     apns: Annotated[ApnsKeyBody | None, described("iOS: the key for Apple.")] = None
+    web_origins: Annotated[
+        Annotated[list[Annotated[str, msgspec.Meta(max_length=300)]], msgspec.Meta(max_length=32)] | None,
+        described("Origins of web pages that may use the device interface, such as https://example.org."),
+    ] = None
     identity: Annotated[IdentityBody | None, described("The proofs of aliases and identity tags.")] = None
     drop_old_secret: Annotated[bool, described("End the validity of the former secret key at once.")] = False
 

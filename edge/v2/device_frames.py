@@ -3,12 +3,15 @@
 import struct
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 import msgspec
 
 from edge.core.admission import PushAdmission
 from edge.core.message_ids import MessageIds
+from protos.delivery.v1.delivery_pb2 import OutcomeKind, RecordReportsRequest, Reports
+from protos.delivery.v1.delivery_pb2_grpc import ReportsServiceStub
 from protos.gateway.v1.sessions_pb2 import SessionBatch, SessionEvent, SessionFact
 from protos.push.v1.push_pb2 import Audience, Devices, IosStyle, Kind, Message, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import App, Platform
@@ -24,6 +27,7 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain.alias_checks import AliasChecks
 from services.domain.apps import OUTDATED
+from services.domain.attempt_buckets import AttemptBuckets
 from services.domain.command_writer import Command, CommandWriter, device_command, push_command
 from services.domain.device_protocol import answers, commands, frames
 from services.domain.device_protocol.answers import HelloRefusedError
@@ -38,8 +42,13 @@ from services.domain.role import RoleContext
 from services.domain.token_resolver import TokenAndAliasResolver
 from services.domain.topics import SESSIONS, device_key
 from services.errors import InputError, NotFoundError, SignError, TooManyRequestsError, UnavailableError
+from services.log.batcher import Batcher, ByteBudget
 from services.log.topics import partition_of
 from services.process.metrics import REGISTRATIONS_REFUSED
+from services.replica.peers import Peers
+
+if TYPE_CHECKING:
+    from protos.delivery.v1.delivery_pb2_grpc import ReportsServiceAsyncStub
 
 # Sends and checks possession codes, for apps that know their APNs token and have lost their key.
 
@@ -117,6 +126,80 @@ class PossessionCodes:
         )
 
 
+# Acknowledgements and reports of devices without a connection, for delivery.
+
+REPORTS_BURST = 60
+REPORT_INTERVAL_MS = 1_000
+"""A device may send so many frames with acknowledgements or reports at once, then one in each interval."""
+
+_MAX_REPORTS = 1_000
+_WAITING_BYTES = 16 * 1024 * 1024
+_REPORT_BYTES = 300
+
+
+class DeviceReport(NamedTuple):
+    """An outcome that a device tells: the message ids of an acknowledgement, or the one of a report."""
+
+    appkey: str
+    partition: int
+    number: int
+    msgids: Sequence[int]
+    kind: "OutcomeKind.ValueType"
+    time_ms: int
+
+
+class HttpReports:
+    """Calls RecordReports of delivery. Devices that report at the same time share a call."""
+
+    def __init__(self, peers: Peers, partitions: int) -> None:
+        self._partitions = partitions
+        self._budget = ByteBudget(_WAITING_BYTES)
+        self._batchers: list[Batcher[DeviceReport, None]] = [
+            Batcher(partial(_record_reports, ReportsServiceStub(channel)), self._budget, _MAX_REPORTS)
+            for channel in peers.all("delivery")
+        ]
+
+    async def put(
+        self,
+        appkey: str,
+        token: str,
+        number: int,
+        msgids: Sequence[int],
+        kind: "OutcomeKind.ValueType",
+        time_ms: int,
+    ) -> None:
+        """Return once delivery has recorded the outcome, or has found that it cannot be true. It may be repeated.
+
+        UnavailableError: delivery does not answer.
+        """
+        partition = partition_of(device_key(appkey, token), self._partitions)
+        size = _REPORT_BYTES + 8 * len(msgids)
+        self._budget.reserve(size)
+        report = DeviceReport(appkey, partition, number, msgids, kind, time_ms)
+        await self._batchers[partition % len(self._batchers)].put([report], size)
+
+
+async def _record_reports(delivery: "ReportsServiceAsyncStub", reports: list[DeviceReport]) -> list[None]:
+    by_app: dict[str, list[DeviceReport]] = {}
+    for report in reports:
+        by_app.setdefault(report.appkey, []).append(report)
+    await delivery.RecordReports(RecordReportsRequest(reports=[_columns(*item) for item in by_app.items()]))
+    return [None] * len(reports)
+
+
+def _columns(appkey: str, reports: Sequence[DeviceReport]) -> Reports:
+    rows = [(report, msgid) for report in reports for msgid in report.msgids]
+    count = len(rows)
+    return Reports(
+        appkey=appkey,
+        partitions=struct.pack(f"<{count}H", *(report.partition for report, _ in rows)),
+        numbers=struct.pack(f"<{count}I", *(report.number for report, _ in rows)),
+        msgids=struct.pack(f"<{count}Q", *(msgid for _, msgid in rows)),
+        kinds=bytes(report.kind for report, _ in rows),
+        times_ms=struct.pack(f"<{count}q", *(report.time_ms for report, _ in rows)),
+    )
+
+
 _RETRY_AFTER_S = 10
 
 
@@ -152,11 +235,13 @@ class FrameHandler:
         self._quota = DeviceQuota(context.apps, context.peers, partitions)
         self._identity = IdentityChecks(context.clock.now_ms)
         self._aliases = AliasChecks(context.peers)
+        self._reports = HttpReports(context.peers, partitions)
+        self._report_rates = AttemptBuckets(REPORTS_BURST, REPORT_INTERVAL_MS)
 
     async def answer(self, payload: bytes, origin: Origin) -> answers.Answer:
         """Execute a frame and return the answer.
 
-        InputError: no frame, or one that needs a connection. SignError: unknown app, wrong key, or wrong proof.
+        InputError: no frame, or a ping. SignError: unknown app, wrong key, or wrong proof.
         ForbiddenError: the app requires a proof, or the device needs a code and the app is paused. NotFoundError: the
         device was removed. UnavailableError: the app is unknown here, and the log, which may know it, does not answer.
         TooManyRequestsError: too many hellos without a key from this address, whether the app exists or not, or too
@@ -173,14 +258,17 @@ class FrameHandler:
             welcome = await (self._hello_of_ios if is_ios else self._hello_of_android)(app, frame, origin)
             return msgspec.structs.replace(welcome, ignored=frames.ignored_attributes(frame))
         caller = await self._caller(app, credentials, origin)
-        if isinstance(frame, frames.Ack | frames.Report | frames.Ping):
-            raise InputError("input error: type: acknowledgements, reports and pings are not supported over HTTP")
+        if isinstance(frame, frames.Ping):
+            raise InputError("input error: type: pings are not supported over HTTP")
         if isinstance(frame, frames.GetDeviceRequest):
             return answers.device_answer(frame.id, await self._find(caller))
         if (number := await self._number(caller.appkey, caller.token)) is None:
             raise NotFoundError("input error: no such device")
         if number != caller.number:
             raise SignError("unauthorized")
+        if isinstance(frame, frames.Ack | frames.Report):
+            await self._report(caller, frame)
+            return answers.Ok(None if isinstance(frame, frames.Ack) else frame.id)
         if isinstance(frame, frames.Activity):
             await self._append_activity(caller, frame.event)
         else:
@@ -191,6 +279,11 @@ class FrameHandler:
         if not self._registrations.take(address, self._context.clock.now_ms()):
             REGISTRATIONS_REFUSED.inc()
             raise TooManyRequestsError("too many new devices from this address; repeat the request", _RETRY_AFTER_S)
+
+    def allows_origin(self, payload: bytes, origin: str) -> bool:
+        """Return whether pages of this origin may read answers about the app that the frame names."""
+        app = self._context.apps.get(frames.named_app(payload))
+        return app is not None and origin in app.web_origins
 
     async def _app(self, appkey: str) -> App:
         app = self._context.apps.get(appkey)
@@ -365,6 +458,21 @@ class FrameHandler:
     async def _check_alias(self, appkey: str, token: str, number: int) -> None:
         partition = partition_of(device_key(appkey, token), self._partitions)
         await self._aliases.check(appkey, partition, number)
+
+    async def _report(self, caller: DeviceCaller, frame: frames.Ack | frames.Report) -> None:
+        """Hand an acknowledgement or a report to delivery.
+
+        UnavailableError: it may be lost, so repeat it. TooManyRequestsError: the device reports too often.
+        """
+        if isinstance(frame, frames.Ack):
+            msgids, kind = frame.msgids, OutcomeKind.OUTCOME_KIND_RECEIVED
+        else:
+            msgids, kind = [frame.msgid], commands.report_kind(frame.event)
+        device, now_ms = f"{caller.appkey}/{caller.token}", self._context.clock.now_ms()
+        if wait_ms := self._report_rates.wait_ms(device, now_ms):
+            raise TooManyRequestsError("too many reports of this device; repeat the request", -(-wait_ms // 1000))
+        self._report_rates.take(device, now_ms)
+        await self._reports.put(caller.appkey, caller.token, caller.number, msgids, kind, now_ms)
 
     async def _append_activity(self, caller: DeviceCaller, event: frames.ActivityEvent) -> None:
         now_ms = self._context.clock.now_ms()

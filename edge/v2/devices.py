@@ -63,7 +63,11 @@ class InvalidTokensReply(Reply, frozen=True):
 
 
 class DeviceEndpoint:
-    """POST /device/v1: answers are frames, also those to errors."""
+    """POST /device/v1: answers are frames, also those to errors.
+
+    A page may read them if the app names its origin. Which app that is, a preflight does not say, so all are allowed:
+    without cookies, a page can send nothing that any other program could not send.
+    """
 
     def __init__(self, frames: FrameHandler, origins: Origins) -> None:
         self._frames = frames
@@ -72,6 +76,11 @@ class DeviceEndpoint:
     async def on_post(self, request: Request, response: Response) -> None:
         payload = without_byte_order_mark(await read_body(request, frames.MAX_FRAME_BYTES))
         response.context.result = 0
+        if (origin := request.get_header("Origin")) is not None:
+            response.set_header("Vary", "Origin")
+            if self._frames.allows_origin(payload, origin):
+                response.set_header("Access-Control-Allow-Origin", origin)
+                response.set_header("Access-Control-Expose-Headers", "Retry-After")
         try:
             frame = await self._frames.answer(payload, self._origins.of(request))
         except CarillonError as error:
@@ -79,6 +88,18 @@ class DeviceEndpoint:
             set_status(response, error)
             frame = answers.error_answer(frames.request_id(payload), error)
         response.data = answers.encode(frame)
+
+    async def on_options(self, request: Request, response: Response) -> None:
+        response.set_header("Allow", "POST")
+        response.set_headers(_PREFLIGHT)
+
+
+_PREFLIGHT = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "POST",
+    "Access-Control-Allow-Headers": "Content-Type",
+    "Access-Control-Max-Age": "86400",
+}
 
 
 class InvalidTokensEndpoint:

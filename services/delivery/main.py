@@ -8,6 +8,7 @@ from protos.delivery.v1.delivery_pb2_grpc import (
     add_AppleStateServiceServicer_to_server,
     add_CapacityServiceServicer_to_server,
     add_DeliveryServiceServicer_to_server,
+    add_ReportsServiceServicer_to_server,
 )
 from protos.delivery.v1.virtual_pb2_grpc import add_VirtualPhonesServiceServicer_to_server
 from protos.registry.v1.apps_pb2 import Channel
@@ -27,7 +28,13 @@ from services.delivery.event_writer import EventWriter
 from services.delivery.expiry import ExpirySweeper
 from services.delivery.follower import PushCommandFollower
 from services.delivery.outcome_recorder import OutcomeRecorder
-from services.delivery.server import AliasesServicer, AppleStateServicer, CapacityServicer, DeliveryServicer
+from services.delivery.server import (
+    AliasesServicer,
+    AppleStateServicer,
+    CapacityServicer,
+    DeliveryServicer,
+    ReportsServicer,
+)
 from services.delivery.settings import ROLE_NAME, DeliverySettings
 from services.delivery.starting import PushStarter
 from services.delivery.store import DeliveryStore, Snapshots
@@ -101,6 +108,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     aliases = AliasesServicer(changes, tenure, starter.has_resumed)
     servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, tenure, starter.has_resumed)
     apple = AppleStateServicer(state.bad_tokens, apns.stopped, tenure)
+    by_http = ReportsServicer(reports, recorder, tenure, starter.has_resumed)
     phones = VirtualPhonesServicer(simulator, tenure.check)
     positions = PositionsServicer(applied, context.apps.applied, check=tenure.check)
     as_owner: Sequence[Service] = [
@@ -123,6 +131,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
             lambda server: _add_own(servicer, apple, phones, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),
             lambda server: add_AliasesServiceServicer_to_server(aliases, server),
+            lambda server: add_ReportsServiceServicer_to_server(by_http, server),
             lambda server: add_CapacityServiceServicer_to_server(CapacityServicer(waiting, tenure), server),
         ],
         followers=[pushes.followed],

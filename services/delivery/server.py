@@ -16,6 +16,8 @@ from protos.delivery.v1.delivery_pb2 import (
     HasCapacityRequest,
     HasCapacityResponse,
     MostlyBadTokens,
+    RecordReportsRequest,
+    RecordReportsResponse,
     RefusedKey,
 )
 from protos.delivery.v1.delivery_pb2_grpc import (
@@ -23,6 +25,7 @@ from protos.delivery.v1.delivery_pb2_grpc import (
     AppleStateServiceServicer,
     CapacityServiceServicer,
     DeliveryServiceServicer,
+    ReportsServiceServicer,
 )
 from services.delivery.alias_changes import AliasChanges
 from services.delivery.channels.health import Stopped
@@ -154,6 +157,29 @@ class AppleStateServicer(AppleStateServiceServicer):
             bad_tokens=MostlyBadTokens(**bad._asdict()) if bad else None,
             refused_key=RefusedKey(**stopped._asdict()) if stopped else None,
         )
+
+
+class ReportsServicer(ReportsServiceServicer):
+    """Takes reports from front ends as the owner of the partitions; calls wait as those of `DeliveryServicer` do."""
+
+    def __init__(
+        self, intake: ReportIntake, recorder: OutcomeRecorder, tenure: DeliveryTenure, has_resumed: asyncio.Event
+    ) -> None:
+        self._intake = intake
+        self._recorder = recorder
+        self._tenure = tenure
+        self._has_resumed = has_resumed
+
+    async def RecordReports(self, request: RecordReportsRequest, context: Context) -> RecordReportsResponse:
+        await self._tenure.wait()
+        await self._has_resumed.wait()
+        self._tenure.check()
+        await self._recorder.wait_capacity()
+        for reports in request.reports:
+            self._intake.record(reports)
+        await self._recorder.wait_recorded()
+        self._tenure.check()
+        return RecordReportsResponse()
 
 
 class AliasesServicer(AliasesServiceServicer):

@@ -48,6 +48,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "protos.delivery.v1.DeliveryService": {"Attach": ("gateway",), "GetBroadcast": ("edge", "gateway", "console")},
     "protos.delivery.v1.AppleStateService": {"GetAppleState": (OPERATOR, "console")},
     "protos.delivery.v1.AliasesService": {"CheckAliases": ("edge", "gateway")},
+    "protos.delivery.v1.ReportsService": {"RecordReports": ("edge",)},
     "protos.delivery.v1.CapacityService": {"HasCapacity": ("edge", "scheduling", "console")},
     "protos.delivery.v1.VirtualPhonesService": {"Watch": (OPERATOR,)},
     "protos.accounts.v1.AccountsService": {

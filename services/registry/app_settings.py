@@ -1,6 +1,7 @@
 """Changes of an app's settings and APNs key, in place, and their description without secrets."""
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from protos.registry.v1.apps_pb2 import (
@@ -93,6 +94,25 @@ def _checked_topic(topic: str) -> str:
     return topic
 
 
+# The web pages that may use the device interface.
+
+MAX_ORIGINS = 32
+_ORIGIN = re.compile(r"https://[a-z0-9.-]{1,253}(?::[0-9]{1,5})?|http://(?:localhost|127\.0\.0\.1)(?::[0-9]{1,5})?")
+
+
+def checked_origins(given: Sequence[str]) -> list[str]:
+    """Return the origins of web pages, each once. InputError names the wrong one."""
+    if len(given) > MAX_ORIGINS:
+        raise InputError(f"web_origins must name at most {MAX_ORIGINS} origins")
+    for origin in given:
+        if not _ORIGIN.fullmatch(origin) or (origin.startswith("https") and origin.endswith(":443")):
+            raise InputError(
+                f"web_origins: {origin!r} is no origin as browsers send it, such as https://example.org: in lower case,"
+                " without a path, and with the port only if it is another one than 443"
+            )
+    return list(dict.fromkeys(given))
+
+
 DEFAULT_PERIOD_S = 86_400
 MAX_NETWORKS = 256
 MAX_KEEP_OLD_S = 90 * 86_400
@@ -111,6 +131,8 @@ def change_settings(app: App, request: UpdateAppRequest, keys: Keys) -> None:
         app.name = checked_text("name", request.name)
     if request.HasField("apns"):
         change_apns(app, request.apns, keys)
+    if request.HasField("web_origins"):
+        app.web_origins[:] = checked_origins(list(request.web_origins.origins))
     if request.HasField("quotas"):
         _change_quotas(app, request.quotas)
     if request.HasField("allow_from"):
@@ -227,6 +249,7 @@ def _settings(app: App) -> dict[str, str]:
         "apns_key": f"{apns.key_id} of {apns.team_id}" if app.HasField("apns") else "none",
         "apns_topic": apns.topic or "none",
         "apns_environment": environment if app.HasField("apns") else "none",
+        "web_origins": ",".join(app.web_origins) or "none",
         "allow_from": ",".join(app.allow_from) or "everywhere",
         "identity": identity_mode_name(app),
         "identity_keys": ",".join(key_ids(app)) or "none",

@@ -49,7 +49,7 @@ class GatewayClient:
 
     def report(self, kind: int, *rows: tuple[int, NumberedDevice], appkey: str = APP, time_ms: int = START_MS) -> None:
         """Report outcomes of one kind for rows of (message id, device)."""
-        self.request(reports=[_reports(kind, rows, appkey, time_ms)])
+        self.request(reports=[report_columns(kind, rows, appkey, time_ms)])
 
     def acknowledge(self, *rows: tuple[int, NumberedDevice]) -> None:
         """Acknowledge rows of (message id, device)."""
@@ -104,7 +104,10 @@ def _connected(connection: int, device: NumberedDevice, appkey: str) -> Connecte
     return Connected(connection=connection, appkey=appkey, partition=device.partition, number=device.number)
 
 
-def _reports(kind: int, rows: Sequence[tuple[int, NumberedDevice]], appkey: str, time_ms: int) -> Reports:
+def report_columns(
+    kind: int, rows: Sequence[tuple[int, NumberedDevice]], appkey: str = APP, time_ms: int = START_MS
+) -> Reports:
+    """Return reports of one kind, one for each message id and device."""
     count = len(rows)
     return Reports(
         appkey=appkey,

@@ -18,7 +18,10 @@ import services.scheduling.settings
 import services.targeting.main
 import services.targeting.settings
 from edge.settings import KEYS
-from protos.delivery.v1.delivery_pb2_grpc import add_AliasesServiceServicer_to_server
+from protos.delivery.v1.delivery_pb2_grpc import (
+    add_AliasesServiceServicer_to_server,
+    add_ReportsServiceServicer_to_server,
+)
 from protos.push.v1.push_pb2 import PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, IdentityMode, Platform
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, SetAlias
@@ -47,7 +50,7 @@ from services.process.clock import ManualClock
 from services.replica.peers import Peers
 from testkit import plain_http
 from testkit.edge.owned_registry import OwnedRegistry
-from testkit.gateway.scripted_delivery import ScriptedAliases
+from testkit.gateway.scripted_delivery import ScriptedAliases, ScriptedReports
 from testkit.services import running_services
 from testkit.signing import signed
 
@@ -78,7 +81,8 @@ class EdgeInstallation:
     """A running edge: tests create apps and devices in it, send requests to it, and read the log behind it.
 
     `http`, `android` and `ios` call the v2 and the legacy interfaces. `owned_registry` is in use where the installation
-    was made with `has_owner`. `aliases` stands for delivery where devices change their aliases.
+    was made with `has_owner`. `aliases` and `reports` stand for delivery where devices change their aliases, and where
+    they acknowledge and report.
     """
 
     def __init__(
@@ -90,8 +94,10 @@ class EdgeInstallation:
         servers: Mapping[str, "SwitchedServer"],
         owned_registry: OwnedRegistry,
         aliases: ScriptedAliases,
+        reports: ScriptedReports,
     ) -> None:
         self.aliases = aliases
+        self.reports = reports
         self.servers = servers
         self.owned_registry = owned_registry
         self.log = log
@@ -198,6 +204,8 @@ async def edge_installation(
     channels = {name: [server.channel()] for name, server in servers.items()}
     aliases = ScriptedAliases()
     add_AliasesServiceServicer_to_server(aliases, cast(Server, servers["delivery"]))
+    reports = ScriptedReports()
+    add_ReportsServiceServicer_to_server(reports, cast(Server, servers["delivery"]))
     owned = OwnedRegistry(log, clock, servers["registry"])
     if has_owner:
         channels["registry"] = [owned.channel]
@@ -225,4 +233,4 @@ async def edge_installation(
             if isinstance(listener, HttpListener):
                 http = plain_http.async_client(base_url=f"http://127.0.0.1:{listener.port}", timeout=20)
                 clients[listener.name] = await stack.enter_async_context(http)
-        yield EdgeInstallation(log, context, clients, clock, servers, owned, aliases)
+        yield EdgeInstallation(log, context, clients, clock, servers, owned, aliases, reports)

@@ -1,6 +1,7 @@
 """A delivery service for tests of the gateway: it stores what gateways report, and sends what the test orders."""
 
 import asyncio
+import struct
 from array import array
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -16,9 +17,11 @@ from protos.delivery.v1.delivery_pb2 import (
     DroppedMessages,
     GetBroadcastRequest,
     GetBroadcastResponse,
+    RecordReportsRequest,
+    RecordReportsResponse,
     Send,
 )
-from protos.delivery.v1.delivery_pb2_grpc import AliasesServiceServicer, DeliveryServiceServicer
+from protos.delivery.v1.delivery_pb2_grpc import AliasesServiceServicer, DeliveryServiceServicer, ReportsServiceServicer
 from protos.push.v1.push_pb2 import Message
 from services.errors import NotFoundError
 from services.net.rpc.server import Context
@@ -134,3 +137,25 @@ class ScriptedAliases(AliasesServiceServicer):
             raise self.error
         self.checked += [(each.appkey, each.partition, each.number) for each in request.devices]
         return CheckAliasesResponse(dropped=[DroppedMessages(msgids=self.dropped) for _ in request.devices])
+
+
+class ScriptedReports(ReportsServiceServicer):
+    """Notes what devices report to front ends, as (appkey, partition, number, msgid, kind); with `error` calls fail."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[str, int, int, int, int]] = []
+        self.calls = 0
+        self.error: Exception | None = None
+
+    async def RecordReports(self, request: RecordReportsRequest, context: Context) -> RecordReportsResponse:
+        if self.error is not None:
+            raise self.error
+        self.calls += 1
+        for reports in request.reports:
+            count = len(reports.kinds)
+            partitions = struct.unpack(f"<{count}H", reports.partitions)
+            numbers = struct.unpack(f"<{count}I", reports.numbers)
+            msgids = struct.unpack(f"<{count}Q", reports.msgids)
+            rows = zip([reports.appkey] * count, partitions, numbers, msgids, reports.kinds, strict=True)
+            self.rows += rows
+        return RecordReportsResponse()

@@ -348,6 +348,14 @@ def credentials(payload: bytes) -> Credentials:
     return _decoded(_credentials, payload)
 
 
+def named_app(payload: bytes) -> str:
+    """Return the app that a frame over HTTP names; "" if it names none."""
+    try:
+        return credentials(payload).app
+    except InputError:
+        return ""
+
+
 def request_id(payload: bytes) -> int | None:
     """Return the id of a frame that could not be decoded, for the error answer."""
     try:

@@ -1,15 +1,29 @@
 """POST /device/v1: the device protocol over HTTP."""
 
+import asyncio
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from edge.v2.device_frames import REPORTS_BURST
+from protos.delivery.v1.delivery_pb2 import (
+    OUTCOME_KIND_CLICKED,
+    OUTCOME_KIND_DISMISSED,
+    OUTCOME_KIND_RECEIVED,
+    OUTCOME_KIND_SHOWN,
+)
 from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_LOGGED_OUT, SessionFact
 from protos.registry.v1.apps_pb2 import CHANNEL_FCM, CHANNEL_WEBPUSH, PLATFORM_ANDROID, PLATFORM_IOS, App, Platform
 from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
-from protos.registry.v1.registry_pb2 import GetDevicesRequest, RevokeDeviceKeyRequest
+from protos.registry.v1.registry_pb2 import (
+    GetDevicesRequest,
+    RevokeDeviceKeyRequest,
+    UpdateAppRequest,
+    WebOrigins,
+)
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from services.domain.registrations import RegistrationLimiter
@@ -182,13 +196,100 @@ async def test_activity_is_a_fact_in_the_log(installation: EdgeInstallation) -> 
     assert {event.time_ms for event in events} == {NOW_MS}
 
 
-async def test_frames_that_need_a_connection_are_refused(installation: EdgeInstallation) -> None:
+async def test_a_ping_needs_a_connection(installation: EdgeInstallation) -> None:
     app = await installation.app(PLATFORM_IOS)
     device = HttpDevice(installation, app, TOKEN)
     await device.hello()
-    for answer in (await device.send("ack", msgids=[1]), await device.send("report", event="shown", msgid=1)):
-        assert (answer["type"], answer["code"]) == ("error", 400)
-        assert answer["desc"].endswith("not supported over HTTP")
+    answer = await device.send("ping")
+    assert (answer["type"], answer["code"]) == ("error", 400)
+    assert answer["desc"].endswith("not supported over HTTP")
+
+
+async def test_acknowledgements_and_reports_are_handed_to_delivery(installation: EdgeInstallation) -> None:
+    app = await installation.app()
+    device = HttpDevice(installation, app)
+    token = (await device.hello())["token"]
+    assert await device.send("ack", msgids=[1, 2]) == {"type": "ok"}
+    assert await device.send("report", event="shown", msgid=1, id=7) == {"type": "ok", "id": 7}
+    for event in ("clicked", "dismissed"):
+        await device.send("report", event=event, msgid=2**53 - 1)
+    partition = partition_of(device_key(app.appkey, token), PARTITIONS)
+    assert {row[:3] for row in installation.reports.rows} == {(app.appkey, partition, 0)}
+    assert [row[3:] for row in installation.reports.rows] == [
+        (1, OUTCOME_KIND_RECEIVED),
+        (2, OUTCOME_KIND_RECEIVED),
+        (1, OUTCOME_KIND_SHOWN),
+        (2**53 - 1, OUTCOME_KIND_CLICKED),
+        (2**53 - 1, OUTCOME_KIND_DISMISSED),
+    ]
+
+
+async def test_reports_of_many_devices_share_calls(installation: EdgeInstallation) -> None:
+    app = await installation.app()
+    devices = [HttpDevice(installation, app) for _ in range(20)]
+    for device in devices:
+        await device.hello()
+    await asyncio.gather(*(device.send("report", event="shown", msgid=5) for device in devices))
+    assert len(installation.reports.rows) == 20
+    assert installation.reports.calls < 20
+
+
+async def test_a_report_that_delivery_does_not_record_is_not_confirmed(installation: EdgeInstallation) -> None:
+    device = HttpDevice(installation, await installation.app())
+    await device.hello()
+    installation.reports.error = UnavailableError("away")
+    answer = await device.send("report", event="shown", msgid=1, id=3)
+    assert (answer["type"], answer["code"], answer["id"]) == ("error", 500, 3)
+
+
+async def test_a_device_that_reports_too_often_must_wait(installation: EdgeInstallation) -> None:
+    app = await installation.app()
+    device, other = HttpDevice(installation, app), HttpDevice(installation, app)
+    await device.hello()
+    await other.hello()
+    for _ in range(REPORTS_BURST):
+        assert (await device.send("ack", msgids=[1]))["type"] == "ok"
+    frame = json.dumps({"type": "ack", **device.identity, "msgids": [1]}).encode()
+    refused = await installation.http.post("/device/v1", content=frame)
+    assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (429, 429, "1")
+    assert (await other.send("ack", msgids=[1]))["type"] == "ok"
+    installation.clock.move(1)
+    assert (await device.send("ack", msgids=[1]))["type"] == "ok"
+
+
+async def test_only_the_key_of_the_device_reports(installation: EdgeInstallation) -> None:
+    device = HttpDevice(installation, await installation.app())
+    await device.hello()
+    device.identity["key"] = "A" * len(device.identity["key"])
+    for frame in ({"kind": "ack", "msgids": [1]}, {"kind": "report", "event": "shown", "msgid": 1}):
+        assert (await device.send(**frame))["code"] == 401
+    assert installation.reports.rows == []
+
+
+async def change_app(installation: EdgeInstallation, app: App, **fields: Any) -> App:
+    registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
+    changed = await registry.UpdateApp(UpdateAppRequest(appkey=app.appkey, **fields))
+    await installation.context.apps.refresh()
+    return changed.app
+
+
+async def test_pages_of_the_origins_of_the_app_read_answers(installation: EdgeInstallation) -> None:
+    app = await installation.app()
+    await change_app(installation, app, web_origins=WebOrigins(origins=["https://example.org"]))
+    hello = json.dumps({"type": "hello", "appkey": app.appkey}).encode()
+    wrong = json.dumps({"type": "report", "appkey": app.appkey}).encode()
+    for content in (hello, wrong):
+        for origin, allowed in {"https://example.org": True, "https://example.com": False, "null": False}.items():
+            response = await installation.http.post("/device/v1", content=content, headers={"Origin": origin})
+            assert response.headers.get("access-control-allow-origin") == (origin if allowed else None)
+            assert response.headers["vary"] == "Origin"
+            assert "access-control-allow-credentials" not in response.headers
+    response = await installation.http.post("/device/v1", content=b"[]", headers={"Origin": "https://example.org"})
+    assert "access-control-allow-origin" not in response.headers
+    assert "vary" not in (await installation.http.post("/device/v1", content=hello)).headers
+    preflight = await installation.http.options("/device/v1", headers={"Origin": "https://example.org"})
+    assert preflight.status_code == 200
+    assert preflight.headers["access-control-allow-headers"] == "Content-Type"
 
 
 MALFORMED = [

@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from protos.delivery.v1.delivery_pb2 import Reports
+from protos.delivery.v1.delivery_pb2 import RecordReportsRequest, Reports
+from protos.delivery.v1.delivery_pb2_grpc import ReportsServiceStub
 from services.delivery.channels.sockets.reports import ReportIntake
 from services.delivery.state import sent_messages, serialization
 from services.domain.topics import DELIVERIES
 from services.errors import CarillonError, InputError
 from services.process.metrics import REPORTS_REFUSED
+from testkit.delivery.gateway import report_columns
 from testkit.delivery.records import (
     CLICKED,
     OTHER_APP,
@@ -61,6 +63,24 @@ async def test_reports_are_recorded_also_after_all_devices_acknowledged(
         await delivery.expect_outcomes(OutcomeRow(msgid, A, RECEIVED), OutcomeRow(msgid, C, RECEIVED))
         gateway.report(CLICKED, (msgid, A))
         await delivery.expect_outcomes(OutcomeRow(msgid, A, CLICKED))
+
+
+async def test_reports_over_http_are_in_the_log_when_they_are_answered(delivery: DeliveryHarness) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A, C)
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        msgid = await delivery.send()
+        await gateway.expect((1, msgid))
+        reports = ReportsServiceStub(delivery.server.channel())
+        by_kind = [report_columns(kind, [(msgid, A), (msgid, C)]) for kind in (RECEIVED, SHOWN, CLICKED)]
+        forged = report_columns(CLICKED, [(msgid, A)], appkey=OTHER_APP)
+        for _ in range(2):
+            await reports.RecordReports(RecordReportsRequest(reports=[*by_kind, forged]))
+            found = [OutcomeRow(msgid, A, kind) for kind in (RECEIVED, SHOWN, CLICKED)]
+            assert await delivery.outcomes(RECEIVED, SHOWN, CLICKED) == found
+        with pytest.raises(InputError, match="unequal length"):
+            await reports.RecordReports(RecordReportsRequest(reports=[Reports(kinds=bytes([RECEIVED]))]))
 
 
 async def test_reports_on_a_listed_push_are_accepted_for_its_own_entries_only(delivery: DeliveryHarness) -> None:

@@ -1,0 +1,39 @@
+"""The origins of web pages whose scripts may use an app's device interface."""
+
+from typing import Any
+
+import pytest
+
+from protos.registry.v1.apps_pb2 import App
+from protos.registry.v1.registry_pb2 import UpdateAppRequest, WebOrigins
+from services.errors import InputError
+from tests.services.registry.apps.command import Carillon
+from tests.services.registry.conftest import RunningRegistry
+
+
+async def change(registry: RunningRegistry, app: App, **fields: Any) -> App:
+    changed: App = (await registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, **fields))).app
+    return changed
+
+
+async def test_origins_of_web_pages(registry: RunningRegistry) -> None:
+    app = await registry.app()
+    right = ["https://example.org", "https://a.example.org:8443", "http://localhost:3000", "http://127.0.0.1"]
+    changed = await change(registry, app, web_origins=WebOrigins(origins=[*right, right[0]]))
+    assert list(changed.web_origins) == right
+    for wrong in ("", "*", "null", "https://example.org/", "https://Example.org", "https://example.org:443",
+                  "http://example.org", "example.org", "https://a b", "https://x/y", "https://x?"):  # fmt: skip
+        with pytest.raises(InputError, match="web_origins"):
+            await change(registry, app, web_origins=WebOrigins(origins=[wrong]))
+    with pytest.raises(InputError, match="at most 32"):
+        await change(registry, app, web_origins=WebOrigins(origins=[f"https://{n}.example" for n in range(33)]))
+    assert not list((await change(registry, app, web_origins=WebOrigins())).web_origins)
+
+
+async def test_the_command_names_and_shows_origins(registry: RunningRegistry, carillon: Carillon) -> None:
+    app = await registry.app()
+    named = await carillon("set", app.appkey, "--web-origins", "https://example.org", "--json")
+    assert named.lines[0]["web_origins"] == ["https://example.org"]
+    assert "https://example.org" in (await carillon("show", app.appkey)).out
+    gone = await carillon("set", app.appkey, "--web-origins", "none", "--json")
+    assert "web_origins" not in gone.lines[0]
