@@ -14,7 +14,10 @@ from services.domain.text import FORMULA_STARTS
 
 FORMATS = {ExportFormat.EXPORT_FORMAT_CSV: "CSVWithNames", ExportFormat.EXPORT_FORMAT_PARQUET: "Parquet"}
 
-_TIMES = ("sent", "received", "shown", "clicked", "dismissed", "failed", "dropped", "cancelled", "expired")
+_TIMES = (
+    *("sent", "received", "shown", "clicked", "dismissed", "failed", "dropped", "cancelled", "expired"),
+    "handed_over",
+)
 
 
 class Export(NamedTuple):

@@ -15,7 +15,9 @@ from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import PushSpeedResponse, SpeedLine
 
 _KINDS = ("sent", "received", "shown", "clicked")
-_OUTCOMES = (*_KINDS, "dismissed")
+_OUTCOMES = (*_KINDS, "handed_over", "dismissed")
+"""A device that is handed a message over is sent it."""
+
 _DELIVERED = ("sent", "received")
 _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS

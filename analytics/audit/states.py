@@ -32,7 +32,7 @@ from protos.analytics.v1.analytics_pb2 import (
 from services.domain.recorded_reasons import OutcomesForgotten
 from services.errors import InputError
 
-STATES = ("pending", "sent", "received", "shown", "clicked", "failed", "dropped", "cancelled", "expired")
+STATES = ("pending", "sent", "handed_over", "received", "shown", "clicked", "failed", "dropped", "cancelled", "expired")
 """In the order of answers."""
 
 UNKNOWN = "unknown"
@@ -64,8 +64,8 @@ def sorted_counts(counts: Sequence[StateCount], expired_days: int) -> list[State
 
 
 def state_precedence(platform: str) -> tuple[str, ...]:
-    """Return states in their precedence. iOS devices acknowledge nothing, so there `sent` precedes final outcomes."""
-    return (*_REACHED, "sent", *ENDED) if platform == "ios" else (*_REACHED, *ENDED)
+    """Return states in their precedence. What Apple or a channel has accepted precedes final outcomes: it may come."""
+    return (*_REACHED, "sent" if platform == "ios" else "handed_over", *ENDED)
 
 
 def state_sets(platform: str) -> str:

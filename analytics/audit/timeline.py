@@ -16,7 +16,19 @@ _ORDER = {
             *("app resumed", "all apps resumed", "task expired"),
             *("task fell due", "task sent", "task failed", "task cancelled"),
             *("command", "audience"),
-            *("connected", "sent", "received", "shown", "clicked", "dismissed", "failed", "dropped"),
+            *(
+                "connected",
+                "claimed",
+                "returned",
+                "sent",
+                "handed_over",
+                "received",
+                "shown",
+                "clicked",
+                "dismissed",
+                "failed",
+                "dropped",
+            ),
             *("cancel command", "push cancelled", "cancelled", "expired", "finished", "push failed"),
         )
     )

@@ -65,6 +65,12 @@ def explain(
             "Apple accepted the push for the device at %(time)s. iOS devices do not report when a push arrives."
         )
         return Explanation(sentence % {"time": words.moment(events["sent"].last_ms)}, "good")
+    if "handed_over" in events:
+        sentence = words.gettext(
+            "Handed over at %(time)s to the push service that reaches the device without a connection. The device has"
+            " not acknowledged it."
+        )
+        return Explanation(sentence % {"time": words.moment(events["handed_over"].last_ms)}, "good")
     for event in (*ENDED, *_PUSH_ENDED):
         if event in events:
             return Explanation(_ended(events[event], words), "bad")
@@ -73,6 +79,9 @@ def explain(
 
 def _waits(device: PushOnDevice, events: Mapping[str, TimelineEntry], words: Words, pause: Pause | None) -> str:
     _ = words.gettext
+    if "claimed" in events and events["claimed"].last_ms >= events.get("returned", events["claimed"]).last_ms:
+        sentence = _("The push service that reaches the device was asked at %(time)s, and has not answered yet.")
+        return sentence % {"time": words.moment(events["claimed"].last_ms)}
     if "sent" in events:
         sentence = _(
             "Sent at %(time)s, but not acknowledged: the connection was lost first, or the device does not answer."

@@ -10,6 +10,7 @@ from services.domain.recorded_reasons import (
     AttemptsFailed,
     AudienceTooLarge,
     AudienceUnresolved,
+    ChannelAcceptanceUnknown,
     FixedReason,
     KeyRevoked,
     OutcomesForgotten,
@@ -54,6 +55,13 @@ class ReasonWords:
                 return text % {"draft": draft_id}
             case AcceptanceUnknown(cause):
                 return _("it is unknown whether Apple accepted it: %(error)s") % {"error": self(cause)}
+            case ChannelAcceptanceUnknown(""):
+                return _("the push service did not answer, so it is unknown whether the device shows it")
+            case ChannelAcceptanceUnknown(cause):
+                text = _(
+                    "it is unknown whether the device shows it: the push service first did not answer, then: %(error)s"
+                )
+                return text % {"error": self(cause)}
             case KeyRevoked(""):
                 return _("its key was revoked")
             case KeyRevoked(by):
@@ -74,6 +82,7 @@ def _fixed_reasons(gettext: Callable[[str], str]) -> Mapping[FixedReason, str]:
         FixedReason.UNREGISTERED: _("unregistered"),
         FixedReason.SILENT: _("showed no sign of life for very long"),
         FixedReason.REMOVED: _("the device was removed meanwhile"),
+        FixedReason.CHANNEL_NOT_ASKED: _("the push was over before the push service was asked"),
         FixedReason.IDLE: _("silent for too long"),
         FixedReason.UNACKNOWLEDGED: _("acknowledged nothing"),
         FixedReason.SLOW: _("received too slowly"),

@@ -32,7 +32,7 @@ Day = Annotated[
     described("A day of the service's time zone, YYYY-MM-DD, included; empty: chosen by the service."),
 ]
 TimeMs = Annotated[int, msgspec.Meta(ge=0, le=2**53), described("Milliseconds since 1970 UTC.")]
-STATES = ("pending", "sent", "received", "shown", "clicked", "failed", "dropped", "cancelled", "expired")
+STATES = ("pending", "sent", "handed_over", "received", "shown", "clicked", "failed", "dropped", "cancelled", "expired")
 Reason = Annotated[str, msgspec.Meta(max_length=200), described("Why, for the audit and the page of the app.")]
 
 

@@ -29,6 +29,9 @@ class FixedReason(StrEnum):
     REMOVED = "removed"
     """The device was removed after the push had started, so there was no token to send the message to."""
 
+    CHANNEL_NOT_ASKED = "the push was over before the channel was asked"
+    """The message was to be handed over, and no request was made."""
+
     # Why the gateway ended a connection.
     IDLE = "idle"
     UNACKNOWLEDGED = "unacknowledged"
@@ -113,6 +116,20 @@ class AcceptanceUnknown:
 
 
 @dataclass(frozen=True, slots=True)
+class ChannelAcceptanceUnknown:
+    """A channel may have shown the message: a request had no answer, and its repetition was refused or came too late.
+
+    `cause`: the channel's reason for the refusal, or "".
+    """
+
+    cause: str
+
+    def __str__(self) -> str:
+        cause = f": {self.cause}" if self.cause else ""
+        return f"unknown whether the channel shows it{cause}"
+
+
+@dataclass(frozen=True, slots=True)
 class KeyRevoked:
     """The key of the device was revoked, by a command from this address or through this interface if one is known."""
 
@@ -140,6 +157,7 @@ RecordedReason: TypeAlias = (
     | TooMuchHeldUp
     | ApprovalNeeded
     | AcceptanceUnknown
+    | ChannelAcceptanceUnknown
     | KeyRevoked
     | OutcomesForgotten
 )
@@ -155,6 +173,7 @@ _APPROVAL_NEEDED = re.compile(
     r"by now it needs the approval of a second person, for which it waits as draft ([0-9a-f]+)"
 )
 _ACCEPTANCE_UNKNOWN = re.compile(r"unknown: (.*)", re.DOTALL)
+_CHANNEL_ACCEPTANCE_UNKNOWN = re.compile(r"unknown whether the channel shows it(?:: (.*))?", re.DOTALL)
 _KEY_REVOKED = re.compile(r"revoked(?: by (.*))?", re.DOTALL)
 _OUTCOMES_FORGOTTEN = re.compile(r"outcomes are kept for (\d+) days")
 
@@ -175,6 +194,8 @@ def parsed_reason(recorded: str) -> RecordedReason | None:
         return ApprovalNeeded(found[1])
     if found := _ACCEPTANCE_UNKNOWN.fullmatch(recorded):
         return AcceptanceUnknown(found[1])
+    if found := _CHANNEL_ACCEPTANCE_UNKNOWN.fullmatch(recorded):
+        return ChannelAcceptanceUnknown(found[1] or "")
     if found := _KEY_REVOKED.fullmatch(recorded):
         return KeyRevoked(found[1] or "")
     if found := _OUTCOMES_FORGOTTEN.fullmatch(recorded):

@@ -10,7 +10,7 @@ SELECT one.1 AS event, toUInt32(any(one_in)) AS sampled,
 FROM (
   SELECT
     min(time) AS sent,
-    minIf(time, kind != 'sent') AS received,
+    minIf(time, kind NOT IN ('sent', 'handed_over')) AS received,
     minIf(time, kind IN ('shown', 'clicked', 'dismissed')) AS shown,
     minIf(time, kind = 'clicked') AS clicked
   FROM deliveries

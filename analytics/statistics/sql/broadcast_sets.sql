@@ -8,8 +8,9 @@ WITH sets AS (
     groupBitmapMergeStateIf(devices, event = 'clicked') AS clicked,
     groupBitmapMergeStateIf(devices, event IN ('shown', 'clicked', 'dismissed')) AS shown,
     groupBitmapMergeStateIf(devices, event IN ('received', 'shown', 'clicked', 'dismissed')) AS received,
-    groupBitmapMergeStateIf(devices, event IN ('sent', 'received', 'shown', 'clicked', 'dismissed')) AS sent,
-    if(is_ios, sent, received) AS done,
+    groupBitmapMergeStateIf(devices, event IN ('sent', 'handed_over', 'received', 'shown', 'clicked', 'dismissed')) AS sent,
+    groupBitmapMergeStateIf(devices, event IN ('handed_over', 'received', 'shown', 'clicked', 'dismissed')) AS taken_over,
+    if(is_ios, sent, taken_over) AS done,
     groupBitmapMergeStateIf(devices, event IN ('failed', 'dropped')) AS failed,
     groupBitmapMergeStateIf(devices, event = 'expired') AS expired,
     groupBitmapMergeStateIf(devices, event = 'cancelled_device') AS cancelled

@@ -54,8 +54,8 @@ async def test_every_device_of_a_broadcast(log: SqliteLog, clickhouse: ClickHous
         await log.append(
             [
                 send(1000),
-                *(device(number) for number in (1, 2, 3, 4)),
-                started(1000, 1, [1, 2, 3, 4]),
+                *(device(number) for number in (1, 2, 3, 4, 5, 6)),
+                started(1000, 1, [1, 2, 3, 4, 5, 6]),
                 started(1000, 2, [7]),
                 started(1000, 3, [8]),
                 outcomes(
@@ -65,6 +65,9 @@ async def test_every_device_of_a_broadcast(log: SqliteLog, clickhouse: ClickHous
                     app_outcomes(1000, [1], Outcome.OUTCOME_KIND_DISMISSED, T0 + 30),
                     app_outcomes(1000, [2], Outcome.OUTCOME_KIND_DROPPED, T0 + 40, 'mailbox "full", or so'),
                     app_outcomes(1000, [99], Outcome.OUTCOME_KIND_SENT, T0 + 40),
+                    app_outcomes(1000, [5, 6], Outcome.OUTCOME_KIND_CLAIMED, T0 + 11),
+                    app_outcomes(1000, [5], Outcome.OUTCOME_KIND_HANDED_OVER, T0 + 12),
+                    app_outcomes(1000, [6], Outcome.OUTCOME_KIND_RETURNED, T0 + 12, "no quota"),
                     app_outcomes(1001, [3], Outcome.OUTCOME_KIND_RECEIVED, T0 + 40),
                 ),
                 cancelled(1000, 2, T0 + 50),
@@ -81,11 +84,14 @@ async def test_every_device_of_a_broadcast(log: SqliteLog, clickhouse: ClickHous
         ("token-1-2", "1", "2", "dropped", 'mailbox "full", or so'),
         ("token-1-3", "1", "3", "sent", ""),
         ("token-1-4", "1", "4", "pending", ""),
+        ("token-1-5", "1", "5", "handed_over", ""),
+        ("token-1-6", "1", "6", "pending", ""),
         ("", "2", "7", "cancelled", ""),
         ("", "3", "8", "expired", ""),
     ]
     assert rows == len(found)
     assert (found[0]["sent"], found[0]["received"]) == ("2026-09-21 22:13:20.010", "2026-09-21 22:13:20.020")
+    assert (found[4]["sent"], found[4]["handed_over"]) == ("", "2026-09-21 22:13:20.012")
     assert (found[0]["dismissed"], found[0]["clicked"]) == ("2026-09-21 22:13:20.030", "")
     states = Counter({count.state: count.devices for count in audit.states})
     assert Counter(row["state"] for row in found) == states

@@ -65,11 +65,13 @@ async def test_a_later_step_implies_the_earlier_ones(log: SqliteLog, clickhouse:
             app_outcomes(1000, [2], clicked, T0 + 300),
             app_outcomes(1000, [3], dismissed, T0 + 400),
             app_outcomes(1000, [4], SENT, T0 + 500),
+            app_outcomes(1000, [5], Outcome.OUTCOME_KIND_CLAIMED, T0 + 40),
+            app_outcomes(1000, [5], Outcome.OUTCOME_KIND_HANDED_OVER, T0 + 450),
         ]
         await log.append([send(1000, time_ms=T0), started(1000, 1, range(1, 6)), outcomes(1, *reports)])
         lines = (await analytics.PushSpeed(PushSpeedRequest(msgid=1000))).lines
     assert [(line.event, line.devices, line.half_ms, line.all_ms) for line in lines] == [
-        ("sent", 4, 400, 500),
+        ("sent", 5, 400, 500),
         ("received", 3, 300, 400),
         ("shown", 3, 300, 400),
         ("clicked", 1, 300, 300),

@@ -57,8 +57,11 @@ async def test_a_broadcast_adds_up(log: SqliteLog, clickhouse: ClickHouse, tmp_p
         await log.append(
             [
                 send(1000),
-                started(1000, 1, [1, 2, 3, 4, 5]),
+                started(1000, 1, [1, 2, 3, 4, 5, 6]),
                 started(1000, 2, [1, 2]),
+                outcomes(1, app_outcomes(1000, [5, 6], Outcome.OUTCOME_KIND_CLAIMED, T0 + 1)),
+                outcomes(1, app_outcomes(1000, [5], Outcome.OUTCOME_KIND_RETURNED, T0 + 1, "no quota")),
+                outcomes(1, app_outcomes(1000, [6], Outcome.OUTCOME_KIND_HANDED_OVER, T0 + 1)),
                 outcomes(1, app_outcomes(1000, [1, 2, 3], Outcome.OUTCOME_KIND_SENT, T0 + 1)),
                 outcomes(1, app_outcomes(1000, [1, 2], Outcome.OUTCOME_KIND_SENT, T0 + 2)),
                 outcomes(1, app_outcomes(1000, [1, 99], Outcome.OUTCOME_KIND_RECEIVED, T0 + 3)),
@@ -68,14 +71,14 @@ async def test_a_broadcast_adds_up(log: SqliteLog, clickhouse: ClickHouse, tmp_p
         )
         request = statistics_request(BROADCASTS)
         before = (await analytics.Statistics(request)).broadcasts[0]
-        assert (before.target, before.received, before.expired) == (7, 2, 0)
+        assert (before.target, before.received, before.expired) == (8, 2, 0)
         assert await value(clickhouse, "SELECT count() FROM broadcast_counts FINAL") == 1
         await log.append([finished(1000, 1), cancelled(1000, 2)])
         (listed,) = (await analytics.Statistics(request)).broadcasts
         stored = await value(clickhouse, "SELECT counts FROM broadcast_counts FINAL")
         row = (await analytics.Statistics(statistics_request(BROADCASTS, msgid=1000))).broadcasts[0]
     counts: dict[str, Any] = {
-        "sent": 3,
+        "sent": 4,
         "received": 2,
         "shown": 1,
         "clicked": 1,
@@ -83,9 +86,10 @@ async def test_a_broadcast_adds_up(log: SqliteLog, clickhouse: ClickHouse, tmp_p
         "expired": 2,
         "cancelled": 2,
     }
-    assert row == listed == BroadcastRow(msgid=1000, sent_ms=T0, target=7, **counts)
-    assert list(stored) == [7, *counts.values()]
-    assert row.target == row.received + row.failed + row.expired + row.cancelled
+    assert row == listed == BroadcastRow(msgid=1000, sent_ms=T0, target=8, **counts)
+    assert list(stored) == [8, *counts.values()]
+    handed_over = 1
+    assert row.target == row.received + row.failed + row.expired + row.cancelled + handed_over
 
 
 async def test_an_invalid_audience_becomes_a_dead_letter(

@@ -83,6 +83,23 @@ def not_in(reason: ExclusionReason.ValueType, *clauses: Clause) -> PushOnDevice:
             "Cancelled at 3, before the device had received the push.",
             "bad",
         ),
+        (
+            in_audience(entry("claimed", 3), entry("handed_over", 4), entry("finished", 9)),
+            "Handed over at 4 to the push service that reaches the device without a connection.",
+            "good",
+        ),
+        (in_audience(entry("handed_over", 4), entry("received", 5)), "Received at 5; the device", "good"),
+        (
+            in_audience(entry("sent", 2), entry("claimed", 3)),
+            "The push service that reaches the device was asked at 3, and has not answered yet.",
+            "warn",
+        ),
+        (in_audience(entry("claimed", 3), entry("returned", 4, "BadToken")), "Waiting: the device has been in", "warn"),
+        (
+            in_audience(entry("claimed", 3), entry("failed", 4, "unknown whether the channel shows it: Quota")),
+            "Failed at 4: it is unknown whether the device shows it: the push service first did not answer, then: ",
+            "bad",
+        ),
         (in_audience(entry("finished", 9)), "Expired at 9, before the device had received the push.", "bad"),
         (in_audience(entry("expired", 9), entry("received", 10)), "Received at 10; the device", "good"),
     ],

@@ -11,6 +11,7 @@ from services.domain.recorded_reasons import (
     AttemptsFailed,
     AudienceTooLarge,
     AudienceUnresolved,
+    ChannelAcceptanceUnknown,
     FixedReason,
     KeyRevoked,
     OutcomesForgotten,
@@ -28,6 +29,8 @@ RECORDED: list[tuple[RecordedReason, str]] = [
     (AudienceTooLarge(9), "its audience in a partition makes a record of 9 bytes, too large for the log"),
     (TooMuchHeldUp(9), "9 bytes of the app's pushes wait for targeting already"),
     (AcceptanceUnknown("no answer\nfor 10 s"), "unknown: no answer\nfor 10 s"),
+    (ChannelAcceptanceUnknown(""), "unknown whether the channel shows it"),
+    (ChannelAcceptanceUnknown("quota\nused up"), "unknown whether the channel shows it: quota\nused up"),
     (KeyRevoked(""), "revoked"),
     (KeyRevoked("10.0.0.1"), "revoked by 10.0.0.1"),
     (
