@@ -97,7 +97,7 @@ def finish(push: StartedPush) -> list[PushFact]:
 
 
 def overflow(state: DeliveryState, device: DeviceAddress, is_connected: bool) -> list[int]:
-    """Return the message ids that the device's full mailbox drops, oldest first."""
+    """Return the message ids that the device's full mailbox drops, oldest first; none that a channel may be showing."""
     mailbox = state.mailbox(device)
     cap = UNACKNOWLEDGED_CAP if is_connected else MAILBOX_CAP
     dropped = mailbox[: max(0, len(mailbox) - cap)]
@@ -105,6 +105,7 @@ def overflow(state: DeliveryState, device: DeviceAddress, is_connected: bool) ->
         msgid
         for first in dropped
         for msgid in state.started[first].active_parts[device.partition].pending_msgids(device.number)
+        if device.number not in state.hand_overs.claimed(first, device.partition, msgid)
     ]
 
 

@@ -24,9 +24,11 @@ from services.delivery.channels.service_channel import ServiceChannel
 from services.delivery.channels.sockets.fanout import Fanout
 from services.delivery.channels.sockets.presence import Presence
 from services.delivery.channels.sockets.reports import ReportIntake
+from services.delivery.due_hand_overs import DueHandOvers
 from services.delivery.event_writer import EventWriter
 from services.delivery.expiry import ExpirySweeper
 from services.delivery.follower import PushCommandFollower
+from services.delivery.handing_over import ChannelSenders, HandOvers, NoChannels
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.server import (
     AliasesServicer,
@@ -74,7 +76,10 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     standby = Standby(store, events, log, dead_letters, applied)
     tenure = DeliveryTenure(store, events, standby, log, membership)
     recorder = OutcomeRecorder(events)
-    fanout = Fanout(state, Presence(), recorder, context.apps, clock, settings.shards)
+    presence, senders = Presence(), open_senders()
+    due = DueHandOvers(state, presence, recorder, context.apps.is_paused, senders, 1000 * settings.channel_grace_s)
+    fanout = Fanout(state, presence, recorder, context.apps, clock, settings.shards, due)
+    hand_overs = HandOvers(state, due, fanout, recorder, senders, clock)
     simulator = None if settings.apns_url else ApnsSimulator(clock)
     alarms = Alarms(clock)
     apns = ServiceChannel(
@@ -117,6 +122,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         *channels.values(),
         starter,
         pushes,
+        hand_overs,
         ExpirySweeper(state, fanout, starter, events, clock),
     ]
     return BuiltRole(
@@ -136,6 +142,11 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         ],
         followers=[pushes.followed],
     )
+
+
+def open_senders() -> ChannelSenders:
+    """Return the senders of the channels by which messages reach devices that are not connected."""
+    return NoChannels()
 
 
 def _add_own(

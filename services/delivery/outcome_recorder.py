@@ -16,6 +16,7 @@ from pyroaring import BitMap
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, Outcomes
 from services.delivery.event_writer import EventWriter, NewFact
 from services.delivery.state.audience_parts import DeviceAddress
+from services.delivery.state.hand_overs import NOBODY
 from services.delivery.state.sent_messages import REPORTED_KINDS
 from services.domain.recorded_reasons import FixedReason
 from services.domain.topics import DELIVERIES
@@ -34,7 +35,7 @@ _MAX_REASONS = 255
 
 @dataclass(slots=True)
 class OutcomeColumns:
-    """One row for each outcome; `badges` holds badge + 1, or 0, and may be shorter than the other columns."""
+    """One row for each outcome; `badges` holds badge + 1, or 0. It and `channels` may be shorter than the others."""
 
     msgids: "array[int]" = field(default_factory=lambda: array("Q"))
     numbers: "array[int]" = field(default_factory=lambda: array("I"))
@@ -43,8 +44,13 @@ class OutcomeColumns:
     reason_indexes: "array[int]" = field(default_factory=lambda: array("B"))
     reasons: dict[str, int] = field(default_factory=dict)
     badges: "array[int]" = field(default_factory=lambda: array("I"))
+    channels: "array[int]" = field(default_factory=lambda: array("B"))
 
-    def add(self, msgid: int, number: int, kind: int, time_ms: int, reason: str, badge: int | None = None) -> None:
+    def add(
+        self, msgid: int, number: int, kind: int, time_ms: int, reason: str, badge: int | None = None, channel: int = 0
+    ) -> None:
+        if channel:
+            self._add_channel(channel, 1)
         if badge is not None:
             self.badges.extend(array("I", [0]) * (len(self.msgids) - len(self.badges)))
             self.badges.append(1 + badge)
@@ -54,8 +60,10 @@ class OutcomeColumns:
         self.times_ms.append(time_ms)
         self.reason_indexes.append(self._reason_index(reason[:REASON_CHARS]) if reason else 0)
 
-    def add_many(self, msgid: int, numbers: Sequence[int], kind: int, time_ms: int) -> None:
+    def add_many(self, msgid: int, numbers: Sequence[int], kind: int, time_ms: int, channel: int = 0) -> None:
         count = len(numbers)
+        if channel:
+            self._add_channel(channel, count)
         self.msgids.extend(array("Q", [msgid]) * count)
         self.numbers.extend(numbers)
         self.kinds.extend(array("B", [kind]) * count)
@@ -73,7 +81,8 @@ class OutcomeColumns:
                 times_ms=self.times_ms[at : at + _ROWS_PER_RECORD].tobytes(),
                 reason_indexes=self.reason_indexes[at : at + _ROWS_PER_RECORD].tobytes(),
                 reasons=list(self.reasons),
-                badges=self._badges_from(at),
+                badges=self._filled_up(self.badges, at),
+                channels=self._filled_up(self.channels, at),
             )
             for at in range(0, len(self.msgids), _ROWS_PER_RECORD)
         ]
@@ -83,11 +92,17 @@ class OutcomeColumns:
             reason = FixedReason.OTHER
         return self.reasons.setdefault(reason, len(self.reasons) + 1)
 
-    def _badges_from(self, at: int) -> bytes:
-        if not self.badges:
+    def _add_channel(self, channel: int, count: int) -> None:
+        """Set the channel of the next rows."""
+        self.channels.extend(array("B", [0]) * (len(self.msgids) - len(self.channels)))
+        self.channels.extend(array("B", [channel]) * count)
+
+    def _filled_up(self, column: "array[int]", at: int) -> bytes:
+        """Return the rows of a column that may be shorter than the others; nothing where all of its rows are 0."""
+        if not column:
             return b""
-        some = self.badges[at : at + _ROWS_PER_RECORD]
-        return some.tobytes().ljust(4 * min(_ROWS_PER_RECORD, len(self.msgids) - at), b"\0")
+        some = column[at : at + _ROWS_PER_RECORD]
+        return some.tobytes().ljust(column.itemsize * min(_ROWS_PER_RECORD, len(self.msgids) - at), b"\0")
 
 
 MAX_ROWS = 500_000
@@ -96,6 +111,7 @@ MAX_ROWS = 500_000
 _GATHER_S = 0.005
 _INTERVAL_S = 0.04
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
+_CLAIMED = OutcomeKind.OUTCOME_KIND_CLAIMED
 
 MessageOnDevice = tuple[int, int, int]
 """Message id, partition, device number."""
@@ -103,17 +119,22 @@ MessageOnDevice = tuple[int, int, int]
 
 @dataclass(slots=True)
 class _Unwritten:
-    """Records that the state does not contain yet: final outcomes, withdrawn and sent messages, and devices' reports by
-    kind."""
+    """Records that the state does not contain yet: final outcomes, withdrawn and sent messages, claims of channels, and
+    devices' reports by kind."""
 
     finals: set[MessageOnDevice] = field(default_factory=set)
     withdrawn: set[MessageOnDevice] = field(default_factory=set)
     sent: set[MessageOnDevice] = field(default_factory=set)
     sent_to_many: dict[tuple[int, int], BitMap] = field(default_factory=dict)
+    claims: dict[tuple[int, int], BitMap] = field(default_factory=dict)
     reports: set[tuple[int, MessageOnDevice]] = field(default_factory=set)
 
     def has_sent(self, message: MessageOnDevice) -> bool:
         return message in self.sent or message[2] in self.sent_to_many.get(message[:2], ())
+
+    def sent_devices(self, msgid: int, partition: int) -> BitMap:
+        singly = BitMap(number for message, of, number in self.sent if (message, of) == (msgid, partition))
+        return singly | self.sent_to_many.get((msgid, partition), NOBODY)
 
 
 class OutcomeRecorder:
@@ -151,6 +172,19 @@ class OutcomeRecorder:
         elif kind in REPORTED_KINDS:
             self._queued.reports.add((kind, (msgid, partition, number)))
         self._columns(partition, appkey, 1).add(msgid, number, kind, time_ms, reason, badge)
+
+    def record_claim(
+        self, partition: int, appkey: str, msgid: int, numbers: BitMap, time_ms: int, channel: int
+    ) -> None:
+        """Queue that a channel claims the message of these devices, for which it is pending."""
+        self._queued.claims[msgid, partition] = numbers | self._queued.claims.get((msgid, partition), NOBODY)
+        self._columns(partition, appkey, len(numbers)).add_many(msgid, numbers.to_array(), _CLAIMED, time_ms, channel)
+
+    def record_answer(
+        self, partition: int, appkey: str, msgid: int, number: int, kind: int, time_ms: int, reason: str, channel: int
+    ) -> None:
+        """Queue what a channel answered about a claimed message; a receipt of the device may follow at once."""
+        self._columns(partition, appkey, 1).add(msgid, number, kind, time_ms, reason, channel=channel)
 
     def record_many(
         self, partition: int, appkey: str, msgid: int, numbers: Sequence[int], kind: int, time_ms: int
@@ -199,6 +233,20 @@ class OutcomeRecorder:
         """Whether a record that the message was sent to the device is queued or being written."""
         key = (msgid, partition, number)
         return self._queued.has_sent(key) or self._being_written.has_sent(key)
+
+    def unwritten_sent(self, partition: int, msgid: int) -> BitMap:
+        """Return the devices for which a record that they were sent the message is queued or being written."""
+        return self._queued.sent_devices(msgid, partition) | self._being_written.sent_devices(msgid, partition)
+
+    @property
+    def has_unwritten_claims(self) -> bool:
+        """Whether any claim is queued or being written."""
+        return bool(self._queued.claims or self._being_written.claims)
+
+    def unwritten_claims(self, partition: int, msgid: int) -> BitMap:
+        """Return the devices for which a claim of the message is queued or being written."""
+        key, queued, writing = (msgid, partition), self._queued.claims, self._being_written.claims
+        return queued.get(key, NOBODY) | writing.get(key, NOBODY) if queued or writing else NOBODY
 
     def has_unwritten_report(self, partition: int, msgid: int, number: int, kind: int) -> bool:
         """Whether the device's report of this kind on the message is queued or being written."""

@@ -42,6 +42,14 @@ class BitmapAudience:
         """Return the devices without a final outcome."""
         return self.devices - self.concluded
 
+    def pending_by_msgid(self, numbers: BitMap) -> dict[int, BitMap]:
+        """Return those of the devices that have no final outcome, by message id."""
+        return {self.msgid: self.pending_of(self.msgid, numbers)}
+
+    def pending_of(self, msgid: int, numbers: BitMap) -> BitMap:
+        """Return those of the devices that have no final outcome for this message id."""
+        return (numbers & self.devices) - self.concluded
+
     def conclude(self, msgid: int, numbers: Iterable[int]) -> None:
         """Note that these devices have a final outcome; numbers outside of the audience are ignored."""
         self.concluded |= BitMap(numbers) & self.devices
@@ -83,6 +91,18 @@ class ListedAudience:
     def pending_numbers(self) -> BitMap:
         """Return the devices without a final outcome."""
         return BitMap(self.targets)
+
+    def pending_by_msgid(self, numbers: BitMap) -> dict[int, BitMap]:
+        """Return those of the devices that have no final outcome, by message id."""
+        found: dict[int, BitMap] = {}
+        for number in numbers:
+            for msgid in self.targets.get(number, ()):
+                found.setdefault(msgid, BitMap()).add(number)
+        return found
+
+    def pending_of(self, msgid: int, numbers: BitMap) -> BitMap:
+        """Return those of the devices that have no final outcome for this message id."""
+        return BitMap(number for number in numbers if msgid in self.targets.get(number, ()))
 
     def conclude(self, msgid: int, numbers: Iterable[int]) -> None:
         """Remove the entries of these devices with this message id, where there are any."""

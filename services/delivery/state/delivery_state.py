@@ -26,10 +26,11 @@ from typing import Any, assert_never
 
 from pyroaring import BitMap
 
-from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, PushFact, PushStarted
+from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, PushFact, PushStarted
 from protos.push.v1.push_pb2 import CancelPush, PushCommand
 from protos.registry.v1.apps_pb2 import Channel
 from services.delivery.state.audience_parts import (
+    AppPartition,
     AudiencePart,
     BitmapAudience,
     DeviceAddress,
@@ -37,7 +38,8 @@ from services.delivery.state.audience_parts import (
     alias_of_target,
 )
 from services.delivery.state.bad_tokens import BadTokens
-from services.delivery.state.devices import Backlogs, Badges, final_outcomes
+from services.delivery.state.devices import Backlogs, Badges, ChannelChange, channel_changes, final_outcomes
+from services.delivery.state.hand_overs import HandOvers
 from services.delivery.state.pushes import (
     LATE_MS,
     DedupeWindow,
@@ -68,6 +70,7 @@ class DeliveryState:
         self.bad_tokens = BadTokens()
         self.sent_messages = SentMessages()
         self.apns_apps: set[str] = set()
+        self.hand_overs = HandOvers()
         self.requested: dict[int, RequestedPush] = {}
         self.started = StartedPushes()
         self.pending_cancels: dict[int, int] = {}
@@ -214,11 +217,25 @@ class DeliveryState:
             self.bad_tokens.fold(partition, outcomes)
         else:
             self.sent_messages.fold(partition, offset, outcomes)
+            for change in channel_changes(outcomes):
+                self._change_channel(outcomes.appkey, partition, change)
         for by_msgid, is_withdrawn in ((final.withdrawn, True), (final.concluded, False)):
             for msgid, numbers in by_msgid.items():
                 push = self.started.holding(msgid)
                 if push is not None and push.send.appkey == outcomes.appkey:
                     self._conclude(push, partition, msgid, numbers, is_withdrawn)
+
+    def _change_channel(self, appkey: str, partition: int, change: ChannelChange) -> None:
+        """Fold a claim of messages without a final outcome, or the return of such a claim."""
+        kind, channel, msgid, numbers = change
+        push = self.started.holding(msgid)
+        if push is None or push.send.appkey != appkey or (part := push.part(partition)) is None:
+            return
+        if kind == OutcomeKind.OUTCOME_KIND_CLAIMED:
+            numbers = part.pending_of(msgid, numbers)
+            self.hand_overs.claim(push.msgid, partition, msgid, channel, numbers)
+        else:
+            self.hand_overs.give_back(push.msgid, partition, msgid, channel, numbers)
 
     def _conclude(
         self, push: StartedPush, partition: int, msgid: int, numbers: Sequence[int], is_withdrawn: bool
@@ -230,6 +247,7 @@ class DeliveryState:
             part.withdraw(msgid, numbers)
         else:
             part.conclude(msgid, numbers)
+        self.hand_overs.conclude(push.msgid, partition, msgid, numbers)
         if isinstance(part, ListedAudience) and partition in push.active_parts:
             done = [number for number in numbers if number not in part.targets]
             self._backlogs.remove_unicast((push.send.appkey, partition), push.msgid, done)
@@ -247,6 +265,8 @@ class DeliveryState:
         part = self._remove_active(push, partition)
         if part is not None and forget_ms > self.log_ms:
             self._add_ended(push, partition, EndedPart(part, forget_ms))
+        else:
+            self.hand_overs.forget(push.msgid, partition)
         self._forget_unneeded(push)
 
     def _add_ended(self, push: StartedPush, partition: int, ended: EndedPart) -> None:
@@ -268,6 +288,7 @@ class DeliveryState:
     def _forget_part(self, push: StartedPush, partition: int) -> None:
         self._remove_active(push, partition)
         push.ended_parts.pop(partition, None)
+        self.hand_overs.forget(push.msgid, partition)
         self._forget_unneeded(push)
 
     def _forget_unneeded(self, push: StartedPush) -> None:
@@ -325,6 +346,10 @@ class DeliveryState:
             for msgid in push.active_parts[device.partition].pending_msgids(device.number)
         ]
         return sorted(found, key=lambda item: (item[1].offset, item[0]))
+
+    def broadcasts_in_progress(self, app_partition: AppPartition) -> Iterable[int]:
+        """Return the msgids of the app's broadcasts and multicasts that have started in the partition and not ended."""
+        return self._backlogs.broadcasts(app_partition)
 
     def mailbox(self, device: DeviceAddress) -> Sequence[int]:
         """Return the msgids of the unicast pushes that are pending for the device, oldest first."""

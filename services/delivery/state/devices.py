@@ -1,10 +1,12 @@
 """Devices in the state of delivery: their backlogs and badges, and which outcomes are final."""
 
+from array import array
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy
 from numpy.typing import NDArray
+from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, OutcomeKind
 from services.delivery.state.audience_parts import AppPartition, AudiencePart, DeviceAddress, ListedAudience
@@ -55,13 +57,17 @@ class Backlogs:
                 if not mailbox:
                     del mailboxes[number]
 
+    def broadcasts(self, app_partition: AppPartition) -> Iterable[int]:
+        """Return the broadcasts and multicasts that have started in the partition and not ended."""
+        return self._broadcasts.get(app_partition, ())
+
     def mailbox(self, device: DeviceAddress) -> Sequence[int]:
         """Return the unicasts that are pending for the device, oldest first."""
         return self._mailboxes.get(device.app_partition, {}).get(device.number, ())
 
     def pushes(self, device: DeviceAddress) -> list[int]:
         """Return the pushes that may be pending for the device, in no particular order."""
-        return [*self.mailbox(device), *self._broadcasts.get(device.app_partition, ())]
+        return [*self.mailbox(device), *self.broadcasts(device.app_partition)]
 
 
 # The last badge sent to each iOS device; pushes that increment badges continue from it.
@@ -124,10 +130,12 @@ FINAL_OUTCOMES = frozenset(
         OutcomeKind.OUTCOME_KIND_EXPIRED,
         OutcomeKind.OUTCOME_KIND_CANCELLED,
         OutcomeKind.OUTCOME_KIND_DROPPED,
+        OutcomeKind.OUTCOME_KIND_HANDED_OVER,
     }
 )
 """On iOS SENT is final too, because iOS devices send no acknowledgements."""
 
+_CLAIMED, _RETURNED = OutcomeKind.OUTCOME_KIND_CLAIMED, OutcomeKind.OUTCOME_KIND_RETURNED
 _IS_FINAL = numpy.isin(numpy.arange(256), list(FINAL_OUTCOMES))
 _IS_FINAL_WITH_SENT = numpy.isin(numpy.arange(256), [*FINAL_OUTCOMES, OutcomeKind.OUTCOME_KIND_SENT])
 
@@ -165,6 +173,50 @@ def final_outcomes(outcomes: AppOutcomes, is_sent_final: bool) -> FinalOutcomes:
         _grouped(msgids[chosen & ~withdrawn], numbers[chosen & ~withdrawn]),
         _grouped(msgids[withdrawn], numbers[withdrawn]),
     )
+
+
+# Claims: the outcomes by which a message goes to a channel and comes back.
+
+
+class ChannelChange(NamedTuple):
+    """The channel has claimed the message of these devices, or has returned it."""
+
+    kind: int
+    channel: int
+    msgid: int
+    numbers: BitMap
+
+
+def channel_changes(outcomes: AppOutcomes) -> list[ChannelChange]:
+    """Return the claims and returns in the order of their rows. ValueError: the columns have different lengths."""
+    if _CLAIMED not in outcomes.kinds and _RETURNED not in outcomes.kinds:
+        return []
+    chosen = numpy.flatnonzero(numpy.isin(numpy.frombuffer(outcomes.kinds, "u1"), (_CLAIMED, _RETURNED)))
+    kinds = numpy.frombuffer(outcomes.kinds, "u1")[chosen]
+    channels = _channels(outcomes)[chosen]
+    msgids = numpy.frombuffer(outcomes.msgids, "<u8")[chosen]
+    numbers = numpy.frombuffer(outcomes.numbers, "<u4")[chosen]
+    differs = numpy.zeros(len(chosen), bool)
+    for column in (kinds, channels, msgids):
+        differs[1:] |= column[1:] != column[:-1]
+    starts = [0, *numpy.flatnonzero(differs).tolist()]
+    return [
+        ChannelChange(int(kinds[start]), int(channels[start]), int(msgids[start]), _bitmap(numbers[start:end]))
+        for start, end in zip(starts, [*starts[1:], len(chosen)], strict=True)
+    ]
+
+
+def _bitmap(numbers: NDArray[numpy.uint32]) -> BitMap:
+    return BitMap(array("I", numbers.tobytes()))
+
+
+def _channels(outcomes: AppOutcomes) -> NDArray[numpy.uint8]:
+    channels = numpy.frombuffer(outcomes.channels, "u1")
+    if not len(channels):
+        return numpy.zeros(len(outcomes.kinds), numpy.uint8)
+    if len(channels) != len(outcomes.kinds):
+        raise ValueError("outcomes have columns of different lengths")
+    return channels
 
 
 def _grouped(msgids: NDArray[numpy.uint64], numbers: NDArray[numpy.uint32]) -> dict[int, list[int]]:

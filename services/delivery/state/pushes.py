@@ -370,6 +370,11 @@ class StartedPushes(MutableMapping[int, StartedPush]):
         """Return the pushes of a channel, but for packed ones, which only Carillon's own connections have."""
         return [push for push in self._pushes.values() if isinstance(push, StartedPush) and push.channel == channel]
 
+    def packed(self, msgid: int) -> SinglePush | None:
+        """Return a push that is packed and stays so; None if it is not packed, or not known."""
+        push = self._pushes.get(msgid)
+        return push.find(msgid) if isinstance(push, PackedPushes) else None
+
     def single(self, msgid: int) -> SinglePush | None:
         """Return the push in the form that may be packed; None if it has another audience, or part of it has ended."""
         push = self._pushes[msgid]

@@ -33,6 +33,12 @@ BLOCK_COST_BYTES = MAX_COST_BYTES // 4
 shorter than three quarters of MAX_COST_BYTES, but for broadcasts that reach further devices later."""
 
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
+_CLAIMED = OutcomeKind.OUTCOME_KIND_CLAIMED
+_RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
+_FOLDED = (_SENT, _CLAIMED, *REPORTED_KINDS)
+_BITS: dict[int, int] = {**{kind: 1 << kind for kind in (_RECEIVED, *REPORTED_KINDS)}, _CLAIMED: 1 << 7}
+"""The bit of each kind in `_Block._single_reports`; the numbers of reported kinds are below 7."""
+
 _SINGLE_BYTES = 16
 _BITMAP_BYTES = 512
 _CONTAINER_BYTES = 8192
@@ -61,22 +67,23 @@ class SentMessages:
         ignored: a snapshot may be newer than the offsets in it.
         """
         kinds = outcomes.kinds
-        if not any(kind in kinds for kind in (_SENT, *REPORTED_KINDS)):
+        known = self._by_app_partition.get((outcomes.appkey, partition))
+        has_claims = _CLAIMED in kinds or (known is not None and known.has_claims)
+        folded = [kind for kind in ((*_FOLDED, _RECEIVED) if has_claims else _FOLDED) if kind in kinds]
+        if not folded:
             return
-        messages = self._by_app_partition.setdefault((outcomes.appkey, partition), _PartitionMessages())
+        messages = self._by_app_partition.setdefault((outcomes.appkey, partition), known or _PartitionMessages())
         if offset < messages.next_offset:
             return
         messages.next_offset = offset + 1
         msgids = numpy.frombuffer(outcomes.msgids, "<u8")
         numbers = numpy.frombuffer(outcomes.numbers, "<u4")
-        for kind in (_SENT, *REPORTED_KINDS):
-            if kind not in kinds:
-                continue
+        for kind in folded:
             chosen = numpy.frombuffer(kinds, "u1") == kind
             for msgid, some in _grouped(msgids[chosen], numbers[chosen]):
-                if kind == _SENT:
+                if kind in (_SENT, _CLAIMED):
                     messages.add(msgid, some)
-                else:
+                if kind != _SENT:
                     messages.report(msgid, some, kind)
 
     def was_sent(self, device: DeviceAddress, msgid: int) -> bool | None:
@@ -84,10 +91,19 @@ class SentMessages:
         messages = self._by_app_partition.get(device.app_partition)
         return messages is not None and messages.contains(msgid, device.number)
 
+    def sent_to(self, app_partition: AppPartition, msgid: int) -> BitMap | None:
+        """Return the devices that were sent the message, by any way; None: that may be forgotten."""
+        messages = self._by_app_partition.get(app_partition)
+        return messages.sent_to(msgid) if messages is not None else BitMap()
+
     def was_reported(self, device: DeviceAddress, msgid: int, kind: int) -> bool:
-        """Return whether the device has reported this kind on the message."""
+        """Return whether the device has reported this kind on the message; RECEIVED only of claimed messages."""
         messages = self._by_app_partition.get(device.app_partition)
         return messages is not None and messages.is_reported(msgid, device.number, kind)
+
+    def was_claimed(self, device: DeviceAddress, msgid: int) -> bool:
+        """Return whether a channel has claimed the device's message, so that the channel may show it."""
+        return self.was_reported(device, msgid, _CLAIMED)
 
     def dump(self) -> Iterator[SentRow]:
         for appkey, partition in sorted(self._by_app_partition):
@@ -113,12 +129,23 @@ class _PartitionMessages:
         self._highest_forgotten = 0
         self._blocks: list[_Block] = []
 
+    @property
+    def has_claims(self) -> bool:
+        """Whether a channel has claimed one of the messages."""
+        return any(block.has_claims for block in self._blocks)
+
     def contains(self, msgid: int, number: int) -> bool | None:
         """Return whether the device was sent the message; None: that may be forgotten."""
         block = self._block(msgid)
         if block is not None and block.contains(msgid, number):
             return True
         return None if msgid <= self._highest_forgotten else False
+
+    def sent_to(self, msgid: int) -> BitMap | None:
+        """Return the devices that were sent the message; None: that may be forgotten."""
+        if (block := self._block(msgid)) is not None:
+            return block.sent_to(msgid)
+        return None if msgid <= self._highest_forgotten else BitMap()
 
     def is_reported(self, msgid: int, number: int, kind: int) -> bool:
         block = self._block(msgid)
@@ -164,13 +191,18 @@ class _Block:
     """Messages that were first sent one after the other.
 
     A message that one device was sent is an entry of three columns sorted by message id; one that several devices were
-    sent is a bitmap.
+    sent is a bitmap. A claim is kept as a report is. An acknowledgement is kept only where there is a claim: there it
+    may come after the push is forgotten.
     """
 
-    __slots__ = ("_bitmaps", "_reports", "_single_msgids", "_single_numbers", "_single_reports", "cost_bytes")
+    __slots__ = (
+        *("_bitmaps", "_reports", "_single_msgids", "_single_numbers", "_single_reports"),
+        *("cost_bytes", "has_claims"),
+    )
 
     def __init__(self) -> None:
         self.cost_bytes = 0
+        self.has_claims = False
         self._single_msgids = array("Q")
         self._single_numbers = array("I")
         self._single_reports = array("B")
@@ -187,6 +219,13 @@ class _Block:
         at = self._single(msgid)
         return at is not None and self._single_numbers[at] == number
 
+    def sent_to(self, msgid: int) -> BitMap:
+        """Return the devices that were sent the message, which the block has."""
+        if (bitmap := self._bitmaps.get(msgid)) is not None:
+            return bitmap
+        at = self._single(msgid)
+        return BitMap() if at is None else BitMap([self._single_numbers[at]])
+
     def highest_msgid(self) -> int:
         return max((*self._single_msgids[-1:], *self._bitmaps))
 
@@ -194,7 +233,7 @@ class _Block:
         if msgid in self._bitmaps:
             return number in self._reports.get((msgid, kind), ())
         at = self._single(msgid)
-        return at is not None and self._single_numbers[at] == number and bool(self._single_reports[at] & 1 << kind)
+        return at is not None and self._single_numbers[at] == number and bool(self._single_reports[at] & _BITS[kind])
 
     def add(self, msgid: int, numbers: BitMap) -> None:
         """Note that these devices were sent the message."""
@@ -210,11 +249,18 @@ class _Block:
 
     def report(self, msgid: int, numbers: BitMap, kind: int) -> None:
         """Note that these devices have reported this kind; devices that were not sent the message are ignored."""
+        self.has_claims |= kind == _CLAIMED
         if (bitmap := self._bitmaps.get(msgid)) is not None:
+            if kind == _RECEIVED:
+                bitmap = self._reports.get((msgid, _CLAIMED), BitMap())
             if sent := bitmap & numbers:
                 self._reports[msgid, kind] = self._reports.get((msgid, kind), BitMap()) | sent
-        elif (at := self._single(msgid)) is not None and self._single_numbers[at] in numbers:
-            self._single_reports[at] |= 1 << kind
+        elif (
+            (at := self._single(msgid)) is not None
+            and self._single_numbers[at] in numbers
+            and (kind != _RECEIVED or self._single_reports[at] & _BITS[_CLAIMED])
+        ):
+            self._single_reports[at] |= _BITS[kind]
 
     def dump(self) -> BlockRow:
         return (
@@ -234,6 +280,9 @@ class _Block:
         loaded._single_reports.frombytes(single_reports)
         loaded._bitmaps = {msgid: BitMap.deserialize(bitmap) for msgid, bitmap in bitmaps}
         loaded._reports = {(msgid, kind): BitMap.deserialize(bitmap) for msgid, kind, bitmap in reports}
+        loaded.has_claims = any(kind == _CLAIMED for _, kind in loaded._reports) or bool(
+            (numpy.frombuffer(single_reports, "u1") & _BITS[_CLAIMED]).any()
+        )
         loaded.cost_bytes = _SINGLE_BYTES * len(loaded._single_msgids) + sum(map(_cost_bytes, loaded._bitmaps.values()))
         return loaded
 
@@ -257,7 +306,7 @@ class _Block:
         if at is not None:
             number, reported = self._single_numbers[at], self._single_reports[at]
             numbers = numbers | BitMap([number])
-            self._reports |= {(msgid, kind): BitMap([number]) for kind in REPORTED_KINDS if reported & 1 << kind}
+            self._reports |= {(msgid, kind): BitMap([number]) for kind, bit in _BITS.items() if reported & bit}
             self._remove_single(at)
         self._bitmaps[msgid] = numbers
         self.cost_bytes += _cost_bytes(numbers)

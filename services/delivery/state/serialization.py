@@ -14,6 +14,7 @@ from services.delivery.state.audience_parts import AudiencePart, BitmapAudience,
 from services.delivery.state.bad_tokens import BadTokensRow
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.devices import BadgeRow
+from services.delivery.state.hand_overs import HandOversRow
 from services.delivery.state.pushes import (
     BroadcastRow,
     EndedPart,
@@ -82,6 +83,8 @@ def _then_started(first: Sequence[Blob], state: DeliveryState, msgids: Sequence[
         yield b"packed", _encode(PackedPushes(singles).dump())
     for row in state.sent_messages.dump():
         yield b"sent", _encode(row)
+    for hand_overs in state.hand_overs.dump():
+        yield b"hand overs", _encode(hand_overs)
 
 
 def load(state: DeliveryState, blobs: Sequence[Blob]) -> None:
@@ -107,6 +110,8 @@ def load(state: DeliveryState, blobs: Sequence[Blob]) -> None:
                 state.apns_apps.update(_decode(value, type=list[str]))
             case b"sent":
                 state.sent_messages.load(_decode(value, type=SentRow))
+            case b"hand overs":
+                state.hand_overs.load([_decode(value, type=HandOversRow)])
             case b"bad tokens":
                 state.bad_tokens.load(_decode(value, type=BadTokensRow))
             case b"badges":

@@ -3,7 +3,7 @@
 import pytest
 from pyroaring import BitMap
 
-from protos.delivery.v1.delivery_pb2 import PushFact
+from protos.delivery.v1.delivery_pb2 import OutcomeKind, PushFact
 from protos.push.v1.push_pb2 import Audience, CancelPush, Everyone, Message, PushCommand, SendPush
 from protos.runtime.v1.log_pb2 import Meta
 from services.delivery import decide
@@ -125,6 +125,9 @@ def test_a_mailbox_drops_its_oldest_pushes_beyond_the_cap(is_connected: bool, ca
         apply_facts(state, decide.start(state.requested[msgid], {0: BitMap([1])}))
     assert decide.overflow(state, device, is_connected) == list(msgids[:2])
     assert decide.overflow(state, DeviceAddress(APP, 0, 2), is_connected) == []
+    claim = outcomes_fact(APP, [(msgids[0], 1, OutcomeKind.OUTCOME_KIND_CLAIMED)], channels=[3])
+    state.apply(Record("deliveries", 0, 0, b"", b""), claim)
+    assert decide.overflow(state, device, is_connected) == [msgids[1]]
 
 
 @pytest.mark.parametrize("sent", [True, None])

@@ -14,6 +14,7 @@ from services.delivery.channels import Capabilities
 from services.delivery.channels.sockets.gateway_stream import GatewayStream
 from services.delivery.channels.sockets.paced_sender import PacedSender
 from services.delivery.channels.sockets.presence import AnnouncedConnection, Presence
+from services.delivery.due_hand_overs import DueHandOvers
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state.audience_parts import BitmapAudience, DeviceAddress, ListedAudience
 from services.delivery.state.delivery_state import DeliveryState
@@ -167,11 +168,13 @@ class Fanout:
         apps: AppDirectory,
         clock: Clock,
         shards: int,
+        hand_overs: DueHandOvers,
     ) -> None:
         self._state = state
         self._apps = apps
         self._presence = presence
         self._recorder = recorder
+        self._hand_overs = hand_overs
         self._clock = clock
         self._paced_sender = PacedSender(
             state, recorder, apps, clock, shards, self._has_capacity, self._send_to_numbers
@@ -195,6 +198,14 @@ class Fanout:
     def start(self, push: StartedPush, partitions: Sequence[int]) -> None:
         """Send a push that has just started to the connected devices, or keep it for `resume`."""
         drop_overflow(self._state, self._presence, self._recorder, push, partitions, self._clock.now_ms())
+        self._hand_overs.start(push, partitions)
+        self.send_again(push, partitions)
+
+    def send_again(self, push: StartedPush, partitions: Sequence[int]) -> None:
+        """Send a push to the devices that are ready and for which it is pending and not withheld any more.
+
+        A device may be sent the push over the same connection before: the gateway drops it then.
+        """
         if self._is_held(push.send.appkey) or not self._has_capacity(push.send.appkey):
             self._held_starts.setdefault(push.send.appkey, deque()).append((push, partitions))
         else:
@@ -225,19 +236,39 @@ class Fanout:
         """Add connections and send the devices their backlogs."""
         self._streams[stream] = None
         now_ms = self._clock.now_ms()
-        connected = [self._presence.connect(stream, device, now_ms) for device in devices]
+        connected = []
+        for device in devices:
+            self._hand_overs.came(DeviceAddress(device.appkey, device.partition, device.number))
+            connected.append(self._presence.connect(stream, device, now_ms))
         self._send_backlogs(device for device in connected if device is not None)
 
     def disconnect(self, stream: GatewayStream, connection_ids: Iterable[int]) -> None:
         """Remove connections that have ended, after all reports that came over them were recorded."""
         for connection_id in connection_ids:
+            device = self._presence.device_over(stream, connection_id)
             self._send_backlogs(self._presence.disconnect(stream, connection_id))
+            if device is not None:
+                self._hand_overs.left(device, self._clock.now_ms())
 
     def remove_gateway(self, stream: GatewayStream) -> None:
         """Remove a gateway whose stream has ended, with its connections."""
         self._streams.pop(stream, None)
         self.has_new_capacity.set()
+        for device in self._presence.devices_over(stream):
+            self._hand_overs.left(device, self._clock.now_ms(), is_certain=False)
         self._send_backlogs(self._presence.drop(stream))
+
+    def send_returned(self, push: StartedPush, partition: int, number: int) -> None:
+        """Send a message that a channel has returned, if the device is ready for new pushes; one with a backlog gets it
+        with that."""
+        device = DeviceAddress(push.send.appkey, partition, number)
+        connection = self._presence.connection_of(device)
+        if connection is None or not connection.is_ready:
+            return
+        if self._is_held(device.appkey) or not connection.stream.has_capacity(device.appkey):
+            self._presence.hold(device)
+        elif self._may_send(push):
+            self._send_to_numbers(push, partition, [number])
 
     def end_overdue_takeovers(self) -> None:
         """Send backlogs to devices that have waited for the end of an older connection until the deadline."""
@@ -317,6 +348,8 @@ class Fanout:
                 continue
             if self._recorder.has_unwritten_final(device.partition, msgid, device.number):
                 continue
+            if device.number in self._hand_overs.withheld(push, device.partition, msgid):
+                continue
             if not push.send.qps:
                 backlog.append((msgid, push))
             elif connection.in_flight is None:
@@ -343,7 +376,8 @@ class Fanout:
         for partition in partitions:
             part = push.active_parts[partition]
             if isinstance(part, BitmapAudience):
-                self._gather_broadcast(push, partition, part.pending_numbers(), batches)
+                pending = part.pending_numbers() - self._hand_overs.withheld(push, partition, push.msgid)
+                self._gather_broadcast(push, partition, pending, batches)
             else:
                 connections = self._presence.connections((push.send.appkey, partition))
                 ready = [number for number in part.targets if (found := connections.get(number)) and found.is_ready]
@@ -375,11 +409,15 @@ class Fanout:
         part = push.active_parts.get(partition)
         if part is None:
             return 0
+        is_withheld = self._hand_overs.withholds(push, partition)
         connections = self._presence.connections((push.send.appkey, partition))
         now_ms, sent = self._clock.now_ms(), 0
         for number in numbers:
             for msgid in part.pending_msgids(number):
-                if not self._recorder.has_unwritten_final(partition, msgid, number):
+                is_over = self._recorder.has_unwritten_final(partition, msgid, number)
+                if is_withheld and number in self._hand_overs.withheld(push, partition, msgid):
+                    continue
+                if not is_over:
                     batches.add(connections[number], msgid)
                     self._recorder.record(partition, push.send.appkey, msgid, number, _SENT, now_ms)
                     sent += 1

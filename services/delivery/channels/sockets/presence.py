@@ -112,24 +112,16 @@ class Presence:
 
     def disconnect(self, stream: GatewayStream, connection_id: int) -> list[DeviceAddress]:
         """Remove a connection unless another stream has announced it; return the device that waited for its end."""
-        device = self._devices.get(connection_id)
-        connection = self.connection_of(device) if device else None
-        if device and connection and connection.stream is stream:
-            self._forget(device, connection)
+        if (device := self.device_over(stream, connection_id)) is not None:
+            self._forget(device, self._connections[device.app_partition][device.number])
             del self._connections[device.app_partition][device.number]
         takeover = self._takeovers.get(connection_id)
         return self._end_takeovers([connection_id]) if takeover and takeover.older is stream else []
 
     def drop(self, stream: GatewayStream) -> list[DeviceAddress]:
         """Remove a gateway with all its connections; return the devices that waited for the end of one of them."""
-        dropped = [
-            connection.id
-            for connections in self._connections.values()
-            for connection in connections.values()
-            if connection.stream is stream
-        ]
-        for connection_id in dropped:
-            self.disconnect(stream, connection_id)
+        for device in self.devices_over(stream):
+            self.disconnect(stream, self._connections[device.app_partition][device.number].id)
         for ready in self._ready.values():
             ready.pop(stream, None)
         return self._end_takeovers([older_id for older_id, each in self._takeovers.items() if each.older is stream])
@@ -147,6 +139,21 @@ class Presence:
             for (appkey, partition), held in self._held.items()
             if not is_paused(appkey)
             for number in held
+        ]
+
+    def device_over(self, stream: GatewayStream, connection_id: int) -> DeviceAddress | None:
+        """Return the device whose connection this is, unless another stream has announced the connection."""
+        device = self._devices.get(connection_id)
+        connection = self.connection_of(device) if device is not None else None
+        return device if connection is not None and connection.stream is stream else None
+
+    def devices_over(self, stream: GatewayStream) -> list[DeviceAddress]:
+        """Return the devices that are connected to the gateway."""
+        return [
+            DeviceAddress(appkey, partition, number)
+            for (appkey, partition), connections in self._connections.items()
+            for number, connection in connections.items()
+            if connection.stream is stream
         ]
 
     def connection_of(self, device: DeviceAddress) -> AnnouncedConnection | None:

@@ -45,8 +45,9 @@ class ReportIntake:
                 self._report(device, msgid, kind, time_ms)
 
     def _acknowledge(self, device: DeviceAddress, msgid: int, time_ms: int) -> None:
-        push = self._state.push_of(msgid)
-        if decide.accepts_acknowledgement(push, device, msgid, self._was_sent(push, device, msgid)):
+        push, messages = self._state.push_of(msgid), self._state.sent_messages
+        was_claimed = messages.was_claimed(device, msgid) and not messages.was_reported(device, msgid, _RECEIVED)
+        if was_claimed or decide.accepts_acknowledgement(push, device, msgid, self._was_sent(push, device, msgid)):
             self._recorder.record_final(device.partition, device.appkey, msgid, device.number, _RECEIVED, time_ms)
         else:
             REPORTS_REFUSED.labels("acknowledgement").inc()

@@ -20,10 +20,12 @@ def parsed(record: Record) -> PushCommand | PushFact | DeliveryFact:
     return types[record.topic].FromString(record.value)
 
 
-def outcomes_fact(app: str, rows: Sequence[tuple[int, int, int]], changed: Sequence[int] = ()) -> DeliveryFact:
+def outcomes_fact(
+    app: str, rows: Sequence[tuple[int, int, int]], changed: Sequence[int] = (), channels: Sequence[int] = ()
+) -> DeliveryFact:
     """Return the fact of these outcomes, as rows of (message id, device number, kind).
 
-    `changed`: the places of the rows with the reason that the device changed its alias.
+    `changed`: the places of the rows with the reason that the device changed its alias. `channels`: one for each row.
     """
     count = len(rows)
     columns = AppOutcomes(
@@ -34,5 +36,6 @@ def outcomes_fact(app: str, rows: Sequence[tuple[int, int, int]], changed: Seque
         times_ms=struct.pack(f"<{count}q", *[START_MS] * count),
         reason_indexes=bytes(2 if place in changed else 0 for place in range(count)),
         reasons=["other", FixedReason.ALIAS_CHANGED] if changed else [],
+        channels=bytes(channels),
     )
     return DeliveryFact(outcomes=Outcomes(apps=[columns]))

@@ -1,7 +1,7 @@
 """The state against a simple model, under random commands and facts, and folded in other orders."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -24,6 +24,7 @@ from services.delivery.state import pushes, serialization
 from services.delivery.state.audience_parts import DeviceAddress
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.devices import FINAL_OUTCOMES
+from services.delivery.state.hand_overs import MAX_CHANNELS
 from services.delivery.state.sent_messages import REPORTED_KINDS
 from services.log.port import Record
 from testkit.delivery.records import START_MS, NumberedDevice, listed_audience
@@ -36,6 +37,8 @@ OWNED = (0, 2)
 FOREIGN = 1
 DEVICES = [NumberedDevice(partition, number) for partition in (*OWNED, FOREIGN) for number in range(3)]
 KINDS = [kind for kind in OutcomeKind.values() if kind]
+CHANNELS = (1, 2, 3)
+CLAIMED, RETURNED = OutcomeKind.OUTCOME_KIND_CLAIMED, OutcomeKind.OUTCOME_KIND_RETURNED
 DROPPED = OutcomeKind.OUTCOME_KIND_DROPPED
 CHANGED = -1
 """Stands for a message that was dropped because the device changed its alias."""
@@ -51,6 +54,8 @@ class DeliveryStateMachine(RuleBasedStateMachine):
         self.records: list[tuple[Record, object]] = []
         self.sent: set[tuple[NumberedDevice, int]] = set()
         self.reported: set[tuple[NumberedDevice, int, int]] = set()
+        self.claimed: dict[tuple[NumberedDevice, int], int] = {}
+        self.returned: dict[tuple[NumberedDevice, int], set[int]] = {}
         self.ends: dict[tuple[str, int], int] = {}
         self.msgids = itertools.count(1000, 10)
         self.now_ms = START_MS
@@ -175,15 +180,19 @@ class DeliveryStateMachine(RuleBasedStateMachine):
             st.integers(0, 6),
             st.integers(0, 2),
             st.sampled_from([*KINDS, CHANGED]),
+            st.sampled_from(CHANNELS),
         )
         drawn = data.draw(st.lists(one, min_size=1, max_size=8))
         drawn = [one for one in drawn if partition in one[0].started]
-        changed = [place for place, (*_, kind) in enumerate(drawn) if kind == CHANGED]
+        changed = [place for place, (*_, kind, _) in enumerate(drawn) if kind == CHANGED]
+        channels = [channel for *_, channel in drawn]
         rows = [
             (push.msgid + index, number, DROPPED if kind == CHANGED else kind, push)
-            for push, index, number, kind in drawn
+            for push, index, number, kind, _ in drawn
         ]
-        self.write("deliveries", partition, outcomes_fact(app, [row[:3] for row in rows], changed))
+        self.write("deliveries", partition, outcomes_fact(app, [row[:3] for row in rows], changed, channels))
+        if app == ANDROID:
+            self.change_channels(partition, rows, channels)
         for msgid, number, _, push in [rows[place] for place in changed]:
             if push.appkey == app:
                 push.change_alias(NumberedDevice(partition, number), msgid)
@@ -193,19 +202,58 @@ class DeliveryStateMachine(RuleBasedStateMachine):
             device = NumberedDevice(partition, number)
             if push.appkey == app and is_end:
                 push.conclude(device, msgid)
-            if app == ANDROID and kind == OutcomeKind.OUTCOME_KIND_SENT:
+            if app == ANDROID and kind in (OutcomeKind.OUTCOME_KIND_SENT, CLAIMED):
                 self.sent.add((device, msgid))
+            if app == ANDROID and kind == CLAIMED:
+                self.reported.add((device, msgid, CLAIMED))
         for msgid, number, kind, _ in rows:
             device = NumberedDevice(partition, number)
             if app == ANDROID and kind in REPORTED_KINDS and (device, msgid) in self.sent:
                 self.reported.add((device, msgid, kind))
 
+    def change_channels(
+        self, partition: int, rows: Sequence[tuple[int, int, int, PushModel]], channels: Sequence[int]
+    ) -> None:
+        """Claim and return pending messages: a channel claims what none has claimed and it has not returned."""
+        for (msgid, number, kind, push), channel in zip(rows, channels, strict=True):
+            device = NumberedDevice(partition, number)
+            key = device, msgid
+            is_pending = msgid in push.pending_or_late(device) and key not in push.late and push.appkey == ANDROID
+            if kind == CLAIMED and is_pending and key not in self.claimed and channel not in self.returned.get(key, ()):
+                self.claimed[key] = channel
+            elif kind == RETURNED and self.claimed.get(key) == channel:
+                del self.claimed[key]
+                self.returned.setdefault(key, set()).add(channel)
+
+    @invariant()
+    def it_is_known_which_channels_have_which_messages(self) -> None:
+        for push in self.model.pushes.values():
+            for at in DEVICES:
+                for msgid in range(push.msgid, push.msgid + 6):
+                    key = at, msgid
+                    if msgid not in push.pending_or_late(at) or key in push.late:
+                        self.claimed.pop(key, None)
+                        self.returned.pop(key, None)
+                    part = push.msgid, at.partition, msgid
+                    hand_overs = self.state.hand_overs
+                    assert (at.number in hand_overs.claimed(*part)) == (key in self.claimed)
+                    for channel in CHANNELS:
+                        claims = hand_overs.is_claimed(*part, at.number, channel)
+                        assert claims == (self.claimed.get(key) == channel)
+                        returned = at.number in hand_overs.returned(*part, channel)
+                        assert returned == (channel in self.returned.get(key, ()))
+                    exhausted = at.number in hand_overs.exhausted(*part)
+                    assert exhausted == (len(self.returned.get(key, ())) >= MAX_CHANNELS)
+
     @invariant()
     def it_is_known_what_devices_were_sent_and_reported(self) -> None:
         messages = self.state.sent_messages
+        for partition, msgid in itertools.product(OWNED, range(1000, 1000 + 10 * len(self.model.pushes))):
+            sent = {at.number for at, of in self.sent if (at.partition, of) == (partition, msgid)}
+            assert messages.sent_to((ANDROID, partition), msgid) == BitMap(sent)
         for at, msgid in itertools.product(DEVICES, range(1000, 1000 + 10 * len(self.model.pushes))):
             assert messages.was_sent(DeviceAddress(ANDROID, *at), msgid) == ((at, msgid) in self.sent)
-            for kind in REPORTED_KINDS:
+            for kind in (*REPORTED_KINDS, CLAIMED):
                 reported = messages.was_reported(DeviceAddress(ANDROID, *at), msgid, kind)
                 assert reported == ((at, msgid, kind) in self.reported)
             assert not messages.was_sent(DeviceAddress(IOS, *at), msgid)

@@ -3,13 +3,15 @@
 import itertools
 from collections.abc import Sequence
 
+from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from services.delivery.state.audience_parts import DeviceAddress
 from services.delivery.state.sent_messages import BLOCK_COST_BYTES, MAX_COST_BYTES, SentMessages
-from testkit.delivery.records import APP, CLICKED, OTHER_APP, SENT, SHOWN
+from testkit.delivery.records import APP, CLICKED, OTHER_APP, RECEIVED, SENT, SHOWN
 from tests.services.delivery.state.records import outcomes_fact
 
 DEVICE = DeviceAddress(APP, 0, 1)
 MAX_SINGLES = MAX_COST_BYTES // 16
+CLAIMED = OutcomeKind.OUTCOME_KIND_CLAIMED
 BLOCK_SINGLES = BLOCK_COST_BYTES // 16
 OFFSETS = itertools.count()
 
@@ -50,6 +52,22 @@ def test_reports_stay_known_when_further_devices_are_sent_the_message() -> None:
         assert not known.was_reported(DEVICE, 7, CLICKED)
         assert not known.was_reported(DEVICE._replace(number=2), 7, SHOWN)
         assert known.was_reported(DEVICE._replace(number=2), 7, CLICKED)
+
+
+def test_an_acknowledgement_is_kept_where_a_channel_has_claimed_the_message() -> None:
+    """There it may come after the push is forgotten, and a repeated one must not count."""
+    messages = SentMessages()
+    fold(messages, [(5, 1, SENT), (5, 1, RECEIVED)])
+    fold(messages, [(7, 1, CLAIMED), (8, 1, CLAIMED), (8, 2, CLAIMED), (9, 1, SENT)])
+    fold(messages, [(7, 1, RECEIVED), (8, 2, RECEIVED), (9, 1, RECEIVED)])
+    fold(messages, [(7, 2, SENT)])
+    other = DEVICE._replace(number=2)
+    for known in (messages, loaded_from(messages)):
+        assert [known.was_claimed(DEVICE, msgid) for msgid in (5, 7, 8, 9)] == [False, True, True, False]
+        assert [known.was_reported(DEVICE, msgid, RECEIVED) for msgid in (5, 7, 8, 9)] == [False, True, False, False]
+        assert known.was_reported(other, 8, RECEIVED)
+        assert not known.was_claimed(other, 7)
+        assert all(known.was_sent(DEVICE, msgid) for msgid in (5, 7, 8, 9))
 
 
 def test_the_messages_of_an_app_sent_first_are_forgotten_first_and_those_of_others_stay() -> None:

@@ -1,0 +1,173 @@
+"""The running role hands over what is due, and sends over a device's connection only what no channel has."""
+
+from collections.abc import Sequence
+
+import pytest
+from pyroaring import BitMap
+
+from protos.delivery.v1.delivery_pb2 import OutcomeKind
+from protos.push.v1.push_pb2 import ROUTE_AUTO, Route
+from services.delivery import main
+from services.delivery.handing_over import Answer, Answered, ClaimedMessage, NoChannels
+from services.delivery.state.audience_parts import AppPartition
+from services.delivery.state.pushes import StartedPush
+from testkit.delivery.records import RECEIVED, SENT, NumberedDevice, OutcomeRow
+from testkit.delivery.role import DeliveryHarness
+from testkit.waiting import run_ready_tasks
+
+A, B = NumberedDevice(0, 0), NumberedDevice(0, 1)
+FIRST, SECOND = 1, 2
+CLAIMED, RETURNED = OutcomeKind.OUTCOME_KIND_CLAIMED, OutcomeKind.OUTCOME_KIND_RETURNED
+HANDED_OVER, FAILED = OutcomeKind.OUTCOME_KIND_HANDED_OVER, OutcomeKind.OUTCOME_KIND_FAILED
+
+
+class ScriptedChannels:
+    """Two channels on which device A has addresses; a test answers the requests."""
+
+    is_any_usable = True
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[ClaimedMessage, Answered]] = []
+
+    def of_app(self, appkey: str) -> Sequence[int]:
+        return FIRST, SECOND
+
+    def usable(self, appkey: str) -> Sequence[int]:
+        return FIRST, SECOND
+
+    def can_carry(self, channel: int, push: StartedPush) -> bool:
+        return True
+
+    def addressed(self, app_partition: AppPartition, channel: int) -> BitMap:
+        return BitMap([A.number] if app_partition[1] == A.partition else [])
+
+    def route(self, appkey: str) -> "Route.ValueType":
+        return ROUTE_AUTO
+
+    def send(self, messages: Sequence[ClaimedMessage], answered: Answered) -> None:
+        self.requests += [(message, answered) for message in messages]
+
+    def requested(self) -> list[tuple[int, int]]:
+        """Return the message id and the channel of each request."""
+        return [(message.msgid, message.channel) for message, _ in self.requests]
+
+    def answer(self, answer: Answer, reason: str = "") -> None:
+        """Answer the latest request."""
+        message, answered = self.requests[-1]
+        answered(message, answer, reason)
+
+
+@pytest.fixture
+def channels(monkeypatch: pytest.MonkeyPatch) -> ScriptedChannels:
+    scripted = ScriptedChannels()
+    monkeypatch.setattr(main, "open_senders", lambda: scripted)
+    return scripted
+
+
+async def test_a_message_is_handed_over_after_the_grace_and_counts_as_received_later(
+    delivery: DeliveryHarness, channels: ScriptedChannels
+) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A, B)
+        msgid = await delivery.send(A, B)
+        await delivery.advance(14.9)
+        assert channels.requested() == []
+        await delivery.advance(0.2)
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, CLAIMED))
+        await run_ready_tasks()
+        assert channels.requested() == [(msgid, FIRST)]
+
+        gateway.connect((1, A), (2, B))
+        await gateway.expect((2, msgid))
+        channels.answer(Answer.ACCEPTED)
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, HANDED_OVER))
+        gateway.acknowledge((msgid, A), (msgid, A), (msgid, B))
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, RECEIVED), OutcomeRow(msgid, B, RECEIVED))
+        gateway.acknowledge((msgid, A))
+        last = await delivery.send(A)
+        await gateway.wait_count(2)
+        assert (gateway.received[1].connection, gateway.received[1].msgid) == (1, last)
+        assert sorted(await delivery.outcomes(RECEIVED)) == [
+            OutcomeRow(msgid, A, RECEIVED),
+            OutcomeRow(msgid, B, RECEIVED),
+        ]
+        assert await delivery.outcomes(SENT) == [OutcomeRow(msgid, B, SENT), OutcomeRow(last, A, SENT)]
+
+
+async def test_a_phone_that_comes_back_within_the_grace_causes_no_hand_over(
+    delivery: DeliveryHarness, channels: ScriptedChannels
+) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A)
+        await delivery.advance(16)
+        sent = []
+        for connection in range(1, 6):
+            gateway.connect((connection, A))
+            await run_ready_tasks()
+            sent.append(await delivery.send(A))
+            gateway.request(disconnected=[connection])
+            await run_ready_tasks()
+            await delivery.advance(14)
+        assert channels.requests == []
+        await delivery.advance(2)
+        await delivery.expect_outcomes(*(OutcomeRow(msgid, A, CLAIMED) for msgid in sent))
+        await run_ready_tasks()
+        assert channels.requested() == [(msgid, FIRST) for msgid in sent]
+
+
+async def test_what_both_channels_refuse_goes_over_the_own_connection(
+    delivery: DeliveryHarness, channels: ScriptedChannels
+) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A)
+        msgid = await delivery.send(A)
+        await delivery.advance(16)
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, CLAIMED))
+        await run_ready_tasks()
+        channels.answer(Answer.REFUSED, "no quota")
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, RETURNED, "no quota"))
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, CLAIMED), OutcomeRow(msgid, A, CLAIMED))
+        await run_ready_tasks()
+        assert channels.requested() == [(msgid, FIRST), (msgid, SECOND)]
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        assert gateway.received == []
+        channels.answer(Answer.REFUSED, "no address")
+        await gateway.expect((1, msgid))
+        await delivery.advance(30)
+        assert len(channels.requests) == 2
+
+
+@pytest.mark.parametrize("has_snapshot", [True, False])
+async def test_the_next_process_repeats_the_request_and_does_not_trust_a_refusal(
+    delivery: DeliveryHarness, channels: ScriptedChannels, has_snapshot: bool
+) -> None:
+    async with delivery.running():
+        await delivery.register(A)
+        msgid = await delivery.send(A)
+        await delivery.advance(16)
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, CLAIMED))
+        await run_ready_tasks()
+    if not has_snapshot:
+        delivery.write_snapshot(None)
+    async with delivery.running(), delivery.gateway() as gateway:
+        assert channels.requested() == [(msgid, FIRST), (msgid, FIRST)]
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        channels.answer(Answer.REFUSED, "no quota")
+        reason = "unknown whether the channel shows it: no quota"
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, FAILED, reason))
+        assert gateway.received == []
+
+
+async def test_claims_of_channels_that_are_gone_end_as_unknown(
+    delivery: DeliveryHarness, channels: ScriptedChannels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with delivery.running():
+        await delivery.register(A)
+        msgid = await delivery.send(A)
+        await delivery.advance(16)
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, CLAIMED))
+    monkeypatch.setattr(main, "open_senders", NoChannels)
+    async with delivery.running():
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, FAILED, "unknown whether the channel shows it"))
