@@ -14,7 +14,7 @@ TESTS_OF_PYTHON := $(addprefix tests/services/,log net process replica domain/te
 	tests/services/delivery/channels/apns tests/services/gateway/websocket tests/analytics/store \
 	tests/journeys/console tests/journeys/test_push.py tests/journeys/test_welcome.py tests/simulation/test_installations.py tests/simulation/test_python_versions.py
 
-.PHONY: run install install-dev python doctor demo screenshots test test-programs tests test-long test-seeds test-python sdk lint ruff mypy imports buf release-schema soak cluster simulate fuzz lock sbom audit-dependencies pin-images clean
+.PHONY: run install install-dev python doctor demo screenshots test test-programs tests test-long test-seeds test-python sdk lint ruff mypy imports buf release-schema soak cluster simulate hand-overs fuzz lock sbom audit-dependencies pin-images clean
 
 ## Start everything in one process on ./data; prints a first push to try.
 run: install
@@ -134,6 +134,10 @@ cluster: install-dev
 ## Simulated worlds, one a seed, of an installation under faults: make simulate ARGS="--seeds 10000 --first 0"
 simulate: install-dev
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.simulation $(ARGS)
+
+## The model of handing messages over to channels, in random orders of everything: make hand-overs ARGS="--messages 1000000"
+hand-overs: install-dev
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m tests.services.delivery.hand_over_model $(ARGS)
 
 ## The fuzzer: mutated, signed requests and device frames: make fuzz ARGS="--bodies 1000000"
 fuzz: install-dev

@@ -1,0 +1,193 @@
+"""The rules of handing messages over, judged by the log and the phones alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy
+
+from protos.delivery.v1.delivery_pb2 import AppOutcomes, OutcomeKind
+from protos.push.v1.push_pb2 import IMPORTANCE_HIGH, ROUTE_OWN, ROUTE_VENDOR, SendPush
+from services.delivery.handing_over import ClaimedMessage
+from services.domain.topics import DELIVERIES, PUSHES, decode
+from services.log.port import Record
+from testkit.delivery.records import NumberedDevice
+
+if TYPE_CHECKING:
+    from tests.services.delivery.hand_over_model.world import Owner, Phone, World
+
+GRACE_MS = 15_000
+CHANNELS = (1, 2, 3)
+OneMessage = tuple[int, NumberedDevice]
+"""A message id and a device."""
+
+_KIND = OutcomeKind
+_LAST_WORDS = frozenset({_KIND.OUTCOME_KIND_HANDED_OVER, _KIND.OUTCOME_KIND_RETURNED, _KIND.OUTCOME_KIND_FAILED})
+_FINAL = frozenset(
+    {
+        *(_KIND.OUTCOME_KIND_HANDED_OVER, _KIND.OUTCOME_KIND_FAILED),
+        *(_KIND.OUTCOME_KIND_RECEIVED, _KIND.OUTCOME_KIND_DROPPED),
+    }
+)
+
+
+class BrokenRuleError(Exception):
+    """A message was shown twice, or is lost, or delivery did what it must not do."""
+
+
+@dataclass
+class Told:
+    """What the log tells of one message on one device: the channel that has it, those that returned it, its end."""
+
+    claimed_by: int = 0
+    returned_by: set[int] = field(default_factory=set)
+    final: int = 0
+    is_sent: bool = False
+    is_received: bool = False
+
+
+class Rules:
+    """Judges each request, send and record as it comes, and each message at the end."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self.told: dict[OneMessage, Told] = {}
+        self.first_of: dict[int, int] = {}
+        self.ended: set[tuple[int, int]] = set()
+        self.started: set[tuple[int, int]] = set()
+
+    def broken(self, what: str) -> None:
+        raise BrokenRuleError(what)
+
+    def requested(self, send: SendPush, devices: Sequence[NumberedDevice], *, own_ids: bool) -> None:
+        for index, device in enumerate(devices):
+            msgid = send.msgid + (index if own_ids else 0)
+            self.first_of[msgid] = send.msgid
+            self.told[msgid, device] = Told()
+
+    # --- as it happens
+
+    def sends(self, msgid: int, phone: "Phone | None") -> None:
+        """Delivery sends a message over the phone's own connection."""
+        if phone is None:
+            return
+        told = self.told[msgid, phone.device]
+        if told.claimed_by:
+            self.broken(f"{msgid} sent to {phone.device} while channel {told.claimed_by} has it")
+        if told.final:
+            self.broken(f"{msgid} sent to {phone.device} after its end {told.final}")
+
+    def claims(self, owner: "Owner", msgid: int, device: NumberedDevice) -> None:
+        """Delivery decides that a channel is to show the message."""
+        world, send = self._world, self._world.pushes[self.first_of[msgid]]
+        phone, now_ms = world.phones[device], world.clock.now_ms()
+        if (msgid, device) in owner.acknowledged:
+            self.broken(f"{msgid} claimed for {device}, which has acknowledged it")
+        if send.channel.route == ROUTE_OWN:
+            self.broken(f"{msgid} claimed for {device} against its route")
+        if now_ms < owner.began_ms + GRACE_MS:
+            self.broken(f"{msgid} claimed for {device} before gateways can have announced their connections")
+        if send.channel.route == ROUTE_VENDOR and not self.told[msgid, device].is_sent:
+            return
+        if phone.connection and phone.stream is owner.stream:
+            self.broken(f"{msgid} claimed for {device}, which is connected")
+        if send.channel.importance != IMPORTANCE_HIGH and now_ms < world.left_ms.get(device, 0) + GRACE_MS:
+            self.broken(f"{msgid} claimed for {device} within the grace")
+
+    def requests(self, message: ClaimedMessage) -> None:
+        """A request leaves for the vendor."""
+        device = NumberedDevice(message.partition, message.number)
+        told = self.told[message.msgid, device]
+        if told.claimed_by != message.channel:
+            self.broken(f"{message.msgid} on {device}: request to channel {message.channel} without a claim in the log")
+        if told.final or told.is_received:
+            self.broken(f"{message.msgid} on {device}: request after its end")
+        if (message.push.msgid, device.partition) in self.ended:
+            self.broken(f"{message.msgid} on {device}: request after the end of its push")
+
+    def reads(self, record: Record) -> None:
+        """The log has a record."""
+        fact = decode(record)
+        if record.topic == PUSHES.name:
+            kind = fact.WhichOneof("fact")
+            (self.started if kind == "started" else self.ended).add((fact.msgid, record.partition))
+        elif record.topic == DELIVERIES.name:
+            for columns in fact.outcomes.apps:
+                for msgid, number, kind, channel in _rows(columns):
+                    self._outcome(msgid, NumberedDevice(record.partition, number), kind, channel)
+
+    def _outcome(self, msgid: int, device: NumberedDevice, kind: int, channel: int) -> None:
+        told, name = self.told[msgid, device], f"{msgid} on {device}"
+        if kind == _KIND.OUTCOME_KIND_CLAIMED:
+            if told.claimed_by or told.final:
+                self.broken(f"{name}: claimed by {channel} while {told}")
+            if channel in told.returned_by or len(told.returned_by) >= 2:
+                self.broken(f"{name}: claimed by {channel} after {told.returned_by} returned it")
+            told.claimed_by = channel
+            return
+        if channel:
+            if kind not in _LAST_WORDS:
+                self.broken(f"{name}: outcome {kind} of a channel")
+            if told.claimed_by != channel and not told.final:
+                self.broken(f"{name}: channel {channel} answers {kind} while {told.claimed_by} has it")
+            told.claimed_by = 0
+            if kind == _KIND.OUTCOME_KIND_RETURNED:
+                told.returned_by.add(channel)
+        told.is_sent |= kind == _KIND.OUTCOME_KIND_SENT
+        if kind == _KIND.OUTCOME_KIND_RECEIVED:
+            if told.is_received:
+                self.broken(f"{name}: received twice")
+            told.is_received = True
+        if kind in _FINAL:
+            if channel and told.final:
+                self.broken(f"{name}: ended twice, by {told.final} and {kind} of channel {channel}")
+            told.final = told.final or kind
+            told.claimed_by = 0
+
+    # --- at the end
+
+    def check_settled(self) -> None:
+        """Half of the phones are connected and have everything; channels have been asked for the others."""
+        world = self._world
+        for (msgid, device), told in self.told.items():
+            first = self.first_of[msgid]
+            is_acknowledged = (msgid, device) in world.owner.acknowledged
+            if is_acknowledged and told.final == _KIND.OUTCOME_KIND_HANDED_OVER and not told.is_received:
+                self.broken(f"{msgid} on {device}: its acknowledgement does not count: {told}")
+            push = world.owner.state.started.get(first)
+            is_alive = (first, device.partition) in self.started and (first, device.partition) not in self.ended
+            if told.final or not is_alive or push is None or not world.owner.state.may_send(push, world.clock.now_ms()):
+                continue
+            phone, route = world.phones[device], push.send.channel.route
+            addressed = {c for c in CHANNELS if device.number in world.addresses[device.partition, c]}
+            usable = addressed - told.returned_by - world.stopped
+            may_claim = usable and len(told.returned_by) < 2 and route != ROUTE_OWN
+            if told.claimed_by:
+                self.broken(f"{msgid} on {device}: channel {told.claimed_by} still has it")
+            if phone.connection:
+                self.broken(f"{msgid} on {device}: not received although it is connected: {told}, {phone.shown[msgid]}")
+            if may_claim:
+                self.broken(f"{msgid} on {device}: no channel was asked: {told}")
+
+    def check_ended(self) -> None:
+        """Each message has one end, and is shown if its end says so."""
+        for (msgid, device), told in self.told.items():
+            part = self.first_of[msgid], device.partition
+            if part in self.started and not told.final and part not in self.ended:
+                self.broken(f"{msgid} on {device}: unaccounted")
+            if told.claimed_by:
+                self.broken(f"{msgid} on {device}: a claim of channel {told.claimed_by} without an end")
+            ways = self._world.phones[device].shown[msgid]
+            if told.final == _KIND.OUTCOME_KIND_HANDED_OVER and not [way for way in ways if way]:
+                self.broken(f"{msgid} on {device}: handed over and not shown")
+
+
+def _rows(columns: AppOutcomes) -> "zip[tuple[int, int, int, int]]":
+    count = len(columns.kinds)
+    return zip(
+        numpy.frombuffer(columns.msgids, "<u8").tolist(),
+        numpy.frombuffer(columns.numbers, "<u4").tolist(),
+        columns.kinds,
+        columns.channels or bytes(count),
+        strict=True,
+    )
