@@ -17,7 +17,7 @@ from edge.core.admission import (
 from edge.core.answers import Content, Reply
 from edge.core.message_ids import MessageIds
 from edge.core.signature import AppRef
-from protos.push.v1.push_pb2 import Audience, Kind, Message, PushCommand, SendPush
+from protos.push.v1.push_pb2 import Audience, ChannelOptions, Kind, Message, PushCommand, SendPush
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import Claim, CreateTask, TaskCommand
 from services.domain.command_writer import CommandWriter, push_command, task_command
@@ -44,6 +44,7 @@ class AppPush(msgspec.Struct, frozen=True):
     period_s: int
     qps: int
     must_exist: bool = False
+    channel: ChannelOptions | None = None
 
 
 MAX_AUDIT_BYTES = 256 * 1024
@@ -242,6 +243,7 @@ class Pushes:
             qps=push.qps,
             task_key=task_key,
             request_json=request_json,
+            channel=push.channel,
         )
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from edge.core.parsing.targets import DeviceFilter, PositiveOptions
 from edge.openapi.schema import Json, example_of
-from edge.v2.push.requests import Option, PushRequest
+from edge.v2.push.requests import ChannelOption, Option, PushRequest
 from edge.v2.push.style import Android, Article, InformationFlow, Ios, LandingPage, PopUp, RichMedia
 from edge.v2.tasks import TaskListRequest
 
@@ -53,7 +53,10 @@ PUSHES: dict[str, Json] = {
         {"appkey": _ANDROID_APP, "userScope": 6, "stag": [["sports", "vip"], ["news"]], "not_stag": [["quiet"]]},
         option={"timed": 2, "send_time_interval": 3600},
     ),
-    "an alias": _push({"appkey": _ANDROID_APP, "userScope": 3, "alias": "alice"}),
+    "an alias, by a channel first": _push(
+        {"appkey": _ANDROID_APP, "userScope": 3, "alias": "alice"},
+        option={"channel": example_of(ChannelOption, route="vendor")},
+    ),
     "aliases": _push({"appkey": _ANDROID_APP, "userScope": 4, "alias": ["alice", "bob"]}),
     "tokens": _push(
         {

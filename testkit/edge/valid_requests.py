@@ -58,6 +58,7 @@ async def valid_requests(installation: EdgeInstallation) -> list[ValidRequest]:
     style: dict[str, Any] = {**STYLE, "android": {**STYLE["android"], "click_param": LANDING_PAGE}}
     flow: dict[str, Any] = {**STYLE, "android": {"click_action": 6, "click_param": FLOW}}
     timed = {"period": 600, "qps": 10, "timed": 1, "send_time": "2026-12-31 23:59"}
+    channel = {"route": "vendor", "importance": "high"}
     later = {"sendTo": {"appkey": {"android": a}, "userScope": 1}, "msgStyle": flow, "option": timed}
     task_key = (await installation.push(later, a))["task_key"]
     msgid = (await installation.push({**later, "option": {}}, a))["id"]
@@ -90,7 +91,7 @@ async def valid_requests(installation: EdgeInstallation) -> list[ValidRequest]:
         push(7, optfilter={"android": OPTFILTER}),
         push(8, tag=[[1]], optfilter={"android": OPTFILTER}),
         v2("/v2/push", {**later, "extra": "e"}, a),
-        v2("/v2/push", {**later, "option": {"timed": 2, "send_time_interval": 60}}, a),
+        v2("/v2/push", {**later, "option": {"timed": 2, "send_time_interval": 60, "channel": channel}}, a),
         v2("/v2/timedtasklist", {"appkey": both, "order": 1, "page_num": 1, "page_size": 50}, a, i, o),
         v2("/v2/timedtaskdetail", {"appkey": both, "task_key": task_key}, a, i, o),
         v2("/v2/timed", {"appkey": {"android": a}, "task_key": task_key}, a, method="DELETE"),

@@ -13,7 +13,18 @@ from edge.core.signature import AppRef
 from edge.v2.apps import SIGN_BY_PLATFORM, PushApps
 from edge.v2.push.style import MsgStyle, android_message, ios_message
 from edge.v2.push.targets import SendTo, app_audiences, check_keys
-from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_MULTICAST, KIND_UNICAST, Kind, Message
+from protos.push.v1.push_pb2 import (
+    IMPORTANCE_UNSPECIFIED,
+    KIND_BROADCAST,
+    KIND_MULTICAST,
+    KIND_UNICAST,
+    ROUTE_UNSPECIFIED,
+    ChannelOptions,
+    Importance,
+    Kind,
+    Message,
+    Route,
+)
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, Platform
 from services.errors import Code, InputError
 
@@ -21,6 +32,22 @@ MAX_PERIOD_S = 30 * 86_400
 """Longest time to live of a message, unless set otherwise."""
 
 MAX_AHEAD_S = 365 * 86_400
+
+
+class ChannelOption(msgspec.Struct, frozen=True):
+    route: Annotated[
+        Literal["auto", "own", "vendor"] | None,
+        described(
+            "How the push reaches devices with an address on a channel. auto: over the device's own connection, or by a"
+            " channel once the device has not been connected for a moment; own: over its own connection alone; vendor:"
+            " by a channel first. Default: the app's own setting.",
+            "auto",
+        ),
+    ] = None
+    importance: Annotated[
+        Literal["high", "normal", "low"] | None,
+        described("high: a channel is asked as soon as the device is not connected.", "normal"),
+    ] = None
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -50,6 +77,10 @@ class Option(msgspec.Struct, frozen=True):
         Shown(Annotated[int, msgspec.Meta(ge=1, le=MAX_AHEAD_S)] | None),
         described("Seconds from now; with timed 2."),
     ] = ABSENT
+    channel: Annotated[
+        ChannelOption | None,
+        described("For Android: how channels, such as Web Push, take part. They reach devices without a connection."),
+    ] = None
 
 
 class PushRequest(msgspec.Struct, frozen=True):
@@ -110,6 +141,7 @@ def push_order(
             message=messages[of_app.app.platform],
             period_s=period_s or app_of(of_app.app).default_period_s,
             qps=option.qps or 0,
+            channel=_channel(option.channel) if of_app.app.platform == PLATFORM_ANDROID else None,
             must_exist=of_app.is_single_token and of_app.app.platform == PLATFORM_IOS,
         )
         for of_app in audiences
@@ -121,6 +153,16 @@ def _message(platform: "Platform.ValueType", body: PushRequest, app_name: str) -
     if platform == PLATFORM_ANDROID:
         return android_message(body.style, body.extra, app_name)
     return ios_message(body.style, body.extra)
+
+
+def _channel(option: ChannelOption | None) -> ChannelOptions | None:
+    if option is None or option == ChannelOption():
+        return None
+    route = Route.Value(f"ROUTE_{option.route.upper()}") if option.route else ROUTE_UNSPECIFIED
+    importance = (
+        Importance.Value(f"IMPORTANCE_{option.importance.upper()}") if option.importance else IMPORTANCE_UNSPECIFIED
+    )
+    return ChannelOptions(route=route, importance=importance)
 
 
 def _kind(scope: int) -> "Kind.ValueType":

@@ -7,9 +7,11 @@ from protos.push.v1.push_pb2 import (
     ATTRIBUTE_BRAND,
     ATTRIBUTE_REGION,
     COMPARISON_GREATER_OR_EQUAL,
+    IMPORTANCE_HIGH,
     KIND_BROADCAST,
     KIND_MULTICAST,
     KIND_UNICAST,
+    ROUTE_VENDOR,
     ActivityClause,
     AndroidStyle,
     AttributeClause,
@@ -31,7 +33,8 @@ from testkit.signing import reference_text
 async def test_broadcast_to_android_with_every_field(installation: EdgeInstallation) -> None:
     app = await installation.app()
     style = {"title": "t", "sound": True, "vibrate": True, "unremovable": True, "badge": -1}
-    body = broadcast(app, extra="free", option={"period": 3600, "qps": 50})
+    option = {"period": 3600, "qps": 50, "channel": {"route": "vendor", "importance": "high"}}
+    body = broadcast(app, extra="free", option=option)
     body["msgStyle"]["android"] = {**style, "click_action": 2, "click_param": 'http://u/"世"'}
     answer = await installation.push(body, app.appkey)
     assert answer == {"result": 0, "desc": "send ok", "id": answer["id"]}
@@ -41,6 +44,7 @@ async def test_broadcast_to_android_with_every_field(installation: EdgeInstallat
     assert (push.appkey, push.platform, push.kind) == (app.appkey, PLATFORM_ANDROID, KIND_BROADCAST)
     assert push.audience.WhichOneof("audience") == "everyone"
     assert (push.period_s, push.qps, push.task_key) == (3600, 50, "")
+    assert (push.channel.route, push.channel.importance) == (ROUTE_VENDOR, IMPORTANCE_HIGH)
     assert push.request_json == reference_text(json.dumps(body).encode())
     message = push.message
     assert (message.is_notif, message.content, message.extra) == (True, "hello", "free")
@@ -54,6 +58,7 @@ async def test_absent_fields_have_their_defaults(installation: EdgeInstallation)
     await installation.push(broadcast(app), app.appkey)
     push = await only_push(installation)
     assert (push.period_s, push.qps) == (app.default_period_s, 0)
+    assert not push.HasField("channel")
     android = push.message.android
     assert not push.message.HasField("extra")
     assert android == AndroidStyle(title=app.name)
