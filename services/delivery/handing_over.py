@@ -9,25 +9,19 @@ the same. A refusal is certain only if no earlier request of the claim may have 
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from enum import Enum, auto
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
-from protos.push.v1.push_pb2 import ROUTE_AUTO, Route
+from services.delivery.channels import ClaimAnswer, ClaimedMessage, Claims
 from services.delivery.channels.sockets.fanout import Fanout
 from services.delivery.due_hand_overs import Claim, DueHandOvers, UsableChannels
 from services.delivery.outcome_recorder import OutcomeRecorder
-from services.delivery.state.audience_parts import AppPartition
 from services.delivery.state.delivery_state import DeliveryState
-from services.delivery.state.pushes import StartedPush
 from services.domain.recorded_reasons import ChannelAcceptanceUnknown, FixedReason
 from services.process.clock import Clock, wait_for_first
-
-WINDOW = 2000
-"""Messages of one app that one channel has claimed and not answered, at most; further ones stay pending."""
 
 _SENT_AT_ONCE = 250
 """Messages that are given to a sender before other tasks run."""
@@ -37,77 +31,17 @@ _RETURNED = OutcomeKind.OUTCOME_KIND_RETURNED
 _HANDED_OVER = OutcomeKind.OUTCOME_KIND_HANDED_OVER
 
 
-class ClaimedMessage(NamedTuple):
-    """One message on one device that a channel has claimed."""
-
-    push: StartedPush
-    partition: int
-    number: int
-    msgid: int
-    channel: int
-
-    @property
-    def key(self) -> tuple[int, int, int, int]:
-        """What no other claim has: a channel claims a message on a device once."""
-        return self.msgid, self.partition, self.number, self.channel
-
-
-class Answer(Enum):
-    """What a sender has to say about a claimed message. All but UNANSWERED are the last word on it."""
-
-    ACCEPTED = auto()
-    """The channel has taken over the message."""
-
-    REFUSED = auto()
-    """The channel has refused it for certain, and another way may be tried: as when the address is invalid."""
-
-    FAILED = auto()
-    """The channel has refused it for certain, and no other way is to be tried."""
-
-    UNANSWERED = auto()
-    """A request may have arrived and has no answer; the sender repeats it while `HandOvers.may_request`."""
-
-    GIVEN_UP = auto()
-    """`HandOvers.may_request` does not hold any more, or there is nobody to ask; no further request is made."""
-
-
-Answered = Callable[[ClaimedMessage, Answer, str], None]
-"""Takes a sender's answer, with the vendor's reason or ""."""
-
-
 class ChannelSenders(UsableChannels, Protocol):
     """The senders of all channels: what they can do, and the requests that they make."""
 
-    def send(self, messages: Sequence[ClaimedMessage], answered: Answered) -> None:
-        """Queue these claimed messages. Each is answered, once or more often; the order does not matter.
+    def window(self, appkey: str, channel: int) -> int:
+        """Return how many messages of the app the channel may have claimed and not answered; further ones wait."""
 
-        `HandOvers.may_request` is to be asked right before each request, which waits while its app is paused.
+    def send(self, messages: Sequence[ClaimedMessage], claims: Claims) -> None:
+        """Queue these claimed messages, which are answered to `claims`; the order does not matter.
+
+        Requests wait while their app is paused.
         """
-
-
-class NoChannels(ChannelSenders):
-    """The senders of an installation without channels."""
-
-    is_any_usable = False
-
-    def of_app(self, appkey: str) -> Sequence[int]:
-        return ()
-
-    def usable(self, appkey: str) -> Sequence[int]:
-        return ()
-
-    def can_carry(self, channel: int, push: StartedPush) -> bool:
-        return False
-
-    def addressed(self, app_partition: AppPartition, channel: int) -> BitMap:
-        return BitMap()
-
-    def route(self, appkey: str) -> "Route.ValueType":
-        return ROUTE_AUTO
-
-    def send(self, messages: Sequence[ClaimedMessage], answered: Answered) -> None:
-        for message in messages:  # which a channel has claimed that this installation does not have any more
-            answered(message, Answer.GIVEN_UP, "")
 
 
 class HandOvers:
@@ -189,12 +123,16 @@ class HandOvers:
             and not self._recorder.has_unwritten_final(partition, msgid, number)
         )
 
-    def answered(self, message: ClaimedMessage, answer: Answer, reason: str = "") -> None:
+    def is_uncertain(self, message: ClaimedMessage) -> bool:
+        """Whether a request may have arrived without an answer, also one of a former process."""
+        return self._open.get(message.key, True)
+
+    def answered(self, message: ClaimedMessage, answer: ClaimAnswer, reason: str = "") -> None:
         """Record a sender's answer; a late or repeated one, after the last word on the message, is ignored."""
         push, partition, number, msgid, channel = message
         if (is_uncertain := self._open.get(message.key)) is None:
             return
-        if answer is Answer.UNANSWERED:
+        if answer is ClaimAnswer.UNANSWERED:
             self._open[message.key] = True
             return
         del self._open[message.key]
@@ -215,7 +153,7 @@ class HandOvers:
         self._has_work.set()
 
     def _room(self, appkey: str, channel: int) -> int:
-        return WINDOW - self._open_count[appkey, channel]
+        return self._senders.window(appkey, channel) - self._open_count[appkey, channel]
 
     async def _send(self, claim: Claim, *, is_uncertain: bool) -> None:
         """Give the messages to the channel's sender, but for those that may not be requested any more.
@@ -232,9 +170,9 @@ class HandOvers:
                 if self.may_request(message):
                     to_send.append(message)
                 else:
-                    self.answered(message, Answer.GIVEN_UP)
+                    self.answered(message, ClaimAnswer.GIVEN_UP)
             if to_send:
-                self._senders.send(to_send, self.answered)
+                self._senders.send(to_send, self)
             await asyncio.sleep(0)
 
     def _see_to_returned(self, returned: Iterable[ClaimedMessage]) -> None:
@@ -245,16 +183,16 @@ class HandOvers:
                 self._fanout.send_returned(push, partition, number)
 
 
-def _outcome(answer: Answer, reason: str, *, is_uncertain: bool) -> "tuple[OutcomeKind.ValueType, str]":
+def _outcome(answer: ClaimAnswer, reason: str, *, is_uncertain: bool) -> "tuple[OutcomeKind.ValueType, str]":
     """Return the outcome that follows from the last word on a message, and its reason."""
     match answer:
-        case Answer.ACCEPTED:
+        case ClaimAnswer.ACCEPTED:
             return _HANDED_OVER, reason
-        case Answer.FAILED:
+        case ClaimAnswer.FAILED:
             return _FAILED, reason
         case _ if is_uncertain:
             return _FAILED, str(ChannelAcceptanceUnknown(reason))
-        case Answer.REFUSED:
+        case ClaimAnswer.REFUSED:
             return _RETURNED, reason
         case _:
             return _RETURNED, FixedReason.CHANNEL_NOT_ASKED

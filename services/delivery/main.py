@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from protos.delivery.v1.delivery_pb2_grpc import (
     add_AliasesServiceServicer_to_server,
@@ -16,7 +17,7 @@ from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_serve
 from services.apns_simulator.keys import new_key, public_key
 from services.apns_simulator.server import ApnsSimulator, VirtualPhonesServicer
 from services.delivery.alias_changes import AliasChanges
-from services.delivery.channels import DeliveryChannel
+from services.delivery.channels import DeliveryChannel, PushService
 from services.delivery.channels.apns.sender import APPLE, ApnsEndpoint, CredentialsSource, SenderPool
 from services.delivery.channels.apns.service import ApnsService
 from services.delivery.channels.health import Alarms
@@ -28,7 +29,7 @@ from services.delivery.due_hand_overs import DueHandOvers
 from services.delivery.event_writer import EventWriter
 from services.delivery.expiry import ExpirySweeper
 from services.delivery.follower import PushCommandFollower
-from services.delivery.handing_over import ChannelSenders, HandOvers, NoChannels
+from services.delivery.handing_over import HandOvers
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.server import (
     AliasesServicer,
@@ -37,12 +38,14 @@ from services.delivery.server import (
     DeliveryServicer,
     ReportsServicer,
 )
+from services.delivery.service_senders import AddressRefresher, ServiceSenders
 from services.delivery.settings import ROLE_NAME, DeliverySettings
 from services.delivery.starting import PushStarter
 from services.delivery.store import DeliveryStore, Snapshots
 from services.delivery.tenure import DeliveryTenure, Standby
 from services.delivery.waiting_pushes import WaitingBytes
 from services.domain.apns_credentials import ApnsCredentials, CredentialsCache, Environment
+from services.domain.apps import AppDirectory
 from services.domain.bitmap_resolver import AudienceBitmapResolver
 from services.domain.command_writer import CommandWriter
 from services.domain.master_key import KeyPurpose
@@ -69,6 +72,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     record outcomes, send by every channel, start pushes, follow commands."""
     membership = context.membership
     store = open_state(settings, settings.state_dir(ROLE_NAME), context.log)
+    owned_partitions = owned(settings.partitions, settings.shard, settings.shards)
     log, clock, peers, state = context.log, context.clock, context.peers, store.state
     events = EventWriter(log, state, clock, store.reached, membership, store.last)
     applied = AppliedPositions([Partition(PUSH_COMMANDS.name, 0)])
@@ -76,12 +80,22 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     standby = Standby(store, events, log, dead_letters, applied)
     tenure = DeliveryTenure(store, events, standby, log, membership)
     recorder = OutcomeRecorder(events)
-    presence, senders = Presence(), open_senders()
+    presence, alarms = Presence(), Alarms(clock)
+    writer = CommandWriter(ROLE_NAME, log, peers, clock, settings.partitions)
+    taking_over = [
+        ServiceChannel(service, writer, state, recorder, peers, context.apps, alarms, clock, settings.shards)
+        for service in push_services()
+    ]
+    senders = open_senders(taking_over, context.apps)
     due = DueHandOvers(state, presence, recorder, context.apps.is_paused, senders, 1000 * settings.channel_grace_s)
     fanout = Fanout(state, presence, recorder, context.apps, clock, settings.shards, due)
     hand_overs = HandOvers(state, due, fanout, recorder, senders, clock)
+    refreshing = (
+        [AddressRefresher(senders, due, hand_overs.channels_changed, peers, owned_partitions, clock)]
+        if taking_over
+        else []
+    )
     simulator = None if settings.apns_url else ApnsSimulator(clock)
-    alarms = Alarms(clock)
     apns = ServiceChannel(
         ApnsService(
             lambda: SenderPool(_endpoints(settings, simulator), clock),
@@ -91,7 +105,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
             alarms,
             clock,
         ),
-        CommandWriter(ROLE_NAME, log, peers, clock, settings.partitions),
+        writer,
         state,
         recorder,
         peers,
@@ -120,8 +134,10 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         *([simulator] if simulator else []),
         recorder,
         *channels.values(),
+        *taking_over,
         starter,
         pushes,
+        *refreshing,
         hand_overs,
         ExpirySweeper(state, fanout, starter, events, clock),
     ]
@@ -144,9 +160,14 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     )
 
 
-def open_senders() -> ChannelSenders:
+def push_services() -> Sequence[PushService[Any, Any, Any]]:
+    """Return the push services that take over messages for devices that are not connected."""
+    return ()
+
+
+def open_senders(channels: Sequence[ServiceChannel[Any, Any, Any]], apps: AppDirectory) -> ServiceSenders:
     """Return the senders of the channels by which messages reach devices that are not connected."""
-    return NoChannels()
+    return ServiceSenders(channels, apps)
 
 
 def _add_own(

@@ -32,6 +32,12 @@ class FixedReason(StrEnum):
     CHANNEL_NOT_ASKED = "the push was over before the channel was asked"
     """The message was to be handed over, and no request was made."""
 
+    NO_ADDRESS = "the device has no address on the channel any more"
+    """A channel claimed the message, and then the device's address was gone."""
+
+    NO_CREDENTIALS = "the app has no credentials for the channel"
+    """A channel claimed the message, and then the app's credentials were removed."""
+
     # Why the gateway ended a connection.
     IDLE = "idle"
     UNACKNOWLEDGED = "unacknowledged"

@@ -90,7 +90,8 @@ class Recipient(NamedTuple):
     """A device that a message is for.
 
     `address`: where the service reaches the device, such as a token; "" if it has none any more. `active_ms`: when the
-    app was last opened.
+    app was last opened. `token`, `p256dh`, `auth`: the device's token and the keys of its Web Push subscription, of a
+    recipient with an address on a channel that devices set addresses on.
     """
 
     appkey: str
@@ -98,6 +99,9 @@ class Recipient(NamedTuple):
     number: int
     address: str
     active_ms: int = 0
+    token: str = ""
+    p256dh: bytes = b""
+    auth: bytes = b""
 
 
 class ServiceAnswer(Protocol):
@@ -197,6 +201,10 @@ class PushService(Protocol[Credentials, Request, Answer]):
         """Close all connections; requests in flight are answered as unknown, others not at all."""
         ...
 
+    def can_carry(self, push: StartedPush) -> bool:
+        """Whether the service can show the push's message, also shortened."""
+        ...
+
     def credentials_of(self, app: App) -> Credentials | None:
         """Return the app's credentials, or None if it has none, so that nothing can be sent for it."""
         ...
@@ -229,6 +237,59 @@ class AddressRemoval(NamedTuple):
     reason: str
     registered_before_ms: int
     done: Callable[[], None]
+
+
+# Messages that a push service is to show in place of a connection of the device's own: handing_over.py claims them.
+
+
+class ClaimedMessage(NamedTuple):
+    """One message on one device that a channel has claimed."""
+
+    push: StartedPush
+    partition: int
+    number: int
+    msgid: int
+    channel: int
+
+    @property
+    def key(self) -> tuple[int, int, int, int]:
+        """What no other claim has: a channel claims a message on a device once."""
+        return self.msgid, self.partition, self.number, self.channel
+
+
+class ClaimAnswer(Enum):
+    """What a sender has to say about a claimed message. All but UNANSWERED are the last word on it."""
+
+    ACCEPTED = auto()
+    """The channel has taken over the message."""
+
+    REFUSED = auto()
+    """The channel has refused it for certain, and another way may be tried: as when the address is invalid."""
+
+    FAILED = auto()
+    """The channel has refused it for certain, and no other way is to be tried."""
+
+    UNANSWERED = auto()
+    """A request may have arrived and has no answer; the sender repeats it while `Claims.may_request`."""
+
+    GIVEN_UP = auto()
+    """`Claims.may_request` does not hold any more, or there is nobody to ask; no further request is made."""
+
+
+class Claims(Protocol):
+    """The claimed messages, as their senders see them."""
+
+    def may_request(self, message: ClaimedMessage) -> bool:
+        """Whether the channel still has the message to show; to be asked right before each request."""
+        ...
+
+    def is_uncertain(self, message: ClaimedMessage) -> bool:
+        """Whether a request may have arrived without an answer, also one of a former process."""
+        ...
+
+    def answered(self, message: ClaimedMessage, answer: ClaimAnswer, reason: str = "") -> None:
+        """Take a sender's answer, with the service's reason or "". Each message is answered, once or more often."""
+        ...
 
 
 # What follows from an answer. Its reason is recorded, so steps name none, and a table can hold them.

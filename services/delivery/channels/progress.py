@@ -8,6 +8,8 @@ from pyroaring import BitMap
 
 from services.delivery.channels import (
     Answer,
+    ClaimedMessage,
+    Claims,
     Credentials,
     PushEncoder,
     Recipient,
@@ -135,3 +137,26 @@ class DeviceMessage(Generic[Credentials, Request, Answer]):
         return (
             part is not None and self.expires_ms > now_ms and self.msgid in part.pending_msgids(self.recipient.number)
         )
+
+
+class ClaimedDeviceMessage(DeviceMessage[Credentials, Request, Answer]):
+    """A message that a channel has claimed. What becomes of it is recorded by the answer to `claims`."""
+
+    __slots__ = ("claimed", "claims")
+
+    def __init__(
+        self,
+        callbacks: MessageCallbacks[Credentials, Request, Answer],
+        progress: PushProgress[Credentials, Request],
+        recipient: Recipient,
+        request: Request,
+        claimed: ClaimedMessage,
+        claims: Claims,
+    ) -> None:
+        super().__init__(callbacks, progress, recipient, claimed.msgid, request, None)
+        self.claimed = claimed
+        self.claims = claims
+
+    def is_pending(self, now_ms: int) -> bool:
+        """Whether the channel still has the message to show."""
+        return self.claims.may_request(self.claimed)

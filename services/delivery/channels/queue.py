@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from services.delivery.channels import Answer, Credentials, Request
-from services.delivery.channels.progress import DeviceMessage, PushProgress
+from services.delivery.channels.progress import ClaimedDeviceMessage, DeviceMessage, PushProgress
 from services.delivery.limits import RateLimiter
 from services.net.fairness import FairQueue
 from services.process import background
@@ -177,6 +177,7 @@ class PushSchedule(Generic[Credentials, Request, Answer]):
 
     `wake_up` is called when there may be something to send; `has_credentials` returns whether the app has credentials.
     `max_delayed`: upper bound of the messages that wait for a retry; those beyond it wait for the push's next pass.
+    Claimed messages are no part of any pass; who claims them bounds their number.
     """
 
     def __init__(
@@ -203,6 +204,10 @@ class PushSchedule(Generic[Credentials, Request, Answer]):
         self._running.add(progress)
         self._turns.add(progress)
 
+    def keep(self, progress: PushProgress[Credentials, Request]) -> None:
+        """Count a push with claimed messages in flight as running until they are concluded."""
+        self._running.add(progress)
+
     def collect_due(self) -> None:
         """Make ready the messages and passes whose delay is over."""
         for item in self._delayed.take_due():
@@ -214,6 +219,13 @@ class PushSchedule(Generic[Credentials, Request, Answer]):
     def take_ready(self, count: int) -> list[DeviceMessage[Credentials, Request, Answer]]:
         return [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
 
+    def take_ready_claims(self) -> list[ClaimedDeviceMessage[Credentials, Request, Answer]]:
+        """Take all claimed messages that are ready."""
+        claimed = [message for message in self._ready if isinstance(message, ClaimedDeviceMessage)]
+        if claimed:
+            self._ready = deque(message for message in self._ready if not isinstance(message, ClaimedDeviceMessage))
+        return claimed
+
     def take_chunks(self, count: int) -> list[Chunk[Credentials, Request]]:
         """Chunks with up to `count` devices in all; the caller releases each chunk's push once."""
         return self._turns.take(count)
@@ -224,7 +236,8 @@ class PushSchedule(Generic[Credentials, Request, Answer]):
 
     def postpone(self, message: DeviceMessage[Credentials, Request, Answer], due_ms: int) -> None:
         """Make a message ready at a time; if too many are delayed, leave its device to the push's next pass."""
-        if len(self._delayed) + len(self._ready) < self._max_delayed:
+        is_claimed = isinstance(message, ClaimedDeviceMessage)
+        if is_claimed or len(self._delayed) + len(self._ready) < self._max_delayed:
             self._delayed.put(due_ms, message)
         else:
             message.progress.needs_pass = True

@@ -2,16 +2,20 @@
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, assert_never
+from typing import Generic, NamedTuple, assert_never
 
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from services.delivery.channels import (
     AddressRemoval,
     Answer,
     Capabilities,
+    ClaimAnswer,
+    ClaimedMessage,
+    Claims,
     Credentials,
     CredentialsError,
     DelayDevice,
@@ -26,13 +30,14 @@ from services.delivery.channels import (
     Sender,
     Step,
 )
-from services.delivery.channels.addresses import Addresses, AddressRemover
+from services.delivery.channels.addresses import AddressRemover, DeviceAddresses, TokenAddresses
 from services.delivery.channels.health import Alarms, AppHealth, Stopped
-from services.delivery.channels.progress import DeviceMessage, PushProgress
-from services.delivery.channels.queue import Chunk, DeviceDelays, InFlightWindow, PushSchedule
+from services.delivery.channels.progress import ClaimedDeviceMessage, DeviceMessage, PushProgress
+from services.delivery.channels.queue import Chunk, DelayQueue, DeviceDelays, InFlightWindow, PushSchedule
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush
+from services.domain.addresses import WITHOUT_ADDRESSES
 from services.domain.apps import AppDirectory
 from services.domain.command_writer import CommandWriter
 from services.domain.recorded_reasons import AcceptanceUnknown, FixedReason
@@ -54,7 +59,7 @@ class _Shared(Generic[Credentials, Request, Answer]):
 
     service: PushService[Credentials, Request, Answer]
     recorder: OutcomeRecorder
-    addresses: Addresses
+    addresses: DeviceAddresses
     remover: AddressRemover
     apps: AppDirectory
     alarms: Alarms
@@ -62,8 +67,19 @@ class _Shared(Generic[Credentials, Request, Answer]):
     shards: int
 
 
+class _Claim(NamedTuple):
+    """A claimed message, and who is told its answer."""
+
+    message: ClaimedMessage
+    claims: Claims
+
+
+_CLAIM_RETRY_MS = 2_000
+"""Wait for a claimed message that cannot be requested now, because its address cannot be looked up for example."""
+
+
 class AppSender(Generic[Credentials, Request, Answer]):
-    """Sends the app's pushes in turns, so that a small push does not wait for a large one."""
+    """Sends the app's pushes in turns, so that a small push does not wait for a large one; then claimed messages."""
 
     def __init__(self, appkey: str, shared: _Shared[Credentials, Request, Answer]) -> None:
         self._appkey = appkey
@@ -77,11 +93,22 @@ class AppSender(Generic[Credentials, Request, Answer]):
         self._device_delays = DeviceDelays(limits.delayed_devices)
         self._window = InFlightWindow(limits.window, wake_up)
         self._health = AppHealth(shared.clock, shared.service.apps_stopped)
+        self._claims: deque[_Claim] = deque()
+        self._later_claims: DelayQueue[_Claim] = DelayQueue(shared.clock, wake_up)
         self._closed = False
+        self.stops = 0
+        """How often the service has stopped accepting the app's credentials."""
 
     @property
     def is_idle(self) -> bool:
-        return self._schedule.is_idle
+        return self._schedule.is_idle and not self._claims and not self._later_claims
+
+    @property
+    def claim_window(self) -> int:
+        """How many messages may be claimed and not answered: 0 while nothing may be sent, and then 1 as a probe."""
+        if self._health.is_stopped:
+            return 0
+        return 1 if self._health.is_probing else self._service.limits.window
 
     @property
     def stopped(self) -> Stopped | None:
@@ -99,6 +126,11 @@ class AppSender(Generic[Credentials, Request, Answer]):
     def start(self, push: StartedPush, partitions: Iterable[int]) -> None:
         self._schedule.start(PushProgress(push, partitions, self._service.encoder(push)))
 
+    def hand_over(self, messages: Iterable[ClaimedMessage], claims: Claims) -> None:
+        """Queue messages that the channel has claimed; each is answered to `claims`."""
+        self._claims.extend(_Claim(message, claims) for message in messages)
+        self._work_available.set()
+
     async def run(self) -> None:
         while True:
             await self._work_available.wait()
@@ -111,12 +143,16 @@ class AppSender(Generic[Credentials, Request, Answer]):
         self._closed = True
         self._health.close()
         self._schedule.close()
+        self._later_claims.close()
 
     # --- choosing what to send
 
     async def _send_some(self) -> bool:
         """Send some messages or chunks; False if there is no capacity or nothing to send."""
         self._schedule.collect_due()
+        self._claims.extend(self._later_claims.take_due())
+        if self._health.is_stopped:
+            self._refuse_claims()
         free = 0 if self._is_stopped else self._window.free(self._health.is_probing)
         if free <= 0:
             return False
@@ -129,7 +165,10 @@ class AppSender(Generic[Credentials, Request, Answer]):
         if chunks:
             await self._shared.recorder.wait_capacity()
             await self._send_chunks(chunks)
-        return bool(chunks)
+        claims = [self._claims.popleft() for _ in range(min(len(self._claims), free, _SLICE))]
+        if claims:
+            await self._send_claims(claims)
+        return bool(chunks or claims)
 
     # --- sending
 
@@ -150,9 +189,12 @@ class AppSender(Generic[Credentials, Request, Answer]):
 
     async def _look_up(self, chunks: Sequence[Chunk[Credentials, Request]]) -> dict[int, dict[int, Recipient]]:
         """Devices by partition and number, without the partitions whose registry is unavailable."""
+        return await self._fetch((chunk.partition, chunk.numbers) for chunk in chunks)
+
+    async def _fetch(self, devices: Iterable[tuple[int, Iterable[int]]]) -> dict[int, dict[int, Recipient]]:
         partitions: dict[int, list[int]] = {}
-        for chunk in chunks:
-            partitions.setdefault(chunk.partition, []).extend(chunk.numbers)
+        for partition, numbers in devices:
+            partitions.setdefault(partition, []).extend(numbers)
         return await self._shared.addresses.fetch(self._appkey, partitions)
 
     def _messages(
@@ -200,6 +242,61 @@ class AppSender(Generic[Credentials, Request, Answer]):
             self._alarm(str(error))
             return None
 
+    # --- claimed messages
+
+    async def _send_claims(self, claims: Iterable[_Claim]) -> None:
+        """Request claimed messages; what cannot be requested now waits, or goes back if it certainly was not before."""
+        credentials = self._credentials
+        if credentials is None:
+            self._alarm(self._service.no_credentials)
+            for claim in claims:
+                self._refuse(claim, FixedReason.NO_CREDENTIALS)
+            return
+        pending = [claim for claim in claims if self._is_claim_pending(claim)]
+        found = await self._fetch((claim.message.partition, [claim.message.number]) for claim in pending)
+        of_pushes: dict[int, PushProgress[Credentials, Request]] = {}
+        for claim in pending:
+            push, partition, number, msgid, _ = claim.message
+            if (in_partition := found.get(partition)) is None:
+                self._later_claims.put(self._now_ms + _CLAIM_RETRY_MS, claim)
+            elif not in_partition[number].address:
+                claim.claims.answered(claim.message, ClaimAnswer.REFUSED, FixedReason.NO_ADDRESS)
+            else:
+                if (progress := of_pushes.get(push.msgid)) is None:
+                    progress = of_pushes[push.msgid] = PushProgress(push, (), self._service.encoder(push))
+                    self._schedule.keep(progress)
+                request = progress.encoder.encode(msgid, in_partition[number], credentials).request
+                progress.in_flight += 1
+                self._submit(ClaimedDeviceMessage(self, progress, in_partition[number], request, *claim))
+
+    def _is_claim_pending(self, claim: _Claim) -> bool:
+        """Whether the message may be requested; if not, it is given up."""
+        if claim.claims.may_request(claim.message):
+            return True
+        claim.claims.answered(claim.message, ClaimAnswer.GIVEN_UP)
+        return False
+
+    def _refuse_claims(self) -> None:
+        """While the app is stopped here, let others show what the service certainly does not have."""
+        reason = self._health.stopped.reason if self._health.stopped else ""
+        waiting, self._claims = self._claims, deque()
+        for claim in waiting:
+            self._refuse(claim, reason)
+        for message in self._schedule.take_ready_claims():
+            if message.claims.is_uncertain(message.claimed):
+                self._schedule.postpone(message, self._now_ms + _CLAIM_RETRY_MS)
+            else:
+                self._record(message, _FAILED, reason)
+
+    def _refuse(self, claim: _Claim, reason: str) -> None:
+        """Let others show a message that cannot be requested now, unless the service may have it: that one waits."""
+        if not self._is_claim_pending(claim):
+            return
+        if claim.claims.is_uncertain(claim.message):
+            self._later_claims.put(self._now_ms + _CLAIM_RETRY_MS, claim)
+        else:
+            claim.claims.answered(claim.message, ClaimAnswer.REFUSED, reason)
+
     # --- callbacks of messages
 
     def is_wanted(self, message: DeviceMessage[Credentials, Request, Answer]) -> bool:
@@ -209,7 +306,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
         self._window.leave()
         if message.is_pending(self._now_ms):
             self._schedule.resend(message)
-        elif message.expires_ms <= self._now_ms:
+        elif message.expires_ms <= self._now_ms or isinstance(message, ClaimedDeviceMessage):
             self._expire(message)
         else:
             self._schedule.release(message.progress)
@@ -224,6 +321,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
             self._alarm(reaction.alarm, answer.reason)
         probe_ms = self._health.apply(reaction.circuit, answer.reason)
         if probe_ms is not None:
+            self.stops += 1
             self._schedule.wake_at(probe_ms)
         self._take_step(message, reaction.step, answer.reason)
 
@@ -244,7 +342,9 @@ class AppSender(Generic[Credentials, Request, Answer]):
                 wait_ms = max(before.next_backoff_ms, at_least_ms)
                 self._device_delays.delay(message.recipient.address, self._now_ms + wait_ms, self._now_ms)
                 self._retry(message, wait_ms)
-            case RetryLater(at_least_ms):
+            case RetryLater(at_least_ms, is_unknown):
+                if is_unknown and isinstance(message, ClaimedDeviceMessage):
+                    message.claims.answered(message.claimed, ClaimAnswer.UNANSWERED, reason)
                 self._retry(message, max(before.next_backoff_ms, at_least_ms))
             case _:
                 assert_never(step)
@@ -258,7 +358,10 @@ class AppSender(Generic[Credentials, Request, Answer]):
 
     def _expire(self, message: DeviceMessage[Credentials, Request, Answer]) -> None:
         """Give up, because the push expires before a retry. Only an unknown outcome is recorded."""
-        if message.history.unknown:
+        if isinstance(message, ClaimedDeviceMessage):
+            message.claims.answered(message.claimed, ClaimAnswer.GIVEN_UP, message.history.unknown)
+            self._schedule.release(message.progress)
+        elif message.history.unknown:
             self._record(message, _FAILED, str(AcceptanceUnknown(message.history.unknown)))
         else:
             self._schedule.release(message.progress)
@@ -278,9 +381,13 @@ class AppSender(Generic[Credentials, Request, Answer]):
         badge: int | None = None,
     ) -> None:
         recipient = message.recipient
-        self._shared.recorder.record_final(
-            recipient.partition, self._appkey, message.msgid, recipient.number, kind, self._now_ms, reason, badge
-        )
+        if isinstance(message, ClaimedDeviceMessage):
+            answer = ClaimAnswer.ACCEPTED if kind == _SENT else ClaimAnswer.REFUSED
+            message.claims.answered(message.claimed, answer, reason)
+        else:
+            self._shared.recorder.record_final(
+                recipient.partition, self._appkey, message.msgid, recipient.number, kind, self._now_ms, reason, badge
+            )
         self._schedule.release(message.progress)
 
     # --- the app
@@ -329,7 +436,9 @@ class ServiceChannel(Generic[Credentials, Request, Answer]):
         self._state = state
         self._apps_directory = apps
         self._remover = AddressRemover(writer, service.removal)
-        self._shared = _Shared(service, recorder, Addresses(peers), self._remover, apps, alarms, clock, shards)
+        has_tokens = service.channel in WITHOUT_ADDRESSES
+        addresses = TokenAddresses(peers) if has_tokens else DeviceAddresses(peers, service.channel)
+        self._shared = _Shared(service, recorder, addresses, self._remover, apps, alarms, clock, shards)
         self._apps: dict[str, AppSender[Credentials, Request, Answer]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -344,6 +453,41 @@ class ServiceChannel(Generic[Credentials, Request, Answer]):
     def starting_cost(self, appkey: str, partition: int, listed: int | None) -> float:
         """None: the audience is sent to later, in turns."""
         return 0.0
+
+    # --- messages that the channel claims
+
+    @property
+    def channel(self) -> int:
+        return self._service.channel
+
+    def is_set_up(self, appkey: str) -> bool:
+        """Whether the app has credentials."""
+        app = self._apps_directory.get(appkey)
+        return app is not None and self._service.credentials_of(app) is not None
+
+    def can_carry(self, push: StartedPush) -> bool:
+        """Whether the service can show the push's message, also shortened."""
+        return self._service.can_carry(push)
+
+    def claim_window(self, appkey: str) -> int:
+        """Return how many of the app's messages may be claimed and not answered; 0 while the app is stopped here."""
+        app = self._apps.get(appkey)
+        return app.claim_window if app else self._service.limits.window
+
+    def stops(self, appkey: str) -> int:
+        """Return how often the service has stopped accepting the app's credentials."""
+        app = self._apps.get(appkey)
+        return app.stops if app else 0
+
+    def hand_over(self, messages: Iterable[ClaimedMessage], claims: Claims) -> None:
+        """Queue messages that the channel has claimed; each is answered to `claims`."""
+        of_apps: dict[str, list[ClaimedMessage]] = {}
+        for message in messages:
+            of_apps.setdefault(message.push.send.appkey, []).append(message)
+        for appkey, of_app in of_apps.items():
+            self._app(appkey).hand_over(of_app, claims)
+
+    # --- running
 
     async def run(self, ready: asyncio.Event) -> None:
         """Resume the pushes in the state, then run until cancelled. `start` may be called once it is ready."""

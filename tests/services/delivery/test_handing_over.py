@@ -8,7 +8,8 @@ from pyroaring import BitMap
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.push.v1.push_pb2 import ROUTE_AUTO, Route
 from services.delivery import main
-from services.delivery.handing_over import Answer, Answered, ClaimedMessage, NoChannels
+from services.delivery.channels import ClaimAnswer, ClaimedMessage, Claims
+from services.delivery.service_senders import ServiceSenders
 from services.delivery.state.audience_parts import AppPartition
 from services.delivery.state.pushes import StartedPush
 from testkit.delivery.records import RECEIVED, SENT, NumberedDevice, OutcomeRow
@@ -27,7 +28,7 @@ class ScriptedChannels:
     is_any_usable = True
 
     def __init__(self) -> None:
-        self.requests: list[tuple[ClaimedMessage, Answered]] = []
+        self.requests: list[tuple[ClaimedMessage, Claims]] = []
 
     def of_app(self, appkey: str) -> Sequence[int]:
         return FIRST, SECOND
@@ -44,23 +45,26 @@ class ScriptedChannels:
     def route(self, appkey: str) -> "Route.ValueType":
         return ROUTE_AUTO
 
-    def send(self, messages: Sequence[ClaimedMessage], answered: Answered) -> None:
-        self.requests += [(message, answered) for message in messages]
+    def window(self, appkey: str, channel: int) -> int:
+        return 2000
+
+    def send(self, messages: Sequence[ClaimedMessage], claims: Claims) -> None:
+        self.requests += [(message, claims) for message in messages]
 
     def requested(self) -> list[tuple[int, int]]:
         """Return the message id and the channel of each request."""
         return [(message.msgid, message.channel) for message, _ in self.requests]
 
-    def answer(self, answer: Answer, reason: str = "") -> None:
+    def answer(self, answer: ClaimAnswer, reason: str = "") -> None:
         """Answer the latest request."""
-        message, answered = self.requests[-1]
-        answered(message, answer, reason)
+        message, claims = self.requests[-1]
+        claims.answered(message, answer, reason)
 
 
 @pytest.fixture
 def channels(monkeypatch: pytest.MonkeyPatch) -> ScriptedChannels:
     scripted = ScriptedChannels()
-    monkeypatch.setattr(main, "open_senders", lambda: scripted)
+    monkeypatch.setattr(main, "open_senders", lambda *_: scripted)
     return scripted
 
 
@@ -79,7 +83,7 @@ async def test_a_message_is_handed_over_after_the_grace_and_counts_as_received_l
 
         gateway.connect((1, A), (2, B))
         await gateway.expect((2, msgid))
-        channels.answer(Answer.ACCEPTED)
+        channels.answer(ClaimAnswer.ACCEPTED)
         await delivery.expect_outcomes(OutcomeRow(msgid, A, HANDED_OVER))
         gateway.acknowledge((msgid, A), (msgid, A), (msgid, B))
         await delivery.expect_outcomes(OutcomeRow(msgid, A, RECEIVED), OutcomeRow(msgid, B, RECEIVED))
@@ -124,7 +128,7 @@ async def test_what_both_channels_refuse_goes_over_the_own_connection(
         await delivery.advance(16)
         await delivery.expect_outcomes(OutcomeRow(msgid, A, CLAIMED))
         await run_ready_tasks()
-        channels.answer(Answer.REFUSED, "no quota")
+        channels.answer(ClaimAnswer.REFUSED, "no quota")
         await delivery.expect_outcomes(OutcomeRow(msgid, A, RETURNED, "no quota"))
         await delivery.expect_outcomes(OutcomeRow(msgid, A, CLAIMED), OutcomeRow(msgid, A, CLAIMED))
         await run_ready_tasks()
@@ -132,7 +136,7 @@ async def test_what_both_channels_refuse_goes_over_the_own_connection(
         gateway.connect((1, A))
         await run_ready_tasks()
         assert gateway.received == []
-        channels.answer(Answer.REFUSED, "no address")
+        channels.answer(ClaimAnswer.REFUSED, "no address")
         await gateway.expect((1, msgid))
         await delivery.advance(30)
         assert len(channels.requests) == 2
@@ -154,7 +158,7 @@ async def test_the_next_process_repeats_the_request_and_does_not_trust_a_refusal
         assert channels.requested() == [(msgid, FIRST), (msgid, FIRST)]
         gateway.connect((1, A))
         await run_ready_tasks()
-        channels.answer(Answer.REFUSED, "no quota")
+        channels.answer(ClaimAnswer.REFUSED, "no quota")
         reason = "unknown whether the channel shows it: no quota"
         await delivery.expect_outcomes(OutcomeRow(msgid, A, FAILED, reason))
         assert gateway.received == []
@@ -168,6 +172,6 @@ async def test_claims_of_channels_that_are_gone_end_as_unknown(
         msgid = await delivery.send(A)
         await delivery.advance(16)
         await delivery.expect_outcomes(OutcomeRow(msgid, A, CLAIMED))
-    monkeypatch.setattr(main, "open_senders", NoChannels)
+    monkeypatch.setattr(main, "open_senders", ServiceSenders)
     async with delivery.running():
         await delivery.expect_outcomes(OutcomeRow(msgid, A, FAILED, "unknown whether the channel shows it"))

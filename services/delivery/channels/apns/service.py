@@ -86,6 +86,9 @@ class ApnsService:
         await self._senders.close()
         self._bad_tokens.unwatch()
 
+    def can_carry(self, push: StartedPush) -> bool:
+        return True
+
     def credentials_of(self, app: App) -> ApnsCredentials | None:
         return self._credentials_of(app)
 

@@ -1,6 +1,7 @@
 """A push service of a few lines, which is not Apple's, through all that push services share."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -13,11 +14,18 @@ from structlog.testing import capture_logs
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.push.v1.push_pb2 import Message, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App, Channel
-from protos.registry.v1.devices_pb2 import DeviceCommand
-from protos.registry.v1.registry_pb2 import GetTokensRequest, GetTokensResponse
+from protos.registry.v1.devices_pb2 import Address, DeviceCommand
+from protos.registry.v1.registry_pb2 import (
+    GetAddressesRequest,
+    GetAddressesResponse,
+    GetTokensRequest,
+    GetTokensResponse,
+)
 from services.delivery.channels import (
     AddressRemoval,
     CircuitChange,
+    ClaimAnswer,
+    ClaimedMessage,
     DelayDevice,
     Encoded,
     Limits,
@@ -31,15 +39,22 @@ from services.delivery.channels import (
     RetryHistory,
     RetryLater,
 )
+from services.delivery.channels.addresses import cleared_address
 from services.delivery.channels.health import MAX_ALARMS, Alarms, Stopped
 from services.delivery.channels.service_channel import ServiceChannel
 from services.delivery.state.audience_parts import BitmapAudience
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush
+from services.domain.addresses import address_hash
 from services.domain.command_writer import Command, device_command
+from services.domain.recorded_reasons import FixedReason
+from services.errors import UnavailableError
 from services.process.clock import ManualClock
 from testkit.delivery.records import APP, START_MS
 from testkit.waiting import run_ready_tasks
+
+NO_ADDRESS = 100
+"""The first device without an address on the channel."""
 
 SENT, FAILED = OutcomeKind.OUTCOME_KIND_SENT, OutcomeKind.OUTCOME_KIND_FAILED
 WINDOW = 3
@@ -71,7 +86,7 @@ REACTIONS = {
 class Toy:
     """The push service, its sender and its simulator: what is submitted waits in `pending` for the test's answer."""
 
-    channel = Channel.CHANNEL_APNS
+    channel: "Channel.ValueType" = Channel.CHANNEL_APNS
     title = "Toy"
     limits = Limits(window=WINDOW)
     no_credentials = "set the toy's key"
@@ -87,6 +102,9 @@ class Toy:
 
     async def close(self) -> None:
         pass
+
+    def can_carry(self, push: StartedPush) -> bool:
+        return True
 
     def credentials_of(self, app: App) -> str | None:
         return self.key
@@ -113,9 +131,14 @@ class Toy:
 class Harness:
     """A ServiceChannel of the toy, with the registry, the log and the recorder replaced by lists."""
 
-    def __init__(self) -> None:
+    def __init__(self, channel: "Channel.ValueType" = Channel.CHANNEL_APNS) -> None:
         self.clock = ManualClock(START_MS)
         self.toy = Toy()
+        self.toy.channel = channel
+        self.claims: list[tuple[int, str, str]] = []
+        self.is_registry_away = False
+        self.not_wanted: set[int] = set()
+        self.uncertain: set[int] = set()
         self.removed: list[str] = []
         self.outcomes: list[tuple[int, int, str, int | None]] = []
         stubs: Any = SimpleNamespace(
@@ -135,7 +158,14 @@ class Harness:
     async def _append(self, commands: list[Command]) -> None:
         self.removed += [command.envelope.token for command in commands]
 
-    async def _tokens(self, request: GetTokensRequest, **_: object) -> GetTokensResponse:
+    async def _tokens(
+        self, request: GetTokensRequest | GetAddressesRequest, **_: object
+    ) -> GetTokensResponse | GetAddressesResponse:
+        if self.is_registry_away:
+            raise UnavailableError("away")
+        if isinstance(request, GetAddressesRequest):
+            assert request.channel == Channel.CHANNEL_WEBPUSH
+            return GetAddressesResponse(addresses=[self._address(number) for number in request.numbers])
         return GetTokensResponse(tokens=[f"d{n}" for n in request.numbers], active_ms=[0 for _ in request.numbers])
 
     def _record(
@@ -150,6 +180,28 @@ class Harness:
         self.channel.start(push, [0])
         await run_ready_tasks()
 
+    def _address(self, number: int) -> Address:
+        return Address(address=f"https://{number}", p256dh=b"p", auth=b"a") if number < NO_ADDRESS else Address()
+
+    # --- claimed messages
+
+    async def hand_over(self, *devices: int, period_s: int = 3600) -> None:
+        send = SendPush(msgid=7, appkey=APP, message=Message(content="hello"))
+        push = StartedPush(send, 0, START_MS + 1000 * period_s)
+        self.channel.hand_over([ClaimedMessage(push, 0, n, 7, Channel.CHANNEL_WEBPUSH) for n in devices], self)
+        await run_ready_tasks()
+
+    def may_request(self, message: ClaimedMessage) -> bool:
+        return message.number not in self.not_wanted and message.push.expires_ms > self.clock.now_ms()
+
+    def is_uncertain(self, message: ClaimedMessage) -> bool:
+        return message.number in self.uncertain
+
+    def answered(self, message: ClaimedMessage, answer: ClaimAnswer, reason: str = "") -> None:
+        self.claims.append((message.number, answer.name, reason))
+        if answer is ClaimAnswer.UNANSWERED:
+            self.uncertain.add(message.number)
+
     async def answer(self, *reasons: str) -> None:
         """Answer the oldest requests that are pending."""
         for reason in reasons:
@@ -161,9 +213,9 @@ class Harness:
         await run_ready_tasks()
 
 
-@pytest.fixture
-async def harness() -> AsyncIterator[Harness]:
-    harness, ready = Harness(), asyncio.Event()
+@contextlib.asynccontextmanager
+async def running(harness: Harness) -> AsyncIterator[Harness]:
+    ready = asyncio.Event()
     running = asyncio.create_task(harness.channel.run(ready))
     await ready.wait()
     yield harness
@@ -172,6 +224,19 @@ async def harness() -> AsyncIterator[Harness]:
         app._window.empty.set()  # nothing to wait for at the stop
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture
+async def harness() -> AsyncIterator[Harness]:
+    async with running(Harness()) as harness:
+        yield harness
+
+
+@pytest.fixture
+async def web() -> AsyncIterator[Harness]:
+    """A harness whose channel has addresses, and takes over messages that it has claimed."""
+    async with running(Harness(Channel.CHANNEL_WEBPUSH)) as harness:
+        yield harness
 
 
 async def test_messages_are_encoded_sent_and_recorded_within_the_window(harness: Harness) -> None:
@@ -265,3 +330,92 @@ def test_alarms_are_logged_once_a_minute_and_the_oldest_of_too_many_are_forgotte
         alarms.log("1", "refused", "first")
     reasons = [entry["reason"] for entry in said]
     assert reasons == ["first", *map(str, range(MAX_ALARMS)), "first", "first"]
+
+
+# Messages that the channel has claimed.
+
+
+async def test_claimed_messages_are_sent_to_addresses_and_their_answers_told(web: Harness) -> None:
+    await web.hand_over(0, 1, 2, NO_ADDRESS, 3)
+    assert [pending.request for pending in web.toy.pending] == [f"https://{n}: hello (7, key)" for n in range(WINDOW)]
+    await web.answer("", "too long", "gone")
+    await web.answer("")
+    assert sorted(web.claims) == [
+        (0, "ACCEPTED", ""),
+        (1, "REFUSED", "too long"),
+        (2, "REFUSED", "gone"),
+        (3, "ACCEPTED", ""),
+        (NO_ADDRESS, "REFUSED", FixedReason.NO_ADDRESS),
+    ]
+    assert web.removed == ["https://2"]
+    assert web.outcomes == []
+    assert web.channel.is_idle
+
+
+async def test_an_unanswered_request_is_told_at_once_and_repeated_until_the_push_is_over(web: Harness) -> None:
+    await web.hand_over(0, 1, period_s=3)
+    await web.answer("reset", "busy")
+    assert web.claims == [(0, "UNANSWERED", "reset"), (1, "GIVEN_UP", "")]
+    await web.move(1)
+    await web.answer("busy")
+    assert web.claims[2:] == [(0, "GIVEN_UP", "reset")]
+    assert web.channel.is_idle
+
+
+async def test_a_stopped_app_gives_back_what_the_service_certainly_does_not_have(web: Harness) -> None:
+    web.uncertain.add(2)
+    await web.hand_over(0, 1, 2, 3)
+    assert web.channel.claim_window(APP) == WINDOW
+    await web.answer("who are you")
+    assert (web.channel.claim_window(APP), web.channel.stops(APP)) == (0, 1)
+    for pending in web.toy.pending[:]:
+        web.toy.pending.remove(pending)
+        assert not pending.is_wanted()
+        pending.skipped()
+    await web.move(2)
+    assert sorted(web.claims) == [(n, "REFUSED", "who are you") for n in (0, 1, 3)]
+    await web.move(4)
+    assert web.channel.claim_window(APP) == 1
+    assert [pending.request for pending in web.toy.pending] == ["https://2: hello (7, key)"]
+    await web.answer("")
+    assert web.claims[-1] == (2, "ACCEPTED", "")
+    assert web.channel.claim_window(APP) == WINDOW
+
+
+async def test_without_credentials_or_a_registry_claimed_messages_go_back_or_wait(web: Harness) -> None:
+    web.is_registry_away = True
+    await web.hand_over(0)
+    await web.move(1.9)
+    assert (web.claims, web.toy.pending, web.channel.is_idle) == ([], [], False)
+    web.is_registry_away = False
+    await web.move(0.2)
+    await web.answer("")
+    web.toy.key = None
+    web.uncertain.add(1)
+    await web.hand_over(1, 2)
+    assert not web.channel.is_set_up(APP)
+    assert web.claims == [(0, "ACCEPTED", ""), (2, "REFUSED", FixedReason.NO_CREDENTIALS)]
+    web.not_wanted.add(1)
+    await web.move(2)
+    assert web.claims[-1] == (1, "GIVEN_UP", "")
+    assert web.channel.is_idle
+
+
+async def test_a_message_that_is_over_is_not_requested(web: Harness) -> None:
+    web.not_wanted.add(0)
+    await web.hand_over(0, 1)
+    web.not_wanted.add(1)
+    pending = web.toy.pending.pop()
+    assert not pending.is_wanted()
+    pending.skipped()
+    await run_ready_tasks()
+    assert web.claims == [(0, "GIVEN_UP", ""), (1, "GIVEN_UP", "")]
+    assert web.channel.is_idle
+
+
+def test_the_command_that_removes_an_address_names_the_device_and_the_address() -> None:
+    recipient = Recipient(APP, 0, 1, "https://1", token="d1")
+    command = cleared_address(Channel.CHANNEL_WEBPUSH, AddressRemoval(recipient, "gone", 9, lambda: None)).envelope
+    assert isinstance(command, DeviceCommand)
+    assert (command.token, command.clear_address.dead_reason) == ("d1", "gone")
+    assert command.clear_address.only_hash == address_hash(Channel.CHANNEL_WEBPUSH, "https://1")

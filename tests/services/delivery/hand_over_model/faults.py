@@ -138,7 +138,7 @@ FAULTS: Mapping[str, Sequence[Edit]] = {
     ],
     "a late answer of one channel counts as that of the next one": [
         Edit(
-            f"{_SERVICE}:ClaimedMessage.key",
+            "services.delivery.channels:ClaimedMessage.key",
             "self.msgid, self.partition, self.number, self.channel",
             "self.msgid, self.partition, self.number, 0",
         )

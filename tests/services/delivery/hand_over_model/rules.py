@@ -8,7 +8,7 @@ import numpy
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, OutcomeKind
 from protos.push.v1.push_pb2 import IMPORTANCE_HIGH, ROUTE_OWN, ROUTE_VENDOR, SendPush
-from services.delivery.handing_over import ClaimedMessage
+from services.delivery.channels import ClaimedMessage
 from services.domain.topics import DELIVERIES, PUSHES, decode
 from services.log.port import Record
 from testkit.delivery.records import NumberedDevice

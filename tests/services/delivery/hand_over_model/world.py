@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from random import Random
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-from unittest.mock import patch
 
 from pyroaring import BitMap
 
@@ -33,14 +32,15 @@ from protos.push.v1.push_pb2 import (
 )
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.runtime.v1.log_pb2 import Meta
-from services.delivery import decide, handing_over
+from services.delivery import decide
+from services.delivery.channels import ClaimAnswer, ClaimedMessage, Claims
 from services.delivery.channels.sockets.fanout import Fanout
 from services.delivery.channels.sockets.gateway_stream import GatewayStream
 from services.delivery.channels.sockets.presence import Presence
 from services.delivery.channels.sockets.reports import ReportIntake
 from services.delivery.due_hand_overs import DueHandOvers
 from services.delivery.event_writer import EventWriter, new_facts
-from services.delivery.handing_over import Answer, Answered, ClaimedMessage, HandOvers
+from services.delivery.handing_over import HandOvers
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state import serialization
 from services.delivery.state.audience_parts import AppPartition, DeviceAddress
@@ -110,7 +110,7 @@ class Request(NamedTuple):
 
     owner: "Owner"
     message: ClaimedMessage
-    answered: Answered
+    claims: Claims
 
 
 class Vendors:
@@ -138,8 +138,11 @@ class Vendors:
     def route(self, appkey: str) -> "Route.ValueType":
         return ROUTE_AUTO
 
-    def send(self, messages: Sequence[ClaimedMessage], answered: Answered) -> None:
-        self.queue += [Request(self.owner, message, answered) for message in messages]
+    def window(self, appkey: str, channel: int) -> int:
+        return self.world.window
+
+    def send(self, messages: Sequence[ClaimedMessage], claims: Claims) -> None:
+        self.queue += [Request(self.owner, message, claims) for message in messages]
 
     def request(self) -> None:
         """Make one of the requests that are queued, or give it up."""
@@ -148,7 +151,7 @@ class Vendors:
             self.world.rules.requests(request.message)
             self.world.network.append(request)
         else:
-            request.answered(request.message, Answer.GIVEN_UP, "")
+            request.claims.answered(request.message, ClaimAnswer.GIVEN_UP, "")
 
 
 class ModelLog:
@@ -230,6 +233,7 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
+        self.window = 1000
         self.clock = ManualClock(START_MS)
         self.log = ModelLog(self)
         self.rules = Rules(self)
@@ -241,8 +245,8 @@ class World:
         self.stopped: set[int] = set()
         self.is_paused = False
         self.network: list[Request] = []
-        self.answers: list[tuple[Request, Answer, str]] = []
-        self.repeated: list[tuple[Request, Answer, str]] = []
+        self.answers: list[tuple[Request, ClaimAnswer, str]] = []
+        self.repeated: list[tuple[Request, ClaimAnswer, str]] = []
         self.snapshot: tuple[int, list[serialization.Blob]] | None = None
         self.pushes: dict[int, SendPush] = {}
         self.next_msgid = 1000
@@ -524,19 +528,21 @@ class World:
         message = request.message
         phone = self.phones[NumberedDevice(message.partition, message.number)]
         answers = {
-            "accept": [Answer.ACCEPTED],
-            "repeat": [Answer.ACCEPTED] * 2,
-            "late": [Answer.UNANSWERED, Answer.ACCEPTED],
-            "lose answer": [Answer.UNANSWERED],
-            "lose request": [Answer.UNANSWERED],
-            "refuse": [Answer.REFUSED],
-            "refuse twice": [Answer.REFUSED] * 2,
-            "fail": [Answer.FAILED],
+            "accept": [ClaimAnswer.ACCEPTED],
+            "repeat": [ClaimAnswer.ACCEPTED] * 2,
+            "late": [ClaimAnswer.UNANSWERED, ClaimAnswer.ACCEPTED],
+            "lose answer": [ClaimAnswer.UNANSWERED],
+            "lose request": [ClaimAnswer.UNANSWERED],
+            "refuse": [ClaimAnswer.REFUSED],
+            "refuse twice": [ClaimAnswer.REFUSED] * 2,
+            "fail": [ClaimAnswer.FAILED],
         }[behaviour]
         if behaviour in ("accept", "repeat", "late", "lose answer") and phone.show(message.msgid, message.channel):
             ways = phone.shown[message.msgid]
             self.rules.broken(f"shown twice: {message.msgid} on {phone.device} by {ways}")
-        first, *repeated = [(request, answer, "" if answer is Answer.ACCEPTED else behaviour) for answer in answers]
+        first, *repeated = [
+            (request, answer, "" if answer is ClaimAnswer.ACCEPTED else behaviour) for answer in answers
+        ]
         self.answers.append(first)
         (self.answers if behaviour == "late" else self.repeated).extend(repeated)
 
@@ -553,8 +559,10 @@ class World:
         request, answer, reason = self.answers.pop(0)
         if request.owner is not self.owner:
             return
-        request.answered(request.message, answer, reason)
-        if answer is Answer.UNANSWERED and not any(each.message.key == request.message.key for each in self._queued()):
+        request.claims.answered(request.message, answer, reason)
+        if answer is ClaimAnswer.UNANSWERED and not any(
+            each.message.key == request.message.key for each in self._queued()
+        ):
             self.owner.vendors.queue.append(request)
 
     def _queued(self) -> list[Request]:
@@ -662,8 +670,8 @@ def run_worlds(seeds: Sequence[int], steps: int = 200) -> int:
         for seed in seeds:
             world = World(seed)
             try:
-                with patch.object(handing_over, "WINDOW", world.random.choice((1, 3, 1000))):
-                    await world.run(steps)
+                world.window = world.random.choice((1, 3, 1000))
+                await world.run(steps)
             except BrokenRuleError as error:
                 raise BrokenRuleError(f"world {seed}: {error}") from error
             messages += len(world.rules.told)

@@ -1,0 +1,200 @@
+"""The push services that take messages over: which apps use them, which devices have an address on them.
+
+handing_over.py ─▶ ServiceSenders ─▶ the ServiceChannel of each claimed message     targeting ─▶ AddressRefresher
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from pyroaring import BitMap
+
+from protos.push.v1.push_pb2 import ROUTE_AUTO, Route
+from protos.registry.v1.apps_pb2 import (
+    CHANNEL_FCM,
+    CHANNEL_HARMONY,
+    CHANNEL_HMS,
+    CHANNEL_HONOR,
+    CHANNEL_OPPO,
+    CHANNEL_VIVO,
+    CHANNEL_WEBPUSH,
+    CHANNEL_XIAOMI,
+)
+from protos.targeting.v1.targeting_pb2 import FindAddressedRequest, FindAddressedResponse
+from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
+from services.delivery.channels import ClaimAnswer, ClaimedMessage, Claims
+from services.delivery.channels.service_channel import ServiceChannel
+from services.delivery.due_hand_overs import DueHandOvers
+from services.delivery.handing_over import ChannelSenders
+from services.delivery.state.audience_parts import AppPartition
+from services.delivery.state.hand_overs import NOBODY
+from services.delivery.state.pushes import StartedPush
+from services.domain.apps import AppDirectory
+from services.errors import CarillonError
+from services.process.clock import Clock
+from services.process.logs import logger
+from services.replica.peers import Peers
+
+ORDER = (
+    CHANNEL_HMS,
+    CHANNEL_HARMONY,
+    CHANNEL_HONOR,
+    CHANNEL_XIAOMI,
+    CHANNEL_OPPO,
+    CHANNEL_VIVO,
+    CHANNEL_FCM,
+    CHANNEL_WEBPUSH,
+)
+"""The order in which the channels of a device are tried: the maker of the phone wakes its apps most surely."""
+
+
+class ServiceSenders(ChannelSenders):
+    """Gives each claimed message to the ServiceChannel of its channel."""
+
+    def __init__(self, channels: Sequence[ServiceChannel[Any, Any, Any]], apps: AppDirectory) -> None:
+        by_number: dict[int, ServiceChannel[Any, Any, Any]] = {channel.channel: channel for channel in channels}
+        self._channels: dict[int, ServiceChannel[Any, Any, Any]] = {
+            number: by_number[number] for number in ORDER if number in by_number
+        }
+        self._apps = apps
+        self._addressed: dict[str, dict[tuple[int, int], BitMap]] = {}
+
+    # --- what is known of the channels
+
+    @property
+    def is_any_usable(self) -> bool:
+        return bool(self._channels)
+
+    @property
+    def appkeys(self) -> list[str]:
+        """The apps that have credentials for a channel."""
+        return [app.appkey for app in self._apps.all() if self.of_app(app.appkey)] if self._channels else []
+
+    def of_app(self, appkey: str) -> list[int]:
+        return [number for number, channel in self._channels.items() if channel.is_set_up(appkey)]
+
+    def usable(self, appkey: str) -> list[int]:
+        return [number for number in self.of_app(appkey) if self._channels[number].claim_window(appkey)]
+
+    def stops(self, appkey: str) -> int:
+        """Return how often a channel of the app has been stopped; one may be usable again since."""
+        return sum(self._channels[number].stops(appkey) for number in self.of_app(appkey))
+
+    def can_carry(self, channel: int, push: StartedPush) -> bool:
+        return self._channels[channel].can_carry(push)
+
+    def addressed(self, app_partition: AppPartition, channel: int) -> BitMap:
+        appkey, partition = app_partition
+        return self._addressed.get(appkey, {}).get((partition, channel), NOBODY)
+
+    def route(self, appkey: str) -> "Route.ValueType":
+        return ROUTE_AUTO
+
+    def note_addressed(self, appkey: str, addressed: dict[tuple[int, int], BitMap]) -> dict[int, BitMap]:
+        """Remember which of the app's devices have an address, by partition and channel; return the new ones."""
+        former = self._addressed.get(appkey, {})
+        new: dict[int, BitMap] = {}
+        for (partition, channel), numbers in addressed.items():
+            if added := numbers - former.get((partition, channel), NOBODY):
+                new[partition] = new.get(partition, NOBODY) | added
+        self._addressed[appkey] = {**former, **addressed}
+        return new
+
+    def forget_addressed(self, but: Iterable[str]) -> None:
+        """Forget the addresses of all apps but these."""
+        kept = set(but)
+        self._addressed = {appkey: each for appkey, each in self._addressed.items() if appkey in kept}
+
+    # --- claimed messages
+
+    def window(self, appkey: str, channel: int) -> int:
+        return self._channels[channel].claim_window(appkey)
+
+    def send(self, messages: Sequence[ClaimedMessage], claims: Claims) -> None:
+        of_channels: dict[int, list[ClaimedMessage]] = {}
+        for message in messages:
+            of_channels.setdefault(message.channel, []).append(message)
+        for number, of_channel in of_channels.items():
+            if (channel := self._channels.get(number)) is not None:
+                channel.hand_over(of_channel, claims)
+            else:  # claimed by a release, or under settings, that had this channel
+                for message in of_channel:
+                    claims.answered(message, ClaimAnswer.GIVEN_UP)
+
+
+REFRESH_MS = 10_000
+"""Age of what is known of addresses, at most while targeting answers."""
+
+_CALL_S = 10.0
+
+
+class AddressRefresher:
+    """A service that asks targeting which devices have addresses, and notes when an app's channels change."""
+
+    name = "delivery addresses"
+
+    def __init__(
+        self,
+        senders: ServiceSenders,
+        due: DueHandOvers,
+        channels_changed: Callable[[str], None],
+        peers: Peers,
+        partitions: Sequence[int],
+        clock: Clock,
+    ) -> None:
+        """`partitions`: those that this process owns; `channels_changed` is called with the app."""
+        self._senders = senders
+        self._due = due
+        self._channels_changed = channels_changed
+        self._peers = peers
+        self._partitions = partitions
+        self._clock = clock
+        self._usable: dict[str, tuple[list[int], int]] | None = None
+
+    async def run(self, ready: asyncio.Event) -> None:
+        ready.set()
+        while True:
+            await self.refresh()
+            await self._clock.sleep_until(self._clock.now_ms() + REFRESH_MS)
+
+    async def refresh(self) -> None:
+        """Ask once about each app that has credentials."""
+        appkeys = self._senders.appkeys
+        self._senders.forget_addressed(but=appkeys)
+        for appkey in appkeys:
+            for partition, numbers in (await self._new_addresses(appkey)).items():
+                self._due.look_at_devices((appkey, partition), numbers)
+        usable = {appkey: (self._senders.usable(appkey), self._senders.stops(appkey)) for appkey in appkeys}
+        former = usable if self._usable is None else self._usable
+        for appkey in sorted({*usable, *former}):
+            if usable.get(appkey) != former.get(appkey):
+                self._channels_changed(appkey)
+        self._usable = usable
+
+    async def _new_addresses(self, appkey: str) -> dict[int, BitMap]:
+        """Note the app's addresses in the partitions whose targeting answers; return the new ones."""
+        instances = self._peers.all("targeting")
+        shares = [[each for each in self._partitions if each % len(instances) == n] for n in range(len(instances))]
+        requests = [FindAddressedRequest(appkey=appkey, partitions=share) for share in shares]
+        answers = await asyncio.gather(
+            *(self._ask(n, request) for n, request in enumerate(requests) if request.partitions)
+        )
+        known = self._senders.of_app(appkey)
+        addressed: dict[tuple[int, int], BitMap] = {}
+        for asked, answer in answers:
+            if answer is not None:
+                addressed |= {(partition, channel): NOBODY for partition in asked.partitions for channel in known}
+                addressed |= {
+                    (each.partition, each.channel): BitMap.deserialize(each.bitmap) for each in answer.addressed
+                }
+        return self._senders.note_addressed(appkey, addressed)
+
+    async def _ask(
+        self, instance: int, request: FindAddressedRequest
+    ) -> tuple[FindAddressedRequest, FindAddressedResponse | None]:
+        stub = TargetingServiceStub(self._peers.all("targeting")[instance])
+        try:
+            return request, await stub.FindAddressed(request, timeout=_CALL_S)
+        except CarillonError as error:
+            logger.warning("targeting does not say who has addresses; trying again", error=str(error))
+            return request, None
