@@ -222,7 +222,9 @@ class DueHandOvers:
     def _unsent(self, push: StartedPush, partition: int, msgid: int, numbers: BitMap) -> BitMap:
         """Return those of the devices that were sent the message by no way yet, so that a channel may be the first."""
         sent = self._state.sent_messages.sent_to((push.send.appkey, partition), msgid)
-        return numbers - sent - self._recorder.unwritten_sent(partition, msgid) if sent is not None else NOBODY
+        if sent is None:
+            return NOBODY
+        return numbers - sent - self._recorder.unwritten_sent(partition, msgid, numbers)
 
     def _claimed(self, push: StartedPush, partition: int, msgid: int) -> BitMap:
         claimed = self._state.hand_overs.claimed(push.msgid, partition, msgid)

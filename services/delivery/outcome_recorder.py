@@ -132,9 +132,12 @@ class _Unwritten:
     def has_sent(self, message: MessageOnDevice) -> bool:
         return message in self.sent or message[2] in self.sent_to_many.get(message[:2], ())
 
-    def sent_devices(self, msgid: int, partition: int) -> BitMap:
-        singly = BitMap(number for message, of, number in self.sent if (message, of) == (msgid, partition))
-        return singly | self.sent_to_many.get((msgid, partition), NOBODY)
+    def sent_devices(self, msgid: int, partition: int, numbers: BitMap) -> BitMap:
+        if len(numbers) < len(self.sent):
+            singly = BitMap(number for number in numbers if (msgid, partition, number) in self.sent)
+        else:
+            singly = BitMap(number for message, of, number in self.sent if (message, of) == (msgid, partition))
+        return (singly | self.sent_to_many.get((msgid, partition), NOBODY)) & numbers
 
 
 class OutcomeRecorder:
@@ -234,9 +237,10 @@ class OutcomeRecorder:
         key = (msgid, partition, number)
         return self._queued.has_sent(key) or self._being_written.has_sent(key)
 
-    def unwritten_sent(self, partition: int, msgid: int) -> BitMap:
-        """Return the devices for which a record that they were sent the message is queued or being written."""
-        return self._queued.sent_devices(msgid, partition) | self._being_written.sent_devices(msgid, partition)
+    def unwritten_sent(self, partition: int, msgid: int, numbers: BitMap) -> BitMap:
+        """Return those of the devices for which a record that they were sent the message is queued or being written."""
+        queued = self._queued.sent_devices(msgid, partition, numbers)
+        return queued | self._being_written.sent_devices(msgid, partition, numbers)
 
     @property
     def has_unwritten_claims(self) -> bool:

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, OutcomeKind
 from protos.push.v1.push_pb2 import Audience, Devices, Filter, StagGroup
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
-from protos.registry.v1.devices_pb2 import Device, DeviceFact
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, Channel
+from protos.registry.v1.devices_pb2 import Address, Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.ids import event_id
 from services.domain.topics import DEVICES, decode, device_key
@@ -68,8 +68,10 @@ def stag_audience(stag: str) -> Audience:
     return Audience(filter=Filter(stags=[StagGroup(stags=[stag])]))
 
 
-def device_record(device: NumberedDevice, appkey: str, stag: str | None) -> NewRecord:
-    """Return the registry's record of an Android device."""
+def device_record(
+    device: NumberedDevice, appkey: str, stag: str | None, channels: Sequence["Channel.ValueType"] = ()
+) -> NewRecord:
+    """Return the registry's record of an Android device with an address on each of these channels."""
     token = f"token-{device.partition}-{device.number}"
     registered = Device(
         appkey=appkey,
@@ -79,6 +81,7 @@ def device_record(device: NumberedDevice, appkey: str, stag: str | None) -> NewR
         number=device.number,
         registered_ms=START_MS,
         stags=[stag] if stag else [],
+        addresses=[Address(channel=channel, address=f"{token} on {channel}", since_ms=1) for channel in channels],
     )
     fact = DeviceFact(meta=Meta(event_id=event_id(), time_ms=START_MS, writer="registry"), device=registered)
     return NewRecord(DEVICES.name, device.partition, device_key(appkey, token), fact.SerializeToString())

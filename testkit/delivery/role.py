@@ -11,6 +11,7 @@ from typing import Any
 from protos.delivery.v1.delivery_pb2 import PushFact
 from protos.push.v1.push_pb2 import Audience, CancelPush, Everyone, Message, PushCommand, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, AppFact, Pause
+from protos.registry.v1.apps_pb2 import Channel as AddressChannel
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.event_writer import EventWriter
 from services.delivery.main import ROLE, build, open_state
@@ -204,9 +205,15 @@ class DeliveryHarness:
     async def cancel(self, msgid: int, appkey: str = APP) -> None:
         await self.command(CancelPush(msgid=msgid, appkey=appkey))
 
-    async def register(self, *devices: NumberedDevice, stag: str | None = None, appkey: str = APP) -> None:
+    async def register(
+        self,
+        *devices: NumberedDevice,
+        stag: str | None = None,
+        appkey: str = APP,
+        channels: Sequence["AddressChannel.ValueType"] = (),
+    ) -> None:
         """Append devices as the registry does, and wait until targeting has applied them."""
-        new_records = [device_record(device, appkey, stag) for device in devices]
+        new_records = [device_record(device, appkey, stag, channels) for device in devices]
         offsets = await self.log.append(new_records)
         peers = Peers({"targeting": [self.targeting_server.channel()], "registry": []}, TOPICS)
         await peers.wait_applied(

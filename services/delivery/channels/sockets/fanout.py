@@ -410,14 +410,15 @@ class Fanout:
         if part is None:
             return 0
         is_withheld = self._hand_overs.withholds(push, partition)
+        withheld: dict[int, BitMap] = {}
         connections = self._presence.connections((push.send.appkey, partition))
         now_ms, sent = self._clock.now_ms(), 0
         for number in numbers:
             for msgid in part.pending_msgids(number):
+                if is_withheld and msgid not in withheld:
+                    withheld[msgid] = self._hand_overs.withheld(push, partition, msgid)
                 is_over = self._recorder.has_unwritten_final(partition, msgid, number)
-                if is_withheld and number in self._hand_overs.withheld(push, partition, msgid):
-                    continue
-                if not is_over:
+                if not is_over and number not in withheld.get(msgid, ()):
                     batches.add(connections[number], msgid)
                     self._recorder.record(partition, push.send.appkey, msgid, number, _SENT, now_ms)
                     sent += 1

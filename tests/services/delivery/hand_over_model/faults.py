@@ -104,7 +104,7 @@ FAULTS: Mapping[str, Sequence[Edit]] = {
     "a channel is asked first although the message is on its way over the own connection": [
         Edit(
             f"{_DUE}:DueHandOvers._unsent",
-            "numbers - sent - self._recorder.unwritten_sent(partition, msgid)",
+            "numbers - sent - self._recorder.unwritten_sent(partition, msgid, numbers)",
             "numbers",
         )
     ],

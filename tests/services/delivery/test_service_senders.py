@@ -1,0 +1,166 @@
+"""The running role learns who has addresses, and hands messages over to a push service and no other way."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyroaring import BitMap
+
+from protos.delivery.v1.delivery_pb2 import OutcomeKind
+from protos.registry.v1.apps_pb2 import CHANNEL_FCM, CHANNEL_HMS, CHANNEL_WEBPUSH, App
+from protos.registry.v1.devices_pb2 import Address
+from protos.registry.v1.registry_pb2 import (
+    GetAddressesRequest,
+    GetAddressesResponse,
+    GetTokensRequest,
+    GetTokensResponse,
+)
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, add_RegistryServiceServicer_to_server
+from services.delivery import main
+from services.delivery.channels import ClaimAnswer, ClaimedMessage
+from services.delivery.service_senders import ServiceSenders
+from services.net.rpc.local import LocalServer
+from testkit.delivery.records import APP, RECEIVED, NumberedDevice, OutcomeRow
+from testkit.delivery.role import ANDROID_APP, DeliveryHarness
+from testkit.waiting import run_ready_tasks
+from tests.services.delivery.channels.test_service_channel import WINDOW, Toy, ToyAnswer
+
+A, B, LATER = NumberedDevice(0, 0), NumberedDevice(0, 1), NumberedDevice(1, 5)
+HANDED_OVER, CLAIMED = OutcomeKind.OUTCOME_KIND_HANDED_OVER, OutcomeKind.OUTCOME_KIND_CLAIMED
+RETURNED = OutcomeKind.OUTCOME_KIND_RETURNED
+
+
+class Registry(RegistryServiceServicer):
+    """A registry in which every device has an address."""
+
+    async def GetAddresses(self, request: GetAddressesRequest, context: Any) -> GetAddressesResponse:
+        return GetAddressesResponse(addresses=[Address(address=f"https://{number}") for number in request.numbers])
+
+    async def GetTokens(self, request: GetTokensRequest, context: Any) -> GetTokensResponse:
+        return GetTokensResponse(tokens=["token" for _ in request.numbers], active_ms=[0 for _ in request.numbers])
+
+
+@pytest.fixture
+def registry() -> LocalServer:
+    server = LocalServer()
+    add_RegistryServiceServicer_to_server(Registry(), server)
+    return server
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch) -> Toy:
+    toy = Toy()
+    toy.channel = CHANNEL_WEBPUSH
+    monkeypatch.setattr(main, "push_services", lambda: [toy])
+    return toy
+
+
+async def test_a_device_without_a_connection_gets_its_messages_from_the_push_service(
+    delivery: DeliveryHarness, toy: Toy, registry: LocalServer
+) -> None:
+    async with delivery.running(registry=registry.channel()), delivery.gateway() as gateway:
+        await delivery.resume(ANDROID_APP)
+        await delivery.register(A, channels=[CHANNEL_WEBPUSH])
+        await delivery.register(B)
+        await delivery.advance(16, steps=2)
+        msgid = await delivery.send(A, B)
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, CLAIMED))
+        await run_ready_tasks()
+        assert [pending.request for pending in toy.pending] == [f"https://0: message {msgid} ({msgid}, key)"]
+        toy.pending.pop().answered(ToyAnswer(""))
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, HANDED_OVER))
+        gateway.connect((1, A), (2, B))
+        await gateway.expect((2, msgid))
+        gateway.acknowledge((msgid, A), (msgid, B))
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, RECEIVED), OutcomeRow(msgid, B, RECEIVED))
+
+
+async def test_an_address_that_is_set_while_a_message_waits_has_it_handed_over(
+    delivery: DeliveryHarness, toy: Toy, registry: LocalServer
+) -> None:
+    async with delivery.running(registry=registry.channel()):
+        await delivery.resume(ANDROID_APP)
+        await delivery.register(LATER)
+        msgid = await delivery.send(LATER)
+        await delivery.advance(30, steps=3)
+        assert not toy.pending
+        await delivery.register(LATER, channels=[CHANNEL_WEBPUSH])
+        await delivery.advance(10.1)
+        await delivery.expect_outcomes(OutcomeRow(msgid, LATER, CLAIMED))
+        await run_ready_tasks()
+        toy.pending.pop().answered(ToyAnswer("too long"))
+        await delivery.expect_outcomes(OutcomeRow(msgid, LATER, RETURNED, "too long"))
+
+
+async def test_what_waits_is_handed_over_once_the_service_accepts_the_credentials_again(
+    delivery: DeliveryHarness, toy: Toy, registry: LocalServer
+) -> None:
+    async with delivery.running(registry=registry.channel()):
+        await delivery.resume(ANDROID_APP)
+        await delivery.register(A, channels=[CHANNEL_WEBPUSH])
+        await delivery.advance(16, steps=2)
+        first = await delivery.send(A)
+        await delivery.expect_outcomes(OutcomeRow(first, A, CLAIMED))
+        await run_ready_tasks()
+        toy.pending.pop().answered(ToyAnswer("who are you"))
+        second = await delivery.send(A)
+        await delivery.advance(2)
+        await delivery.expect_outcomes(OutcomeRow(first, A, RETURNED, "who are you"))
+        assert not toy.pending
+        await delivery.advance(25, steps=5)
+        await delivery.expect_outcomes(OutcomeRow(second, A, CLAIMED))
+        await run_ready_tasks()
+        toy.pending.pop().answered(ToyAnswer(""))
+        await delivery.expect_outcomes(OutcomeRow(second, A, HANDED_OVER))
+
+
+class ScriptedChannel:
+    """A channel with one app set up."""
+
+    def __init__(self, channel: int) -> None:
+        self.channel = channel
+        self.window = WINDOW
+        self.handed_over: list[ClaimedMessage] = []
+
+    def is_set_up(self, appkey: str) -> bool:
+        return appkey == APP
+
+    def claim_window(self, appkey: str) -> int:
+        return self.window
+
+    def hand_over(self, messages: list[ClaimedMessage], claims: object) -> None:
+        self.handed_over += messages
+
+
+def test_channels_are_tried_in_order_without_stopped_ones_and_gone_ones_are_given_up() -> None:
+    webpush, fcm, hms = (ScriptedChannel(each) for each in (CHANNEL_WEBPUSH, CHANNEL_FCM, CHANNEL_HMS))
+    channels: Any = [webpush, fcm, hms]
+    apps: Any = SimpleNamespace(all=lambda: [ANDROID_APP, App(appkey="2")])
+    senders = ServiceSenders(channels, apps)
+    fcm.window = 0
+    assert senders.of_app(APP) == [CHANNEL_HMS, CHANNEL_FCM, CHANNEL_WEBPUSH]
+    assert senders.usable(APP) == [CHANNEL_HMS, CHANNEL_WEBPUSH]
+    assert (senders.of_app("2"), senders.appkeys) == ([], [APP])
+
+    push: Any = None
+    messages = [ClaimedMessage(push, 0, 1, 7, channel) for channel in (CHANNEL_WEBPUSH, CHANNEL_HMS, 99)]
+    given_up: list[tuple[int, ClaimAnswer]] = []
+    claims: Any = SimpleNamespace(answered=lambda message, answer: given_up.append((message.channel, answer)))
+    senders.send(messages, claims)
+    assert (webpush.handed_over, hms.handed_over) == (messages[:1], messages[1:2])
+    assert given_up == [(99, ClaimAnswer.GIVEN_UP)]
+
+
+def test_only_new_addresses_are_looked_at_and_those_of_a_targeting_that_is_away_stay() -> None:
+    apps: Any = None
+    senders = ServiceSenders([], apps)
+    web = CHANNEL_WEBPUSH
+    assert senders.note_addressed(APP, {(0, web): BitMap([1]), (1, web): BitMap([5])}) == {
+        0: BitMap([1]),
+        1: BitMap([5]),
+    }
+    assert senders.note_addressed(APP, {(0, web): BitMap([1, 2])}) == {0: BitMap([2])}
+    assert senders.note_addressed(APP, {(0, web): BitMap([2])}) == {}
+    assert (senders.addressed((APP, 0), web), senders.addressed((APP, 1), web)) == (BitMap([2]), BitMap([5]))
+    senders.forget_addressed(but=["2"])
+    assert senders.addressed((APP, 1), web) == BitMap()
