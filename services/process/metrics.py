@@ -103,6 +103,12 @@ ALIASES_LOST = Counter(
     "Devices that lost their alias because more devices had it than may, by whether the device had proven it",
     ["device"],
 )
+ADDRESSES_LOST = Counter(
+    "carillon_registry_addresses_lost_total",
+    "Addresses on channels that devices lost: their vendor said that they are dead (dead), or another device of the app"
+    " set the same one (moved)",
+    ["channel", "why"],
+)
 IDENTITY_PROOFS = Counter(
     "carillon_identity_proofs_total",
     "Proofs of aliases and identity tags that devices handed in, by the result: proven, or why it was refused",

@@ -8,26 +8,33 @@ those that a vendor said are dead, until the device sets another one, at most on
 The index knows addresses by their hashes. An entry takes about 250 bytes.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, assert_never
 
 from protos.gateway.v1.sessions_pb2 import SessionFact
 from protos.registry.v1.devices_pb2 import Address, AddressLost, ClearAddress, Device, DeviceCommand, DeviceFact
 from services.domain.addresses import address_hash
+from services.domain.ids import RecordStamp
 from services.domain.topics import DEVICE_COMMANDS, device_key
 from services.log.port import Record
 from services.log.topics import partition_of
+from services.process.clock import Clock
 from services.registry.state import record_id
+from services.replica.follower import Follower
 from services.replica.sqlite_store import SqliteStore
 from services.replica.store import Fact
 
-OVERDUE_MS = 60_000
-"""Time after which a surplus address is cleared once more: the former owner may not have written its command."""
+SWEEP_MS = 30_000
+"""Time between two sweeps; an address that was surplus at the latest one, and still is, is cleared once more."""
+
+_SWEPT = 1000
+"""Addresses that one sweep looks at."""
 
 ADDRESSES_DDL = """
 CREATE TABLE addresses (
   appkey TEXT NOT NULL, token TEXT NOT NULL, channel INTEGER NOT NULL, partition INTEGER NOT NULL, hash BLOB NOT NULL,
-  since_ms INTEGER NOT NULL, surplus_by TEXT, surplus_ms INTEGER, PRIMARY KEY (appkey, token, channel)) WITHOUT ROWID;
+  since_ms INTEGER NOT NULL, surplus_by TEXT, PRIMARY KEY (appkey, token, channel)) WITHOUT ROWID;
 CREATE INDEX addresses_by_hash ON addresses (appkey, hash);
 CREATE INDEX addresses_surplus ON addresses (appkey, token, channel) WHERE surplus_by IS NOT NULL;
 CREATE INDEX addresses_by_channel ON addresses (appkey, channel, token) WHERE surplus_by IS NULL;
@@ -40,15 +47,27 @@ CREATE INDEX dead_addresses_by_channel ON dead_addresses (appkey, channel, dead_
 
 
 class SurplusAddress(NamedTuple):
-    """An address of a device that another device has set since, `keeper`, and the record that made it surplus."""
+    """An address of a device that another device has set since, `keeper`."""
 
+    appkey: str
     token: str
     channel: int
     partition: int
     hash: bytes
     since_ms: int
-    made_by: str
     keeper: str
+
+    @property
+    def of(self) -> tuple[str, str, int, int]:
+        """The device, the channel, and since when it has the address: what stays while the address is surplus."""
+        return self.appkey, self.token, self.channel, self.since_ms
+
+
+_SURPLUS = """
+SELECT appkey, token, channel, partition, hash, since_ms,
+  (SELECT token FROM addresses AS kept INDEXED BY addresses_by_hash
+   WHERE kept.appkey = addresses.appkey AND kept.hash = addresses.hash AND kept.surplus_by IS NULL)
+FROM addresses"""
 
 
 class AddressTable:
@@ -97,7 +116,7 @@ class AddressTable:
             ],
         )
         self._rows.executemany(
-            "INSERT INTO addresses VALUES (?, ?, ?, ?, ?, ?, NULL, NULL)"
+            "INSERT INTO addresses VALUES (?, ?, ?, ?, ?, ?, NULL)"
             " ON CONFLICT DO UPDATE SET since_ms = excluded.since_ms",
             [(*key, channel, device.partition, *held) for channel, held in after.items()],
         )
@@ -108,7 +127,7 @@ class AddressTable:
         )
         return {*before.values(), *(hash_ for hash_, _ in after.values())}
 
-    def mark_surplus(self, appkey: str, hash_: bytes, by: str, time_ms: int) -> None:
+    def mark_surplus(self, appkey: str, hash_: bytes, by: str) -> None:
         """Mark the addresses with the hash as surplus, except the one that was set last; a mark that is right stays.
 
         Of those set in the same millisecond the one of the last token counts: which is arbitrary, and always the same.
@@ -119,24 +138,29 @@ class AddressTable:
             (appkey, hash_),
         ).fetchall()
         changed = [
-            (by if index else None, time_ms if index else None, appkey, token, channel)
+            (by if index else None, appkey, token, channel)
             for index, (token, channel, marked_by) in enumerate(rows)
             if bool(index) != (marked_by is not None)
         ]
         self._rows.executemany(
-            "UPDATE addresses SET surplus_by = ?, surplus_ms = ? WHERE appkey = ? AND token = ? AND channel = ?",
-            changed,
+            "UPDATE addresses SET surplus_by = ? WHERE appkey = ? AND token = ? AND channel = ?", changed
         )
 
-    def surplus(self, appkey: str, hash_: bytes, by: str, overdue_ms: int) -> list[SurplusAddress]:
-        """Return the surplus addresses that the record `by` marked, or that were marked at `overdue_ms` or before."""
+    def surplus(self, appkey: str, hash_: bytes, by: str) -> list[SurplusAddress]:
+        """Return the surplus addresses that the record `by` marked."""
         rows = self._rows.execute(
-            "SELECT token, channel, partition, hash, since_ms, surplus_by, (SELECT token FROM addresses AS kept"
-            " INDEXED BY addresses_by_hash WHERE kept.appkey = addresses.appkey AND kept.hash = addresses.hash"
-            " AND kept.surplus_by IS NULL)"
-            " FROM addresses INDEXED BY addresses_by_hash"
-            " WHERE appkey = ? AND hash = ? AND (surplus_by = ? OR surplus_ms <= ?) ORDER BY token, channel",
-            (appkey, hash_, by, overdue_ms),
+            f"{_SURPLUS} INDEXED BY addresses_by_hash WHERE appkey = ? AND hash = ? AND surplus_by = ?"
+            " ORDER BY token, channel",
+            (appkey, hash_, by),
+        )
+        return [SurplusAddress(*row) for row in rows]
+
+    def all_surplus(self) -> list[SurplusAddress]:
+        """Return the first surplus addresses, at most as many as a sweep looks at."""
+        rows = self._rows.execute(
+            f"{_SURPLUS} INDEXED BY addresses_surplus WHERE surplus_by IS NOT NULL"
+            " ORDER BY appkey, token, channel LIMIT ?",
+            (_SWEPT,),
         )
         return [SurplusAddress(*row) for row in rows]
 
@@ -153,7 +177,7 @@ class AddressRules:
         self._shard = shard
         self._shards = shards
         self._is_owner = is_owner
-        self._skipped: dict[tuple[str, bytes], int] = {}
+        self._swept: frozenset[tuple[str, str, int, int]] = frozenset()
 
     def apply(self, record: Record, message: DeviceFact | SessionFact) -> None:
         if isinstance(message, SessionFact):
@@ -164,33 +188,32 @@ class AddressRules:
                 if not self._table.concerns(device):
                     return
                 for hash_ in self._table.put(device, self._own_addresses(device), self._own_losses(device)):
-                    self._table.mark_surplus(device.appkey, hash_, record_id(record), message.meta.time_ms)
+                    self._table.mark_surplus(device.appkey, hash_, record_id(record))
             case "revocations" | None:
                 pass
             case unexpected:
                 assert_never(unexpected)
 
     def decide(self, record: Record, fact: DeviceFact) -> Sequence[Fact]:
-        """Return a ClearAddress for each address that this record made surplus, or that has been for a minute.
-
-        A standby returns none and notes the hashes. Once it is the owner, it decides those noted ones that a former
-        owner's commands have not cleared within a minute.
-        """
-        if not fact.device.addresses and not self._skipped:
-            return ()
-        appkey, now_ms = fact.device.appkey, fact.meta.time_ms
-        hashes = [hash_ for _, hash_ in self._own_addresses(fact.device)]
+        """Return a ClearAddress for each address that this record made surplus; a standby returns none."""
         if not self._is_owner():
-            for hash_ in hashes:
-                self._skip(appkey, hash_, record_id(record), now_ms)
             return ()
-        overdue = [key for key, time_ms in self._skipped.items() if time_ms <= now_ms - OVERDUE_MS]
-        for key in overdue:
-            del self._skipped[key]
-        return [
-            *(each for key in overdue for each in self._clear(*key, "", now_ms)),
-            *(each for hash_ in hashes for each in self._clear(appkey, hash_, record_id(record), now_ms)),
+        found = [
+            self._table.surplus(fact.device.appkey, hash_, record_id(record))
+            for _, hash_ in self._own_addresses(fact.device)
         ]
+        return [_clear_address(surplus) for some in found for surplus in some]
+
+    def sweep(self) -> Sequence[Fact]:
+        """Return a ClearAddress for each address that was surplus at the latest sweep and still is.
+
+        So each is cleared whose command was not written, because the record that made it surplus was read by a standby,
+        or by an instance without a state, which decides nothing about the records that the log already holds.
+        """
+        found = self._table.all_surplus() if self._is_owner() else []
+        overdue = [surplus for surplus in found if surplus.of in self._swept]
+        self._swept = frozenset(surplus.of for surplus in found)
+        return [_clear_address(surplus) for surplus in overdue]
 
     def _own_addresses(self, device: Device) -> list[tuple[Address, bytes]]:
         """Return the addresses of the device whose hashes this instance owns, with these."""
@@ -208,19 +231,8 @@ class AddressRules:
     def _owns(self, appkey: str, hash_: bytes) -> bool:
         return partition_of(device_key(appkey, hash_.hex()), self._shards) == self._shard
 
-    def _skip(self, appkey: str, hash_: bytes, by: str, now_ms: int) -> None:
-        if self._table.surplus(appkey, hash_, by, now_ms - OVERDUE_MS):
-            self._skipped[appkey, hash_] = now_ms
-            for key in [key for key, time_ms in self._skipped.items() if time_ms < now_ms - 10 * OVERDUE_MS]:
-                del self._skipped[key]
 
-    def _clear(self, appkey: str, hash_: bytes, by: str, now_ms: int) -> list[Fact]:
-        return [
-            _clear_address(appkey, surplus) for surplus in self._table.surplus(appkey, hash_, by, now_ms - OVERDUE_MS)
-        ]
-
-
-def _clear_address(appkey: str, surplus: SurplusAddress) -> Fact:
+def _clear_address(surplus: SurplusAddress) -> Fact:
     """Return the command that takes an address from a device; one that the device has set again since stays."""
     clear = ClearAddress(
         channel=surplus.channel,  # type: ignore[arg-type]
@@ -228,5 +240,29 @@ def _clear_address(appkey: str, surplus: SurplusAddress) -> Fact:
         known_before_ms=surplus.since_ms + 1,
         to_token=surplus.keeper,
     )
-    command = DeviceCommand(appkey=appkey, token=surplus.token, clear_address=clear)
-    return Fact(DEVICE_COMMANDS, surplus.partition, device_key(appkey, surplus.token), command)
+    command = DeviceCommand(appkey=surplus.appkey, token=surplus.token, clear_address=clear)
+    return Fact(DEVICE_COMMANDS, surplus.partition, device_key(surplus.appkey, surplus.token), command)
+
+
+class AddressSweeper:
+    """A service that makes a sweep every SWEEP_MS, as long as the follower of the index runs."""
+
+    name = "registry addresses"
+
+    def __init__(self, follower: Follower, rules: AddressRules, clock: Clock) -> None:
+        self._follower = follower
+        self._rules = rules
+        self._clock = clock
+        self._stamp = RecordStamp(follower.name)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        ready.set()
+        while True:
+            await self._clock.sleep_until(self._clock.now_ms() + SWEEP_MS)
+            await self._follower.write(self._sweep)
+
+    def _sweep(self) -> Sequence[Fact]:
+        facts = self._rules.sweep()
+        for fact in facts:
+            self._stamp.complete(fact.message.meta, self._clock.now_ms())
+        return facts

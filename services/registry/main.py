@@ -7,6 +7,7 @@ from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_serve
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.log.port import Log
+from services.registry.address_index import AddressSweeper
 from services.registry.app_epochs import AppEpochs, AppLookup
 from services.registry.given_numbers import keep_given
 from services.registry.pauses import export_paused_apps
@@ -75,6 +76,7 @@ def build(settings: RegistrySettings, context: RoleContext) -> BuiltRole:
             revocations,
             retirement,
             FollowerService(projection.alias_follower, after=projection.aliases.close),
+            AddressSweeper(projection.alias_follower, projection.address_rules, context.clock),
             tenure,
         ],
         servicers=[

@@ -72,6 +72,9 @@ class RegistryProjection:
         self.fencing = Fencing(ROLE_NAME, log.topics, epochs, clock)
         refused = RefusedKeys(self.devices, ValidDevices(self.device_table, clock).fact)
         self.device_follower = self._device_follower(settings, log, rules, refused)
+        self.address_rules = AddressRules(
+            AddressTable(self.aliases), settings.shard, settings.shards, lambda: self.is_owner()
+        )
         self.alias_follower = self._alias_follower(settings, log)
 
     @property
@@ -118,7 +121,7 @@ class RegistryProjection:
             log,
             IndexRules(
                 AliasRules(AliasTable(self.aliases), shard, shards, lambda: self.is_owner()),
-                AddressRules(AddressTable(self.aliases), shard, shards, lambda: self.is_owner()),
+                self.address_rules,
             ),
             self.aliases,
             DeadLetters(self._dead_letters, name),

@@ -5,7 +5,8 @@ from types import MappingProxyType
 
 from protos.gateway.v1.sessions_pb2 import SessionFact
 from protos.registry.v1.apps_pb2 import App, AppFact, Revocations
-from protos.registry.v1.devices_pb2 import AliasTaken, ClearAlias, Device, DeviceCommand, DeviceFact
+from protos.registry.v1.devices_pb2 import AliasTaken, ClearAddress, ClearAlias, Device, DeviceCommand, DeviceFact
+from services.domain.addresses import channel_name
 from services.domain.ids import RecordStamp
 from services.domain.revocations import RevokedKeys, revocations_key
 from services.domain.topics import APPS, DEVICE_COMMANDS, DEVICES, device_key
@@ -13,7 +14,7 @@ from services.log.port import Partition, Record
 from services.log.topics import partition_of
 from services.process.clock import Clock
 from services.process.logs import logger
-from services.process.metrics import ALIASES_LOST, LOST_DEVICES
+from services.process.metrics import ADDRESSES_LOST, ALIASES_LOST, LOST_DEVICES
 from services.registry.address_index import AddressRules
 from services.registry.decide import (
     FreeNumber,
@@ -132,6 +133,7 @@ class DeviceRules:
             return reserving
         if device.HasField("alias_lost") and not (known and known.HasField("alias_lost")):
             ALIASES_LOST.labels("proven" if device.alias_lost.was_proven else "unproven").inc()
+        _count_lost_address(command.clear_address)
         if self._writes_other_topics and device.attributes_revision == offset + 1:
             return *reserving, device_fact(device), change_fact(device, command.meta.time_ms)
         return *reserving, device_fact(device)
@@ -252,6 +254,12 @@ def _clear_alias(appkey: str, alias: str, dropped: DroppedDevice, by: Device | N
     clear = ClearAlias(only_alias=alias, only_unproven=not dropped.is_proven, taken=taken)
     command = DeviceCommand(appkey=appkey, token=dropped.token, clear_alias=clear)
     return Fact(DEVICE_COMMANDS, dropped.partition, device_key(appkey, dropped.token), command)
+
+
+def _count_lost_address(clear: ClearAddress) -> None:
+    """Count an address that a device has lost by this, unless its app cleared it; an unset command counts nothing."""
+    if clear.dead_reason or clear.to_token:
+        ADDRESSES_LOST.labels(channel_name(clear.channel), "dead" if clear.dead_reason else "moved").inc()
 
 
 class IndexRules:

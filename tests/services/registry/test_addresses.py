@@ -1,5 +1,6 @@
 """Addresses on channels: what commands do to a device, and which device of an app has an address."""
 
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -40,18 +41,22 @@ from protos.registry.v1.devices_pb2 import (
 from protos.registry.v1.registry_pb2 import GetAddressesRequest, ListAddressesRequest, ListedAddress
 from protos.runtime.v1.log_pb2 import Meta
 from services.domain.addresses import address_hash
+from services.domain.ids import event_id
 from services.domain.recorded_reasons import FixedReason
-from services.domain.topics import DEVICE_COMMANDS, DEVICES
+from services.domain.topics import DEVICE_COMMANDS, DEVICES, device_key
 from services.errors import InputError
-from services.log.port import Record
+from services.log.port import NewRecord, Record
 from services.log.sqlite.log import SqliteLog
-from services.registry.address_index import ADDRESSES_DDL, OVERDUE_MS, AddressRules, AddressTable
+from services.process.metrics import ADDRESSES_LOST
+from services.registry.address_index import ADDRESSES_DDL, SWEEP_MS, AddressRules, AddressTable
 from services.registry.decide import MAX_DEAD_REASON, FreeNumber, decide, removed
 from services.registry.retirement import retired
 from services.registry.settings import RegistrySettings
 from services.replica.sqlite_store import SqliteStore
 from testkit.examples import examples
+from testkit.waiting import until
 from tests.services.registry.conftest import (
+    BOUND_S,
     NOON_MS,
     RunningRegistry,
     Start,
@@ -218,6 +223,8 @@ async def test_an_address_moves_to_the_device_that_sets_it_last(registry: Runnin
     app = await registry.app()
     await registry.apply(*(register(app, token) for token in ("old", "new", "third")))
     await registry.apply(set_address(app, "old", "one", NOON_MS), set_address(app, "third", "three", NOON_MS))
+    moved = ADDRESSES_LOST.labels("fcm", "moved")._value
+    moved_before = moved.get()
     await registry.apply(set_address(app, "new", "one", NOON_MS + 1))
     assert await addresses_of(registry, app, "old", "new", "third") == ["", "one", "three"]
     loss = await lost(registry, "old")
@@ -226,6 +233,7 @@ async def test_an_address_moves_to_the_device_that_sets_it_last(registry: Runnin
     await registry.apply(set_address(app, "old", "one", NOON_MS + 2))
     assert await addresses_of(registry, app, "old", "new") == ["one", ""]
     assert (await lost(registry, "new")).to_token == "old"
+    assert moved.get() == moved_before + 2
     commands = await records(registry.log, DEVICE_COMMANDS.name)
     assert sum(record.value.count(b"registry-aliases") for record in commands) == 2
     assert (await registry.verify()).equal
@@ -254,7 +262,10 @@ async def test_dead_addresses_are_listed_until_another_one_is_set(registry: Runn
         dead_address(app, token, f"address of {token}", f"gone {token}", NOON_MS + 1 + index // 2)
         for index, token in enumerate(tokens)
     )
+    dead = ADDRESSES_LOST.labels("fcm", "dead")._value
+    dead_before = dead.get()
     await registry.apply(*ends)
+    assert dead.get() == dead_before + 5
     assert await addresses_of(registry, app, *tokens) == [""] * 5
     found = await listed(registry, app, dead=True)
     assert [each.token for each in found] == ["t4", "t2", "t3", "t0", "t1"]
@@ -493,7 +504,7 @@ def rows(store: SqliteStore) -> list[list[tuple[Any, ...]]]:
     return [store.rows.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
 
 
-def test_a_standby_commands_nothing_and_an_owner_what_is_overdue() -> None:
+def test_a_standby_commands_nothing_and_an_owner_what_is_surplus_for_two_sweeps() -> None:
     is_owner = False
     with tempfile.TemporaryDirectory() as directory:
         store = SqliteStore(Path(directory) / "index.sqlite", ADDRESSES_DDL)
@@ -508,8 +519,38 @@ def test_a_standby_commands_nothing_and_an_owner_what_is_overdue() -> None:
 
         assert not fact("a", NOON_MS, 0)
         assert not fact("b", NOON_MS + 1, 1)
+        assert not [*rules.sweep(), *rules.sweep()]
         is_owner = True
         assert not fact("b", NOON_MS + 1, 2)
-        (overdue,) = fact("c", NOON_MS + OVERDUE_MS + 1, 3)[:1]
-        assert overdue.message.token == "a"
+        assert [[each.message.token for each in rules.sweep()] for _ in range(3)] == [[], ["a"], ["a"]]
+        assert [each.message.token for each in fact("c", NOON_MS + 2, 3)] == ["b"]
+        assert [[each.message.token for each in rules.sweep()] for _ in range(2)] == [["a"], ["a", "b"]]
         store.close()
+
+
+async def test_a_registry_without_its_state_clears_what_was_left_surplus(
+    start: Start, log: SqliteLog, settings: RegistrySettings
+) -> None:
+    """It decides nothing about the records that the log holds already, of whose last ones nobody has decided."""
+    async with start() as registry:
+        app = await registry.app()
+        await registry.apply(register(app, "old"), register(app, "new"))
+        await registry.apply(set_address(app, "old", "one", NOON_MS))
+    facts = [DeviceFact.FromString(record.value) for record in await records(log, DEVICES.name)]
+    (fact,) = [fact for fact in facts if fact.device.token == "new"]
+    fact.meta.event_id = event_id()
+    fact.device.addresses.append(Address(channel=CHANNEL_FCM, address="one", since_ms=NOON_MS + 1))
+    key = device_key(app.appkey, "new")
+    await log.append([NewRecord(DEVICES.name, fact.device.partition, key, fact.SerializeToString())])
+    shutil.rmtree(settings.state_dir("registry"))
+    async with start() as registry:
+        assert await addresses_of(registry, app, "old", "new") == ["", "one"]
+
+        async def has_lost() -> bool:
+            registry.clock.move(SWEEP_MS / 1000)
+            device = await registry.device(app.appkey, "old")
+            return device is not None and bool(device.addresses_lost)
+
+        await until(has_lost, BOUND_S)
+        assert (await lost(registry, "old")).to_token == "new"
+        assert (await registry.verify()).equal

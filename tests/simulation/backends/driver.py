@@ -18,11 +18,20 @@ from protos.push.v1.push_pb2 import (
     StagGroup,
     Tokens,
 )
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
-from protos.registry.v1.devices_pb2 import AddStags, DeviceCommand, RegisterDevice, RemoveStags, SetAlias
+from protos.registry.v1.apps_pb2 import CHANNEL_FCM, CHANNEL_WEBPUSH, PLATFORM_ANDROID
+from protos.registry.v1.devices_pb2 import (
+    AddStags,
+    ClearAddress,
+    DeviceCommand,
+    RegisterDevice,
+    RemoveStags,
+    SetAddress,
+    SetAlias,
+)
 from protos.registry.v1.registry_pb2 import CreateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_CANCELLED, CancelTask, CreateTask, TaskCommand
+from services.domain.addresses import address_hash
 from services.domain.command_writer import Command, CommandWriter, device_command, push_command, task_command
 from services.domain.ids import new_token
 from services.domain.token_resolver import TokenAndAliasResolver
@@ -34,6 +43,10 @@ from tests.simulation.kernel.log.client import SimulatedLog
 
 STAGS = ["red", "green", "blue"]
 ALIASES = ["anna", "ben"]
+CHANNELS = (CHANNEL_WEBPUSH, CHANNEL_FCM)
+_ADDRESSES = ["x", "y", "z"]
+"""So few that devices often set one that another device has."""
+
 _CLIENTS = 3
 _DUE_TOGETHER_MS, _DUE_WITHIN_MS = 2000, 60
 """Tasks fall due in groups, a few ms one after the other."""
@@ -87,7 +100,14 @@ class Driver:
         """Let the clients write commands until the time has come; all tasks fall due after so many seconds, if set."""
         if tasks_due_s is not None:
             self._tasks_due_ms = self._clock.now_ms() + int(tasks_due_s * 1000)
-        await asyncio.gather(*(self._client(until_s) for _ in range(_CLIENTS)))
+        await asyncio.gather(*(self._client(until_s) for _ in range(_CLIENTS)), self._addresses(until_s))
+
+    async def _addresses(self, until_s: float) -> None:
+        """Let registered devices set addresses, also those of others, and clear them; let vendors call them dead."""
+        while self._loop.time() < until_s:
+            await asyncio.sleep(self._random.expovariate(self._rate))
+            if self._registered:
+                await self.ledger.attempt("change_address", self._change_address, self._clock)
 
     async def _client(self, until_s: float) -> None:
         devices: list[_Device] = []
@@ -137,6 +157,22 @@ class Driver:
             device.stags = after
             if self._random.random() < _READ_BACK:
                 await self._reader.device(device.appkey, device.token, after)
+
+    async def _change_address(self) -> None:
+        appkey, token = self._random.choice(self._registered)
+        channel, address = self._random.choice(CHANNELS), self._random.choice(_ADDRESSES)
+        command = DeviceCommand(appkey=appkey, token=token)
+        match self._random.randrange(6):
+            case 0:
+                command.clear_address.CopyFrom(ClearAddress(channel=channel))
+            case 1:
+                known_ms = self._clock.now_ms() - self._random.choice((0, 1000))
+                dead = ClearAddress(channel=channel, known_before_ms=known_ms, dead_reason="gone")
+                dead.only_hash = address_hash(channel, address)
+                command.clear_address.CopyFrom(dead)
+            case _:
+                command.set_address.CopyFrom(SetAddress(channel=channel, address=address))
+        await self._append(device_command(command))
 
     async def _push(self) -> None:
         push = self.new_push(self._random.choice(self.apps))

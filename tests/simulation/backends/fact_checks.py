@@ -3,7 +3,17 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from services.domain.topics import ACCOUNTS, DEVICES, DRAFTS, PUSH_COMMANDS, PUSHES, TASK_COMMANDS, TASKS, decode
+from services.domain.topics import (
+    ACCOUNTS,
+    DEVICE_COMMANDS,
+    DEVICES,
+    DRAFTS,
+    PUSH_COMMANDS,
+    PUSHES,
+    TASK_COMMANDS,
+    TASKS,
+    decode,
+)
 from services.log.port import NewRecord, Partition, Record
 from tests.simulation.backends.checks import cancelled_in, partitions_of
 from tests.simulation.backends.ledger import Ledger
@@ -11,6 +21,7 @@ from tests.simulation.backends.log_reading import messages
 from tests.simulation.kernel.faults import Fault
 from tests.simulation.kernel.installation import Installation, process_name, standby_name
 from tests.simulation.kernel.log.broker import Broker
+from tests.simulation.model.devices import wrongly_taken
 from tests.simulation.model.ends import wrong_push_ends, wrong_task_ends
 from tests.simulation.model.outages import Outages
 
@@ -61,9 +72,11 @@ def fact_findings(
 ) -> list[str]:
     """Return the findings about the facts in the log; each begins with the name of the rule."""
     broker = installation.broker
+    keeps_the_log = {fault.kind for fault in faults} <= _KEEP_THE_LOG
     return [
         *_started_twice(broker),
-        *(_decided_twice(stored) if {fault.kind for fault in faults} <= _KEEP_THE_LOG else ()),
+        *(_decided_twice(stored) if keeps_the_log else ()),
+        *(_addresses_taken(broker) if keeps_the_log else ()),
         *_cancelled_and_sent(broker, ledger),
         *_wrong_ends(broker, outages),
         *(_tasks_late(broker, outages, bound_ms) if outages.tells_time else ()),
@@ -97,6 +110,11 @@ def _decided_twice(stored: StoredFacts) -> Iterator[str]:
     for (topic, event_id), count in stored.counts.items():
         if count > 1:
             yield f"decided twice: the fact {event_id.hex()} was stored in {topic} {count} times"
+
+
+def _addresses_taken(broker: Broker) -> Iterator[str]:
+    """Yield the addresses that the device which set them last has lost to another one."""
+    yield from (f"address: {each}" for each in wrongly_taken(messages(broker, DEVICE_COMMANDS.name)))
 
 
 def _cancelled_and_sent(broker: Broker, ledger: Ledger) -> Iterator[str]:

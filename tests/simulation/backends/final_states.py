@@ -2,26 +2,30 @@
 
 import asyncio
 import struct
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+
+from pyroaring import BitMap
 
 from protos.push.v1.push_pb2 import Aliases, Audience, Filter, SendPush, StagGroup
 from protos.registry.v1.devices_pb2 import Device
-from protos.registry.v1.registry_pb2 import GetDevicesRequest
+from protos.registry.v1.registry_pb2 import GetAddressesRequest, GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.targeting.v1.targeting_pb2 import FindAddressedRequest
+from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.domain.bitmap_resolver import AudienceBitmapResolver
 from services.domain.token_resolver import TokenAndAliasResolver
 from services.domain.topics import DEVICE_COMMANDS, device_key
 from services.errors import CarillonError, DeadlineError, UnavailableError
 from services.log.topics import partition_of
-from tests.simulation.backends.driver import ALIASES, STAGS
+from tests.simulation.backends.driver import ALIASES, CHANNELS, STAGS
 from tests.simulation.backends.log_reading import messages
 from tests.simulation.kernel.installation import Installation
-from tests.simulation.model.devices import ModelDevice, Name, folded
+from tests.simulation.model.devices import Held, ModelDevice, Name, folded
 
 _RETRY_S = 5.0
 _ATTEMPTS = 20
-"""For so long the registry may still take away aliases that too many devices have, and a role may not answer."""
+"""For so long the registry may still take away what too many devices have, and a role may not answer."""
 
 Place = tuple[int, int]
 """Partition and number of a device."""
@@ -30,7 +34,7 @@ Place = tuple[int, int]
 async def final_states(installation: Installation) -> list[str]:
     """Return how the answers differ from the model; the roles must have caught up with the log.
 
-    Where a role does not answer, or only aliases differ, the comparison is repeated.
+    Where a role does not answer, or only aliases or addresses differ, the comparison is repeated.
     """
     found: list[str] = []
     for _ in range(_ATTEMPTS):
@@ -38,7 +42,7 @@ async def final_states(installation: Installation) -> list[str]:
         try:
             if wrong := await states.differences():
                 return wrong
-            found = await states.alias_differences()
+            found = await states.alias_differences() or await states.address_differences()
         except (UnavailableError, DeadlineError) as error:
             found = [f"state: no answer in the end: {error}"]
         except CarillonError as error:
@@ -75,6 +79,52 @@ class _FinalStates:
             if (alias := _alias(self._devices[name])) != model.alias
         ]
         return found or await self._aliased()
+
+    async def address_differences(self) -> list[str]:
+        """Return the devices with a wrong address, the addresses of several devices, and what senders are told wrong.
+
+        After `differences`.
+        """
+        found = [
+            f"state: device {name} has the addresses {held}, and should have {model.addresses}"
+            for name, model in self._model.items()
+            if (held := _addresses(self._devices[name])) != model.addresses
+        ]
+        holders = Counter(
+            (appkey, channel, address)
+            for (appkey, _), device in self._devices.items()
+            for channel, (address, _) in _addresses(device).items()
+        )
+        found += [f"state: {count} devices have the address {key}" for key, count in holders.items() if count > 1]
+        return found or await self._addressed()
+
+    async def _addressed(self) -> list[str]:
+        """Return for which apps, partitions and channels senders find wrong devices, or get wrong addresses."""
+        found = []
+        for appkey in self._apps:
+            for partition in range(self._partitions):
+                asked = FindAddressedRequest(appkey=appkey, partitions=[partition])
+                answer = await TargetingServiceStub(self._peers.owner("targeting", partition)).FindAddressed(asked)
+                bitmaps = {each.channel: [*BitMap.deserialize(each.bitmap)] for each in answer.addressed}
+                for channel in CHANNELS:
+                    wanted = self._with_address(appkey, partition, channel)
+                    if bitmaps.get(channel, []) != sorted(wanted):
+                        found.append(f"state: targeting finds {bitmaps} of {appkey}/{partition}, not {wanted}")
+                    numbers = GetAddressesRequest(
+                        appkey=appkey, partition=partition, numbers=sorted(wanted), channel=channel
+                    )
+                    got = await RegistryServiceStub(self._peers.owner("registry", partition)).GetAddresses(numbers)
+                    if [each.address for each in got.addresses] != [wanted[number] for number in sorted(wanted)]:
+                        found.append(f"state: senders get {got} of {appkey}/{partition}, not {wanted}")
+        return found
+
+    def _with_address(self, appkey: str, partition: int, channel: int) -> dict[int, str]:
+        """Return the addresses on the channel by device number."""
+        return {
+            device.number: _addresses(device)[channel][0]
+            for (app, _), device in self._devices.items()
+            if (app, device.partition) == (appkey, partition) and channel in _addresses(device)
+        }
 
     async def _registered(self) -> Mapping[Name, Device]:
         """Return all devices of the model as the registry's instances have them."""
@@ -130,6 +180,10 @@ def _tags(device: Device | None) -> list[str] | None:
 
 def _alias(device: Device) -> str | None:
     return device.alias if device.HasField("alias") else None
+
+
+def _addresses(device: Device) -> dict[int, Held]:
+    return {int(each.channel): (each.address, each.since_ms) for each in device.addresses}
 
 
 def _listed(audience: Audience) -> set[Place]:

@@ -160,6 +160,38 @@ BUGS: Sequence[PlantedBug] = (
         ("services.registry.state:AliasState._update", "self._aliases.clear_alias(device)", "pass"),
     ),
     planted_bug(
+        "address-at-two-devices",
+        "an address that another device sets stays at its former device too",
+        "backends",
+        (
+            "services.registry.address_index:AddressTable.mark_surplus",
+            "if bool(index) != (marked_by is not None)",
+            "if not index and marked_by is not None",
+        ),
+    ),
+    planted_bug(
+        "addresses-not-swept",
+        "an address that became surplus while nobody decided is never taken from its former device",
+        "backends",
+        ("services.registry.address_index:AddressRules.sweep", "if surplus.of in self._swept", "if False"),
+    ),
+    planted_bug(
+        "address-kept-by-the-first",
+        "an address stays at the device that set it first",
+        "backends",
+        (
+            "services.registry.address_index:AddressTable.mark_surplus",
+            "ORDER BY since_ms DESC, token DESC",
+            "ORDER BY since_ms, token",
+        ),
+    ),
+    planted_bug(
+        "late-answer-ends-newer-address",
+        "a vendor's late answer about an address removes it although the device has set it anew",
+        "backends",
+        ("services.registry.decide:_clear_address", "present.since_ms >= clear.known_before_ms", "False"),
+    ),
+    planted_bug(
         "order-swapped",
         "a device gets its backlog in the order of message ids, not of the log",
         "installation",
