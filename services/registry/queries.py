@@ -190,24 +190,26 @@ class RegistryQueries:
         return [found.get(number, ("", 0)) for number in numbers]
 
     def _addresses(self, appkey: str, partition: int, numbers: Sequence[int], channel: int) -> list[Address]:
+        # A mark as surplus goes once the device's record is without the address, so marks are read before records.
+        surplus = self._aliases.execute(
+            "SELECT token FROM json_each(?) AS requested CROSS JOIN addresses INDEXED BY addresses_surplus"
+            " ON appkey = ? AND token = requested.value AND channel = ? WHERE surplus_by IS NOT NULL",
+            (_json([token for token, _ in self._tokens(appkey, partition, numbers)]), appkey, channel),
+        )
+        taken = {token for (token,) in surplus.fetchall()}
         rows = self._devices.execute(
             "SELECT number, token, record FROM json_each(?) AS requested CROSS JOIN devices"
             " ON appkey = ? AND partition = ? AND number = requested.value WHERE removed_ms = 0",
             (_json(numbers), appkey, partition),
         )
-        found: dict[int, tuple[str, Address]] = {}
-        for number, token, record in rows:
-            for address in Device.FromString(record).addresses:
-                if address.channel == channel:
-                    found[number] = token, address
-        surplus = self._aliases.execute(
-            "SELECT token FROM json_each(?) AS requested CROSS JOIN addresses INDEXED BY addresses_surplus"
-            " ON appkey = ? AND token = requested.value AND channel = ? WHERE surplus_by IS NOT NULL",
-            (_json([token for token, _ in found.values()]), appkey, channel),
-        )
-        taken = {token for (token,) in surplus}
-        kept = {number: address for number, (token, address) in found.items() if token not in taken}
-        return [kept.get(number, Address()) for number in numbers]
+        found = {
+            number: address
+            for number, token, record in rows
+            if token not in taken
+            for address in Device.FromString(record).addresses
+            if address.channel == channel
+        }
+        return [found.get(number, Address()) for number in numbers]
 
     def _list_addresses(self, appkey: str, channel: int, after: ListedAddress, limit: int) -> list[ListedAddress]:
         order = "INDEXED BY addresses_by_channel WHERE channel = :channel AND" if channel else "WHERE"
