@@ -34,6 +34,8 @@ from protos.registry.v1.registry_pb2 import (
     RevokeDeviceKeyRequest,
     UpdateAppRequest,
     WebOrigins,
+    WebPushChange,
+    WebPushHosts,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
@@ -106,16 +108,53 @@ def _read(path: Path) -> str:
         raise click.BadParameter(f"{path} is no text in PEM form", param_hint="--apns-key") from None
 
 
-# `carillon app set --web-origins`: the web pages that may use the device interface.
+# `carillon app set --webpush...`: the key pair for Web Push, and the web pages that may use the device interface.
+
+_NEW = "new"
+_KNOWN = "known"
+
+
+def webpush_options(command: Command) -> Command:
+    """Decorate a command with the options whose values `webpush_change` and `web_origins` accept."""
+    options = (
+        click.option(
+            "--webpush",
+            type=click.Choice([_NEW, _REMOVE]),
+            help="Android and browsers: `new` makes a key pair for Web Push. Another one ends all subscriptions.",
+        ),
+        click.option("--webpush-contact", metavar="URL", help="mailto:NAME@DOMAIN or https://… for push services."),
+        click.option(
+            "--webpush-hosts",
+            metavar="HOST,...",
+            help="Push services besides the known ones: HOST, *.DOMAIN, HOST:PORT (may be private and plain http),"
+            " * for all public ones; `known` for none.",
+        ),
+        click.option("--web-origins", metavar="URL,...", help="Origins of pages that are devices; `none` for none."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def webpush_change(webpush: str | None, webpush_contact: str | None, webpush_hosts: str | None) -> WebPushChange | None:
+    """Build the change from the options; None if no option was given. UsageError: `none` with other options."""
+    if webpush is None and webpush_contact is None and webpush_hosts is None:
+        return None
+    if webpush == _REMOVE:
+        if webpush_contact is not None or webpush_hosts is not None:
+            raise click.UsageError("--webpush none stands alone: it removes the key and all its settings")
+        return WebPushChange(remove=True)
+    hosts = None if webpush_hosts is None else WebPushHosts(hosts=_listed(webpush_hosts, _KNOWN))
+    return WebPushChange(new_key=webpush == _NEW, contact=webpush_contact, hosts=hosts)
 
 
 def web_origins_change(web_origins: str | None) -> WebOrigins | None:
-    return None if web_origins is None else WebOrigins(origins=_listed(web_origins))
+    return None if web_origins is None else WebOrigins(origins=_listed(web_origins, _REMOVE))
 
 
-def _listed(text: str) -> list[str]:
+def _listed(text: str, nothing: str) -> list[str]:
     given = text.strip()
-    return [] if given in ("", _REMOVE) else [each.strip() for each in given.split(",")]
+    return [] if given in ("", nothing) else [each.strip() for each in given.split(",")]
 
 
 # `carillon app set`: quotas and allowed networks; `carillon app rotate-secret --keep-old`: durations.
@@ -431,7 +470,7 @@ def show_app(appkey: str, json_output: bool) -> None:
 )
 @limit_options
 @identity_options
-@click.option("--web-origins", metavar="URL,...", help="Origins of pages that are devices; `none` for none.")
+@webpush_options
 @apns_options
 @as_json_lines
 def set_app(
@@ -441,22 +480,26 @@ def set_app(
     name: str | None,
     replay_safe: str | None,
     allow_from: str | None,
+    webpush: str | None,
+    webpush_contact: str | None,
+    webpush_hosts: str | None,
     web_origins: str | None,
     json_output: bool,
     **others: Any,
 ) -> None:
     """Change one app. Settings without an option stay.
 
-    An iOS app's first --apns-key needs --apns-key-id and --apns-team too; later each may be changed alone.
+    An iOS app's first --apns-key needs --apns-key-id and --apns-team too; later each may be changed alone. The first
+    --webpush new needs --webpush-contact.
     """
     quotas, networks, identity = quotas_change(others), allow_from_change(allow_from), identity_change(others)
-    origins = web_origins_change(web_origins)
+    web_push, origins = webpush_change(webpush, webpush_contact, webpush_hosts), web_origins_change(web_origins)
     change = apns_change(**others)
-    given = (ack_info, default_period, name, replay_safe, quotas, networks, identity, change, origins)
+    given = (ack_info, default_period, name, replay_safe, quotas, networks, identity, change, web_push, origins)
     if all(each is None for each in given):
         raise click.UsageError(
             "name a change: --ack-info, --default-period, --name, --replay-safe, --allow-from, a quota such as"
-            " --requests-per-s, --identity..., --apns-..., or --web-origins"
+            " --requests-per-s, --identity..., --apns-..., --webpush..., or --web-origins"
         )
     enabled = None if ack_info is None else ack_info == "on"
     request = UpdateAppRequest(
@@ -469,6 +512,7 @@ def set_app(
         allow_from=networks,
         identity=identity,
         replay_safe_required=None if replay_safe is None else replay_safe == "required",
+        web_push=web_push,
         web_origins=origins,
     )
     _print_app(chosen_installation().change_app(request), json_output)

@@ -24,7 +24,7 @@ _ANY_ALIAS = (
 
 
 def print_app(app: App, zone: ZoneInfo) -> None:
-    _print_rows({**_fields(app), **_web_origins(app), **_limits(app, zone), "paused": pauses_text(app), **_apple(app)})
+    _print_rows({**_fields(app), **_web_push(app), **_limits(app, zone), "paused": pauses_text(app), **_apple(app)})
 
 
 def print_secret(made: NewSecret) -> None:
@@ -106,8 +106,14 @@ def _apns(app: App) -> str:
             return f"key {key.key_id} of team {key.team_id} for {key.topic}, {key.environment}"
 
 
-def _web_origins(app: App) -> dict[str, str]:
-    return {} if app.web_origins is msgspec.UNSET else {"web origins": ", ".join(app.web_origins)}
+def _web_push(app: App) -> dict[str, str]:
+    """Return the Web Push settings of an app that has any."""
+    origins = {} if app.web_origins is msgspec.UNSET else {"web origins": ", ".join(app.web_origins)}
+    if app.web_push is msgspec.UNSET:
+        return origins
+    key = app.web_push
+    hosts = f"the known push services{''.join(f', {host}' for host in key.hosts)}"
+    return {"Web Push": f"key {key.key}, contact {key.contact}, to {hosts}", **origins}
 
 
 def _apple(app: App) -> dict[str, str]:

@@ -12,8 +12,8 @@ from carillon.installation.options import console_and_token
 from console.apps.answers import App, AppList, NewSecret, PauseChanged
 from console.apps.form import ENVIRONMENT_NAMES
 from console.audit.answers import AppTimeline, DeviceAudit, PushAudit
-from console.shell.requests import ApnsKeyBody, IdentityBody, ReasonBody, RotationBody, SettingsBody
-from protos.registry.v1.registry_pb2 import ApnsKeyChange, IdentityChange, UpdateAppRequest
+from console.shell.requests import ApnsKeyBody, IdentityBody, ReasonBody, RotationBody, SettingsBody, WebPushBody
+from protos.registry.v1.registry_pb2 import ApnsKeyChange, IdentityChange, UpdateAppRequest, WebPushChange
 from services.domain.identity import MODE_NAMES
 
 _PAGE = 500
@@ -74,6 +74,7 @@ def settings_body(change: UpdateAppRequest) -> SettingsBody:
         allow_from=list(change.allow_from.networks) if change.HasField("allow_from") else None,
         replay_safe_required=change.replay_safe_required if change.HasField("replay_safe_required") else None,
         apns=_key_body(change.apns) if change.HasField("apns") else None,
+        web_push=_web_push_body(change.web_push) if change.HasField("web_push") else None,
         web_origins=list(change.web_origins.origins) if change.HasField("web_origins") else None,
         identity=_identity_body(change.identity) if change.HasField("identity") else None,
         drop_old_secret=change.drop_old_secret,
@@ -84,6 +85,15 @@ def _key_body(change: ApnsKeyChange) -> ApnsKeyBody:
     given = {name: getattr(change, name) for name in ("pem", "key_id", "team_id", "topic") if change.HasField(name)}
     environment = ENVIRONMENT_NAMES[change.environment] if change.HasField("environment") else None
     return ApnsKeyBody(**given, environment=environment, remove=change.remove)
+
+
+def _web_push_body(change: WebPushChange) -> WebPushBody:
+    return WebPushBody(
+        new_key=change.new_key,
+        contact=change.contact if change.HasField("contact") else None,
+        hosts=list(change.hosts.hosts) if change.HasField("hosts") else None,
+        remove=change.remove,
+    )
 
 
 def _identity_body(change: IdentityChange) -> IdentityBody:

@@ -19,6 +19,7 @@ from protos.registry.v1.apps_pb2 import (
 from protos.registry.v1.apps_pb2 import App as StoredApp
 from protos.registry.v1.apps_pb2 import Pause as StoredPause
 from services.domain.identity import identity_mode_name, key_ids
+from services.domain.webpush_credentials import key_text
 
 PLATFORMS = {PLATFORM_ANDROID: "android", PLATFORM_IOS: "ios"}
 _ENVIRONMENTS = {
@@ -78,6 +79,14 @@ class ApnsKey(msgspec.Struct, frozen=True):
     environment: Annotated[str, described("production, sandbox or both.")]
 
 
+class WebPushKey(msgspec.Struct, frozen=True):
+    """The Web Push settings of an app, without the private key."""
+
+    key: Annotated[str, described("The public key, with which browsers subscribe (applicationServerKey).")]
+    contact: Annotated[str, described("The mailto or https URL that push services get.")]
+    hosts: Annotated[list[str], described("The push services that are called besides the known ones.")]
+
+
 class AppleProblem(msgspec.Struct, frozen=True, kw_only=True):
     """Something in the settings of an iOS app that Apple's answers to its pushes show to be wrong."""
 
@@ -133,6 +142,7 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     quotas: Annotated[Quotas, described("Its quotas.")]
     old_secret_until_ms: Annotated[int | None, described("Until when the former secret key signs too; null: no more.")]
     identity: Annotated[Identity, described("The proof of aliases and identity tags.")]
+    web_push: Annotated[WebPushKey | UnsetType, described("Web Push; absent without a key for it.")] = UNSET
     web_origins: Annotated[
         list[str] | UnsetType, described("Origins of web pages that may use the device interface; absent for none.")
     ] = UNSET
@@ -193,6 +203,7 @@ def app_answer(app: StoredApp, installation_pause: StoredPause | None, now_ms: i
         quotas=Quotas(**quotas),
         old_secret_until_ms=app.old_secret_until_ms if has_old_secret else None,
         identity=Identity(identity_mode_name(app), key_ids(app), list(app.identity.tags)),
+        web_push=_web_push(app),
         web_origins=list(app.web_origins) or UNSET,
         apns=_apns(app) if app.platform == PLATFORM_IOS else UNSET,
     )
@@ -248,6 +259,13 @@ def pause_answer(pause: StoredPause) -> Pause:
 
 def secret_answer(app: StoredApp, secret_key: str) -> NewSecret:
     return NewSecret(app.appkey, secret_key, PLATFORMS[app.platform], app.name, app.package)
+
+
+def _web_push(app: StoredApp) -> WebPushKey | UnsetType:
+    if not app.HasField("web_push"):
+        return UNSET
+    key = app.web_push
+    return WebPushKey(key_text(key.public_key), key.contact, list(key.hosts))
 
 
 def _apns(app: StoredApp) -> ApnsKey | None:

@@ -15,6 +15,7 @@ from console.shell.requests import (
     ReasonBody,
     RotationBody,
     SettingsBody,
+    WebPushBody,
 )
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import (
@@ -25,6 +26,8 @@ from protos.registry.v1.registry_pb2 import (
     IdentityTags,
     UpdateAppRequest,
     WebOrigins,
+    WebPushChange,
+    WebPushHosts,
 )
 from services.domain.identity import MODES
 
@@ -64,6 +67,7 @@ def change_of(appkey: str, body: SettingsBody) -> UpdateAppRequest:
         allow_from=None if body.allow_from is None else AllowFromChange(networks=body.allow_from),
         replay_safe_required=body.replay_safe_required,
         apns=None if key is None else _apns_change(key),
+        web_push=None if body.web_push is None else _web_push_change(body.web_push),
         web_origins=None if body.web_origins is None else WebOrigins(origins=body.web_origins),
         identity=None if body.identity is None else _identity_change(body.identity),
         drop_old_secret=body.drop_old_secret,
@@ -76,6 +80,11 @@ def _identity_change(identity: IdentityBody) -> IdentityChange:
         keys=None if identity.keys is None else IdentityKeys(pems=identity.keys),
         tags=None if identity.tags is None else IdentityTags(tags=identity.tags),
     )
+
+
+def _web_push_change(body: WebPushBody) -> WebPushChange:
+    hosts = None if body.hosts is None else WebPushHosts(hosts=body.hosts)
+    return WebPushChange(new_key=body.new_key, contact=body.contact, hosts=hosts, remove=body.remove)
 
 
 def _apns_change(key: ApnsKeyBody) -> ApnsKeyChange:

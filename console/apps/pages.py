@@ -14,6 +14,7 @@ from protos.registry.v1.registry_pb2 import CreateAppRequest, UpdateAppRequest
 from services.domain.identity import identity_mode_name, key_ids
 from services.domain.master_key import sealed_digest
 from services.domain.permissions import Action
+from services.domain.webpush_credentials import key_text
 from services.errors import CarillonError, ConflictError, InputError
 
 PLATFORMS = {"android": PLATFORM_ANDROID, "ios": PLATFORM_IOS}
@@ -101,6 +102,7 @@ class AppPage(Page):
             quota_names=quota_names(visit.gettext),
             identity=identity_mode_name(app),
             identity_keys=key_ids(app),
+            web_push_key=key_text(app.web_push.public_key),
             has_old_secret=_has_old_secret(app, self.site.clock.now_ms()),
         )
 

@@ -137,7 +137,7 @@ class SettingWords:
 
     def _value(self, name: str, value: str, moment: Written) -> str:
         match name:
-            case "name" | "display_name" | "locale" | "zone" | "apns_topic":
+            case "name" | "display_name" | "locale" | "zone" | "apns_topic" | "webpush_key" | "webpush_contact":
                 return value
             case "default_period_s" if value.isdecimal():
                 return self._duration(int(value))
@@ -186,6 +186,9 @@ def _setting_names(gettext: Gettext) -> Mapping[str, str]:
         "apns_key": _("Key for Apple"),
         "apns_topic": _("Bundle id"),
         "apns_environment": _("Environment"),
+        "webpush_key": _("Web Push key"),
+        "webpush_contact": _("Web Push contact"),
+        "webpush_hosts": _("Push services"),
         "web_origins": _("Web pages that are devices"),
         "allow_from": _("Allowed addresses"),
         "replay_safe": _("Replay-safe signatures"),

@@ -246,6 +246,21 @@ class IdentityBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
 
 
+class WebPushBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What changes about Web Push; fields that are absent or null stay. The first key of an app needs `contact`."""
+
+    new_key: Annotated[bool, described("Make a key pair. Subscriptions with the present key end.")] = False
+    contact: Annotated[
+        Annotated[str, msgspec.Meta(max_length=200)] | None,
+        described("A mailto or https URL at which push services reach you."),
+    ] = None
+    hosts: Annotated[
+        Annotated[list[Annotated[str, msgspec.Meta(max_length=300)]], msgspec.Meta(max_length=32)] | None,
+        described("Push services besides the known ones: HOST, *.DOMAIN, HOST:PORT, or * for all public ones."),
+    ] = None
+    remove: Annotated[bool, described("Remove the key; excludes the other fields.")] = False
+
+
 class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Settings of an app to change; those that are absent or null stay."""
 
@@ -263,6 +278,7 @@ class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bool | None, described("Whether requests without a replay-safe signature are refused.")
     ] = None
     apns: Annotated[ApnsKeyBody | None, described("iOS: the key for Apple.")] = None
+    web_push: Annotated[WebPushBody | None, described("Web Push, to browsers and apps with UnifiedPush.")] = None
     web_origins: Annotated[
         Annotated[list[Annotated[str, msgspec.Meta(max_length=300)]], msgspec.Meta(max_length=32)] | None,
         described("Origins of web pages that may use the device interface, such as https://example.org."),

@@ -50,6 +50,10 @@ class PushFrame(msgspec.Struct, frozen=True, tag_field="type", tag="push"):
     click: Annotated[Click | UnsetType, _described("The action of a click.")] = UNSET
     badge: Annotated[int | UnsetType, _described("The number at the app's icon; -1 adds one.")] = UNSET
     extra: Annotated[str | UnsetType, _described("Free text from the app server.")] = UNSET
+    shortened: Annotated[
+        list[str] | UnsetType,
+        _described("Over Web Push, where a message has 4 KB: the fields that were cut or left out."),
+    ] = UNSET
 
 
 _REPORTS: tuple[type[msgspec.Struct], ...] = (frames.Report, frames.Activity)

@@ -6,7 +6,7 @@ from edge.core.idempotency import IdempotentPushes
 from edge.core.tasks import TaskCalls
 from edge.openapi.documents import ASYNCAPI_PATH, OPENAPI_PATH, DocumentEndpoint
 from edge.v2.device_frames import FrameHandler, PossessionCodes
-from edge.v2.devices import DeviceEndpoint, InvalidTokens, InvalidTokensEndpoint
+from edge.v2.devices import DeviceEndpoint, InvalidTokens, InvalidTokensEndpoint, WebPushKeyEndpoint
 from edge.v2.push.handlers import PushEndpoint
 from edge.v2.statistics import StatisticsEndpoint
 from edge.v2.tags import StringTags, TagEndpoint, TagInfoEndpoint
@@ -45,6 +45,7 @@ def v2_app(
     app.add_route("/v2/errortoken", InvalidTokensEndpoint(admission, InvalidTokens(peers)))
     app.add_route("/v2/statistics", StatisticsEndpoint(admission, peers.all("analytics")[0], zone))
     app.add_route("/device/v1", DeviceEndpoint(frames, admission.origins))
+    app.add_route("/device/v1/webpush-key", WebPushKeyEndpoint(context.apps))
     app.add_route(OPENAPI_PATH, DocumentEndpoint("v2"))
     app.add_route(ASYNCAPI_PATH, DocumentEndpoint("device"))
     return app

@@ -17,9 +17,11 @@ from edge.v2.apps import SIGN_BY_LIST, IosApps, listed_ios_apps
 from edge.v2.device_frames import FrameHandler
 from protos.registry.v1.registry_pb2 import InvalidToken, ListInvalidTokensRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.apps import AppDirectory
 from services.domain.device_protocol import answers, frames
 from services.domain.text import without_byte_order_mark
-from services.errors import CarillonError
+from services.domain.webpush_credentials import key_text
+from services.errors import CarillonError, NotFoundError
 from services.replica.peers import Peers
 
 # iOS tokens that Apple reported as invalid.
@@ -62,6 +64,14 @@ class InvalidTokensReply(Reply, frozen=True):
     data: Annotated[dict[str, list[str]], described("Invalid tokens by appkey, newest first.")]
 
 
+class WebPushKeyReply(Reply, frozen=True):
+    result: Success
+    key: Annotated[
+        str,
+        described("The applicationServerKey of `PushManager.subscribe`: 87 characters of base64url.", "BNvVWWydguLM…"),
+    ]
+
+
 class DeviceEndpoint:
     """POST /device/v1: answers are frames, also those to errors.
 
@@ -100,6 +110,20 @@ _PREFLIGHT = {
     "Access-Control-Allow-Headers": "Content-Type",
     "Access-Control-Max-Age": "86400",
 }
+
+
+class WebPushKeyEndpoint:
+    """GET /device/v1/webpush-key?appkey=K: the public key for a page that subscribes to the app's pushes."""
+
+    def __init__(self, apps: AppDirectory) -> None:
+        self._apps = apps
+
+    async def on_get(self, request: Request, response: Response) -> None:
+        response.set_header("Access-Control-Allow-Origin", "*")
+        app = self._apps.get(request.get_param("appkey") or "")
+        if app is None or not app.HasField("web_push"):
+            raise NotFoundError("the app has no Web Push key; its operator makes one: carillon app set K --webpush new")
+        answer(response, WebPushKeyReply(result=0, key=key_text(app.web_push.public_key)))
 
 
 class InvalidTokensEndpoint:

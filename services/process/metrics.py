@@ -195,6 +195,12 @@ APNS_MOSTLY_BAD = Gauge(
     "iOS apps most of whose tokens Apple refuses as bad or of another app; they stay registered",
 )
 APNS_STOPPED = Gauge("carillon_apns_apps_stopped", "iOS apps whose pushes wait because Apple does not accept their key")
+WEBPUSH_ANSWERS = Counter(
+    "carillon_webpush_answers_total", "Answers of Web Push services, by status and reason", ["reason"]
+)
+WEBPUSH_STOPPED = Gauge(
+    "carillon_webpush_apps_stopped", "Apps whose messages wait because Web Push services do not accept their key"
+)
 TASKS_FIRED = Counter("carillon_scheduling_tasks_fired_total", "Timed tasks that were sent")
 TASKS_FAILED = Counter("carillon_scheduling_tasks_failed_total", "Timed tasks that could not be sent, ended as failed")
 LOG_INS = Counter(

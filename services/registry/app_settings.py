@@ -9,6 +9,7 @@ from protos.registry.v1.apps_pb2 import (
     IDENTITY_MODE_ACCEPT,
     IDENTITY_MODE_OFF,
     IDENTITY_MODE_REQUIRE,
+    PLATFORM_ANDROID,
     PLATFORM_IOS,
     ApnsEnvironment,
     ApnsKey,
@@ -22,12 +23,15 @@ from protos.registry.v1.registry_pb2 import (
     QuotasChange,
     RotateSecretRequest,
     UpdateAppRequest,
+    WebPushChange,
 )
 from services.domain.apns_credentials import ENVIRONMENTS, seal_key
 from services.domain.identity import checked_keys, checked_tags, identity_mode, identity_mode_name, key_ids
 from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
 from services.domain.master_key import Keys, sealed_digest
+from services.domain.push_endpoints import checked_hosts
 from services.domain.text import checked_text
+from services.domain.webpush_credentials import checked_contact, key_text, new_web_push_key
 from services.errors import Code, ConflictError, InputError
 from services.net.http.client_address import Networks
 
@@ -94,10 +98,32 @@ def _checked_topic(topic: str) -> str:
     return topic
 
 
-# The web pages that may use the device interface.
+# Changes of an app's Web Push.
 
 MAX_ORIGINS = 32
 _ORIGIN = re.compile(r"https://[a-z0-9.-]{1,253}(?::[0-9]{1,5})?|http://(?:localhost|127\.0\.0\.1)(?::[0-9]{1,5})?")
+
+
+def change_web_push(app: App, change: WebPushChange, keys: Keys) -> None:
+    """Apply the change to the app in place. Fields that the change does not name stay."""
+    if app.platform != PLATFORM_ANDROID:
+        raise InputError(f"app {app.appkey} is an iOS app; browsers, also those on iPhones, belong to an Android app")
+    if change.remove:
+        if change != WebPushChange(remove=True):
+            raise InputError("a Web Push key is removed whole: name no other field of it")
+        app.ClearField("web_push")
+        return
+    if not app.HasField("web_push") and not change.new_key:
+        raise InputError(f"app {app.appkey} has no Web Push key yet; make one first (--webpush new)")
+    if change.new_key:
+        contact = change.contact if change.HasField("contact") else app.web_push.contact
+        hosts = list(app.web_push.hosts)
+        app.web_push.CopyFrom(new_web_push_key(app, contact, keys))
+        app.web_push.hosts[:] = hosts
+    elif change.HasField("contact"):
+        app.web_push.contact = checked_contact(change.contact)
+    if change.HasField("hosts"):
+        app.web_push.hosts[:] = checked_hosts(list(change.hosts.hosts))
 
 
 def checked_origins(given: Sequence[str]) -> list[str]:
@@ -131,6 +157,8 @@ def change_settings(app: App, request: UpdateAppRequest, keys: Keys) -> None:
         app.name = checked_text("name", request.name)
     if request.HasField("apns"):
         change_apns(app, request.apns, keys)
+    if request.HasField("web_push"):
+        change_web_push(app, request.web_push, keys)
     if request.HasField("web_origins"):
         app.web_origins[:] = checked_origins(list(request.web_origins.origins))
     if request.HasField("quotas"):
@@ -249,6 +277,9 @@ def _settings(app: App) -> dict[str, str]:
         "apns_key": f"{apns.key_id} of {apns.team_id}" if app.HasField("apns") else "none",
         "apns_topic": apns.topic or "none",
         "apns_environment": environment if app.HasField("apns") else "none",
+        "webpush_key": key_text(app.web_push.public_key) if app.HasField("web_push") else "none",
+        "webpush_contact": app.web_push.contact or "none",
+        "webpush_hosts": ",".join(app.web_push.hosts) or "known",
         "web_origins": ",".join(app.web_origins) or "none",
         "allow_from": ",".join(app.allow_from) or "everywhere",
         "identity": identity_mode_name(app),

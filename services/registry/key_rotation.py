@@ -22,6 +22,7 @@ from services.domain.apps import OUTDATED, fingerprint_key
 from services.domain.device_protocol.possession import LIFETIME_S
 from services.domain.master_key import KeyChain, KeyPurpose
 from services.domain.role import RoleContext
+from services.domain.webpush_credentials import web_push_sealed_anew
 from services.errors import ConflictError, InputError, UnavailableError
 from services.process.logs import logger
 from services.registry.pauses import WriteChange
@@ -177,6 +178,8 @@ class KeyRotation:
                 setattr(app, name, self._keys.sealed_anew(sealed, app.appkey) or sealed)
         if app.HasField("apns"):
             app.apns.sealed_pem = sealed_anew(app, self._keys) or app.apns.sealed_pem
+        if app.HasField("web_push"):
+            app.web_push.sealed_pem = web_push_sealed_anew(app, self._keys) or app.web_push.sealed_pem
         return app if app != known else None
 
     async def _drop(self, request: DropFormerKeysRequest) -> DropFormerKeysResponse:

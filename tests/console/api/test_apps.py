@@ -16,6 +16,8 @@ from protos.registry.v1.registry_pb2 import (
     QuotasChange,
     UpdateAppRequest,
     WebOrigins,
+    WebPushChange,
+    WebPushHosts,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
@@ -101,7 +103,9 @@ async def test_settings_of_an_app_are_changed(console: ConsoleInstallation, prog
         UpdateAppRequest(appkey="1", allow_from=AllowFromChange(), drop_old_secret=True),
         UpdateAppRequest(appkey="1", apns=ApnsKeyChange(pem="-", key_id="k", environment=APNS_ENVIRONMENT_BOTH)),
         UpdateAppRequest(appkey="1", apns=ApnsKeyChange(remove=True)),
-        UpdateAppRequest(appkey="1", web_origins=WebOrigins(origins=["x"])),
+        UpdateAppRequest(appkey="1", web_push=WebPushChange(new_key=True, contact="mailto:a@example.org")),
+        UpdateAppRequest(appkey="1", web_push=WebPushChange(hosts=WebPushHosts(hosts=["a.example"]))),
+        UpdateAppRequest(appkey="1", web_push=WebPushChange(remove=True), web_origins=WebOrigins(origins=["x"])),
     ],
 )
 def test_a_change_from_elsewhere_is_the_one_on_the_machine(change: UpdateAppRequest) -> None:

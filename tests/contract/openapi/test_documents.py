@@ -13,7 +13,7 @@ from edge.core.parsing.typed import ABSENT
 from edge.openapi.documents import ASYNCAPI_PATH, DOCUMENTS, OPENAPI_PATH, document_bytes
 from edge.openapi.schema import Component, Components, example_of
 from services.domain.device_protocol import frames
-from services.gateway.push_frames import _PushFields
+from services.domain.device_protocol.pushes import PushFields
 from testkit.installation.sample import INTERFACES, SampleService
 from testkit.repository import ROOT
 from tests.contract.openapi.variants import Json, Variants
@@ -109,13 +109,13 @@ def test_every_frame_of_the_device_protocol_is_documented_and_its_example_decode
 
 def test_the_push_frame_is_the_one_that_the_gateway_sends() -> None:
     documented = DOCUMENTS["device"]()["components"]["schemas"]
-    _, sent = msgspec.json.schema_components([_PushFields], ref_template="#/components/schemas/{name}")
-    assert documented["Push"] != sent["_PushFields"]
-    shown, made = documented["Push"]["properties"], sent["_PushFields"]["properties"]
+    _, sent = msgspec.json.schema_components([PushFields], ref_template="#/components/schemas/{name}")
+    assert documented["Push"] != sent["PushFields"]
+    shown, made = documented["Push"]["properties"], sent["PushFields"]["properties"]
     assert shown.keys() - {"type", "msgid"} == made.keys()
     for name in made.keys() - {"is_notif", "click"}:
         assert {key: value for key, value in shown[name].items() if key != "description"} == made[name]
-    assert documented["Click"]["properties"].keys() == sent["_Click"]["properties"].keys()
+    assert documented["Click"]["properties"].keys() == sent["Click"]["properties"].keys()
 
 
 def test_a_field_that_is_decoded_later_cannot_be_left_out() -> None:

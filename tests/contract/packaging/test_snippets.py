@@ -149,7 +149,7 @@ def test_the_snippets_of_the_operators_pages(service: SampleService, folder: Pat
     (folder / "AuthKey_ABC123DEFG.p8").write_text(pem())
     terminal = Terminal(folder, service.installation, APPKEY=app.appkey)
     (rotation,) = ROTATION
-    proofs, device, apns_key = OPERATORS
+    proofs, device, apns_key, web_push = OPERATORS
     assert "The new keys are in force since" in terminal.run(rotation)
     terminal.run(proofs)
     assert "accept: devices that have proven" in service.installation.carillon("app", "show", app.appkey)
@@ -157,6 +157,9 @@ def test_the_snippets_of_the_operators_pages(service: SampleService, folder: Pat
         read_until(virtual, "welcome")
     terminal.run(apns_key)
     assert "ABC123DEFG" in service.installation.carillon("app", "show", app.appkey)
+    android = service.installation.create_app("android")
+    Terminal(folder, service.installation, APPKEY=android.appkey).run(web_push)
+    assert "mailto:push@example.org" in service.installation.carillon("app", "show", android.appkey)
 
 
 def test_the_keys_are_exported_as_the_page_on_running_says(service: SampleService, folder: Path) -> None:

@@ -23,11 +23,13 @@ from protos.registry.v1.registry_pb2 import (
     RevokeDeviceKeyRequest,
     UpdateAppRequest,
     WebOrigins,
+    WebPushChange,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from services.domain.registrations import RegistrationLimiter
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, decode, device_key
+from services.domain.webpush_credentials import key_text
 from services.errors import UnavailableError
 from services.log.port import Partition
 from services.log.topics import partition_of
@@ -290,6 +292,20 @@ async def test_pages_of_the_origins_of_the_app_read_answers(installation: EdgeIn
     preflight = await installation.http.options("/device/v1", headers={"Origin": "https://example.org"})
     assert preflight.status_code == 200
     assert preflight.headers["access-control-allow-headers"] == "Content-Type"
+
+
+async def test_the_key_that_pages_subscribe_with(installation: EdgeInstallation) -> None:
+    app = await installation.app()
+    path = f"/device/v1/webpush-key?appkey={app.appkey}"
+    answer = (await installation.http.get(path)).json()
+    assert answer["result"] == 400
+    assert "carillon app set" in answer["desc"]
+    change = WebPushChange(new_key=True, contact="https://example.org/push")
+    changed = await change_app(installation, app, web_push=change)
+    response = await installation.http.get(path)
+    assert response.json() == {"result": 0, "key": key_text(changed.web_push.public_key)}
+    assert response.headers["access-control-allow-origin"] == "*"
+    assert (await installation.http.get("/device/v1/webpush-key")).json()["result"] == 400
 
 
 MALFORMED = [

@@ -17,12 +17,14 @@ from protos.registry.v1.registry_pb2 import (
     RotateKeysRequest,
     RotateSecretRequest,
     UpdateAppRequest,
+    WebPushChange,
 )
 from services.domain.apns_credentials import open_credentials
 from services.domain.apps import AppDirectory
 from services.domain.master_key import KeyPurpose, Keys, MasterKey, derive
 from services.domain.role_context import follow_keys
 from services.domain.topics import APPS, decode
+from services.domain.webpush_credentials import open_web_push
 from services.errors import CarillonError, ConflictError, InputError
 from services.log.point_in_time import until_ready
 from services.log.port import DelegatingLog, NewRecord
@@ -100,6 +102,20 @@ def opened(app: App, keys: Keys) -> tuple[str, str, str]:
     credentials = open_credentials(app, keys)
     assert credentials is not None
     return keys.open(app.sealed_secret, app.appkey), keys.open(app.old_sealed_secret, app.appkey), credentials.key_pem
+
+
+async def test_web_push_keys_are_sealed_with_the_new_key(start: Start) -> None:
+    async with rotating(start) as registry:
+        app = await registry.app()
+        change = WebPushChange(new_key=True, contact="mailto:push@example.org")
+        made = (await registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, web_push=change))).app
+        before = open_web_push(made, OLD)
+        await registry.stub.RotateKeys(to(NEW))
+        sealed_anew = registry.apps.get(app.appkey)
+        assert sealed_anew is not None
+        assert open_web_push(sealed_anew, NEW) == before
+        with pytest.raises(CarillonError, match="another master key"):
+            open_web_push(sealed_anew, OLD)
 
 
 async def test_all_secrets_of_apps_are_sealed_with_the_new_key_and_the_old_one_opens_nothing(
