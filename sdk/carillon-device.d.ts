@@ -14,6 +14,8 @@ export interface Push {
   click?: { action: number; param?: unknown };
   badge?: number;
   extra?: string;
+  /** Over Web Push, where a message has 4 KB: the fields that were cut or left out. */
+  shortened?: string[];
 }
 
 export interface Welcome {

@@ -81,6 +81,7 @@ async def test_the_npm_package_is_small_and_runs_as_its_readme_says(
 ) -> None:
     package = _unpack(tarball, tmp_path)
     files = {"package.json", "README.md", "carillon-device.js", "carillon-device.d.ts"}
+    files |= {"carillon-webpush.js", "carillon-webpush.d.ts"}
     assert {path.name for path in package.iterdir()} == files
     assert "dependencies" not in json.loads((package / "package.json").read_text())
     program = tmp_path / "app.mjs"

@@ -1,0 +1,1 @@
+importScripts("carillon-webpush.js");
