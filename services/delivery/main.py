@@ -1,5 +1,6 @@
 """Wiring of the delivery role."""
 
+import ssl
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,9 @@ from services.delivery.channels.service_channel import ServiceChannel
 from services.delivery.channels.sockets.fanout import Fanout
 from services.delivery.channels.sockets.presence import Presence
 from services.delivery.channels.sockets.reports import ReportIntake
+from services.delivery.channels.webpush.endpoints import EndpointConnector, ReplacedConnector, SystemResolver
+from services.delivery.channels.webpush.sender import PushServices
+from services.delivery.channels.webpush.service import WebPushService
 from services.delivery.due_hand_overs import DueHandOvers
 from services.delivery.event_writer import EventWriter
 from services.delivery.expiry import ExpirySweeper
@@ -39,7 +43,7 @@ from services.delivery.server import (
     ReportsServicer,
 )
 from services.delivery.service_senders import AddressRefresher, ServiceSenders
-from services.delivery.settings import ROLE_NAME, DeliverySettings
+from services.delivery.settings import INTERNET, ROLE_NAME, DeliverySettings
 from services.delivery.starting import PushStarter
 from services.delivery.store import DeliveryStore, Snapshots
 from services.delivery.tenure import DeliveryTenure, Standby
@@ -55,10 +59,12 @@ from services.domain.topics import PUSH_COMMANDS
 from services.log.port import Log, Partition
 from services.log.topics import owned
 from services.net.rpc.server import Server
+from services.process.logs import logger
 from services.process.runner import Service
 from services.replica.dead_letters import DeadLetters
 from services.replica.positions import AppliedPositions, PositionsServicer
 from services.replica.tenure import OwnedServices
+from services.webpush_simulator.server import WebPushSimulator
 
 
 def open_state(settings: DeliverySettings, directory: Path, log: Log) -> DeliveryStore:
@@ -82,9 +88,10 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     recorder = OutcomeRecorder(events)
     presence, alarms = Presence(), Alarms(clock)
     writer = CommandWriter(ROLE_NAME, log, peers, clock, settings.partitions)
+    web_push_simulator = None if settings.webpush == INTERNET else WebPushSimulator(clock, takes_all=True)
     taking_over = [
         ServiceChannel(service, writer, state, recorder, peers, context.apps, alarms, clock, settings.shards)
-        for service in push_services()
+        for service in push_services(context, web_push_simulator)
     ]
     senders = open_senders(taking_over, context.apps)
     due = DueHandOvers(state, presence, recorder, context.apps.is_paused, senders, 1000 * settings.channel_grace_s)
@@ -132,6 +139,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     positions = PositionsServicer(applied, context.apps.applied, check=tenure.check)
     as_owner: Sequence[Service] = [
         *([simulator] if simulator else []),
+        *([web_push_simulator] if web_push_simulator else []),
         recorder,
         *channels.values(),
         *taking_over,
@@ -160,9 +168,23 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     )
 
 
-def push_services() -> Sequence[PushService[Any, Any, Any]]:
-    """Return the push services that take over messages for devices that are not connected."""
-    return ()
+def push_services(
+    context: RoleContext, web_push_simulator: WebPushSimulator | None
+) -> Sequence[PushService[Any, Any, Any]]:
+    """Return the push services that take over messages for devices that are not connected.
+
+    The simulator answers in the place of all services of Web Push, so that nothing leaves the machine.
+    """
+    clock = context.clock
+
+    def open_web_push() -> PushServices:
+        if web_push_simulator is None:
+            resolver = SystemResolver()
+            return PushServices(EndpointConnector(resolver, ssl.create_default_context()), clock, resolver.close)
+        logger.info("a simulator answers Web Push requests in the services' place: set CARILLON_WEBPUSH=internet")
+        return PushServices(ReplacedConnector(lambda: web_push_simulator.address), clock)
+
+    return (WebPushService(open_web_push, context.keys, clock),)
 
 
 def open_senders(channels: Sequence[ServiceChannel[Any, Any, Any]], apps: AppDirectory) -> ServiceSenders:

@@ -7,6 +7,7 @@ from services.domain.apns_credentials import Environment
 from services.domain.settings import PREFIX, Settings, SettingsError
 
 ROLE_NAME = "delivery"
+INTERNET = "internet"
 
 
 class DeliverySettings(Settings, frozen=True, kw_only=True):
@@ -20,6 +21,9 @@ class DeliverySettings(Settings, frozen=True, kw_only=True):
     apns_url: str | None = None
     apns_sandbox_url: str = APPLE[Environment.SANDBOX].url
     apns_authority: str | None = None
+    webpush: str = "simulator"
+    """Where Web Push requests go: "simulator", in this process, so that nothing leaves the machine; or "internet"."""
+
     channel_grace_s: int = 15
     """Time after the end of a device's connection from which a channel is asked to show its messages."""
 
@@ -27,5 +31,7 @@ class DeliverySettings(Settings, frozen=True, kw_only=True):
         super().check()
         if not 1 <= self.channel_grace_s <= 3600:
             raise SettingsError(f"{PREFIX}CHANNEL_GRACE_S is {self.channel_grace_s}; it must be 1 to 3600 seconds")
+        if self.webpush not in ("simulator", INTERNET):
+            raise SettingsError(f"{PREFIX}WEBPUSH is {self.webpush!r}; it must be simulator or {INTERNET}")
         if self.apns_authority is not None and not os.access(self.apns_authority, os.R_OK):
             raise SettingsError(f"{PREFIX}APNS_AUTHORITY is {self.apns_authority!r}, which cannot be read")

@@ -1,26 +1,19 @@
 """A real OpenID Connect provider in a Node process: the npm package `oidc-provider`, pinned by `package-lock.json`."""
 
-import contextlib
-import hashlib
 import json
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import Any
 
+from testkit.npm_packages import npm_packages
 from testkit.plain_http import client
 from testkit.ports import free_ports
 from testkit.programs import needed
-from testkit.repository import ROOT
 
 SECRET = "secret of the client: 100% & more"
 _HERE = Path(__file__).resolve().parent
-_CACHE = ROOT / ".cache" / "oidc-provider"
 
 
 class RunningProvider:
@@ -74,7 +67,13 @@ def running_provider(console_url: str, backchannel_url: str = "") -> Iterator[Ru
         "backchannel": backchannel_url or f"{issuer}/inbox",
         "secret": SECRET,
     }
-    command = [needed("node"), "--no-warnings", str(_HERE / "provider.mjs"), str(_packages()), json.dumps(settings)]
+    command = [
+        needed("node"),
+        "--no-warnings",
+        str(_HERE / "provider.mjs"),
+        str(npm_packages(_HERE)),
+        json.dumps(settings),
+    ]
     with Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -85,22 +84,3 @@ def running_provider(console_url: str, backchannel_url: str = "") -> Iterator[Ru
         finally:
             process.kill()
             process.wait()
-
-
-def _packages() -> Path:
-    """Return the directory with the pinned packages, which npm fetches once."""
-    lock = (_HERE / "package-lock.json").read_bytes()
-    directory = _CACHE / hashlib.sha256(lock).hexdigest()[:16]
-    if not directory.exists():
-        _CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=_CACHE) as scratch:
-            for name in ("package.json", "package-lock.json"):
-                shutil.copyfile(_HERE / name, Path(scratch, name))
-            command = [needed("npm"), "ci", "--silent", "--ignore-scripts", "--no-audit", "--no-fund"]
-            subprocess.run(command, cwd=scratch, check=True, capture_output=True)
-            made = Path(scratch, "made")
-            made.mkdir()
-            os.rename(Path(scratch, "node_modules"), made / "node_modules")
-            with contextlib.suppress(OSError):  # another test process was faster
-                os.rename(made, directory)
-    return directory

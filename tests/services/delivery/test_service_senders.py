@@ -52,7 +52,7 @@ def registry() -> LocalServer:
 def toy(monkeypatch: pytest.MonkeyPatch) -> Toy:
     toy = Toy()
     toy.channel = CHANNEL_WEBPUSH
-    monkeypatch.setattr(main, "push_services", lambda: [toy])
+    monkeypatch.setattr(main, "push_services", lambda *_: [toy])
     return toy
 
 

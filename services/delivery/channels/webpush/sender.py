@@ -1,0 +1,329 @@
+"""Sends requests to push services by HTTP/1.1, which all of them speak, over connections that all apps share.
+
+`PushServices` ─▶ `_Origin`, one for each scheme, host and port ─▶ `_Connection`, for one request at a time
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
+
+import httptools
+
+from services.delivery.channels import PendingRequest
+from services.delivery.channels.webpush.request import WebPushRequest
+from services.delivery.channels.webpush.responses import (
+    ENDPOINT_REFUSED,
+    LOCAL,
+    NO_CONNECTION,
+    UNKNOWN,
+    WebPushAnswer,
+    label,
+    parse_answer,
+)
+from services.delivery.channels.webpush.vapid import VapidHeaders
+from services.domain.push_endpoints import AllowedHosts, Endpoint, EndpointRefusedError, parse_endpoint
+from services.errors import UnavailableError
+from services.process import background
+from services.process.clock import Clock
+from services.process.metrics import WEBPUSH_ANSWERS
+
+CONNECTIONS = 32
+"""Connections to one origin, each with one request at a time."""
+
+MAX_ANSWER_BYTES = 65_536
+"""Upper bound of an answer with its head; what is longer is not read."""
+
+ANSWER_S = 10.0
+IDLE_S = 20.0
+"""Time without a request after which a connection is closed; services keep theirs for longer."""
+
+PendingWebPush: TypeAlias = PendingRequest[WebPushRequest, WebPushAnswer]
+ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
+
+
+class Connector(Protocol):
+    async def connect(
+        self, endpoint: Endpoint, hosts: AllowedHosts, protocol: Callable[[], ProtocolT]
+    ) -> tuple[asyncio.Transport, ProtocolT]:
+        """Connect to the endpoint's host. EndpointRefusedError: it is not called. UnavailableError: no connection."""
+        ...
+
+
+class _NoAnswerError(Exception):
+    """A request may have arrived, and there is no answer; the text says why."""
+
+
+class _HttpAnswer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class _Connection(asyncio.Protocol):
+    """One connection to a push service, for one request at a time."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer: asyncio.Future[_HttpAnswer] | None = None
+        self._headers: dict[str, str] = {}
+        self._body = bytearray()
+        self._received = 0
+        self._has_head = False
+        self._is_reusable = True
+
+    @property
+    def is_usable(self) -> bool:
+        return self._is_reusable and self._transport is not None and not self._transport.is_closing()
+
+    async def post(self, request: bytes) -> _HttpAnswer:
+        """Send a request and return its answer. _NoAnswerError."""
+        assert self._transport is not None
+        self._answer = asyncio.get_running_loop().create_future()
+        self._headers, self._body, self._received, self._has_head = {}, bytearray(), 0, False
+        self._transport.write(request)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await self._answer
+        except TimeoutError:
+            raise _NoAnswerError(f"no answer within {ANSWER_S:g} s") from None
+        finally:
+            self._answer = None
+
+    def close(self) -> None:
+        self._is_reusable = False
+        if self._transport is not None:
+            self._transport.close()
+
+    # --- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(f"connection lost: {exc or 'closed by the service'}")
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._answer is None:  # nothing was asked
+            self.close()
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(f"no HTTP answer: {type(error).__name__}")
+            self.close()
+        if self._received > MAX_ANSWER_BYTES:
+            self._fail("the answer is too long")
+            self.close()
+
+    # --- httptools
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        if self._has_head:
+            self._is_reusable = self._parser.should_keep_alive()
+            self._complete()
+
+    def on_headers_complete(self) -> None:
+        self._has_head = self._parser.get_status_code() >= 200
+        if not self._has_head:  # an interim answer: the final one follows
+            self._headers = {}
+
+    def _complete(self) -> None:
+        if self._answer is not None and not self._answer.done():
+            answer = _HttpAnswer(self._parser.get_status_code(), self._headers, bytes(self._body))
+            self._answer.set_result(answer)
+
+    def _fail(self, reason: str) -> None:
+        """End the request. An answer whose head is there is one, whatever becomes of its body."""
+        self._is_reusable = False
+        if self._has_head:
+            self._complete()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(_NoAnswerError(reason))
+
+
+class _Origin:
+    """The connections to one origin, and until when its service wants no requests."""
+
+    def __init__(self) -> None:
+        self.slots = asyncio.Semaphore(CONNECTIONS)
+        self.users = 0
+        self.delayed_until_ms = 0
+        self._idle: list[tuple[float, _Connection]] = []
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.users or self._idle)
+
+    def take(self) -> _Connection | None:
+        """Return a connection that may be used, if there is one."""
+        while self._idle:
+            _, connection = self._idle.pop()
+            if connection.is_usable:
+                return connection
+        return None
+
+    def put(self, connection: _Connection, now_s: float) -> None:
+        if connection.is_usable:
+            self._idle.append((now_s, connection))
+        else:
+            connection.close()
+
+    def close_idle(self, before_s: float = float("inf")) -> None:
+        """Close the connections that had no request since then."""
+        for since_s, connection in self._idle:
+            if since_s < before_s:
+                connection.close()
+        self._idle = [item for item in self._idle if item[0] >= before_s and item[1].is_usable]
+
+
+class PushServices:
+    """Posts to endpoints. `close` ends all requests without an answer, and calls `on_close`."""
+
+    def __init__(self, connector: Connector, clock: Clock, on_close: Callable[[], None] = lambda: None) -> None:
+        self._connector = connector
+        self._clock = clock
+        self._origins: dict[str, _Origin] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sweep: asyncio.TimerHandle | None = None
+        self._on_close = on_close
+
+    def submit(self, pending: PendingWebPush, hosts: AllowedHosts, written: Callable[[Endpoint], bytes]) -> None:
+        """Send the request as soon as its origin has a free connection. `written`: its bytes, made right before."""
+        task = background.start("Web Push request", self._send(pending, hosts, written))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for origin in self._origins.values():
+            origin.close_idle()
+        self._on_close()
+
+    async def _send(self, pending: PendingWebPush, hosts: AllowedHosts, written: Callable[[Endpoint], bytes]) -> None:
+        try:
+            endpoint = parse_endpoint(pending.request.subscription.endpoint)
+            hosts.check(endpoint)
+        except EndpointRefusedError:
+            answer = WebPushAnswer(LOCAL, ENDPOINT_REFUSED)
+            WEBPUSH_ANSWERS.labels(label(answer)).inc()
+            pending.answered(answer)
+            return
+        origin = self._origins.setdefault(endpoint.origin, _Origin())
+        origin.users += 1
+        try:
+            async with origin.slots:
+                await self._send_now(pending, endpoint, origin, hosts, written)
+        finally:
+            origin.users -= 1
+            self._sweep_later()
+
+    async def _send_now(
+        self,
+        pending: PendingWebPush,
+        endpoint: Endpoint,
+        origin: _Origin,
+        hosts: AllowedHosts,
+        written: Callable[[Endpoint], bytes],
+    ) -> None:
+        now_ms = self._clock.now_ms()
+        if not pending.is_wanted():
+            pending.skipped()
+        elif now_ms < origin.delayed_until_ms:
+            pending.answered(WebPushAnswer(503, "HTTP 503", origin.delayed_until_ms - now_ms))
+        else:
+            answer = await self._post(pending.request, endpoint, origin, hosts, written)
+            if answer.status in (429, 503) and answer.retry_after_ms:
+                origin.delayed_until_ms = self._clock.now_ms() + answer.retry_after_ms
+            WEBPUSH_ANSWERS.labels(label(answer)).inc()
+            pending.answered(answer)
+
+    async def _post(
+        self,
+        request: WebPushRequest,
+        endpoint: Endpoint,
+        origin: _Origin,
+        hosts: AllowedHosts,
+        written: Callable[[Endpoint], bytes],
+    ) -> WebPushAnswer:
+        try:
+            connection = origin.take() or (await self._connector.connect(endpoint, hosts, _Connection))[1]
+        except EndpointRefusedError:
+            return WebPushAnswer(LOCAL, ENDPOINT_REFUSED)
+        except UnavailableError:
+            return WebPushAnswer(LOCAL, NO_CONNECTION)
+        try:
+            status, headers, content = await connection.post(written(endpoint))
+        except _NoAnswerError as error:
+            connection.close()
+            return WebPushAnswer(UNKNOWN, str(error))
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        origin.put(connection, asyncio.get_running_loop().time())
+        return parse_answer(status, headers, content, self._clock.now_ms())
+
+    def _sweep_later(self) -> None:
+        if self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(IDLE_S, self._close_idle)
+
+    def _close_idle(self) -> None:
+        self._sweep = None
+        now_ms, before_s = self._clock.now_ms(), asyncio.get_running_loop().time() - IDLE_S
+        for name, origin in list(self._origins.items()):
+            origin.close_idle(before_s)
+            if origin.is_idle and origin.delayed_until_ms <= now_ms:
+                del self._origins[name]
+        if self._origins:
+            self._sweep_later()
+
+
+class WebPushSender:
+    """Sends requests with one app's credentials. `is_small`, `is_renewed`: send less of them, with a new token."""
+
+    def __init__(
+        self,
+        services: PushServices,
+        vapid: VapidHeaders,
+        hosts: AllowedHosts,
+        clock: Clock,
+        *,
+        is_small: bool = False,
+        is_renewed: bool = False,
+    ) -> None:
+        self._services = services
+        self._vapid = vapid
+        self._hosts = hosts
+        self._clock = clock
+        self._is_small = is_small
+        self._is_renewed = is_renewed
+
+    def submit(self, pending: PendingWebPush, /) -> None:
+        self._services.submit(pending, self._hosts, lambda endpoint: self._written(pending.request, endpoint))
+
+    def _written(self, request: WebPushRequest, endpoint: Endpoint) -> bytes:
+        """Return the request as it is written to the connection."""
+        body = request.body(is_small=self._is_small)
+        authorization = self._vapid.header(endpoint.origin, is_renewed=self._is_renewed)
+        headers = [
+            ("host", endpoint.authority),
+            ("content-length", str(len(body))),
+            *request.headers(authorization, self._clock.now_ms()),
+        ]
+        return b"".join([f"POST {endpoint.target} HTTP/1.1\r\n".encode(), *_lines(headers), b"\r\n", body])
+
+
+def _lines(headers: Sequence[tuple[str, str]]) -> list[bytes]:
+    return [f"{name}: {value}\r\n".encode() for name, value in headers]

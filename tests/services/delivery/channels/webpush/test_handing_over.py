@@ -1,0 +1,270 @@
+"""A message of an absent browser: claimed, encrypted, posted to a push service that decrypts it, and each answer."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from protos.delivery.v1.delivery_pb2 import OutcomeKind, RecordReportsRequest
+from protos.delivery.v1.delivery_pb2_grpc import ReportsServiceStub
+from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH, PLATFORM_ANDROID, App
+from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, SetAddress
+from protos.registry.v1.registry_pb2 import (
+    CreateAppRequest,
+    GetDevicesRequest,
+    ListAddressesRequest,
+    UpdateAppRequest,
+    WebPushChange,
+    WebPushHosts,
+)
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from protos.runtime.v1.log_pb2 import Meta, Position
+from services.delivery.channels.webpush.responses import HANDLINGS, LOCAL, AnswerAction
+from services.domain.ids import event_id
+from services.domain.topics import DEVICE_COMMANDS, TOPICS, device_key
+from services.domain.webpush_credentials import key_text
+from services.log.port import NewRecord, Partition
+from services.log.topics import partition_of
+from services.net.rpc.local import LocalServer
+from services.process.metrics import WEBPUSH_ANSWERS
+from services.registry.main import build as build_registry
+from services.registry.settings import RegistrySettings
+from services.replica.peers import Peers
+from services.webpush_simulator.server import WebPushSimulator
+from services.webpush_simulator.subscriptions import BrowserSubscription
+from testkit.delivery.gateway import report_columns
+from testkit.delivery.records import CLICKED, FAILED, PARTITIONS, RECEIVED, NumberedDevice, OutcomeRow
+from testkit.delivery.role import DeliveryHarness
+from testkit.services import TIMEOUT_S, add_servicers, running_services
+
+CLAIMED, RETURNED = OutcomeKind.OUTCOME_KIND_CLAIMED, OutcomeKind.OUTCOME_KIND_RETURNED
+HANDED_OVER = OutcomeKind.OUTCOME_KIND_HANDED_OVER
+
+
+class Browser(NamedTuple):
+    """A browser as the registry knows it, with the secrets of its subscription."""
+
+    token: str
+    device: NumberedDevice
+    subscription: BrowserSubscription
+
+
+class WebPushHarness:
+    """Delivery, targeting and registry with one app whose pushes may go to a simulator in the test."""
+
+    def __init__(self, delivery: DeliveryHarness) -> None:
+        self.delivery = delivery
+        self.push_service = WebPushSimulator(delivery.clock)
+        self.app = App()
+        self._registry = LocalServer()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        self._registry = LocalServer()
+        context = self.delivery.role_context()
+        settings = RegistrySettings(data_dir=str(self.delivery.directory), partitions=PARTITIONS)
+        registry = build_registry(settings, context)
+        add_servicers(registry, self._registry)
+        async with (
+            running_services([context.apps, *registry.services]),
+            self.delivery.running(registry=self._registry.channel()),
+        ):
+            if not self.app.appkey:
+                await self._create_app()
+            yield
+
+    @property
+    def registry(self) -> Any:
+        return RegistryServiceStub(self._registry.channel())
+
+    async def browser(self, token: str) -> Browser:
+        """Register a device with a subscription; `token` scripts the push service's answers."""
+        subscription = self.push_service.subscribe(token, key_text(self.app.web_push.public_key))
+        endpoint = self.push_service.endpoint(subscription)
+        address = SetAddress(
+            channel=CHANNEL_WEBPUSH, address=endpoint, p256dh=subscription.p256dh, auth=subscription.auth
+        )
+        await self._append(token, register=RegisterDevice(platform=PLATFORM_ANDROID))
+        await self._append(token, set_address=address)
+        (found,) = (await self.registry.GetDevices(GetDevicesRequest(appkey=self.app.appkey, tokens=[token]))).devices
+        assert [each.address for each in found.addresses] == [endpoint]
+        return Browser(token, NumberedDevice(found.partition, found.number), subscription)
+
+    async def send(self, browser: Browser, **changes: Any) -> int:
+        return await self.delivery.send(browser.device, appkey=self.app.appkey, **changes)
+
+    async def advance_until(self, holds: Callable[[], bool], seconds: int = 4000) -> None:
+        """Advance the clock second by second until the condition holds, with time for the push service's answers."""
+        async with asyncio.timeout(TIMEOUT_S):
+            for _ in range(seconds):
+                for _ in range(20):
+                    if holds():
+                        return
+                    await asyncio.sleep(0.001)
+                await self.delivery.advance(1)
+        assert holds()
+
+    async def dead(self) -> list[tuple[str, str]]:
+        """Return the token of each dead address, and the reason."""
+        request = ListAddressesRequest(appkey=self.app.appkey, dead=True, limit=10)
+        found = await self.registry.ListAddresses(request)
+        return [(each.token, each.dead_reason) for each in found.addresses]
+
+    async def _create_app(self) -> None:
+        request = CreateAppRequest(platform=PLATFORM_ANDROID, name="Site", package="org.example.site")
+        appkey = (await self.registry.CreateApp(request)).app.appkey
+        hosts = WebPushHosts(hosts=[self.push_service.authority])
+        change = WebPushChange(new_key=True, contact="mailto:push@example.org", hosts=hosts)
+        self.app = (await self.registry.UpdateApp(UpdateAppRequest(appkey=appkey, web_push=change))).app
+
+    async def _append(self, token: str, **command: Any) -> None:
+        key = device_key(self.app.appkey, token)
+        meta = Meta(event_id=event_id(), time_ms=self.delivery.clock.now_ms(), writer="edge")
+        written = DeviceCommand(meta=meta, appkey=self.app.appkey, token=token, **command)
+        new_record = NewRecord(DEVICE_COMMANDS.name, partition_of(key, PARTITIONS), key, written.SerializeToString())
+        await self.delivery.log.append([new_record])
+        await self.wait_commands_applied()
+
+    async def wait_commands_applied(self) -> None:
+        partitions = [Partition(DEVICE_COMMANDS.name, number) for number in range(PARTITIONS)]
+        ends = await self.delivery.log.ends(partitions)
+        channels = {"registry": [self._registry.channel()], "targeting": [self.delivery.targeting_server.channel()]}
+        await Peers(channels, TOPICS).wait_applied(
+            Position(topic=topic, partition=number, offset=end - 1) for (topic, number), end in ends.items() if end
+        )
+
+
+@pytest.fixture
+async def web(delivery: DeliveryHarness) -> AsyncIterator[WebPushHarness]:
+    delivery.settings = msgspec.structs.replace(delivery.settings, webpush="internet")
+    harness = WebPushHarness(delivery)
+    async with running_services([harness.push_service]):
+        yield harness
+
+
+async def test_a_message_reaches_an_absent_browser_after_the_grace_and_its_reports_count(web: WebPushHarness) -> None:
+    delivery = web.delivery
+    async with web.running():
+        browser = await web.browser("a")
+        await delivery.advance(20)
+        msgid = await web.send(browser)
+        await web.advance_until(lambda: len(web.push_service.received) == 1)
+        (got,) = web.push_service.received
+        assert got.plaintext is not None
+        shown = json.loads(got.plaintext)
+        assert (shown["type"], shown["msgid"], shown["content"]) == ("push", msgid, f"message {msgid}")
+        assert got.message.topic == f"carillon-{msgid}"
+        await delivery.expect_outcomes(
+            OutcomeRow(msgid, browser.device, CLAIMED), OutcomeRow(msgid, browser.device, HANDED_OVER)
+        )
+        reports = ReportsServiceStub(delivery.server.channel())
+        by_kind = [
+            report_columns(kind, [(msgid, browser.device)], appkey=web.app.appkey) for kind in (RECEIVED, CLICKED)
+        ]
+        for _ in range(2):
+            await reports.RecordReports(RecordReportsRequest(reports=by_kind))
+        assert await delivery.outcomes(RECEIVED, CLICKED) == [
+            OutcomeRow(msgid, browser.device, RECEIVED),
+            OutcomeRow(msgid, browser.device, CLICKED),
+        ]
+
+
+DOCUMENTED = [key for key in HANDLINGS if key[0] != LOCAL and not key[1].startswith("code")]
+
+
+@pytest.mark.parametrize(("status", "reason"), DOCUMENTED)
+async def test_what_follows_from_each_documented_answer(web: WebPushHarness, status: int, reason: str) -> None:
+    token = f"{status}-{reason.removeprefix('errno ')}.x"
+    counter = WEBPUSH_ANSWERS.labels(f"{status} {reason}")
+    before = counter._value.get()
+    async with web.running():
+        browser = await web.browser(token)
+        await web.delivery.advance(20)
+        msgid = await web.send(browser, period_s=600)
+        row = {
+            AnswerAction.FAIL: OutcomeRow(msgid, browser.device, RETURNED, reason),
+            AnswerAction.SHORTEN: OutcomeRow(msgid, browser.device, RETURNED, reason),
+            AnswerAction.REMOVE: OutcomeRow(msgid, browser.device, RETURNED, reason),
+        }
+        expected = row.get(HANDLINGS[status, reason].action)
+        if expected is not None:
+            await web.advance_until(lambda: web.push_service.requests > 0)
+            await web.delivery.expect_outcomes(expected)
+        else:  # it is sent again until the push expires
+            await web.advance_until(lambda: web.push_service.requests >= 2)
+            assert await web.delivery.outcomes(FAILED, RETURNED, HANDED_OVER) == []
+        assert counter._value.get() > before
+        await web.wait_commands_applied()
+        is_dead = HANDLINGS[status, reason].action is AnswerAction.REMOVE
+        assert await web.dead() == ([(token, reason)] if is_dead else [])
+        found = await web.registry.GetDevices(GetDevicesRequest(appkey=web.app.appkey, tokens=[token]))
+        assert not found.devices[0].removed_ms
+        assert len(found.devices[0].addresses) == (not is_dead)
+    assert not web.push_service.received
+
+
+@pytest.mark.parametrize("token", ["once-413-104.x", "once-401-109.x", "once-503-201.x", "once-500.x", "once-cut.x"])
+async def test_a_repeated_request_is_accepted(web: WebPushHarness, token: str) -> None:
+    async with web.running():
+        browser = await web.browser(token)
+        await web.delivery.advance(20)
+        msgid = await web.send(browser)
+        await web.advance_until(lambda: len(web.push_service.received) == 1)
+        await web.delivery.expect_outcomes(OutcomeRow(msgid, browser.device, HANDED_OVER))
+        assert web.push_service.requests == 2
+
+
+async def test_a_lost_answer_is_asked_for_again_with_the_same_topic(web: WebPushHarness) -> None:
+    async with web.running():
+        browser = await web.browser("once-lost.x")
+        await web.delivery.advance(20)
+        msgid = await web.send(browser)
+        await web.advance_until(lambda: len(web.push_service.received) == 2)
+        await web.delivery.expect_outcomes(OutcomeRow(msgid, browser.device, HANDED_OVER))
+        assert {got.message.topic for got in web.push_service.received} == {f"carillon-{msgid}"}
+
+
+async def test_a_service_that_asks_for_a_pause_gets_no_request_before_its_end(web: WebPushHarness) -> None:
+    web.push_service.retry_after = "120"
+    async with web.running():
+        slow, other = await web.browser("once-503-201.x"), await web.browser("other")
+        await web.delivery.advance(20)
+        first = await web.send(slow)
+        await web.advance_until(lambda: web.push_service.requests == 1)
+        second = await web.send(other)
+        for _ in range(11):
+            await web.delivery.advance(10)
+            await asyncio.sleep(0.002)
+        assert web.push_service.requests == 1
+        await web.advance_until(lambda: len(web.push_service.received) == 2)
+        await web.delivery.expect_outcomes(
+            OutcomeRow(first, slow.device, HANDED_OVER), OutcomeRow(second, other.device, HANDED_OVER)
+        )
+
+
+async def test_a_killed_delivery_repeats_the_request_and_the_browser_shows_one(web: WebPushHarness) -> None:
+    async with web.running():
+        browser = await web.browser("once-silence.x")
+        await web.delivery.advance(20)
+        msgid = await web.send(browser)
+        await web.advance_until(lambda: web.push_service.requests == 1)
+    async with web.running():
+        await web.advance_until(lambda: len(web.push_service.received) == 1)
+        await web.delivery.expect_outcomes(OutcomeRow(msgid, browser.device, HANDED_OVER))
+
+
+async def test_endpoints_that_the_operator_did_not_name_are_not_called(web: WebPushHarness) -> None:
+    async with web.running():
+        await web.registry.UpdateApp(
+            UpdateAppRequest(appkey=web.app.appkey, web_push=WebPushChange(hosts=WebPushHosts()))
+        )
+        browser = await web.browser("a")
+        await web.delivery.advance(20)
+        msgid = await web.send(browser)
+        await web.advance_until(lambda: WEBPUSH_ANSWERS.labels("local endpoint refused")._value.get() > 0)
+        await web.delivery.expect_outcomes(OutcomeRow(msgid, browser.device, RETURNED, "endpoint refused"))
+        assert web.push_service.requests == 0

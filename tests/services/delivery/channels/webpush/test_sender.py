@@ -1,0 +1,162 @@
+"""Requests as they are written to push services, and the answers of odd ones."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from protos.push.v1.push_pb2 import Message
+from services.delivery.channels.webpush.encryption import Subscription
+from services.delivery.channels.webpush.endpoints import ReplacedConnector
+from services.delivery.channels.webpush.request import WebPushRequest, urgency, web_push_text
+from services.delivery.channels.webpush.responses import ENDPOINT_REFUSED, LOCAL, NO_CONNECTION, UNKNOWN, WebPushAnswer
+from services.delivery.channels.webpush.sender import MAX_ANSWER_BYTES, PushServices, WebPushSender
+from services.delivery.channels.webpush.vapid import VapidHeaders
+from services.domain.push_endpoints import AllowedHosts
+from services.domain.webpush_credentials import WebPushCredentials
+from services.process.clock import ManualClock
+from services.webpush_simulator.subscriptions import BrowserSubscription
+from tests.services.webpush_simulator.test_simulator import new_credentials
+
+NOW_MS = 1_800_000_000_000
+ENDPOINT = "https://updates.push.services.mozilla.com/wpush/v2/a"
+MESSAGE = Message(is_notif=True, content="Hello")
+
+
+class RawService:
+    """Answers each request with the same bytes, and keeps the requests; `ends`: it closes the connection then."""
+
+    def __init__(self, answer: bytes, *, ends: bool = False) -> None:
+        self.requests: list[bytes] = []
+        self.connections = 0
+        self._answer = answer
+        self._ends = ends
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                self.requests.append(head + await reader.readexactly(length))
+                writer.write(self._answer)
+                await writer.drain()
+                if self._ends:
+                    break
+        writer.close()
+
+
+@dataclass
+class Pending:
+    request: WebPushRequest
+    wanted: bool = True
+    result: "asyncio.Future[WebPushAnswer | None]" = field(default_factory=asyncio.Future)
+
+    def is_wanted(self) -> bool:
+        return self.wanted
+
+    def answered(self, answer: WebPushAnswer) -> None:
+        self.result.set_result(answer)
+
+    def skipped(self) -> None:
+        self.result.set_result(None)
+
+
+def pending(endpoint: str = ENDPOINT) -> Pending:
+    browser = BrowserSubscription.make("a", "")
+    text = web_push_text(MESSAGE, NOW_MS + 60_000).push
+    subscription = Subscription(endpoint, browser.p256dh, browser.auth)
+    return Pending(WebPushRequest(subscription, 7, text, text, NOW_MS + 60_000, urgency(MESSAGE)))
+
+
+CREDENTIALS: WebPushCredentials = new_credentials()
+
+
+@contextlib.asynccontextmanager
+async def sender_to(service: RawService) -> AsyncIterator[WebPushSender]:
+    server = await asyncio.start_server(service.serve, "127.0.0.1", 0)
+    address = server.sockets[0].getsockname()[:2]
+    clock = ManualClock(NOW_MS)
+    services = PushServices(ReplacedConnector(lambda: address), clock)
+    yield WebPushSender(services, VapidHeaders(CREDENTIALS, clock), AllowedHosts(), clock)
+    await services.close()
+    server.close()
+
+
+async def answer_of(sender: WebPushSender, request: Pending) -> WebPushAnswer | None:
+    sender.submit(request)
+    async with asyncio.timeout(10):
+        return await request.result
+
+
+TOO_MUCH = b"x" * (MAX_ANSWER_BYTES + 1)
+
+
+@pytest.mark.parametrize(
+    ("raw", "ends", "expected"),
+    [
+        (b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\nTTL: 30\r\n\r\n", False, WebPushAnswer(201, ttl_s=30)),
+        (b"HTTP/1.1 201 Created\r\n\r\n", True, WebPushAnswer(201)),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n", False, WebPushAnswer(201)),
+        (b'HTTP/1.1 410 Gone\r\n\r\n{"errno":103}', True, WebPushAnswer(410, "errno 103")),
+        (b"HTTP/1.1 404 Not\r\n\r\n" + TOO_MUCH, False, WebPushAnswer(404, "HTTP 404")),
+        (
+            b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
+            False,
+            WebPushAnswer(302, "HTTP 302"),
+        ),
+        (
+            b"HTTP/1.1 429 Slow\r\nRetry-After: 5\r\ncontent-length: 0\r\n\r\n",
+            False,
+            WebPushAnswer(429, "HTTP 429", 5_000),
+        ),
+        (b"SSH-2.0-x\r\n", False, WebPushAnswer(UNKNOWN, "no HTTP answer: HttpParserInvalidStatusError")),
+        (b"", True, WebPushAnswer(UNKNOWN, "connection lost: closed by the service")),
+        (b"HTTP/1.1 20", True, WebPushAnswer(UNKNOWN, "connection lost: closed by the service")),
+        (b"HTTP/1.1 201 Created\r\nx: " + TOO_MUCH, False, WebPushAnswer(UNKNOWN, "the answer is too long")),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+async def test_answers(raw: bytes, ends: bool, expected: WebPushAnswer) -> None:
+    service = RawService(raw, ends=ends)
+    async with sender_to(service) as sender:
+        found = await answer_of(sender, pending())
+    if found is not None and found.reason.startswith("no HTTP answer"):
+        found = WebPushAnswer(found.status, expected.reason)
+    assert found == expected
+
+
+async def test_requests_share_connections_and_name_their_service() -> None:
+    service = RawService(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
+    async with sender_to(service) as sender:
+        for _ in range(3):
+            assert await answer_of(sender, pending()) == WebPushAnswer(201)
+        await asyncio.gather(*(answer_of(sender, pending()) for _ in range(100)))
+    assert service.connections <= 33
+    head, _, body = service.requests[0].partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    assert lines[0] == "POST /wpush/v2/a HTTP/1.1"
+    host = "host: updates.push.services.mozilla.com"
+    assert {host, "ttl: 60", "topic: carillon-7", f"content-length: {len(body)}"} < {*lines}
+    assert len({request.partition(b"\r\n\r\n")[2] for request in service.requests}) == 103
+
+
+async def test_what_is_not_sent() -> None:
+    service = RawService(b"HTTP/1.1 503 Busy\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n")
+    async with sender_to(service) as sender:
+        refused = await answer_of(sender, pending("https://127.0.0.1/a"))
+        unwanted = pending()
+        unwanted.wanted = False
+        assert refused == WebPushAnswer(LOCAL, ENDPOINT_REFUSED)
+        assert await answer_of(sender, unwanted) is None
+        assert service.requests == []
+        busy = WebPushAnswer(503, "HTTP 503", 60_000)
+        assert [await answer_of(sender, pending()) for _ in range(3)] == [busy] * 3
+        assert len(service.requests) == 1
+    nowhere = PushServices(ReplacedConnector(lambda: ("127.0.0.1", 1)), ManualClock(NOW_MS))
+    vapid = VapidHeaders(CREDENTIALS, ManualClock(NOW_MS))
+    lost = WebPushSender(nowhere, vapid, AllowedHosts(), ManualClock(NOW_MS))
+    assert await answer_of(lost, pending()) == WebPushAnswer(LOCAL, NO_CONNECTION)
+    await nowhere.close()
