@@ -37,8 +37,9 @@ from services.errors import CarillonError
 from services.log.archive.archiver import Archiver
 from services.log.port import Partition
 from services.net.child import ChildProcess, ChildReadiness
-from services.net.http.hand_over import HandOver
-from services.net.http.operations import METRICS_PORT, Operations, is_operation
+from services.net.http.operations import METRICS_PORT, Operations
+from services.net.http.operations import NAME as OPERATIONS
+from services.net.http.server import listening_socket
 from services.net.rpc.caller import UserSocket
 from services.net.rpc.channel import connect
 from services.net.rpc.local import LocalServer
@@ -88,7 +89,9 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
     clock = SteadyClock()
     analytics = ChildProcess(ANALYTICS, command(up_analytics.COMMAND, os.getpid()), of_analytics, clock)
     of_console = connect(address(settings, CONSOLE))
-    console = ChildProcess(CONSOLE, command(up_console.COMMAND, os.getpid()), of_console, clock)
+    pages = listening_socket(OPERATIONS, settings.host, settings.console_port)
+    console_command = [*command(up_console.COMMAND, os.getpid()), "--listener", str(pages.fileno())]
+    console = ChildProcess(CONSOLE, console_command, of_console, clock, [pages.fileno()])
     children = (analytics, console)
     health = Health(clock)
     async with role_context(settings, peers, health=health, clock=clock, creates_master=True) as context:
@@ -104,15 +107,15 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
             for add_to in built.servicers[:1]:
                 add_to(socket_server)
         add_forwarded_analytics(of_analytics, socket_server)
-        hand_over = HandOver(up_console.connections_socket_path(settings), is_operation)
         operations = Operations(
             settings.host,
             settings.console_port,
             health.problems,
             health.shared_problems,
             partial(_metrics, children),
-            hand_over=hand_over,
+            shared=pages,
         )
+        console.on_up = lambda is_up: operations.accept(not is_up)
         announcements = Announcements()
         own = OwnStatus(
             [built.reported(settings) for built in built_roles],

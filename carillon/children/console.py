@@ -1,13 +1,14 @@
 """`carillon up-console`: the console of `carillon up`, which starts it as its child process.
 
 The command is in no help text: only its parent starts it. The parent serves its roles on Unix sockets for this process
-alone, appends records to the embedded log for it, and hands over the connections that ask for pages.
+alone, appends records to the embedded log for it, and shares the listening socket of the pages with it.
 """
 
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import click
@@ -27,7 +28,7 @@ from services.errors import CarillonError
 from services.log.port import Log, Partition
 from services.net.http.connections import HttpConnections, pages_limits
 from services.net.http.operations import HEALTH_PATHS, answer, readiness
-from services.net.http.server import Asgi, HandedListener
+from services.net.http.server import Asgi, HttpListener
 from services.net.rpc.channel import Channel, connect
 from services.net.sockets import hard_file_limit
 from services.process.clock import SteadyClock
@@ -47,18 +48,14 @@ _POLL_S = 30.0
 
 @click.command(name=COMMAND, hidden=True)
 @click.option("--parent", type=int, required=True)
-def up_console(parent: int) -> None:
+@click.option("--listener", type=int, required=True, help="The file number of the parent's listening socket.")
+def up_console(parent: int, listener: int) -> None:
     """Run the console of `carillon up`, the process PARENT."""
-    run_as_child(parent, ROLE_NAME, _role, ConsoleSettings)
-
-
-def connections_socket_path(settings: Settings) -> Path:
-    """Return the path of the socket at which this process takes connections."""
-    return settings.data.absolute() / f"{ROLE_NAME}-http.sock"
+    run_as_child(parent, ROLE_NAME, partial(_role, socket.socket(fileno=listener)), ConsoleSettings)
 
 
 @asynccontextmanager
-async def _role(settings: ConsoleSettings) -> AsyncIterator[tuple[BuiltRole, Progress]]:
+async def _role(shared: socket.socket, settings: ConsoleSettings) -> AsyncIterator[tuple[BuiltRole, Progress]]:
     """Yield the role with the services of its pages, and a function that returns how much it has read."""
     clock = SteadyClock()
     health = Health(clock)
@@ -73,7 +70,7 @@ async def _role(settings: ConsoleSettings) -> AsyncIterator[tuple[BuiltRole, Pro
             assert built.pages is not None
             pages = _Pages(built.pages, ParentServiceStub(parent))
             connections = HttpConnections(ROLE_NAME, pages_limits(hard_file_limit()), clock)
-            listener = HandedListener("the console", pages.application, connections_socket_path(settings), connections)
+            listener = HttpListener("the console", pages.application, "", 0, connections, shared)
             watch = [] if settings.kafka_bootstrap else [LogWatch(log, _FOLLOWED, parent, clock)]
             services: list[Service] = [*watch, ParentStatusFollower(board, parent, clock), *built.services, listener]
             yield replace(built, services=services), health.records_read
@@ -88,7 +85,7 @@ async def _log(settings: Settings, parent: Channel) -> Log:
 
 
 class _Pages:
-    """Serves the pages, and the parent's operations endpoint, because one connection may ask for both."""
+    """Serves the pages, and the health of the parent, at whose socket this process accepts."""
 
     def __init__(self, pages: Asgi, parent: Any) -> None:
         self._pages = pages

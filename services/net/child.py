@@ -52,8 +52,14 @@ class ChildProcess:
     is started again after a back-off of up to a minute.
     """
 
-    def __init__(self, name: str, command: Sequence[str], channel: Channel, clock: Clock) -> None:
+    def __init__(
+        self, name: str, command: Sequence[str], channel: Channel, clock: Clock, files: Sequence[int] = ()
+    ) -> None:
+        """`files`: open files of this process that the child has too, under the same numbers."""
         self.name = name
+        self.on_up: Callable[[bool], None] = lambda is_up: None
+        """Called with True when the child has become ready, and with False when it has ended."""
+
         self.settled = asyncio.Event()
         """Set once the child has been ready, or has ended, for the first time."""
 
@@ -64,6 +70,7 @@ class ChildProcess:
         self._begun: Popen[bytes] | None = None
         self._allowed_checks = STARTING_CHECKS
         self._command = command
+        self._files = files
         self._process_service = ProcessServiceStub(channel)
         self._clock = clock
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
@@ -117,7 +124,7 @@ class ChildProcess:
             checking.cancel()
             process.kill()
             await ending
-            self._up.set(0)
+            self._set_up(False)
             self.pid = self.status = None
 
     def _start(self) -> "Popen[bytes]":
@@ -127,7 +134,7 @@ class ChildProcess:
         child stays in the parent's session: Linux divides the processors evenly between sessions (sched_autogroup), so
         in a session of its own the child's niceness would do nothing.
         """
-        return Popen(self._command, stdin=PIPE, stdout=PIPE, process_group=0)  # noqa: S603
+        return Popen(self._command, stdin=PIPE, stdout=PIPE, process_group=0, pass_fds=self._files)  # noqa: S603
 
     def _watch(self, process: "Popen[bytes]", loop: asyncio.AbstractEventLoop) -> int:
         """Note the child's readiness and print its output until it ends; return its exit code. Runs in a thread."""
@@ -145,8 +152,12 @@ class ChildProcess:
 
     def _note_ready(self) -> None:
         self._allowed_checks = SILENT_CHECKS
-        self._up.set(1)
+        self._set_up(True)
         self.settled.set()
+
+    def _set_up(self, is_up: bool) -> None:
+        self._up.set(is_up)
+        self.on_up(is_up)
 
     async def _check(self) -> str:
         """Check the child at intervals; return the problem once too many checks in a row have failed."""

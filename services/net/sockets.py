@@ -47,6 +47,7 @@ class AcceptLoop:
         self._loop: asyncio.AbstractEventLoop
         self._listener: socket.socket | None = None
         self._is_paused = False
+        self._is_suspended = False
         self._max_spare_files = spare_files
         self._spare_files: list[int] = []
 
@@ -54,7 +55,14 @@ class AcceptLoop:
         self._loop = asyncio.get_running_loop()
         self._listener = listener
         self._open_spare_files()
-        self._loop.add_reader(listener.fileno(), self._accept)
+        self._resume()
+
+    def suspend(self, is_suspended: bool) -> None:
+        """Leave new sockets to other processes that accept at the same listener, or accept them again."""
+        self._is_suspended = is_suspended
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener.fileno())
+            self._resume()
 
     def close(self) -> None:
         """Stop accepting; the caller closes the listener."""
@@ -83,7 +91,7 @@ class AcceptLoop:
                 self._is_paused = False
                 logger.info("sockets are accepted again", listener=self._name)
             self._on_accepted(accepted, str(address[0]) if isinstance(address, tuple) else "")
-            if self._listener is None:
+            if self._listener is None or self._is_suspended:
                 return
 
     def _pause(self, listener: socket.socket, error: OSError) -> None:
@@ -99,7 +107,7 @@ class AcceptLoop:
                 self._spare_files.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
 
     def _resume(self) -> None:
-        if self._listener is not None:
+        if self._listener is not None and not self._is_suspended:
             self._loop.add_reader(self._listener.fileno(), self._accept)
 
 

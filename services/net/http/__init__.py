@@ -2,5 +2,5 @@
 
 server.py ─▶ protocol.py (bounds of one connection) ─▶ an ASGI application
     └──────▶ connections.py (how many, and how long idle)     client_address.py (behind proxies)
-operations.py: readiness, liveness, metrics      hand_over.py: connections given to another process
+operations.py: readiness, liveness, metrics
 """

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Literal
 
@@ -9,7 +10,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from services.errors import CarillonError
 from services.net.http.connections import OPERATIONS_LIMITS, HttpConnections, pages_limits
-from services.net.http.hand_over import HandOver
 from services.net.http.server import Asgi, HttpListener
 from services.net.sockets import hard_file_limit
 from services.process.clock import SteadyClock
@@ -22,7 +22,7 @@ PATHS = (*HEALTH_PATHS, "/metrics")
 METRICS_PORT = 8081
 """Port of the metrics of a process that serves pages, unless CARILLON_METRICS_PORT names another one."""
 
-_NAME = "the operations endpoint (CARILLON_CONSOLE_PORT)"
+NAME = "the operations endpoint (CARILLON_CONSOLE_PORT)"
 _METRICS_NAME = "the metrics (CARILLON_METRICS_PORT)"
 
 Stage = Literal["starting", "ready", "stopping"]
@@ -36,8 +36,9 @@ class Operations:
 
     `problems` returns what is wrong with the process, in words, by the name of the part. With problems the process is
     not ready, unless `shared_problems` has all of their names: no other process would do better. `metrics` returns the
-    text of the metrics; None: those of this process alone. `pages` answers all other paths once the process is ready;
-    or connections that ask for them are given to the process behind `hand_over`.
+    text of the metrics; None: those of this process alone. `pages` answers all other paths once the process is ready.
+    Where another process serves the pages, both have the listening socket `shared`, and this one answers only while the
+    other is away (see `accept`).
     """
 
     name = "operations"
@@ -50,17 +51,17 @@ class Operations:
         shared_problems: Callable[[], Collection[str]] = tuple,
         metrics: Callable[[], Awaitable[bytes]] | None = None,
         pages: Asgi | None = None,
-        hand_over: HandOver | None = None,
+        shared: socket.socket | None = None,
     ) -> None:
         self._stage: Stage = "starting"
-        self._hand_over = hand_over
+        self._is_shared = shared is not None
         self._metrics = metrics
         self._problems = problems
         self._shared_problems = shared_problems
         self._pages = pages
         limits = pages_limits(hard_file_limit()) if pages else OPERATIONS_LIMITS
         connections = HttpConnections("console" if pages else "operations", limits, SteadyClock())
-        self._listener = HttpListener(_NAME, self.application, host, port, connections, hand_over)
+        self._listener = HttpListener(NAME, self.application, host, port, connections, shared)
 
     @property
     def port(self) -> int:
@@ -72,8 +73,10 @@ class Operations:
 
     def set_ready(self) -> None:
         self._stage = "ready"
-        if self._hand_over is not None:
-            self._hand_over.is_open = True
+
+    def accept(self, is_accepting: bool) -> None:
+        """Accept new connections, or leave them to the process that serves the pages at the same socket."""
+        self._listener.accept(is_accepting)
 
     def set_stopping(self) -> None:
         """Answer from now on that the process is not ready, so that load balancers take it out."""
@@ -86,10 +89,10 @@ class Operations:
         """The ASGI application of the endpoint: HEALTH_PATHS and the pages, or else PATHS."""
         if scope["type"] != "http":
             return
-        has_pages = self._pages is not None or self._hand_over is not None
-        if self._hand_over is not None:
-            # The next request of the connection may be the other process's.
+        if self._is_shared:
+            # The other process answers the next request, if it is back by then.
             send = _closing(send)
+        has_pages = self._is_shared or self._pages is not None
         if not has_pages or scope["path"] in HEALTH_PATHS:
             await answer(scope, send, self.answer)
         elif self._pages is None:
@@ -147,12 +150,6 @@ class MetricsListener:
             logger.warning("the metrics are not served; set CARILLON_METRICS_PORT", error=str(error))
             ready.set()
             await asyncio.Event().wait()
-
-
-def is_operation(head: bytes) -> bool:
-    """Return whether a request that begins with these bytes asks for one of HEALTH_PATHS."""
-    method, _, rest = head.partition(b" ")
-    return method in (b"GET", b"HEAD") and rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1") in HEALTH_PATHS
 
 
 def _closing(send: Any) -> Any:

@@ -6,15 +6,13 @@ import functools
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 
 from services.errors import CarillonError
 from services.net.http.connections import HttpConnections, HttpLimits, Refusal
-from services.net.http.hand_over import HandedSockets, HandOver
 from services.net.http.protocol import HttpProtocol, refusal
 from services.net.sockets import AcceptLoop
 from services.process import background
@@ -33,19 +31,14 @@ _REFUSALS: dict[Refusal, bytes] = {
 
 
 class HttpServer(uvicorn.Server):
-    """Serves an application on listening sockets; `groups` holds the connections of each socket, in the same order.
+    """Serves an application on listening sockets; `groups` holds the connections of each socket, in the same order."""
 
-    `hand_over` gives some of the connections to another process.
-    """
-
-    def __init__(
-        self, config: uvicorn.Config, groups: Sequence[HttpConnections], hand_over: HandOver | None = None
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, groups: Sequence[HttpConnections]) -> None:
         self._stopping = asyncio.Event()
         super().__init__(config)
         self._groups = groups
-        self._hand_over = hand_over
         self._sweeping: list[asyncio.Task[None]] = []
+        self.acceptors: list[_Acceptor] = []
 
     @property
     def should_exit(self) -> bool:
@@ -71,9 +64,10 @@ class HttpServer(uvicorn.Server):
             background.start_endless(f"sweep of {group.name} connections", group.sweep())
             for group in dict.fromkeys(self._groups)
         ]
-        acceptors = [_Acceptor(self, group, self._hand_over) for group in self._groups]
+        acceptors = [_Acceptor(self, group) for group in self._groups]
         for acceptor, listener in zip(acceptors, sockets or [], strict=True):
             acceptor.open(listener)
+        self.acceptors = acceptors
         self.servers = acceptors  # type: ignore[assignment]
         self.started = True
 
@@ -86,11 +80,10 @@ class HttpServer(uvicorn.Server):
 class _Acceptor:
     """Accepts the connections of one listener, within the limits of their group; uvicorn closes it like a server."""
 
-    def __init__(self, server: HttpServer, group: HttpConnections, hand_over: HandOver | None) -> None:
+    def __init__(self, server: HttpServer, group: HttpConnections) -> None:
         self._server = server
-        self._hand_over = hand_over
         self._group = group
-        self._loop = AcceptLoop(group.name, self._accepted, spare_files=group.limits.spare_files)
+        self.loop = AcceptLoop(group.name, self._accepted, spare_files=group.limits.spare_files)
         self._opening: set[asyncio.Task[None]] = set()
 
     def open(self, listener: socket.socket) -> None:
@@ -99,24 +92,16 @@ class _Acceptor:
         if listener.family != socket.AF_UNIX:
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._loop.open(listener)
+        self.loop.open(listener)
 
     def close(self) -> None:
-        self._loop.close()
-        if self._hand_over is not None:
-            self._hand_over.close()
+        self.loop.close()
 
     async def wait_closed(self) -> None:
         if self._opening:
             await asyncio.wait(self._opening)
 
     def _accepted(self, accepted: socket.socket, address: str) -> None:
-        if self._hand_over is None:
-            self._serve(accepted, address)
-        else:
-            self._hand_over.sort(accepted, functools.partial(self._serve, accepted, address))
-
-    def _serve(self, accepted: socket.socket, address: str) -> None:
         server = self._server
         protocol = HttpProtocol(server.config, server.server_state, server.lifespan.state, self._group)
         why = self._group.add(protocol, address)
@@ -157,8 +142,8 @@ _BACKLOG = 4096
 class HttpListener:
     """Serves one application on one port; 0 chooses a free port, and `port` is its number once the service is ready.
 
-    Listeners that are given the same `connections` share their limits. `hand_over` says which new connections go to
-    another process.
+    Listeners that are given the same `connections` share their limits. `shared` is a listening socket that is bound
+    already, at which other processes may accept too (see `accept`).
     """
 
     def __init__(
@@ -168,7 +153,7 @@ class HttpListener:
         host: str,
         port: int,
         connections: HttpConnections | None = None,
-        hand_over: HandOver | None = None,
+        shared: socket.socket | None = None,
     ) -> None:
         self.name = name
         self.host = host
@@ -177,10 +162,20 @@ class HttpListener:
         if connections is None:
             connections = HttpConnections("api", HttpLimits(), SteadyClock())
         self._connections = connections
-        self._hand_over = hand_over
+        self._shared = shared
+        self._accepts = True
+        self._server: _Server | None = None
+
+    def accept(self, is_accepting: bool) -> None:
+        """Accept new connections, or leave them to the other processes; those that are open stay."""
+        self._accepts = is_accepting
+        if self._server is not None:
+            for acceptor in self._server.acceptors:
+                acceptor.loop.suspend(not is_accepting)
 
     async def run(self, ready: asyncio.Event) -> None:
-        listener = self._bind()
+        listener = self._shared or listening_socket(self.name, self.host, self.port)
+        self.port = listener.getsockname()[1]
         config = uvicorn.Config(
             self._application,
             interface="asgi3",
@@ -194,12 +189,13 @@ class HttpListener:
             log_level="warning",
             timeout_graceful_shutdown=GRACE_S,
         )
-        server = _Server(config, [self._connections], self._hand_over)
+        server = self._server = _Server(config, [self._connections])
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             while not server.started and not serving.done():
                 await asyncio.sleep(0.005)  # uvicorn has no event for its start
             if server.started:
+                self.accept(self._accepts)
                 ready.set()
             await asyncio.shield(serving)
         finally:
@@ -207,32 +203,22 @@ class HttpListener:
             await serving
             listener.close()
 
-    def _bind(self) -> socket.socket:
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        # asyncio sets TCP_NODELAY only where the protocol is named; without it answers wait 40 ms for an ACK
-        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((self.host, self.port))
-        except OSError as error:
-            listener.close()
-            raise CarillonError(
-                f"{self.name} cannot listen at {self.host}:{self.port}: {error.strerror}; set CARILLON_HOST or its port"
-            ) from None
-        listener.listen(_BACKLOG)
-        self.port = listener.getsockname()[1]
-        return listener
 
-
-class HandedListener(HttpListener):
-    """Serves one application on the connections that another process hands over at the Unix socket `socket_path`."""
-
-    def __init__(self, name: str, application: Asgi, socket_path: Path, connections: HttpConnections) -> None:
-        super().__init__(name, application, "", 0, connections)
-        self._socket_path = socket_path
-
-    def _bind(self) -> socket.socket:
-        return cast(socket.socket, HandedSockets(self._socket_path))
+def listening_socket(name: str, host: str, port: int) -> socket.socket:
+    """Return a socket that listens at the address. CarillonError: it cannot; the text begins with `name`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # asyncio sets TCP_NODELAY only where the protocol is named; without it answers wait 40 ms for an ACK
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise CarillonError(
+            f"{name} cannot listen at {host}:{port}: {error.strerror}; set CARILLON_HOST or its port"
+        ) from None
+    listener.listen(_BACKLOG)
+    return listener
 
 
 class _Server(HttpServer):

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -47,12 +47,12 @@ class ScriptedChild(ProcessServiceServicer):
 class Parent:
     """A running ChildProcess whose clock the test moves."""
 
-    def __init__(self, script: str) -> None:
+    def __init__(self, script: str, files: Sequence[int]) -> None:
         self.clock = ManualClock(0)
         self.answers = ScriptedChild()
         server = LocalServer()
         add_ProcessServiceServicer_to_server(self.answers, server)  # type: ignore[arg-type]
-        self.child = ChildProcess("child", ["sh", "-c", script], server.channel(), self.clock)
+        self.child = ChildProcess("child", ["sh", "-c", script], server.channel(), self.clock, files)
 
     @property
     def pid(self) -> int:
@@ -75,8 +75,10 @@ class Parent:
 
 
 @contextlib.asynccontextmanager
-async def running(script: str = OBEDIENT, *, is_begun: bool = False) -> AsyncIterator[Parent]:
-    parent = Parent(script)
+async def running(
+    script: str = OBEDIENT, *, is_begun: bool = False, files: Sequence[int] = ()
+) -> AsyncIterator[Parent]:
+    parent = Parent(script, files)
     if is_begun:
         parent.child.begin()
     task = asyncio.create_task(parent.child.run(asyncio.Event()))
@@ -103,6 +105,20 @@ async def test_a_killed_child_is_started_again_and_the_service_stops_it_by_its_s
     ]
     with pytest.raises(ProcessLookupError):
         os.kill(second, 0)
+
+
+async def test_a_child_has_the_given_files_and_its_ups_and_downs_are_told(tmp_path: Path) -> None:
+    shared = os.open(tmp_path, os.O_RDONLY)
+    told = list[bool]()
+    async with running(f"[ -e /dev/fd/{shared} ] && {OBEDIENT}", files=[shared]) as parent:
+        parent.child.on_up = told.append
+        await until_holds(lambda: told == [True])
+        killed = parent.pid
+        os.kill(killed, signal.SIGKILL)
+        await parent.started_again(killed)
+        await until_holds(lambda: told == [True, False, True])
+    assert told == [True, False, True, False]
+    os.close(shared)
 
 
 async def test_a_child_that_was_begun_ahead_is_taken_over_once(tmp_path: Path) -> None:
@@ -215,7 +231,7 @@ async def test_the_back_off_doubles_up_to_a_minute() -> None:
 
 
 async def test_a_command_that_does_not_exist_hinders_no_start(tmp_path: Path) -> None:
-    parent = Parent("")
+    parent = Parent("", [])
     parent.child._command = [str(tmp_path / "none")]
     task = asyncio.create_task(parent.child.run(asyncio.Event()))
     ready = asyncio.Event()
