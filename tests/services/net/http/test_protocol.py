@@ -1,8 +1,13 @@
 """An answer's head and the first part of its body are one write; all else that uvicorn writes is written at once."""
 
 import asyncio
+import inspect
 from typing import Any
 from unittest.mock import Mock
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 from services.net.http.protocol import AnswerTransport, HttpProtocol
 from services.net.http.server import HttpListener
@@ -57,3 +62,32 @@ def test_an_answer_that_never_gets_a_body_writes_nothing() -> None:
     transport = Mock()
     AnswerTransport(transport, transport.close).write(b"HTTP/1.1 200 OK\r\n\r\n")
     transport.write.assert_not_called()
+
+
+async def test_uvicorn_has_every_internal_that_the_protocol_relies_on() -> None:
+    """A new version of uvicorn that moves one of them fails here, and not by a bound that no longer holds."""
+    replaced = {name for name in vars(HttpProtocol) if name in vars(HttpToolsProtocol)} - {
+        "__init__",
+        "__module__",
+        "__doc__",
+    }
+    assert replaced == {
+        *("connection_made", "connection_lost", "eof_received", "data_received", "send_400_response"),
+        *("on_message_begin", "on_url", "on_header", "on_headers_complete", "on_body", "on_message_complete"),
+        *("_start_asgi_task", "on_response_complete"),
+    }
+    for name in replaced:
+        ours, theirs = (inspect.signature(getattr(each, name)).parameters for each in (HttpProtocol, HttpToolsProtocol))
+        assert list(ours) == list(theirs), name
+    protocol = HttpToolsProtocol(uvicorn.Config(in_two_parts), ServerState(), {})
+    for name in ("pipeline", "flow", "cycle", "headers", "parser", "transport", "server_state"):
+        assert hasattr(protocol, name), name
+    for name in (
+        "disconnected",
+        "keep_alive",
+        "more_body",
+        "response_complete",
+        "response_started",
+        "chunked_encoding",
+    ):
+        assert f"self.{name}" in inspect.getsource(RequestResponseCycle), name
