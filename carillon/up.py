@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -33,7 +34,7 @@ from services.domain.role import BuiltRole, RoleContext
 from services.domain.role_context import role_context
 from services.domain.settings import Settings, load
 from services.domain.topics import TOPICS, archived_partitions
-from services.errors import CarillonError
+from services.errors import CarillonError, ConflictError
 from services.log.archive.archiver import Archiver
 from services.log.port import Partition
 from services.net.child import ChildProcess, ChildReadiness
@@ -46,8 +47,8 @@ from services.net.rpc.local import LocalServer
 from services.net.rpc.server import RpcListener, Server, serve
 from services.process import data_directory
 from services.process.build import missing_package
-from services.process.clock import SteadyClock
-from services.process.logs import configure
+from services.process.clock import Clock, SteadyClock
+from services.process.logs import configure, logger
 from services.process.memory import IdleMemory, OwnMemory, collect_rarely
 from services.process.metrics import with_children
 from services.process.runner import Service, run
@@ -59,6 +60,8 @@ from services.replica.sqlite_store import stored_offsets
 
 _HERE = [role for role in ROLES if role not in (ANALYTICS, CONSOLE)]
 _CHILD_READY_S = 90
+_PORT_TRIES = 25
+_PORT_EVERY_MS = 200
 
 
 @click.command()
@@ -89,7 +92,7 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
     clock = SteadyClock()
     analytics = ChildProcess(ANALYTICS, command(up_analytics.COMMAND, os.getpid()), of_analytics, clock)
     of_console = connect(address(settings, CONSOLE))
-    pages = listening_socket(OPERATIONS, settings.host, settings.console_port)
+    pages = await pages_socket(settings, clock)
     console_command = [*command(up_console.COMMAND, os.getpid()), "--listener", str(pages.fileno())]
     console = ChildProcess(CONSOLE, console_command, of_console, clock, [pages.fileno()])
     children = (analytics, console)
@@ -149,6 +152,23 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
                 on_stopping=operations.set_stopping,
                 drain_seconds=settings.drain_s,
             )
+
+
+async def pages_socket(settings: Settings, clock: Clock) -> socket.socket:
+    """Return the listening socket of the pages. ConflictError: another process has the port, and keeps it for 5 s.
+
+    The console of a former start has it until it ends, and its parent may have been killed just now.
+    """
+    for left in reversed(range(_PORT_TRIES)):
+        try:
+            return listening_socket(OPERATIONS, settings.host, settings.console_port)
+        except ConflictError as error:
+            if not left:
+                raise
+            if left == _PORT_TRIES - 1:
+                logger.warning("the start waits for the port, which the former console may have", error=str(error))
+            await clock.sleep_until(clock.now_ms() + _PORT_EVERY_MS)
+    raise AssertionError
 
 
 def _may_console_append(topic: str) -> bool:

@@ -51,12 +51,14 @@ _POLL_S = 30.0
 @click.option("--listener", type=int, required=True, help="The file number of the parent's listening socket.")
 def up_console(parent: int, listener: int) -> None:
     """Run the console of `carillon up`, the process PARENT."""
-    run_as_child(parent, ROLE_NAME, partial(_role, socket.socket(fileno=listener)), ConsoleSettings)
+    run_as_child(parent, ROLE_NAME, partial(_role, listener), ConsoleSettings)
 
 
 @asynccontextmanager
-async def _role(shared: socket.socket, settings: ConsoleSettings) -> AsyncIterator[tuple[BuiltRole, Progress]]:
+async def _role(listener_file: int, settings: ConsoleSettings) -> AsyncIterator[tuple[BuiltRole, Progress]]:
     """Yield the role with the services of its pages, and a function that returns how much it has read."""
+    shared = socket.socket(fileno=listener_file)
+    shared.set_inheritable(False)
     clock = SteadyClock()
     health = Health(clock)
     parent = connect(address(settings, PARENT))

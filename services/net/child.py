@@ -33,6 +33,9 @@ SILENT_CHECKS = 12
 """Failed checks in a row after which the child is killed: a minute. Checks are counted instead of time, because the
 child has not failed while the machine was suspended."""
 
+AWAY_CHECKS = 2
+"""Failed checks in a row after which a ready child counts as away, until it answers well again or is killed."""
+
 STARTING_CHECKS = 36
 """Failed checks in a row after which a child that has neither become ready nor answered yet is killed: 3 minutes,
 because it imports its modules."""
@@ -58,7 +61,7 @@ class ChildProcess:
         """`files`: open files of this process that the child has too, under the same numbers."""
         self.name = name
         self.on_up: Callable[[bool], None] = lambda is_up: None
-        """Called with True when the child has become ready, and with False when it has ended."""
+        """Called with True when the child has become ready or answers again, and with False when it is away."""
 
         self.settled = asyncio.Event()
         """Set once the child has been ready, or has ended, for the first time."""
@@ -69,6 +72,8 @@ class ChildProcess:
         self.pid: int | None = None
         self._begun: Popen[bytes] | None = None
         self._allowed_checks = STARTING_CHECKS
+        self._is_ready = False
+        self._is_up = False
         self._command = command
         self._files = files
         self._process_service = ProcessServiceStub(channel)
@@ -124,7 +129,7 @@ class ChildProcess:
             checking.cancel()
             process.kill()
             await ending
-            self._set_up(False)
+            self._set_ready(False)
             self.pid = self.status = None
 
     def _start(self) -> "Popen[bytes]":
@@ -152,12 +157,18 @@ class ChildProcess:
 
     def _note_ready(self) -> None:
         self._allowed_checks = SILENT_CHECKS
-        self._set_up(True)
+        self._set_ready(True)
         self.settled.set()
 
-    def _set_up(self, is_up: bool) -> None:
-        self._up.set(is_up)
-        self.on_up(is_up)
+    def _set_ready(self, is_ready: bool) -> None:
+        self._is_ready = is_ready
+        self._up.set(is_ready)
+        self._tell_up(is_ready)
+
+    def _tell_up(self, is_up: bool) -> None:
+        if is_up != self._is_up:
+            self._is_up = is_up
+            self.on_up(is_up)
 
     async def _check(self) -> str:
         """Check the child at intervals; return the problem once too many checks in a row have failed."""
@@ -174,6 +185,7 @@ class ChildProcess:
                 else:
                     self.status = None
                 missed = missed + 1 if problem else 0
+                self._tell_up(self._is_ready and missed < AWAY_CHECKS)
                 if not problem:
                     self._allowed_checks = SILENT_CHECKS
                 elif missed >= self._allowed_checks:

@@ -1,6 +1,7 @@
 """Roles that start while the log is unavailable wait for it; only permanent errors, and starts that stall, end them."""
 
 import asyncio
+import socket
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from carillon.roles import ROLES, role_definition
+from carillon.up import pages_socket
 from services.domain.apps import AppDirectory
 from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
@@ -21,7 +23,7 @@ from services.log.monitored import MonitoredLog
 from services.log.port import DelegatingLog, NewRecord, Partition, Reader, Record
 from services.log.sqlite.log import SqliteLog
 from services.net.rpc.local import LocalServer
-from services.process.clock import SystemClock
+from services.process.clock import ManualClock, SystemClock
 from services.process.retries import retry_until_available
 from services.process.runner import run
 from services.replica.dead_letters import DeadLetters
@@ -31,6 +33,7 @@ from services.replica.sqlite_store import SqliteStore
 from services.replica.store import Fact
 from testkit.kafka.broker import KafkaBroker
 from testkit.services import add_servicers
+from testkit.waiting import run_ready_tasks
 
 PARTITIONS = 2
 BOUND_S = 120
@@ -249,3 +252,22 @@ async def test_progress_is_what_was_read_of_the_log(tmp_path: Path) -> None:
     assert log.records_read == read == 3
     await reader.close()
     await log.close()
+
+
+async def test_a_start_waits_a_moment_for_the_port_that_a_former_console_still_has() -> None:
+    clock = ManualClock(0)
+    with socket.create_server(("127.0.0.1", 0)) as former:
+        settings = Settings(host="127.0.0.1", console_port=former.getsockname()[1])
+        refused = asyncio.create_task(pages_socket(settings, clock))
+        for _ in range(25):
+            assert not refused.done()
+            await run_ready_tasks()
+            clock.move(0.2)
+        with pytest.raises(ConflictError, match="Address already in use"):
+            await refused
+        starting = asyncio.create_task(pages_socket(settings, clock))
+        await run_ready_tasks()
+        assert not starting.done()
+    clock.move(0.2)
+    with await starting as opened:
+        assert opened.getsockname()[1] == settings.console_port

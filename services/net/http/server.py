@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import functools
 import socket
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
 
-from services.errors import CarillonError
+from services.errors import CarillonError, ConflictError
 from services.net.http.connections import HttpConnections, HttpLimits, Refusal
 from services.net.http.protocol import HttpProtocol, refusal
 from services.net.sockets import AcceptLoop
@@ -205,7 +206,10 @@ class HttpListener:
 
 
 def listening_socket(name: str, host: str, port: int) -> socket.socket:
-    """Return a socket that listens at the address. CarillonError: it cannot; the text begins with `name`."""
+    """Return a socket that listens at the address. The text of an error begins with `name`.
+
+    ConflictError: another socket listens there. CarillonError: the address cannot be used.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only where the protocol is named; without it answers wait 40 ms for an ACK
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -214,7 +218,8 @@ def listening_socket(name: str, host: str, port: int) -> socket.socket:
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise CarillonError(
+        failure = ConflictError if error.errno == errno.EADDRINUSE else CarillonError
+        raise failure(
             f"{name} cannot listen at {host}:{port}: {error.strerror}; set CARILLON_HOST or its port"
         ) from None
     listener.listen(_BACKLOG)

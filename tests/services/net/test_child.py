@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from protos.runtime.v1.process_pb2 import CheckRequest, CheckResponse, GetMetricsRequest, GetMetricsResponse
 from protos.runtime.v1.process_pb2_grpc import ProcessServiceServicer, add_ProcessServiceServicer_to_server
 from services.errors import UnavailableError
-from services.net.child import CHECK_S, SILENT_CHECKS, STARTING_CHECKS, ChildProcess, ChildReadiness
+from services.net.child import AWAY_CHECKS, CHECK_S, SILENT_CHECKS, STARTING_CHECKS, ChildProcess, ChildReadiness
 from services.net.rpc.local import LocalServer
 from services.net.rpc.server import Context
 from services.process.clock import ManualClock
@@ -119,6 +119,23 @@ async def test_a_child_has_the_given_files_and_its_ups_and_downs_are_told(tmp_pa
         await until_holds(lambda: told == [True, False, True])
     assert told == [True, False, True, False]
     os.close(shared)
+
+
+async def test_a_ready_child_that_does_not_answer_counts_as_away_until_it_does() -> None:
+    told = list[bool]()
+    async with running() as parent:
+        parent.child.on_up = told.append
+        await until_holds(lambda: told == [True])
+        await parent.checks(1)
+        parent.answers.is_away = True
+        await parent.checks(1)  # Its check was answered before.
+        await parent.checks(AWAY_CHECKS - 1)
+        assert told == [True]
+        await parent.checks(1)
+        assert told == [True, False]
+        parent.answers.is_away = False
+        await parent.checks(2)
+        assert told == [True, False, True]
 
 
 async def test_a_child_that_was_begun_ahead_is_taken_over_once(tmp_path: Path) -> None:
