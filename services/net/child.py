@@ -33,7 +33,7 @@ SILENT_CHECKS = 12
 """Failed checks in a row after which the child is killed: a minute. Checks are counted instead of time, because the
 child has not failed while the machine was suspended."""
 
-AWAY_CHECKS = 2
+AWAY_CHECKS = 3
 """Failed checks in a row after which a ready child counts as away, until it answers well again or is killed."""
 
 STARTING_CHECKS = 36
@@ -72,6 +72,7 @@ class ChildProcess:
         self.pid: int | None = None
         self._begun: Popen[bytes] | None = None
         self._allowed_checks = STARTING_CHECKS
+        self._missed = 0
         self._is_ready = False
         self._is_up = False
         self._command = command
@@ -157,6 +158,7 @@ class ChildProcess:
 
     def _note_ready(self) -> None:
         self._allowed_checks = SILENT_CHECKS
+        self._missed = 0  # Checks that failed while the child was starting say nothing of it now.
         self._set_ready(True)
         self.settled.set()
 
@@ -172,7 +174,7 @@ class ChildProcess:
 
     async def _check(self) -> str:
         """Check the child at intervals; return the problem once too many checks in a row have failed."""
-        missed = 0
+        self._missed = 0
         asking: asyncio.Task[CheckResponse] | None = None
         try:
             while True:
@@ -184,11 +186,11 @@ class ChildProcess:
                     asking = None
                 else:
                     self.status = None
-                missed = missed + 1 if problem else 0
-                self._tell_up(self._is_ready and missed < AWAY_CHECKS)
+                self._missed = self._missed + 1 if problem else 0
+                self._tell_up(self._is_ready and self._missed < AWAY_CHECKS)
                 if not problem:
                     self._allowed_checks = SILENT_CHECKS
-                elif missed >= self._allowed_checks:
+                elif self._missed >= self._allowed_checks:
                     return problem
         finally:
             if asking is not None:

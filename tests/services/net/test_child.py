@@ -128,7 +128,7 @@ async def test_a_ready_child_that_does_not_answer_counts_as_away_until_it_does()
         await until_holds(lambda: told == [True])
         await parent.checks(1)
         parent.answers.is_away = True
-        await parent.checks(1)  # Its check was answered before.
+        await parent.checks(1)  # This one was answered before.
         await parent.checks(AWAY_CHECKS - 1)
         assert told == [True]
         await parent.checks(1)
@@ -232,6 +232,22 @@ async def test_a_child_has_long_to_start() -> None:
         await parent.checks(1)
         await parent.started_again(first)
         assert parent.child.settled.is_set()
+
+
+async def test_checks_that_failed_during_a_start_do_not_count_once_the_child_is_ready(tmp_path: Path) -> None:
+    told = list[bool]()
+    fifo = tmp_path / "started"
+    os.mkfifo(fifo)
+    async with running(f"cat {fifo}; {OBEDIENT}") as parent:
+        parent.child.on_up = told.append
+        parent.answers.is_away = True
+        await parent.checks(SILENT_CHECKS + 1)
+        first = parent.pid
+        await asyncio.to_thread(fifo.write_text, "")
+        await parent.child.settled.wait()
+        parent.answers.is_away = False
+        await parent.checks(2)  # The first of these failed before the child was ready.
+        assert (parent.pid, told) == (first, [True])
 
 
 async def test_the_back_off_doubles_up_to_a_minute() -> None:
