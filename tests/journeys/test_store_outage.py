@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from analytics.store.clickhouse import ClickHouse
+from services.net.child import CHECK_S, SILENT_CHECKS
 from testkit import plain_http
 from testkit.clickhouse.server import ClickHouseServer
 from testkit.device import VirtualDevice
@@ -137,6 +138,24 @@ async def test_pushes_go_on_without_the_console_process(
         metrics = (await browser.get(carillon.metrics_url())).text
     assert 'carillon_child_up{process="console"} 1.0' in metrics
     await device.close()
+
+    async def answers(status: int) -> bool:
+        """Return whether a new connection to the port is answered soon, and a page with this status."""
+        try:
+            async with plain_http.async_client(timeout=5) as browser:
+                assert (await browser.get(f"{url}/healthz")).json() == {"status": "ready"}
+                return (await browser.get(f"{url}/log-in")).status_code == status
+        except httpx.TimeoutException:
+            return False
+
+    hanging = carillon.child_process("console")
+    hanging.suspend()
+    try:
+        await until(lambda: answers(503), SILENT_CHECKS * CHECK_S)
+    finally:
+        hanging.resume()
+    await until(lambda: answers(200), ANALYTICS_S)
+    assert carillon.child_process("console").pid == hanging.pid
 
 
 @pytest.mark.parametrize("carillon", ["embedded"], indirect=True)
