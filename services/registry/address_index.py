@@ -95,9 +95,9 @@ class AddressTable:
         self._apps.add(device.appkey)
         key = device.appkey, device.token
         rows = self._rows.execute(
-            "SELECT channel, hash, since_ms, NULL FROM addresses WHERE appkey = ?1 AND token = ?2"
-            " UNION ALL SELECT channel, hash, dead_ms, reason FROM dead_addresses WHERE appkey = ?1 AND token = ?2",
-            key,
+            "SELECT channel, hash, since_ms, NULL FROM addresses WHERE appkey = ? AND token = ?"
+            " UNION ALL SELECT channel, hash, dead_ms, reason FROM dead_addresses WHERE appkey = ? AND token = ?",
+            (*key, *key),
         ).fetchall()
         new = [
             *((int(address.channel), hash_, address.since_ms, None) for address, hash_ in addresses),

@@ -323,6 +323,7 @@ _SHAPES = [
     (re.compile(r"Expected `(?:array|object)` of length >= 1"), Code.EMPTY),
     (re.compile(r"Expected `(?:array|object)` of length >= (?P<least>\d+)"), Code.TOO_FEW_ENTRIES),
     (re.compile(r"Expected `(?:array|object)` of length <= (?P<most>\d+)"), Code.TOO_MANY_ENTRIES),
+    (re.compile(r"Invalid enum value .*(?<!\\)(?:\\\\)*\\x00.*"), Code.HAS_NUL),
     (re.compile(r"Invalid enum value (?P<value>.+)"), Code.NOT_ALLOWED),
     (re.compile(r"(?:Number|Integer value) out of range"), Code.NUMBER_TOO_LARGE),
 ]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from services.accounts.main import ROLE as ACCOUNTS
 from services.delivery.main import ROLE as DELIVERY
+from services.delivery.settings import INTERNET
 from services.domain.topics import TOPICS
 from services.registry.main import ROLE as REGISTRY
 from services.scheduling.main import ROLE as SCHEDULING
@@ -43,8 +44,8 @@ _LOG_S, _NETWORK_S = 0.001, 0.0005
 _TAIL_S = 12.0
 """How long after an outage things may still take longer: attempts are repeated after up to 10 s."""
 
-_NO_APNS = {"delivery": {"apns_url": "https://127.0.0.1:1"}}
-"""There are no iOS devices; with an address of Apple's service set, delivery starts no simulator of it."""
+_NO_SIMULATORS = {"delivery": {"apns_url": "https://127.0.0.1:1", "webpush": INTERNET}}
+"""There are no iOS devices, and no app has a Web Push key; with these settings delivery starts no simulators."""
 
 
 class Backends:
@@ -86,7 +87,7 @@ class Backends:
             has_archive=needs_archive(faults),
         )
         hosts = [
-            RoleHost(installation, role, shard, name, snapshot_s=plan.snapshot_s, **_NO_APNS.get(role.name, {}))
+            RoleHost(installation, role, shard, name, snapshot_s=plan.snapshot_s, **_NO_SIMULATORS.get(role.name, {}))
             for role in ROLES
             for shard in range(installation.shards.get(role.name, 0))
             for name in (process_name(role.name, shard), standby_name(role.name, shard))

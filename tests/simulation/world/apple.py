@@ -16,6 +16,7 @@ from services.apns_simulator.connection import ScriptedReply, ServerConnection
 from services.apns_simulator.keys import public_key
 from services.apns_simulator.requests import ApnsRequest
 from services.apns_simulator.script import Fault
+from services.delivery.settings import INTERNET
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 from testkit.delivery.scripted_tokens import prefix_of
 from testkit.installation.app_server import AppCredentials
@@ -117,8 +118,11 @@ class SimulatedApple(IosDevices):
 
 
 def apns_settings(apple: SimulatedApple | None, directory: Path) -> dict[str, str]:
-    """Return delivery's settings for this service, whose authority becomes a file of the directory."""
-    settings = {"apns_url": URL, "apns_sandbox_url": URL}
+    """Return delivery's settings for this service, whose authority becomes a file of the directory.
+
+    No app has a Web Push key, so nothing leaves; delivery starts no simulator, which would listen at a socket.
+    """
+    settings = {"apns_url": URL, "apns_sandbox_url": URL, "webpush": INTERNET}
     if apple is not None:
         authority = directory / "apple.pem"
         authority.write_text(apple.authority)
