@@ -33,13 +33,15 @@ class ModelDevice:
 def folded(commands: Iterable[DeviceCommand]) -> dict[Name, ModelDevice]:
     """Return the devices after these commands, of which those of one device are in the order of the log.
 
-    A repeated command counts once.
+    A repeated command counts once. Of one record the registry may command two devices, one after the other with the
+    same event id, where it was restarted in between and has read the partitions of `devices` in another order since.
     """
     devices: dict[Name, ModelDevice] = {}
-    seen: set[bytes] = set()
+    seen: set[tuple[str, str, bytes]] = set()
     for command in commands:
-        if command.meta.event_id not in seen:
-            seen.add(command.meta.event_id)
+        repeated = command.appkey, command.token, command.meta.event_id
+        if repeated not in seen:
+            seen.add(repeated)
             _fold(devices, command)
     return devices
 
