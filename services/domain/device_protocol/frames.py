@@ -203,8 +203,16 @@ class SetAttributesRequest(Request, frozen=True, tag="set_attributes"):
 class AddressKeys(msgspec.Struct, frozen=True):
     """The keys of a push subscription, as a browser's `PushSubscription.toJSON()` has them."""
 
-    p256dh: Annotated[SubscriptionKey, described("Its public key: 65 bytes in base64url.")]
-    auth: Annotated[SubscriptionKey, described("Its secret: 16 bytes in base64url.")]
+    p256dh: Annotated[
+        SubscriptionKey,
+        msgspec.Meta(extra_json_schema={"pattern": "^[A-Za-z0-9_-]{87}=?$"}),
+        described("Its public key: 65 bytes in base64url."),
+    ]
+    auth: Annotated[
+        SubscriptionKey,
+        msgspec.Meta(extra_json_schema={"pattern": "^[A-Za-z0-9_-]{22}(==)?$"}),
+        described("Its secret: 16 bytes in base64url."),
+    ]
 
     def decoded(self) -> SubscriptionKeys:
         """Return the keys as bytes. ValueError: they are no keys of a subscription."""
@@ -217,7 +225,7 @@ class SetAddressRequest(Request, frozen=True, tag="set_address"):
     channel: ChannelName
     address: Annotated[
         str,
-        msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_ADDRESS_LENGTH}),
+        msgspec.Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_ADDRESS_LENGTH, "pattern": "^[!-~]+$"}),
         described(
             "Where the channel reaches the device: the vendor's token, or the endpoint of the push subscription. It"
             " replaces the device's former address on the channel, and another device of the app that has it loses it."

@@ -134,7 +134,9 @@ class Variants:
         if "maxLength" in schema:
             # A frame of a device has no room for the longest proofs in letters of three bytes.
             letter = "世" if 3 * schema["maxLength"] < MAX_FRAME_BYTES else "x"
-            yield Variant(path, put(letter * schema["maxLength"]), fits=True)
+            longest = letter * schema["maxLength"]
+            if re.search(schema.get("pattern", ""), longest):
+                yield Variant(path, put(longest), fits=True)
             yield Variant(path, put(letter * (schema["maxLength"] + 1)), fits=False)
         if limit := schema.get("x-maxBytes"):
             yield Variant(path, put("é" * (limit // 2)), fits=True)
