@@ -176,9 +176,9 @@ def test_all_hosts_lose_their_power_at_once() -> None:
 def never_refused(commit: Callable[..., None]) -> Callable[..., None]:
     """Let a state that cannot be written count as written."""
 
-    def tried(store: SqliteStore, offsets: Any) -> None:
+    def tried(store: SqliteStore, *arguments: Any) -> None:
         try:
-            commit(store, offsets)
+            commit(store, *arguments)
         except UnavailableError:
             store.rollback()
 
