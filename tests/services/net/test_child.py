@@ -67,11 +67,10 @@ class Parent:
         await run_ready_tasks()
 
     async def started_again(self, former: int) -> None:
-        """Wait for the end of the former child, then let the back-off pass."""
-        await until_holds(lambda: self.child.pid is None)
-        await run_ready_tasks()
-        self.clock.move(1)
-        await until_holds(lambda: self.child.pid not in (None, former))
+        """Let checks and the back-off pass until the former child has ended and another one runs."""
+        while self.child.pid in (None, former):
+            self.clock.move(CHECK_S)
+            await run_ready_tasks()
 
 
 @contextlib.asynccontextmanager
