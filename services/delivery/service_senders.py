@@ -126,6 +126,8 @@ REFRESH_MS = 10_000
 """Age of what is known of addresses, at most while targeting answers."""
 
 _CALL_S = 10.0
+_AT_ONCE = 8
+"""Apps that targeting is asked about at the same time, so that many apps do not wait for each other in turn."""
 
 
 class AddressRefresher:
@@ -161,9 +163,11 @@ class AddressRefresher:
         """Ask once about each app that has credentials."""
         appkeys = self._senders.appkeys
         self._senders.forget_addressed(but=appkeys)
-        for appkey in appkeys:
-            for partition, numbers in (await self._new_addresses(appkey)).items():
-                self._due.look_at_devices((appkey, partition), numbers)
+        for first in range(0, len(appkeys), _AT_ONCE):
+            some = appkeys[first : first + _AT_ONCE]
+            for appkey, new in zip(some, await asyncio.gather(*map(self._new_addresses, some)), strict=True):
+                for partition, numbers in new.items():
+                    self._due.look_at_devices((appkey, partition), numbers)
         usable = {appkey: (self._senders.usable(appkey), self._senders.stops(appkey)) for appkey in appkeys}
         former = usable if self._usable is None else self._usable
         for appkey in sorted({*usable, *former}):
