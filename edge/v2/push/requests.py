@@ -40,7 +40,7 @@ class ChannelOption(msgspec.Struct, frozen=True):
         described(
             "How the push reaches devices with an address on a channel. auto: over the device's own connection, or by a"
             " channel once the device has not been connected for a moment; own: over its own connection alone; vendor:"
-            " by a channel first. Default: the app's own setting.",
+            " by a channel first. Default: auto.",
             "auto",
         ),
     ] = None
