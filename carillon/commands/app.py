@@ -38,6 +38,7 @@ from protos.registry.v1.registry_pb2 import (
     WebPushHosts,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.addresses import ROUTES
 from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
 from services.domain.settings import Settings, load
 from services.net.rpc.channel import Channel
@@ -468,6 +469,12 @@ def show_app(appkey: str, json_output: bool) -> None:
     type=click.Choice(["required", "optional"]),
     help="Whether requests of its app servers without a replay-safe signature are refused.",
 )
+@click.option(
+    "--channel-route",
+    type=click.Choice(list(ROUTES)),
+    help="Android: the way of pushes that name none. `auto`: the device's own connection, or a channel such as Web Push"
+    " once it has none; `own`: its own connection alone; `vendor`: a channel first.",
+)
 @limit_options
 @identity_options
 @webpush_options
@@ -479,6 +486,7 @@ def set_app(
     default_period: int | None,
     name: str | None,
     replay_safe: str | None,
+    channel_route: str | None,
     allow_from: str | None,
     webpush: str | None,
     webpush_contact: str | None,
@@ -495,11 +503,14 @@ def set_app(
     quotas, networks, identity = quotas_change(others), allow_from_change(allow_from), identity_change(others)
     web_push, origins = webpush_change(webpush, webpush_contact, webpush_hosts), web_origins_change(web_origins)
     change = apns_change(**others)
-    given = (ack_info, default_period, name, replay_safe, quotas, networks, identity, change, web_push, origins)
+    given = (
+        *(ack_info, default_period, name, replay_safe, channel_route),
+        *(quotas, networks, identity, change, web_push, origins),
+    )
     if all(each is None for each in given):
         raise click.UsageError(
             "name a change: --ack-info, --default-period, --name, --replay-safe, --allow-from, a quota such as"
-            " --requests-per-s, --identity..., --apns-..., --webpush..., or --web-origins"
+            " --requests-per-s, --identity..., --apns-..., --channel-route, --webpush..., or --web-origins"
         )
     enabled = None if ack_info is None else ack_info == "on"
     request = UpdateAppRequest(
@@ -512,6 +523,7 @@ def set_app(
         allow_from=networks,
         identity=identity,
         replay_safe_required=None if replay_safe is None else replay_safe == "required",
+        channel_route=None if channel_route is None else ROUTES[channel_route],
         web_push=web_push,
         web_origins=origins,
     )

@@ -17,6 +17,11 @@ _IDENTITY = {
     "accept": "devices that have proven their alias come before all others",
     "require": "aliases and identity tags without a proof are refused",
 }
+_ROUTES = {
+    "auto": "over the device's own connection, or by a channel once it has none for a moment",
+    "own": "over the device's own connection alone",
+    "vendor": "by a channel first",
+}
 _ANY_ALIAS = (
     "Whoever has the app can set any alias, and gets its pushes, until your server proves aliases: see"
     " `carillon app set --help`, --identity."
@@ -24,7 +29,8 @@ _ANY_ALIAS = (
 
 
 def print_app(app: App, zone: ZoneInfo) -> None:
-    _print_rows({**_fields(app), **_web_push(app), **_limits(app, zone), "paused": pauses_text(app), **_apple(app)})
+    channels = {**_web_push(app), **_route(app)}
+    _print_rows({**_fields(app), **channels, **_limits(app, zone), "paused": pauses_text(app), **_apple(app)})
 
 
 def print_secret(made: NewSecret) -> None:
@@ -114,6 +120,11 @@ def _web_push(app: App) -> dict[str, str]:
     key = app.web_push
     hosts = f"the known push services{''.join(f', {host}' for host in key.hosts)}"
     return {"Web Push": f"key {key.key}, contact {key.contact}, to {hosts}", **origins}
+
+
+def _route(app: App) -> dict[str, str]:
+    route = app.channel_route
+    return {} if route is msgspec.UNSET else {"channel route": f"{route}: {_ROUTES[route]}"}
 
 
 def _apple(app: App) -> dict[str, str]:

@@ -14,6 +14,7 @@ from console.apps.form import ENVIRONMENT_NAMES
 from console.audit.answers import AppTimeline, DeviceAudit, PushAudit
 from console.shell.requests import ApnsKeyBody, IdentityBody, ReasonBody, RotationBody, SettingsBody, WebPushBody
 from protos.registry.v1.registry_pb2 import ApnsKeyChange, IdentityChange, UpdateAppRequest, WebPushChange
+from services.domain.addresses import ROUTE_NAMES
 from services.domain.identity import MODE_NAMES
 
 _PAGE = 500
@@ -76,6 +77,7 @@ def settings_body(change: UpdateAppRequest) -> SettingsBody:
         apns=_key_body(change.apns) if change.HasField("apns") else None,
         web_push=_web_push_body(change.web_push) if change.HasField("web_push") else None,
         web_origins=list(change.web_origins.origins) if change.HasField("web_origins") else None,
+        channel_route=ROUTE_NAMES[change.channel_route] if change.HasField("channel_route") else None,
         identity=_identity_body(change.identity) if change.HasField("identity") else None,
         drop_old_secret=change.drop_old_secret,
     )

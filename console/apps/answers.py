@@ -18,6 +18,7 @@ from protos.registry.v1.apps_pb2 import (
 )
 from protos.registry.v1.apps_pb2 import App as StoredApp
 from protos.registry.v1.apps_pb2 import Pause as StoredPause
+from services.domain.addresses import RouteName, route_name
 from services.domain.identity import identity_mode_name, key_ids
 from services.domain.webpush_credentials import key_text
 
@@ -146,6 +147,14 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     web_origins: Annotated[
         list[str] | UnsetType, described("Origins of web pages that may use the device interface; absent for none.")
     ] = UNSET
+    channel_route: Annotated[
+        RouteName | UnsetType,
+        described(
+            "Android: the route of pushes that name none. auto: over the device's own connection, or by a channel once"
+            " the device has not been connected for a moment; own: over its own connection alone; vendor: by a channel"
+            " first."
+        ),
+    ] = UNSET
     apns: Annotated[ApnsKey | UnsetType | None, described("iOS: the APNs key, null for none.")] = UNSET
     apple: Annotated[
         list[AppleProblem] | UnsetType | None,
@@ -205,6 +214,7 @@ def app_answer(app: StoredApp, installation_pause: StoredPause | None, now_ms: i
         identity=Identity(identity_mode_name(app), key_ids(app), list(app.identity.tags)),
         web_push=_web_push(app),
         web_origins=list(app.web_origins) or UNSET,
+        channel_route=UNSET if app.platform == PLATFORM_IOS else route_name(app),
         apns=_apns(app) if app.platform == PLATFORM_IOS else UNSET,
     )
 

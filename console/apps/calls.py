@@ -29,6 +29,7 @@ from protos.registry.v1.registry_pb2 import (
     WebPushChange,
     WebPushHosts,
 )
+from services.domain.addresses import ROUTES
 from services.domain.identity import MODES
 
 
@@ -69,6 +70,7 @@ def change_of(appkey: str, body: SettingsBody) -> UpdateAppRequest:
         apns=None if key is None else _apns_change(key),
         web_push=None if body.web_push is None else _web_push_change(body.web_push),
         web_origins=None if body.web_origins is None else WebOrigins(origins=body.web_origins),
+        channel_route=None if body.channel_route is None else ROUTES[body.channel_route],
         identity=None if body.identity is None else _identity_change(body.identity),
         drop_old_secret=body.drop_old_secret,
     )

@@ -25,6 +25,7 @@ from protos.registry.v1.registry_pb2 import (
     IdentityTags,
     UpdateAppRequest,
 )
+from services.domain.addresses import ROUTES, route_name
 from services.domain.identity import MODES, identity_mode_name
 from services.errors import Code, InputError
 
@@ -58,6 +59,7 @@ def form_of(app: App) -> dict[str, str]:
         "period_unit": unit,
         "acks": "on" if app.ack_info_enabled else "off",
         "allow_from": "\n".join(app.allow_from),
+        "channel_route": route_name(app),
         "identity": identity_mode_name(app),
         "identity_keys": "".join(app.identity.keys),
         "identity_tags": "\n".join(app.identity.tags),
@@ -80,7 +82,7 @@ def difference_of(app: App, form: Form, shown: Form, *, with_quotas: bool) -> Up
     if not shown:
         return change
     same = _change_of(app, shown, with_quotas=with_quotas)
-    for name in ("name", "default_period_s", "ack_info_enabled", "allow_from"):
+    for name in ("name", "default_period_s", "ack_info_enabled", "allow_from", "channel_route"):
         if getattr(change, name) == getattr(same, name):
             change.ClearField(name)
     _drop_same(change, same, "apns")
@@ -112,6 +114,8 @@ def _change_of(app: App, form: Form, *, with_quotas: bool) -> UpdateAppRequest:
             change.apns.CopyFrom(apns)
     else:
         change.ack_info_enabled = form.get("acks") == "on"
+        if (route := ROUTES.get(form.get("channel_route", ""))) is not None:
+            change.channel_route = route
     if "identity" in form:
         change.identity.CopyFrom(_identity_change(form))
     if with_quotas:

@@ -6,11 +6,12 @@ from falcon.asgi import Request, Response
 
 from console.apps.actions import apple_problems_of, change_app, pause_app, resume_app, rotate_secret
 from console.apps.form import difference_of, form_of
-from console.apps.words import quota_names
+from console.apps.words import quota_names, route_names
 from console.shell.page import Page, go_to, problem_of, shown_digest, shown_text, shown_values, visit_of
 from protos.accounts.v1.service_pb2 import GiveAppRequest
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import CreateAppRequest, UpdateAppRequest
+from services.domain.addresses import route_name
 from services.domain.identity import identity_mode_name, key_ids
 from services.domain.master_key import sealed_digest
 from services.domain.permissions import Action
@@ -104,6 +105,8 @@ class AppPage(Page):
             identity_keys=key_ids(app),
             web_push_key=key_text(app.web_push.public_key),
             has_old_secret=_has_old_secret(app, self.site.clock.now_ms()),
+            route=route_name(app),
+            route_names=route_names(visit.gettext),
         )
 
     def _broadcasts_today(self, appkey: str) -> int:
@@ -151,6 +154,7 @@ class AppSettingsPage(Page):
             problem=problem,
             may_limit=visit.may(Action.MANAGE_INSTALLATION),
             quota_names=quota_names(visit.gettext),
+            route_names=route_names(visit.gettext),
         )
 
 

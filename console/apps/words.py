@@ -177,6 +177,16 @@ def quota_names(gettext: Gettext) -> Mapping[str, str]:
     }
 
 
+def route_names(gettext: Gettext) -> Mapping[str, str]:
+    """Return the words for each route of an app's pushes, by its name in `ROUTES`."""
+    _ = gettext
+    return {
+        "auto": _("own connection, or a channel where there is none"),
+        "own": _("own connection only"),
+        "vendor": _("a channel first"),
+    }
+
+
 def _setting_names(gettext: Gettext) -> Mapping[str, str]:
     _ = gettext
     return {
@@ -190,6 +200,7 @@ def _setting_names(gettext: Gettext) -> Mapping[str, str]:
         "webpush_contact": _("Web Push contact"),
         "webpush_hosts": _("Push services"),
         "web_origins": _("Web pages that are devices"),
+        "channel_route": _("Way to the devices"),
         "allow_from": _("Allowed addresses"),
         "replay_safe": _("Replay-safe signatures"),
         "identity": _("Proof of aliases"),
@@ -223,6 +234,7 @@ def _values(gettext: Gettext) -> Mapping[str, str]:
         "optional": _("optional"),
         "accept": _("accepted"),
         "require": _("required"),
+        **route_names(gettext),
     }
 
 

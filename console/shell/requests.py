@@ -9,7 +9,7 @@ from console.shell.calls import NoParams
 from console.shell.numbers import MAX_MSGID
 from console.statistics.actions import CATEGORIES, KINDS
 from edge.core.parsing.fields import described, name_of
-from services.domain.addresses import CHANNELS
+from services.domain.addresses import CHANNELS, RouteName
 from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
 
 Appkey = Annotated[str, name_of("appkey"), described("The app.")]
@@ -282,6 +282,10 @@ class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     web_origins: Annotated[
         Annotated[list[Annotated[str, msgspec.Meta(max_length=300)]], msgspec.Meta(max_length=32)] | None,
         described("Origins of web pages that may use the device interface, such as https://example.org."),
+    ] = None
+    channel_route: Annotated[
+        RouteName | None,
+        described("Android: the route of pushes that name none in option.channel."),
     ] = None
     identity: Annotated[IdentityBody | None, described("The proofs of aliases and identity tags.")] = None
     drop_old_secret: Annotated[bool, described("End the validity of the former secret key at once.")] = False

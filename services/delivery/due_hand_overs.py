@@ -13,7 +13,8 @@ from typing import NamedTuple, Protocol
 
 from pyroaring import BitMap
 
-from protos.push.v1.push_pb2 import IMPORTANCE_HIGH, ROUTE_AUTO, ROUTE_OWN, ROUTE_VENDOR, Route
+from protos.push.v1.push_pb2 import IMPORTANCE_HIGH
+from protos.registry.v1.apps_pb2 import ROUTE_AUTO, ROUTE_OWN, ROUTE_VENDOR, Route
 from services.delivery.channels.sockets.presence import Presence
 from services.delivery.outcome_recorder import OutcomeRecorder
 from services.delivery.state.audience_parts import AppPartition, DeviceAddress
@@ -51,7 +52,7 @@ class UsableChannels(Protocol):
         """Return the devices with an address on the channel; the caller does not change it."""
 
     def route(self, appkey: str) -> "Route.ValueType":
-        """Return the route of the app's pushes that name none."""
+        """Return the route of the app's pushes that name none; a change is told by `HandOvers.channels_changed`."""
 
 
 class Claim(NamedTuple):
@@ -70,6 +71,13 @@ class _Work(NamedTuple):
     msgid: int
     partition: int
     numbers: BitMap | None
+
+
+class _Unseen(NamedTuple):
+    """A started push to be looked at; `was_vendor_first`: the app's route withheld it from connected devices before."""
+
+    msgid: int
+    was_vendor_first: bool
 
 
 class _Absence(NamedTuple):
@@ -133,7 +141,7 @@ class DueHandOvers:
         self._channels = channels
         self._grace_ms = grace_ms
         self._settled_ms: int | None = None
-        self._unseen: deque[int] = deque()
+        self._unseen: deque[_Unseen] = deque()
         self._released: list[StartedPush] = []
         self._work: deque[_Work] = deque()
         self._held: dict[str, deque[_Work]] = {}
@@ -149,13 +157,15 @@ class DueHandOvers:
         """Look at all pushes that have started, once the grace is over."""
         self._settled_ms = now_ms + self._grace_ms
         if self._channels.is_any_usable:
-            self._unseen.extend(self._state.started)
+            self._unseen.extend(_Unseen(msgid, was_vendor_first=False) for msgid in self._state.started)
         self.changed.set()
 
-    def reconsider(self, appkey: str) -> None:
-        """Look at all started pushes of the app again: its channels have changed, or its devices have new addresses."""
+    def reconsider(self, appkey: str, *, was_vendor_first: bool = False) -> None:
+        """Look at all started pushes of the app again: its channels or its route have changed, or its devices have new
+        addresses. `was_vendor_first`: the app's route was ROUTE_VENDOR until now.
+        """
         self._unseen.extend(
-            msgid
+            _Unseen(msgid, was_vendor_first)
             for msgid in self._state.started
             if (packed := self._state.started.packed(msgid)) is None or packed.appkey == appkey
         )
@@ -232,7 +242,7 @@ class DueHandOvers:
         return claimed | unwritten if unwritten else claimed
 
     def take_released(self) -> list[StartedPush]:
-        """Return pushes that may be withheld from fewer devices than before, because channels have changed."""
+        """Return pushes that may be withheld from fewer devices than before, as channels or the route have changed."""
         released, self._released = self._released, []
         return released
 
@@ -282,14 +292,14 @@ class DueHandOvers:
     def _look_at_unseen(self) -> None:
         """Queue some of the pushes of `begin` and `reconsider`; those that cannot be due stay packed."""
         for _ in range(min(_SLICE, len(self._unseen))):
-            msgid = self._unseen.popleft()
+            msgid, was_vendor_first = self._unseen.popleft()
             if (packed := self._state.started.packed(msgid)) is not None:
                 device = DeviceAddress(packed.appkey, packed.partition, packed.number)
                 if self._is_addressed(device):
                     self._work.append(_Work(msgid, packed.partition, BitMap([packed.number])))
             elif (push := self._state.started.get(msgid)) is not None:
                 self.start(push, push.active_parts)
-                if self._route(push) == ROUTE_VENDOR:
+                if was_vendor_first or self._route(push) == ROUTE_VENDOR:
                     self._released.append(push)
 
     def _take_up_one(self, taking: "_Taking") -> None:

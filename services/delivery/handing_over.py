@@ -147,9 +147,12 @@ class HandOvers:
         if kind == _RETURNED:
             self._returned.append(message)
 
-    def channels_changed(self, appkey: str) -> None:
-        """Look at what is pending for the app's devices: its channels or their addresses have changed."""
-        self._due.reconsider(appkey)
+    def channels_changed(self, appkey: str, *, was_vendor_first: bool = False) -> None:
+        """Look at what is pending for the app's devices: its channels, their addresses or its route have changed.
+
+        `was_vendor_first`: the app's route was ROUTE_VENDOR until now.
+        """
+        self._due.reconsider(appkey, was_vendor_first=was_vendor_first)
         self._has_work.set()
 
     def _room(self, appkey: str, channel: int) -> int:

@@ -4,12 +4,11 @@ handing_over.py ─▶ ServiceSenders ─▶ the ServiceChannel of each claimed 
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
 
 from pyroaring import BitMap
 
-from protos.push.v1.push_pb2 import ROUTE_AUTO, Route
 from protos.registry.v1.apps_pb2 import (
     CHANNEL_FCM,
     CHANNEL_HARMONY,
@@ -19,6 +18,9 @@ from protos.registry.v1.apps_pb2 import (
     CHANNEL_VIVO,
     CHANNEL_WEBPUSH,
     CHANNEL_XIAOMI,
+    ROUTE_UNSPECIFIED,
+    ROUTE_VENDOR,
+    Route,
 )
 from protos.targeting.v1.targeting_pb2 import FindAddressedRequest, FindAddressedResponse
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
@@ -58,6 +60,7 @@ class ServiceSenders(ChannelSenders):
         }
         self._apps = apps
         self._addressed: dict[str, dict[tuple[int, int], BitMap]] = {}
+        self._routes: dict[str, Route.ValueType] = {}
 
     # --- what is known of the channels
 
@@ -88,7 +91,17 @@ class ServiceSenders(ChannelSenders):
         return self._addressed.get(appkey, {}).get((partition, channel), NOBODY)
 
     def route(self, appkey: str) -> "Route.ValueType":
-        return ROUTE_AUTO
+        return self._routes.get(appkey, ROUTE_UNSPECIFIED)
+
+    def note_routes(self, appkeys: Iterable[str]) -> "dict[str, Route.ValueType]":
+        """Remember the routes that these apps have now, and those of no others; return the former ones that differ.
+
+        They change here alone, as addresses do, so that no push is judged by a change that is not told yet.
+        """
+        former = self._routes
+        found = ((appkey, self._apps.get(appkey)) for appkey in appkeys)
+        self._routes = {appkey: app.channel_route for appkey, app in found if app is not None}
+        return {appkey: route for appkey, route in former.items() if self.route(appkey) != route}
 
     def note_addressed(self, appkey: str, addressed: dict[tuple[int, int], BitMap]) -> dict[int, BitMap]:
         """Remember which of the app's devices have an address, by partition and channel; return the new ones."""
@@ -130,8 +143,14 @@ _AT_ONCE = 8
 """Apps that targeting is asked about at the same time, so that many apps do not wait for each other in turn."""
 
 
+class ChannelsChanged(Protocol):
+    """Called with an app whose channels or route have changed: see `HandOvers.channels_changed`."""
+
+    def __call__(self, appkey: str, *, was_vendor_first: bool) -> None: ...
+
+
 class AddressRefresher:
-    """A service that asks targeting which devices have addresses, and notes when an app's channels change."""
+    """A service that asks targeting which devices have addresses, and notes changes of apps' channels and routes."""
 
     name = "delivery addresses"
 
@@ -139,12 +158,12 @@ class AddressRefresher:
         self,
         senders: ServiceSenders,
         due: DueHandOvers,
-        channels_changed: Callable[[str], None],
+        channels_changed: ChannelsChanged,
         peers: Peers,
         partitions: Sequence[int],
         clock: Clock,
     ) -> None:
-        """`partitions`: those that this process owns; `channels_changed` is called with the app."""
+        """`partitions`: those that this process owns."""
         self._senders = senders
         self._due = due
         self._channels_changed = channels_changed
@@ -163,6 +182,8 @@ class AddressRefresher:
         """Ask once about each app that has credentials."""
         appkeys = self._senders.appkeys
         self._senders.forget_addressed(but=appkeys)
+        for appkey, former_route in self._senders.note_routes(appkeys).items():
+            self._channels_changed(appkey, was_vendor_first=former_route == ROUTE_VENDOR)
         for first in range(0, len(appkeys), _AT_ONCE):
             some = appkeys[first : first + _AT_ONCE]
             for appkey, new in zip(some, await asyncio.gather(*map(self._new_addresses, some)), strict=True):
@@ -172,7 +193,7 @@ class AddressRefresher:
         former = usable if self._usable is None else self._usable
         for appkey in sorted({*usable, *former}):
             if usable.get(appkey) != former.get(appkey):
-                self._channels_changed(appkey)
+                self._channels_changed(appkey, was_vendor_first=False)
         self._usable = usable
 
     async def _new_addresses(self, appkey: str) -> dict[int, BitMap]:

@@ -1,4 +1,4 @@
-"""Addresses on channels: the channels' names, the checks of what a device sets, and the hash by which records name one.
+"""Addresses on channels: names of channels and routes, checks of what devices set, the hash by which records name one.
 
 An address is personal data. It is in the log and in the registry's state; everything else names it by its hash.
 """
@@ -8,14 +8,19 @@ import re
 from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from protos.registry.v1.apps_pb2 import (
     CHANNEL_APNS,
     CHANNEL_SOCKETS,
     CHANNEL_UNSPECIFIED,
     CHANNEL_WEBPUSH,
+    ROUTE_AUTO,
+    ROUTE_OWN,
+    ROUTE_VENDOR,
+    App,
     Channel,
+    Route,
 )
 
 WITHOUT_ADDRESSES = frozenset({CHANNEL_UNSPECIFIED, CHANNEL_SOCKETS, CHANNEL_APNS})
@@ -34,6 +39,13 @@ CHANNELS: Mapping[str, "Channel.ValueType"] = MappingProxyType(
     {name: Channel.ValueType(number) for number, name in CHANNEL_NAMES.items()}
 )
 """The channels by name."""
+
+RouteName = Literal["auto", "own", "vendor"]
+
+ROUTE_NAMES: Mapping["Route.ValueType", RouteName] = MappingProxyType(
+    {ROUTE_AUTO: "auto", ROUTE_OWN: "own", ROUTE_VENDOR: "vendor"}
+)
+ROUTES: Mapping[str, "Route.ValueType"] = MappingProxyType({name: number for number, name in ROUTE_NAMES.items()})
 
 MAX_ADDRESS_LENGTH = 2048
 P256DH_BYTES = 65
@@ -54,6 +66,11 @@ class SubscriptionKeys(NamedTuple):
 
     p256dh: bytes
     auth: bytes
+
+
+def route_name(app: App) -> RouteName:
+    """Return the name of the route of the app's pushes that name none."""
+    return ROUTE_NAMES.get(app.channel_route, "auto")
 
 
 def channel_name(channel: int) -> str:

@@ -16,6 +16,7 @@ from protos.registry.v1.apps_pb2 import (
     App,
     Identity,
     Quotas,
+    Route,
 )
 from protos.registry.v1.registry_pb2 import (
     ApnsKeyChange,
@@ -25,6 +26,7 @@ from protos.registry.v1.registry_pb2 import (
     UpdateAppRequest,
     WebPushChange,
 )
+from services.domain.addresses import ROUTES, route_name
 from services.domain.apns_credentials import ENVIRONMENTS, seal_key
 from services.domain.identity import checked_keys, checked_tags, identity_mode, identity_mode_name, key_ids
 from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
@@ -161,6 +163,8 @@ def change_settings(app: App, request: UpdateAppRequest, keys: Keys) -> None:
         change_web_push(app, request.web_push, keys)
     if request.HasField("web_origins"):
         app.web_origins[:] = checked_origins(list(request.web_origins.origins))
+    if request.HasField("channel_route"):
+        _change_route(app, request.channel_route)
     if request.HasField("quotas"):
         _change_quotas(app, request.quotas)
     if request.HasField("allow_from"):
@@ -205,6 +209,14 @@ def checked_period(period_s: int) -> int:
     if not MIN_PERIOD_S <= period_s <= MAX_PERIOD_S:
         raise InputError(Code.TIME_OUT_OF_RANGE, at="default_period_s", least_s=MIN_PERIOD_S, most_s=MAX_PERIOD_S)
     return period_s
+
+
+def _change_route(app: App, route: "Route.ValueType") -> None:
+    if app.platform != PLATFORM_ANDROID:
+        raise InputError(f"app {app.appkey} is an iOS app: Apple alone reaches its devices, so it has no route")
+    if route not in ROUTES.values():
+        raise InputError("channel_route must be auto, own or vendor")
+    app.channel_route = route
 
 
 def _change_quotas(app: App, change: QuotasChange) -> None:
@@ -281,6 +293,7 @@ def _settings(app: App) -> dict[str, str]:
         "webpush_contact": app.web_push.contact or "none",
         "webpush_hosts": ",".join(app.web_push.hosts) or "known",
         "web_origins": ",".join(app.web_origins) or "none",
+        "channel_route": route_name(app),
         "allow_from": ",".join(app.allow_from) or "everywhere",
         "identity": identity_mode_name(app),
         "identity_keys": ",".join(key_ids(app)) or "none",

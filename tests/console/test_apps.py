@@ -97,7 +97,8 @@ async def test_settings_are_changed_by_the_teams_administrator_and_quotas_by_the
     await console.user("root", administrator=True)
     head, root = await console.logged_in("head"), await console.logged_in("root")
     path = f"/apps/{appkey}/settings"
-    form = {"name": "News & more", "period": "2", "period_unit": "h", "acks": "on"}
+    form = {"name": "News & more", "period": "2", "period_unit": "h", "acks": "on", "channel_route": "vendor"}
+    assert "Way to the devices own connection, or a channel" in text_of(await head.get(f"/apps/{appkey}"))
     shown = await head.get(path)
     assert 'name="devices"' not in shown.text
     for wrong in ({"period": "x"}, {"period": "8", "period_unit": "d"}, {"allow_from": "10.0.0.1 nowhere"}):
@@ -108,10 +109,11 @@ async def test_settings_are_changed_by_the_teams_administrator_and_quotas_by_the
     page = text_of(await head.get(changed.headers["location"]))
     for words in (
         *("The settings are saved.", "News & more", "2 hours, unless", "Acknowledgements on"),
-        "192.0.2.7/32 198.51.100.0/24",
+        *("192.0.2.7/32 198.51.100.0/24", "Way to the devices a channel first"),
     ):
         assert words in page, page
     assert "at most" not in page
+    assert 'value="vendor" selected' in (await head.get(path)).text
     assert 'name="devices"' in (await root.get(path)).text
     await root.post(path, **form, devices="1,000")
     assert "Registered devices at most 1,000" in text_of(await root.get(f"/apps/{appkey}"))

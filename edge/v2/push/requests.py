@@ -18,14 +18,13 @@ from protos.push.v1.push_pb2 import (
     KIND_BROADCAST,
     KIND_MULTICAST,
     KIND_UNICAST,
-    ROUTE_UNSPECIFIED,
     ChannelOptions,
     Importance,
     Kind,
     Message,
-    Route,
 )
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App, Platform
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, ROUTE_UNSPECIFIED, App, Platform
+from services.domain.addresses import ROUTES, RouteName
 from services.errors import Code, InputError
 
 MAX_PERIOD_S = 30 * 86_400
@@ -36,11 +35,11 @@ MAX_AHEAD_S = 365 * 86_400
 
 class ChannelOption(msgspec.Struct, frozen=True):
     route: Annotated[
-        Literal["auto", "own", "vendor"] | None,
+        RouteName | None,
         described(
             "How the push reaches devices with an address on a channel. auto: over the device's own connection, or by a"
             " channel once the device has not been connected for a moment; own: over its own connection alone; vendor:"
-            " by a channel first. Default: auto.",
+            " by a channel first. Default: the app's own setting, auto unless it was changed.",
             "auto",
         ),
     ] = None
@@ -158,7 +157,7 @@ def _message(platform: "Platform.ValueType", body: PushRequest, app_name: str) -
 def _channel(option: ChannelOption | None) -> ChannelOptions | None:
     if option is None or option == ChannelOption():
         return None
-    route = Route.Value(f"ROUTE_{option.route.upper()}") if option.route else ROUTE_UNSPECIFIED
+    route = ROUTES[option.route] if option.route else ROUTE_UNSPECIFIED
     importance = (
         Importance.Value(f"IMPORTANCE_{option.importance.upper()}") if option.importance else IMPORTANCE_UNSPECIFIED
     )

@@ -8,7 +8,7 @@ import pytest
 from carillon.installation.remote import settings_body
 from console.apps.calls import change_of
 from protos.delivery.v1.delivery_pb2 import GetAppleStateResponse, MostlyBadTokens, RefusedKey
-from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_BOTH, PLATFORM_IOS
+from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_BOTH, PLATFORM_IOS, ROUTE_OWN
 from protos.registry.v1.registry_pb2 import (
     AllowFromChange,
     ApnsKeyChange,
@@ -78,13 +78,23 @@ async def test_an_ios_app_tells_what_apples_answers_say_of_its_settings(
 async def test_settings_of_an_app_are_changed(console: ConsoleInstallation, programs: Programs) -> None:
     team_id, appkey, head = await app_of_team(console, programs, "administrator", devices=0)
     ios = await console.app(team_id=team_id, platform=PLATFORM_IOS)
-    networks = {"allow_from": ["192.0.2.0/24"], "default_period_s": 7200, "ack_info": True}
+    networks = {
+        "allow_from": ["192.0.2.0/24"],
+        "default_period_s": 7200,
+        "ack_info": True,
+        "channel_route": "vendor",
+    }
     changed = (await head.post(f"/apps/{appkey}/settings", networks)).json()
     assert {name: changed[name] for name in networks} == networks
     assert (await head.get(f"/apps/{appkey}")).json() == changed
     assert (await head.post(f"/apps/{appkey}/settings", {"allow_from": []})).json()["allow_from"] is None
-    refused: list[dict[str, Any]] = [{"default_period_s": 1}, {"quotas": {}}, {"allow_from": ["nowhere"]}]
-    for wrong in (*refused, {"apns": {"key_id": KEY_ID}}):
+    refused: list[dict[str, Any]] = [
+        {"default_period_s": 1},
+        {"quotas": {}},
+        {"allow_from": ["nowhere"]},
+        {"channel_route": "fcm"},
+    ]
+    for wrong in (*refused, {"apns": {"key_id": KEY_ID}}, {"channel_route": "fcm"}):
         assert (await head.post(f"/apps/{appkey}/settings", wrong)).status_code == 400
     key = {"pem": pem(), "key_id": KEY_ID, "team_id": TEAM_ID, "environment": "sandbox"}
     changed = (await head.post(f"/apps/{ios}/settings", {"apns": key})).json()["apns"]
@@ -103,6 +113,7 @@ async def test_settings_of_an_app_are_changed(console: ConsoleInstallation, prog
         UpdateAppRequest(appkey="1", allow_from=AllowFromChange(), drop_old_secret=True),
         UpdateAppRequest(appkey="1", apns=ApnsKeyChange(pem="-", key_id="k", environment=APNS_ENVIRONMENT_BOTH)),
         UpdateAppRequest(appkey="1", apns=ApnsKeyChange(remove=True)),
+        UpdateAppRequest(appkey="1", channel_route=ROUTE_OWN),
         UpdateAppRequest(appkey="1", web_push=WebPushChange(new_key=True, contact="mailto:a@example.org")),
         UpdateAppRequest(appkey="1", web_push=WebPushChange(hosts=WebPushHosts(hosts=["a.example"]))),
         UpdateAppRequest(appkey="1", web_push=WebPushChange(remove=True), web_origins=WebOrigins(origins=["x"])),

@@ -5,7 +5,7 @@ import pytest
 from console.shell.languages import Languages
 from protos.analytics.v1.analytics_pb2 import ActionEntry
 from protos.analytics.v1.details_pb2 import Detail
-from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_SANDBOX, ApnsKey, App, Quotas
+from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_SANDBOX, ROUTE_VENDOR, ApnsKey, App, Quotas
 from services.registry.app_settings import secret_kept, settings_changed
 
 OLD_SECRET_MS = 1_790_003_600_000
@@ -56,6 +56,7 @@ def test_each_setting_of_an_app_has_words_and_the_end_of_a_secret_is_in_the_read
         old_sealed_secret=b"old",
         old_secret_until_ms=OLD_SECRET_MS,
         quotas=quotas,
+        channel_route=ROUTE_VENDOR,
     )
     before = App(name="Old")
     for recorded in (settings_changed(before, app), settings_changed(app, before)):

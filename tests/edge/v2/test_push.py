@@ -11,7 +11,6 @@ from protos.push.v1.push_pb2 import (
     KIND_BROADCAST,
     KIND_MULTICAST,
     KIND_UNICAST,
-    ROUTE_VENDOR,
     ActivityClause,
     AndroidStyle,
     AttributeClause,
@@ -21,7 +20,7 @@ from protos.push.v1.push_pb2 import (
     StagGroup,
     TagGroup,
 )
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, ROUTE_VENDOR
 from services.delivery.state.audience_parts import alias_of_target
 from testkit.apns.tokens import ios_token
 from testkit.edge.role import EdgeInstallation

@@ -6,7 +6,7 @@ import pytest
 from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
-from protos.push.v1.push_pb2 import ROUTE_AUTO, Route
+from protos.registry.v1.apps_pb2 import ROUTE_AUTO, Route
 from services.delivery import main
 from services.delivery.channels import ClaimAnswer, ClaimedMessage, Claims
 from services.delivery.service_senders import ServiceSenders

@@ -7,7 +7,17 @@ import pytest
 from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
-from protos.registry.v1.apps_pb2 import CHANNEL_FCM, CHANNEL_HMS, CHANNEL_WEBPUSH, App
+from protos.push.v1.push_pb2 import ChannelOptions
+from protos.registry.v1.apps_pb2 import (
+    CHANNEL_FCM,
+    CHANNEL_HMS,
+    CHANNEL_WEBPUSH,
+    PLATFORM_ANDROID,
+    ROUTE_AUTO,
+    ROUTE_OWN,
+    ROUTE_VENDOR,
+    App,
+)
 from protos.registry.v1.devices_pb2 import Address
 from protos.registry.v1.registry_pb2 import (
     GetAddressesRequest,
@@ -18,11 +28,11 @@ from protos.registry.v1.registry_pb2 import (
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, add_RegistryServiceServicer_to_server
 from services.delivery import main
 from services.delivery.channels import ClaimAnswer, ClaimedMessage
-from services.delivery.service_senders import ServiceSenders
+from services.delivery.service_senders import AddressRefresher, ServiceSenders
 from services.net.rpc.local import LocalServer
 from testkit.delivery.records import APP, RECEIVED, NumberedDevice, OutcomeRow
 from testkit.delivery.role import ANDROID_APP, DeliveryHarness
-from testkit.waiting import run_ready_tasks
+from testkit.waiting import run_ready_tasks, until_holds
 from tests.services.delivery.channels.test_service_channel import WINDOW, Toy, ToyAnswer
 
 A, B, LATER = NumberedDevice(0, 0), NumberedDevice(0, 1), NumberedDevice(1, 5)
@@ -56,6 +66,18 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Toy:
     return toy
 
 
+async def refresh(delivery: DeliveryHarness) -> None:
+    """Have delivery learn who has addresses, and what the app's route is, now and not within the next 10 s."""
+    (refresher,) = [service for service in delivery.role.services if isinstance(service, AddressRefresher)]
+    await refresher.refresh()
+
+
+async def answer(toy: Toy, reason: str) -> None:
+    """Answer the request that the push service gets next, or has got."""
+    await until_holds(lambda: bool(toy.pending))
+    toy.pending.pop().answered(ToyAnswer(reason))
+
+
 async def test_a_device_without_a_connection_gets_its_messages_from_the_push_service(
     delivery: DeliveryHarness, toy: Toy, registry: LocalServer
 ) -> None:
@@ -63,12 +85,13 @@ async def test_a_device_without_a_connection_gets_its_messages_from_the_push_ser
         await delivery.resume(ANDROID_APP)
         await delivery.register(A, channels=[CHANNEL_WEBPUSH])
         await delivery.register(B)
+        await refresh(delivery)
         await delivery.advance(16, steps=2)
         msgid = await delivery.send(A, B)
         await delivery.expect_outcomes(OutcomeRow(msgid, A, CLAIMED))
-        await run_ready_tasks()
+        await until_holds(lambda: bool(toy.pending))
         assert [pending.request for pending in toy.pending] == [f"https://0: message {msgid} ({msgid}, key)"]
-        toy.pending.pop().answered(ToyAnswer(""))
+        await answer(toy, "")
         await delivery.expect_outcomes(OutcomeRow(msgid, A, HANDED_OVER))
         gateway.connect((1, A), (2, B))
         await gateway.expect((2, msgid))
@@ -86,10 +109,9 @@ async def test_an_address_that_is_set_while_a_message_waits_has_it_handed_over(
         await delivery.advance(30, steps=3)
         assert not toy.pending
         await delivery.register(LATER, channels=[CHANNEL_WEBPUSH])
-        await delivery.advance(10.1)
+        await refresh(delivery)
         await delivery.expect_outcomes(OutcomeRow(msgid, LATER, CLAIMED))
-        await run_ready_tasks()
-        toy.pending.pop().answered(ToyAnswer("too long"))
+        await answer(toy, "too long")
         await delivery.expect_outcomes(OutcomeRow(msgid, LATER, RETURNED, "too long"))
 
 
@@ -99,20 +121,71 @@ async def test_what_waits_is_handed_over_once_the_service_accepts_the_credential
     async with delivery.running(registry=registry.channel()):
         await delivery.resume(ANDROID_APP)
         await delivery.register(A, channels=[CHANNEL_WEBPUSH])
+        await refresh(delivery)
         await delivery.advance(16, steps=2)
         first = await delivery.send(A)
         await delivery.expect_outcomes(OutcomeRow(first, A, CLAIMED))
-        await run_ready_tasks()
-        toy.pending.pop().answered(ToyAnswer("who are you"))
+        await answer(toy, "who are you")
         second = await delivery.send(A)
         await delivery.advance(2)
         await delivery.expect_outcomes(OutcomeRow(first, A, RETURNED, "who are you"))
         assert not toy.pending
         await delivery.advance(25, steps=5)
         await delivery.expect_outcomes(OutcomeRow(first, A, CLAIMED), OutcomeRow(second, A, CLAIMED))
-        await run_ready_tasks()
-        toy.pending.pop().answered(ToyAnswer(""))
+        await answer(toy, "")
         await delivery.expect_outcomes(OutcomeRow(second, A, HANDED_OVER))
+
+
+async def test_the_app_says_by_which_way_pushes_without_a_route_go_and_changes_it_meanwhile(
+    delivery: DeliveryHarness, toy: Toy, registry: LocalServer
+) -> None:
+    own = App(appkey=APP, platform=PLATFORM_ANDROID, channel_route=ROUTE_OWN)
+    vendor = App(appkey=APP, platform=PLATFORM_ANDROID, channel_route=ROUTE_VENDOR)
+    async with delivery.running(registry=registry.channel()), delivery.gateway() as gateway:
+        await delivery.resume(own)
+        await delivery.register(A, channels=[CHANNEL_WEBPUSH])
+        await refresh(delivery)
+        await delivery.advance(60, steps=6)
+        waiting = await delivery.send(A)
+        named = await delivery.send(A, channel=ChannelOptions(route=ROUTE_AUTO))
+        await delivery.expect_outcomes(OutcomeRow(named, A, CLAIMED))
+        await answer(toy, "too long")
+        await delivery.advance(60, steps=6)
+        await delivery.expect_outcomes(OutcomeRow(named, A, RETURNED, "too long"))
+        assert not toy.pending
+
+        await delivery.resume(vendor)
+        await refresh(delivery)
+        await delivery.expect_outcomes(OutcomeRow(named, A, CLAIMED), OutcomeRow(waiting, A, CLAIMED))
+        await answer(toy, "too long")
+        await delivery.expect_outcomes(*(OutcomeRow(msgid, A, RETURNED, "too long") for msgid in (named, waiting)))
+        gateway.connect((1, A))
+        await gateway.wait_count(2)
+
+        withheld = await delivery.send(A)
+        await delivery.expect_outcomes(*(OutcomeRow(msgid, A, CLAIMED) for msgid in (named, waiting, withheld)))
+
+
+async def test_what_the_route_withheld_from_a_connected_device_is_sent_once_the_app_has_another_one(
+    delivery: DeliveryHarness, toy: Toy, registry: LocalServer
+) -> None:
+    toy.limits = toy.limits._replace(window=1)
+    vendor = App(appkey=APP, platform=PLATFORM_ANDROID, channel_route=ROUTE_VENDOR)
+    async with delivery.running(registry=registry.channel()), delivery.gateway() as gateway:
+        await delivery.resume(vendor)
+        await delivery.register(A, channels=[CHANNEL_WEBPUSH])
+        await refresh(delivery)
+        await delivery.advance(16, steps=2)
+        first = await delivery.send(A)
+        await delivery.expect_outcomes(OutcomeRow(first, A, CLAIMED))
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        second = await delivery.send(A)
+        await delivery.advance(20, steps=2)
+        assert gateway.received == []
+        await delivery.resume(ANDROID_APP)
+        await refresh(delivery)
+        await gateway.expect((1, second))
 
 
 class ScriptedChannel:

@@ -101,6 +101,16 @@ FAULTS: Mapping[str, Sequence[Edit]] = {
     "what a stopped channel was to show first is not sent to connected devices": [
         Edit(f"{_SERVICE}:HandOvers.step", "self._fanout.send_again(push, list(push.active_parts))", "pass")
     ],
+    "what the app's former route gave to a channel first is not sent to connected devices": [
+        Edit(f"{_DUE}:DueHandOvers._look_at_unseen", "if was_vendor_first or", "if")
+    ],
+    "a push that names a route gets that of its app": [
+        Edit(
+            f"{_DUE}:DueHandOvers._route",
+            "push.send.channel.route or self._channels.route(push.send.appkey)",
+            "self._channels.route(push.send.appkey)",
+        )
+    ],
     "a channel is asked first although the message is on its way over the own connection": [
         Edit(
             f"{_DUE}:DueHandOvers._unsent",

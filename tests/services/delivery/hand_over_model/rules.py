@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, OutcomeKind
-from protos.push.v1.push_pb2 import IMPORTANCE_HIGH, ROUTE_OWN, ROUTE_VENDOR, SendPush
+from protos.push.v1.push_pb2 import IMPORTANCE_HIGH, SendPush
+from protos.registry.v1.apps_pb2 import ROUTE_OWN, ROUTE_VENDOR
 from services.delivery.channels import ClaimedMessage
 from services.domain.topics import DELIVERIES, PUSHES, decode
 from services.log.port import Record
@@ -83,11 +84,12 @@ class Rules:
         phone, now_ms = world.phones[device], world.clock.now_ms()
         if (msgid, device) in owner.acknowledged:
             self.broken(f"{msgid} claimed for {device}, which has acknowledged it")
-        if send.channel.route == ROUTE_OWN:
+        route = send.channel.route or world.route
+        if route == ROUTE_OWN:
             self.broken(f"{msgid} claimed for {device} against its route")
         if now_ms < owner.began_ms + GRACE_MS:
             self.broken(f"{msgid} claimed for {device} before gateways can have announced their connections")
-        if send.channel.route == ROUTE_VENDOR and not self.told[msgid, device].is_sent:
+        if route == ROUTE_VENDOR and not self.told[msgid, device].is_sent:
             return
         if phone.connection and phone.stream is owner.stream:
             self.broken(f"{msgid} claimed for {device}, which is connected")
@@ -158,7 +160,7 @@ class Rules:
             is_alive = (first, device.partition) in self.started and (first, device.partition) not in self.ended
             if told.final or not is_alive or push is None or not world.owner.state.may_send(push, world.clock.now_ms()):
                 continue
-            phone, route = world.phones[device], push.send.channel.route
+            phone, route = world.phones[device], push.send.channel.route or world.route
             addressed = {c for c in CHANNELS if device.number in world.addresses[device.partition, c]}
             usable = addressed - told.returned_by - world.stopped
             may_claim = usable and len(told.returned_by) < 2 and route != ROUTE_OWN

@@ -20,17 +20,13 @@ from pyroaring import BitMap
 from protos.delivery.v1.delivery_pb2 import Connected, OutcomeKind, Reports
 from protos.push.v1.push_pb2 import (
     IMPORTANCE_HIGH,
-    ROUTE_AUTO,
-    ROUTE_OWN,
-    ROUTE_VENDOR,
     CancelPush,
     Everyone,
     Message,
     PushCommand,
-    Route,
     SendPush,
 )
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, ROUTE_AUTO, ROUTE_OWN, ROUTE_VENDOR, Route
 from protos.runtime.v1.log_pb2 import Meta
 from services.delivery import decide
 from services.delivery.channels import ClaimAnswer, ClaimedMessage, Claims
@@ -136,7 +132,7 @@ class Vendors:
         return self.world.addresses[app_partition[1], channel]
 
     def route(self, appkey: str) -> "Route.ValueType":
-        return ROUTE_AUTO
+        return self.world.route
 
     def window(self, appkey: str, channel: int) -> int:
         return self.world.window
@@ -243,6 +239,7 @@ class World:
             if self.random.random() < 0.6:
                 self.addresses[phone.partition, channel].add(phone.number)
         self.stopped: set[int] = set()
+        self.route: Route.ValueType = ROUTE_AUTO
         self.is_paused = False
         self.network: list[Request] = []
         self.answers: list[tuple[Request, ClaimAnswer, str]] = []
@@ -353,7 +350,7 @@ class World:
             send.audience.everyone.CopyFrom(Everyone())
             devices = list(_PHONES)
         if self.random.random() < 0.3:
-            send.channel.route = self.random.choice((ROUTE_OWN, ROUTE_VENDOR))
+            send.channel.route = self.random.choice((ROUTE_AUTO, ROUTE_OWN, ROUTE_VENDOR))
         if self.random.random() < 0.3:
             send.channel.importance = IMPORTANCE_HIGH
         self.next_msgid += 10
@@ -574,6 +571,10 @@ class World:
         self.stopped = {channel for channel in self.stopped if self.random.random() < 0.5}
         self.owner.hand_overs.channels_changed(APP)
 
+    async def _change_route(self) -> None:
+        former, self.route = self.route, self.random.choice((ROUTE_AUTO, ROUTE_OWN, ROUTE_VENDOR))
+        self.owner.hand_overs.channels_changed(APP, was_vendor_first=former == ROUTE_VENDOR)
+
     async def _stop_channel(self) -> None:
         self.stopped.add(self.random.choice(CHANNELS))
         self.owner.hand_overs.channels_changed(APP)
@@ -645,6 +646,7 @@ _STEPS = {
     "channels_changed": 2,
     "stop_channel": 1,
     "change_address": 2,
+    "change_route": 3,
     "time": 15,
     "kill": 2,
     "kill_at_append": 3,

@@ -55,6 +55,7 @@ async def test_an_app_is_created_listed_changed_and_shown(registry: RunningRegis
         "quotas": dict.fromkeys(QUOTAS),
         "old_secret_until_ms": None,
         "identity": {"mode": "off", "keys": [], "tags": []},
+        "channel_route": "auto",
     }
     assert (await carillon("list", "--json")).lines == [shown]
     (rotated,) = (await carillon("rotate-secret", known.appkey, "--json")).lines

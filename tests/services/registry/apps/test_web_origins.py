@@ -1,10 +1,10 @@
-"""The origins of web pages whose scripts may use an app's device interface."""
+"""The origins of web pages whose scripts may use an app's device interface, and the route of an app's pushes."""
 
 from typing import Any
 
 import pytest
 
-from protos.registry.v1.apps_pb2 import App
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS, ROUTE_OWN, ROUTE_UNSPECIFIED, App
 from protos.registry.v1.registry_pb2 import UpdateAppRequest, WebOrigins
 from services.errors import InputError
 from tests.services.registry.apps.command import Carillon
@@ -37,3 +37,18 @@ async def test_the_command_names_and_shows_origins(registry: RunningRegistry, ca
     assert "https://example.org" in (await carillon("show", app.appkey)).out
     gone = await carillon("set", app.appkey, "--web-origins", "none", "--json")
     assert "web_origins" not in gone.lines[0]
+
+
+async def test_the_route_of_pushes_that_name_none(registry: RunningRegistry, carillon: Carillon) -> None:
+    app, ios = await registry.app(), await registry.app(platform=PLATFORM_IOS)
+    assert "auto: over the device's own connection, or by a channel" in (await carillon("show", app.appkey)).out
+    for route in ("own", "vendor", "auto"):
+        (shown,) = (await carillon("set", app.appkey, "--channel-route", route, "--json")).lines
+        assert shown["channel_route"] == route
+        kept = await carillon("set", app.appkey, "--name", route, "--json")
+        assert kept.lines[0]["channel_route"] == route
+    with pytest.raises(InputError, match="channel_route must be auto, own or vendor"):
+        await change(registry, app, channel_route=ROUTE_UNSPECIFIED)
+    with pytest.raises(InputError, match="is an iOS app"):
+        await change(registry, ios, channel_route=ROUTE_OWN)
+    assert "channel_route" not in (await carillon("show", ios.appkey, "--json")).lines[0]
