@@ -227,7 +227,8 @@ class AckReader:
             self._tokens({(receipt.partition, receipt.number) for receipt in receipts}),
         )
         excluded_msgids = {msgid for (msgid,) in excluded}
-        first = {(partition, number, msgid): tuple(position) for partition, number, msgid, position in firsts}
+        first = {(partition, number, msgid): tuple(position) for partition, number, msgid, position, _ in firsts}
+        handed = {(partition, number, msgid): channel for partition, number, msgid, _, channel in firsts if channel}
 
         def ack(receipt: Receipt) -> Ack | None:
             device = (receipt.partition, receipt.number)
@@ -235,7 +236,7 @@ class AckReader:
             is_repeated = first.get((*device, receipt.msgid), position) < position
             if is_repeated or receipt.msgid in excluded_msgids or device not in tokens:
                 return None
-            return Ack(msgid=receipt.msgid, token=tokens[device])
+            return Ack(msgid=receipt.msgid, token=tokens[device], channel=handed.get((*device, receipt.msgid), ""))
 
         return [ack(receipt) for receipt in receipts]
 

@@ -14,6 +14,7 @@ from protos.analytics.v1.details_pb2 import (
     Detail,
     Details,
     Remark,
+    ServiceChannel,
     StagChange,
     TagChange,
 )
@@ -31,6 +32,12 @@ def texts(*values: str) -> list[Detail]:
 def reasons(recorded: str) -> list[Detail]:
     """Return the reason that something was recorded with; nothing if it has none."""
     return [Detail(reason=recorded)] if recorded else []
+
+
+def channels(name: str, devices: int = 0, *, simulated: bool = False) -> list[Detail]:
+    """Return the channel that was asked or answered, and for how many devices; nothing if it has no name."""
+    channel = ServiceChannel(channel=name, devices=devices, simulated=simulated)
+    return [Detail(channel=channel)] if name else []
 
 
 def origins(writer: str, interface: str, address: str, request_id: str) -> list[Detail]:

@@ -19,6 +19,7 @@ from protos.analytics.v1.details_pb2 import (
     PartitionCount,
     Remark,
     RequestedChange,
+    ServiceChannel,
 )
 from protos.push.v1.push_pb2 import (
     ActivityClause,
@@ -200,6 +201,8 @@ def _text(detail: Detail, zone: tzinfo) -> str:
             return _alias_taken(detail.alias_taken)
         case "address":
             return _address(detail.address)
+        case "channel":
+            return _channel(detail.channel)
         case "address_taken":
             return f"device {detail.address_taken} set the same address"
         case "tag":
@@ -248,6 +251,11 @@ def _alias_taken(taken: AliasTakenAway) -> str:
     if not taken.token:
         return "the alias had too many devices"
     return f"the alias was taken by device {taken.token}" + (", which has proven it" if taken.proven else "")
+
+
+def _channel(channel: ServiceChannel) -> str:
+    name = f"simulator of {channel.channel}" if channel.simulated else channel.channel
+    return f"{name}: {channel.devices}" if channel.devices else f"by the {name}" if channel.simulated else f"by {name}"
 
 
 def _address(change: AddressChange) -> str:

@@ -19,7 +19,7 @@ from analytics.audit.details import (
     stags,
     tags,
 )
-from analytics.audit.timeline import by_time, entry, of_message
+from analytics.audit.timeline import by_time, entry, of_message, of_outcome
 from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import AuditDeviceResponse, TimelineEntry
 from protos.analytics.v1.details_pb2 import AliasCleared, AttributeValue, Detail, RequestedChange
@@ -153,7 +153,7 @@ WHERE appkey = {appkey:String} AND partition = {partition:UInt16} AND number IN 
 ORDER BY time DESC LIMIT {limit:UInt32}
 """
 _MESSAGES = """
-SELECT kind, toUnixTimestamp64Milli(time), msgid, reason FROM deliveries FINAL
+SELECT kind, toUnixTimestamp64Milli(time), msgid, reason, via, simulated FROM deliveries FINAL
 WHERE appkey = {appkey:String} AND partition = {partition:UInt16} AND number IN {numbers:Array(UInt32)}
 ORDER BY time DESC LIMIT {limit:UInt32}
 """
@@ -268,8 +268,8 @@ async def _events(clickhouse: ClickHouse, appkey: str, states: Sequence[DeviceRe
         ),
         *await _audience_entries(clickhouse, parameters, numbers),
         *(
-            of_message(kind, time_ms, msgid, reason)
-            for kind, time_ms, msgid, reason in await clickhouse.rows(_MESSAGES, parameters)
+            of_outcome(*outcome, simulated=simulated)
+            for *outcome, simulated in await clickhouse.rows(_MESSAGES, parameters)
         ),
     ]
 

@@ -10,6 +10,7 @@ from analytics.audit.states import UNKNOWN, state_counts, state_precedence
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import ExportFormat
+from services.domain.statistics_rows import OWN_CHANNELS
 from services.domain.text import FORMULA_STARTS
 
 FORMATS = {ExportFormat.EXPORT_FORMAT_CSV: "CSVWithNames", ExportFormat.EXPORT_FORMAT_PARQUET: "Parquet"}
@@ -18,6 +19,8 @@ _TIMES = (
     *("sent", "received", "shown", "clicked", "dismissed", "failed", "dropped", "cancelled", "expired"),
     "handed_over",
 )
+
+_IS_SENT = "hasAny(kinds, ['sent', 'received', 'shown', 'clicked'])"
 
 
 class Export(NamedTuple):
@@ -67,6 +70,7 @@ def _export_query(platform: str, file_format: str) -> str:
         reason=text("arrayFirst(r -> r.1 = state, reasons).2"),
         states=", ".join(f"has(kinds, '{state}'), '{state}'" for state in state_precedence(platform)),
         times=", ".join(times),
+        channel=f"multiIf(handed_to != '', handed_to, {_IS_SENT}, '{OWN_CHANNELS[platform]}', '')",
         first_times=", ".join(f"minIf(time_ms, kind = '{kind}') AS {kind}_ms" for kind in _TIMES),
         events=sql(__package__, "export_events"),
     )

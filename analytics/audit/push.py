@@ -4,15 +4,23 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
-from analytics.audit.details import origins, reasons, texts
+from analytics.audit.details import channels, origins, reasons, texts
 from analytics.audit.find_push import PushRecord, find_planned, find_push, no_such_push
 from analytics.audit.push_on_device import push_on_device
 from analytics.audit.states import state_counts
 from analytics.audit.timeline import by_time, entry
+from analytics.statistics.broadcasts import channel_rows, with_the_rest
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.sql import sql
-from protos.analytics.v1.analytics_pb2 import AuditPushResponse, PartitionSize, StateCount, TimelineEntry
+from protos.analytics.v1.analytics_pb2 import (
+    AuditPushResponse,
+    ChannelCounts,
+    PartitionSize,
+    StateCount,
+    TimelineEntry,
+)
 from protos.analytics.v1.details_pb2 import Detail, PartitionCount, ReasonCount, Remark
+from services.domain.statistics_rows import APPLE, OWN
 
 # The pauses that held while a push could be sent: why it waited, in the push's timeline.
 
@@ -72,6 +80,9 @@ _SIZES_OF_LIST = """
 SELECT arrayJoin(target_partitions) AS partition, count() FROM pushes FINAL
 WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} GROUP BY partition ORDER BY partition
 """
+_IS_SERVED = """
+SELECT count() FROM push_channels WHERE appkey = {appkey:String} AND msgid BETWEEN {first:UInt64} AND {last:UInt64}
+"""
 _FAR_FUTURE_MS = 4_000_000_000_000
 _REPEATED_NAMES = {
     "command": "command",
@@ -93,6 +104,8 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: 
     if push is None:
         raise no_such_push(msgid)
     whole = await _state_counts(clickhouse, push, push.msgid, push.last_msgid)
+    by_channel = await _channel_counts(clickhouse, push, push.msgid, push.last_msgid)
+    of_message = by_channel if msgid == push.msgid else await _channel_counts(clickhouse, push, msgid, msgid)
     partitions = {event: numbers for event, *numbers in await _of_push(clickhouse, _PARTITIONS, push)}
     tasks = await _task_rows(clickhouse, push)
     entries = [
@@ -105,8 +118,8 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: 
             entry("cancel command", time_ms, details=origins(*origin))
             for time_ms, *origin in await _of_push(clickhouse, _CANCELS, push)
         ),
-        *await _outcome_entries(clickhouse, push.appkey, push.msgid, push.last_msgid),
-        *(await _message_entries(clickhouse, push.appkey, msgid) if msgid != push.msgid else []),
+        *await _outcome_entries(clickhouse, push.appkey, push.msgid, push.last_msgid, by_channel),
+        *(await _message_entries(clickhouse, push.appkey, msgid, of_message) if msgid != push.msgid else []),
     ]
     return AuditPushResponse(
         msgid=push.msgid,
@@ -119,6 +132,7 @@ async def audit_push(clickhouse: ClickHouse, msgid: int, zone: ZoneInfo, token: 
         timeline=by_time(entries, zone),
         states=whole if msgid == push.msgid else await _state_counts(clickhouse, push, msgid, msgid),
         partitions=await _sizes(clickhouse, push),
+        channels=of_message,
         device=await push_on_device(clickhouse, push, token, zone) if token else None,
     )
 
@@ -142,6 +156,17 @@ async def audit_push_on_device(clickhouse: ClickHouse, msgid: int, zone: ZoneInf
 async def _state_counts(clickhouse: ClickHouse, push: PushRecord, first: int, last: int) -> list[StateCount]:
     of_push = (clickhouse, push.appkey, push.msgid, push.platform)
     return await state_counts(*of_push, is_listed=push.kind == "unicast", first=first, last=last)
+
+
+async def _channel_counts(clickhouse: ClickHouse, push: PushRecord, first: int, last: int) -> list[ChannelCounts]:
+    """Return the counts by channel; none where no push service was handed any of the messages."""
+    parameters = {"appkey": push.appkey, "first": first, "last": last}
+    if not (await clickhouse.rows(_IS_SERVED, parameters))[0][0]:
+        return []
+    query = sql(__package__, "push_channels", events=sql(__package__, "push_events"))
+    rows = await clickhouse.rows(query, {**parameters, "push": push.msgid, "is_listed": push.kind == "unicast"})
+    (whole, *services) = channel_rows((channel, counts) for channel, *counts in rows)
+    return with_the_rest(push.platform, whole, services)
 
 
 async def _sizes(clickhouse: ClickHouse, push: PushRecord) -> list[PartitionSize]:
@@ -231,13 +256,22 @@ def _counted_once(event: str, partitions: int) -> list[Detail]:
 
 
 async def _outcome_entries(
-    clickhouse: ClickHouse, appkey: str, first: int, last: int, about: Sequence[Detail] = ()
+    clickhouse: ClickHouse,
+    appkey: str,
+    first: int,
+    last: int,
+    by_channel: Sequence[ChannelCounts],
+    about: Sequence[Detail] = (),
 ) -> list[TimelineEntry]:
     """Return an entry for each kind of outcome; the details of each begin with what it is `about`."""
     parameters = {"appkey": appkey, "first": first, "last": last}
     counts: dict[str, list[Detail]] = {}
     for kind, reason, devices in await clickhouse.rows(sql(__package__, "push_outcome_reasons"), parameters):
         counts.setdefault(kind, []).append(Detail(reason_count=ReasonCount(reason=reason, devices=devices)))
+    for each in by_channel:
+        if each.channel != OWN:
+            kind = "sent" if each.channel == APPLE else "handed_over"
+            counts.setdefault(kind, []).extend(channels(each.channel, each.sent, simulated=each.simulated))
     rows = await clickhouse.rows(sql(__package__, "push_outcomes"), parameters)
     return [
         entry(kind, first_ms, last_ms, devices, [*about, *counts.get(kind, [])])
@@ -245,8 +279,10 @@ async def _outcome_entries(
     ]
 
 
-async def _message_entries(clickhouse: ClickHouse, appkey: str, msgid: int) -> list[TimelineEntry]:
-    entries = await _outcome_entries(clickhouse, appkey, msgid, msgid, [Detail(message=msgid)])
+async def _message_entries(
+    clickhouse: ClickHouse, appkey: str, msgid: int, by_channel: Sequence[ChannelCounts]
+) -> list[TimelineEntry]:
+    entries = await _outcome_entries(clickhouse, appkey, msgid, msgid, by_channel, [Detail(message=msgid)])
     for one in entries:
         one.event = f"message {one.event}"
     return entries

@@ -11,7 +11,7 @@ from analytics.audit.details import reasons
 from analytics.audit.details_text import comma_joined, filter_text, verdict_text
 from analytics.audit.device import DeviceRecord, find_device
 from analytics.audit.find_push import PushRecord
-from analytics.audit.timeline import by_time, entry, of_message
+from analytics.audit.timeline import by_time, entry, of_outcome
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.columns import enum_name
 from protos.analytics.v1.analytics_pb2 import Clause, Exclusion, FoundValues, PushOnDevice, TimelineEntry
@@ -114,7 +114,7 @@ SELECT event, toUnixTimestamp64Milli(time), base64Encode(audience), reason FROM 
 WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} AND partition = {partition:UInt16}
 """
 _OUTCOMES = """
-SELECT kind, toUnixTimestamp64Milli(time), msgid, reason FROM deliveries FINAL
+SELECT kind, toUnixTimestamp64Milli(time), msgid, reason, via, simulated FROM deliveries FINAL
 WHERE appkey = {appkey:String} AND msgid BETWEEN {msgid:UInt64} AND {last:UInt64}
   AND partition = {partition:UInt16} AND number IN {numbers:Array(UInt32)}
 """
@@ -171,7 +171,7 @@ async def push_on_device(clickhouse: ClickHouse, push: PushRecord, token: str, z
         timeline=by_time(
             [
                 entry("audience", start.time_ms),
-                *(of_message(kind, time_ms, msgid, reason) for kind, time_ms, msgid, reason in outcomes),
+                *(of_outcome(*outcome, simulated=simulated) for *outcome, simulated in outcomes),
                 *_endings(events),
             ],
             zone,

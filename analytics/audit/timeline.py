@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 from zoneinfo import ZoneInfo
 
-from analytics.audit.details import reasons
+from analytics.audit.details import channels, reasons
 from analytics.audit.details_text import details_text
 from protos.analytics.v1.analytics_pb2 import TimelineEntry
 from protos.analytics.v1.details_pb2 import Detail
+from services.domain.statistics_rows import APPLE
 
 _ORDER = {
     event: rank
@@ -48,6 +49,14 @@ def of_message(event: str, time_ms: int, msgid: int, reason: str = "", *, is_pus
     about = Detail(push=msgid) if is_push else Detail(message=msgid)
     made = entry(event, time_ms, details=[about, *reasons(reason)])
     made.msgid, made.reason = msgid, reason
+    return made
+
+
+def of_outcome(kind: str, time_ms: int, msgid: int, reason: str, via: str, *, simulated: bool) -> TimelineEntry:
+    """Return the entry of one device about an outcome of a message; `via` and `simulated` as in `deliveries`."""
+    made = of_message(kind, time_ms, msgid, reason)
+    made.channel, made.simulated = via or (APPLE if simulated else ""), simulated
+    made.details.extend(channels(made.channel, simulated=simulated))
     return made
 
 

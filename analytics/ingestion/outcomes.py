@@ -9,11 +9,14 @@ import pyarrow as pa
 
 from analytics.ingestion.attributes import CountedAttributes, DictionaryEncoder
 from analytics.ingestion.known_ids import BroadcastIds
-from analytics.store.columns import ATTRIBUTES, CODED, TIME, UINT16, UINT32, UINT64, Column, Table, enum_name
+from analytics.store.columns import ATTRIBUTES, BOOL, CODED, TIME, UINT16, UINT32, UINT64, Column, Table, enum_name
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind
+from protos.registry.v1.apps_pb2 import Channel
+from services.domain.addresses import channel_name
 from services.log.port import Record
 
 _KINDS = pa.array([enum_name(OutcomeKind.DESCRIPTOR, number, "OUTCOME_KIND_") for number in range(256)], pa.string())
+_VIA = pa.array(["", *(channel_name(number) for number in range(1, 256))], pa.string())
 
 
 class OutcomeBlock(NamedTuple):
@@ -28,6 +31,8 @@ class OutcomeBlock(NamedTuple):
     kinds: npt.NDArray[np.uint8]
     times_ms: npt.NDArray[np.int64]
     reasons: npt.NDArray[np.uint32]
+    channels: npt.NDArray[np.uint8]
+    simulated: npt.NDArray[np.bool_]
     attributes: npt.NDArray[Any]
     indexes: npt.NDArray[np.uint32]
 
@@ -77,6 +82,8 @@ DELIVERIES_TABLE = Table[OutcomeArrays](
     Column("kind", CODED, lambda rows: _coded(rows.joined("kinds"), _KINDS)),
     Column("time", TIME, lambda rows: pa.array(rows.joined("times_ms")).cast(TIME)),
     Column("reason", CODED, lambda rows: _coded(rows.joined("reasons"), rows.reasons.strings())),
+    Column("via", CODED, lambda rows: _coded(rows.joined("channels"), _VIA)),
+    Column("simulated", BOOL, lambda rows: pa.array(rows.joined("simulated"))),
     *(_attribute(index) for index in range(len(ATTRIBUTES))),
     Column("_offset", UINT64, lambda rows: pa.array(rows.repeated("offset", np.uint64))),
     Column("_index", UINT32, lambda rows: pa.array(rows.joined("indexes"))),
@@ -141,7 +148,8 @@ class OutcomeBatch:
         kinds = np.frombuffer(app.kinds, "u1")
         times_ms = np.frombuffer(app.times_ms, "<i8")
         reason_indexes = np.frombuffer(app.reason_indexes, "u1")
-        if len({len(column) for column in (msgids, numbers, kinds, times_ms, reason_indexes)}) != 1:
+        channels = np.frombuffer(app.channels, "u1") if app.channels else np.zeros(len(msgids), "u1")
+        if len({len(column) for column in (msgids, numbers, kinds, times_ms, reason_indexes, channels)}) != 1:
             raise ValueError("outcomes have columns of different lengths")
         return OutcomeBlock(
             appkey=app.appkey,
@@ -153,6 +161,8 @@ class OutcomeBatch:
             kinds=kinds,
             times_ms=times_ms,
             reasons=np.array([0, *(self._reasons.code(reason) for reason in app.reasons)], np.uint32)[reason_indexes],
+            channels=channels,
+            simulated=_simulated(channels, kinds, app.simulated),
             attributes=self._attributes.codes(app.appkey, record.partition, numbers),
             indexes=np.arange(start, start + len(msgids), dtype=np.uint32),
         )
@@ -170,3 +180,23 @@ class OutcomeBatch:
             times_ms=np.minimum(block.times_ms[chosen], block.written_ms),
             indexes=block.indexes[chosen],
         )
+
+
+_ANSWERED = [
+    OutcomeKind.OUTCOME_KIND_SENT,
+    OutcomeKind.OUTCOME_KIND_FAILED,
+    OutcomeKind.OUTCOME_KIND_HANDED_OVER,
+    OutcomeKind.OUTCOME_KIND_RETURNED,
+    OutcomeKind.OUTCOME_KIND_CLAIMED,
+]
+"""The outcomes that the service of a channel decides, or is asked for."""
+
+
+def _simulated(
+    channels: npt.NDArray[np.uint8], kinds: npt.NDArray[np.uint8], simulated: Sequence[int]
+) -> npt.NDArray[np.bool_]:
+    """Return for each outcome whether a simulator answered; outcomes without a channel are then Apple's."""
+    if not simulated:
+        return np.zeros(len(channels), np.bool_)
+    services = np.where(channels == 0, Channel.CHANNEL_APNS, channels)
+    return np.isin(services, simulated) & np.isin(kinds, _ANSWERED)

@@ -8,7 +8,7 @@ With a category, a device counts under the value it had when the start of the pu
 the audience. If the outcomes of a push have outlived their retention, only its audience is counted.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -17,8 +17,8 @@ from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
 from analytics.store.retention import expired_outcome_days
 from analytics.store.sql import sql
-from protos.analytics.v1.analytics_pb2 import BroadcastRow
-from services.domain.statistics_rows import BROADCAST_COUNTS
+from protos.analytics.v1.analytics_pb2 import BroadcastRow, ChannelCounts
+from services.domain.statistics_rows import BROADCAST_COUNTS, CHANNEL_COUNTS, OWN_CHANNELS
 from services.errors import Code, NotFoundError
 
 # Counts of broadcasts, whole or by the values of an attribute, stored with a version so that later queries read them.
@@ -30,25 +30,29 @@ from services.errors import Code, NotFoundError
 # store that is filled from the log again forgets its stored counts, as devices may have other attributes then.
 
 _VERSIONS = """
-SELECT msgid, [sum(outcomes), sum(sets), sum(events), sum(audiences), sum(divided)]
+SELECT msgid, [sum(outcomes), sum(sets), sum(events) + sum(served), sum(audiences), sum(divided)], sum(served)
 FROM (
-  SELECT msgid, sum(rows) AS outcomes, uniqExact(kind, partition) AS sets, 0 AS events, 0 AS audiences, 0 AS divided
+  SELECT msgid, sum(rows) AS outcomes, uniqExact(kind, partition) AS sets, 0 AS events, 0 AS audiences, 0 AS divided,
+    0 AS served
   FROM push_outcomes WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)} GROUP BY msgid
   UNION ALL
-  SELECT msgid, 0, 0, uniqExact(event, partition), 0, 0
+  SELECT msgid, 0, 0, uniqExact(event, partition), 0, 0, 0
   FROM push_partitions WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)} GROUP BY msgid
   UNION ALL
-  SELECT msgid, 0, 0, 0, uniqExact(partition), 0
+  SELECT msgid, 0, 0, 0, uniqExact(partition), 0, 0
   FROM push_audiences WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)} GROUP BY msgid
   UNION ALL
-  SELECT msgid, 0, 0, 0, 0, uniqExact(partition)
+  SELECT msgid, 0, 0, 0, 0, uniqExact(partition), 0
   FROM push_values
   WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)} AND {category:String} != ''
-  GROUP BY msgid)
+  GROUP BY msgid
+  UNION ALL
+  SELECT msgid, 0, 0, 0, 0, 0, sum(rows)
+  FROM push_channels WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)} GROUP BY msgid)
 GROUP BY msgid
 """
 _STORED = """
-SELECT msgid, info, version, counts FROM broadcast_counts FINAL
+SELECT msgid, info, version, counts, channels, channel_counts FROM broadcast_counts FINAL
 WHERE appkey IN {appkeys:Array(String)} AND msgid IN {msgids:Array(UInt64)} AND category = {category:String}
 """
 _TABLE = pa.schema(
@@ -59,6 +63,8 @@ _TABLE = pa.schema(
         ("info", pa.string()),
         ("version", pa.list_(pa.uint64())),
         ("counts", pa.list_(pa.uint64())),
+        ("channels", pa.list_(pa.string())),
+        ("channel_counts", pa.list_(pa.list_(pa.uint64()))),
     ]
 )
 
@@ -72,7 +78,16 @@ class CountedPush(NamedTuple):
     platform: str
 
 
-Counts = dict[int, dict[str, Sequence[int]]]
+class ValueCounts(NamedTuple):
+    """The counts of the columns, and those of each push service that was sent the push: 1 if it was a simulator, then
+    the devices sent, received, shown and clicked.
+    """
+
+    of_columns: Sequence[int] = ()
+    of_channels: Sequence[tuple[str, Sequence[int]]] = ()
+
+
+Counts = dict[int, dict[str, ValueCounts]]
 """By message id and value of the category; a push without an audience and without outcomes is left out."""
 
 
@@ -89,14 +104,18 @@ async def broadcast_counts(clickhouse: ClickHouse, pushes: Sequence[CountedPush]
         "ios": [push.msgid for push in pushes if push.platform == "ios"],
         "category": category,
     }
-    versions = {msgid: list(version) for msgid, version in await clickhouse.rows(_VERSIONS, parameters)}
+    found = await clickhouse.rows(_VERSIONS, parameters)
+    versions = {msgid: list(version) for msgid, version, _ in found}
     counts: Counts = {}
-    for msgid, info, version, of_value in await clickhouse.rows(_STORED, parameters):
+    for msgid, info, version, of_columns, channels, of_channels in await clickhouse.rows(_STORED, parameters):
         if versions.get(msgid) == list(version):
-            counts.setdefault(msgid, {})[info] = of_value
+            pairs = [*zip(channels, of_channels, strict=True)]
+            counts.setdefault(msgid, {})[info] = ValueCounts(of_columns, pairs)
     changed = [msgid for msgid in versions if msgid not in counts]
     if changed:
         new = await _counted(clickhouse, {**parameters, "msgids": changed})
+        if served := [msgid for msgid, _, outcomes in found if outcomes and msgid in new]:
+            await _count_channels(clickhouse, {**parameters, "msgids": served}, new)
         await _store(clickhouse, pushes, category, versions, new)
         counts |= new
     return counts
@@ -104,12 +123,23 @@ async def broadcast_counts(clickhouse: ClickHouse, pushes: Sequence[CountedPush]
 
 async def _counted(clickhouse: ClickHouse, parameters: Mapping[str, Any]) -> Counts:
     """Return the counts from the sets of devices."""
-    parts = {part: sql(__package__, f"broadcast_{part}") for part in ("sets", "final_sets", "counts")}
+    parts = {part: sql(__package__, f"broadcast_{part}") for part in ("sets", "final_sets", "counts", "values")}
     query = sql(__package__, "broadcasts_by_value" if parameters["category"] else "broadcasts_whole", **parts)
     counts: Counts = {}
-    for msgid, info, *of_value in await clickhouse.rows(query, parameters):
-        counts.setdefault(msgid, {})[info] = of_value
+    for msgid, info, *of_columns in await clickhouse.rows(query, parameters):
+        counts.setdefault(msgid, {})[info] = ValueCounts(of_columns)
     return counts
+
+
+async def _count_channels(clickhouse: ClickHouse, parameters: Mapping[str, Any], counts: Counts) -> None:
+    """Add the counts of each push service that was sent one of the pushes."""
+    targets = sql(__package__, "broadcast_values" if parameters["category"] else "broadcast_audiences")
+    query = sql(__package__, "broadcast_channels", sets=sql(__package__, "broadcast_sets"), targets=targets)
+    for msgid, info, channel, *of_channel in await clickhouse.rows(query, parameters):
+        of_value = counts[msgid].get(info)
+        if of_value is not None:
+            pairs = [*of_value.of_channels, (channel, of_channel)]
+            counts[msgid][info] = of_value._replace(of_channels=pairs)
 
 
 async def _store(
@@ -127,7 +157,9 @@ async def _store(
             "category": category,
             "info": info,
             "version": versions[msgid],
-            "counts": of_value,
+            "counts": of_value.of_columns,
+            "channels": [channel for channel, _ in of_value.of_channels],
+            "channel_counts": [of_channel for _, of_channel in of_value.of_channels],
         }
         for msgid, of_push in counts.items()
         for info, of_value in of_push.items()
@@ -167,20 +199,49 @@ async def broadcasts(clickhouse: ClickHouse, query: StatisticsQuery) -> list[Bro
 async def counted(clickhouse: ClickHouse, pushes: Sequence[CountedPush]) -> list[BroadcastRow]:
     """Return the counts of each push, in the same order."""
     counts = await broadcast_counts(clickhouse, pushes)
-    return [_row(push, counts.get(push.msgid, {}).get("", ())) for push in pushes]
+    return [_row(push, counts.get(push.msgid, {}).get("", ValueCounts())) for push in pushes]
 
 
 async def _by_value(clickhouse: ClickHouse, query: StatisticsQuery, push: CountedPush) -> list[BroadcastRow]:
     counts = await broadcast_counts(clickhouse, [push], query.category)
     of_values = counts.get(push.msgid, {})
     infos = sorted(of_values) if query.info is None else [query.info]
-    return [_row(push, of_values.get(info, ()), info) for info in infos]
+    return [_row(push, of_values.get(info, ValueCounts()), info) for info in infos]
 
 
 def _info(row: BroadcastRow) -> str | None:
     return row.info if row.HasField("info") else None
 
 
-def _row(push: CountedPush, counts: Sequence[int], info: str | None = None) -> BroadcastRow:
-    of_columns: Any = dict(zip(BROADCAST_COUNTS, counts, strict=False))
-    return BroadcastRow(msgid=push.msgid, sent_ms=push.sent_ms, info=info, **of_columns)
+def _row(push: CountedPush, counts: ValueCounts, info: str | None = None) -> BroadcastRow:
+    of_columns: Any = dict(zip(BROADCAST_COUNTS, counts.of_columns, strict=False))
+    row = BroadcastRow(msgid=push.msgid, sent_ms=push.sent_ms, info=info, **of_columns)
+    whole = ChannelCounts(**{name: getattr(row, name) for name in CHANNEL_COUNTS})
+    row.channels.extend(with_the_rest(push.platform, whole, channel_rows(counts.of_channels)))
+    return row
+
+
+# The counts of a push by channel. A push service has the devices that it was handed; the app's own way the others.
+
+
+def channel_rows(found: Iterable[tuple[str, Sequence[int]]]) -> list[ChannelCounts]:
+    """Return the counts of each push service: 1 for a simulator, then the counts of CHANNEL_COUNTS."""
+    rows = []
+    for channel, (is_simulated, *counts) in found:
+        of_columns: Any = dict(zip(CHANNEL_COUNTS, counts, strict=True))
+        rows.append(ChannelCounts(channel=channel, simulated=bool(is_simulated), **of_columns))
+    return rows
+
+
+def with_the_rest(platform: str, whole: ChannelCounts, services: Sequence[ChannelCounts]) -> list[ChannelCounts]:
+    """Return the counts of the services after what they leave of the whole: own connections', or Apple's for iOS.
+
+    None, if no service has any device: then the whole push went the way of its platform. A device is handed over to one
+    service only.
+    """
+    served = [service for service in services if service.sent]
+    if not served:
+        return []
+    left = {name: max(0, getattr(whole, name) - sum(getattr(each, name) for each in served)) for name in CHANNEL_COUNTS}
+    rest = ChannelCounts(channel=OWN_CHANNELS[platform], **left)
+    return [*([rest] if rest.sent else []), *served]

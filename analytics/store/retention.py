@@ -7,6 +7,7 @@ ACK_DAYS = 2
 HISTORY = {
     "deliveries": "time",
     "push_outcomes": "time",
+    "push_channels": "time",
     "push_values": "time",
     "sessions": "time",
     "device_commands": "time",

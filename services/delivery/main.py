@@ -85,10 +85,15 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     dead_letters = _dead_letters(settings)
     standby = Standby(store, events, log, dead_letters, applied)
     tenure = DeliveryTenure(store, events, standby, log, membership)
-    recorder = OutcomeRecorder(events)
+    simulator = None if settings.apns_url else ApnsSimulator(clock)
+    web_push_simulator = None if settings.webpush == INTERNET else WebPushSimulator(clock, takes_all=True)
+    simulators = [
+        *([Channel.CHANNEL_APNS] if simulator else []),
+        *([Channel.CHANNEL_WEBPUSH] if web_push_simulator else []),
+    ]
+    recorder = OutcomeRecorder(events, simulators)
     presence, alarms = Presence(), Alarms(clock)
     writer = CommandWriter(ROLE_NAME, log, peers, clock, settings.partitions)
-    web_push_simulator = None if settings.webpush == INTERNET else WebPushSimulator(clock, takes_all=True)
     taking_over = [
         ServiceChannel(service, writer, state, recorder, peers, context.apps, alarms, clock, settings.shards)
         for service in push_services(context, web_push_simulator)
@@ -102,7 +107,6 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
         if taking_over
         else []
     )
-    simulator = None if settings.apns_url else ApnsSimulator(clock)
     apns = ServiceChannel(
         ApnsService(
             lambda: SenderPool(_endpoints(settings, simulator), clock),

@@ -7,13 +7,14 @@ a second, and an outcome that comes alone is still written after 5 ms.
 import asyncio
 import contextlib
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy
 from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, Outcomes
+from protos.registry.v1.apps_pb2 import Channel
 from services.delivery.event_writer import EventWriter, NewFact
 from services.delivery.state.audience_parts import DeviceAddress
 from services.delivery.state.hand_overs import NOBODY
@@ -35,7 +36,10 @@ _MAX_REASONS = 255
 
 @dataclass(slots=True)
 class OutcomeColumns:
-    """One row for each outcome; `badges` holds badge + 1, or 0. It and `channels` may be shorter than the others."""
+    """One row for each outcome; `badges` holds badge + 1, or 0. It and `channels` may be shorter than the others.
+
+    `services`: the channels whose services answered what is in the rows.
+    """
 
     msgids: "array[int]" = field(default_factory=lambda: array("Q"))
     numbers: "array[int]" = field(default_factory=lambda: array("I"))
@@ -45,6 +49,7 @@ class OutcomeColumns:
     reasons: dict[str, int] = field(default_factory=dict)
     badges: "array[int]" = field(default_factory=lambda: array("I"))
     channels: "array[int]" = field(default_factory=lambda: array("B"))
+    services: "set[Channel.ValueType]" = field(default_factory=set)
 
     def add(
         self, msgid: int, number: int, kind: int, time_ms: int, reason: str, badge: int | None = None, channel: int = 0
@@ -70,8 +75,9 @@ class OutcomeColumns:
         self.times_ms.extend(array("q", [time_ms]) * count)
         self.reason_indexes.extend(array("B", [0]) * count)
 
-    def batches(self, appkey: str) -> list[AppOutcomes]:
-        """Return the rows as messages that each fit into one record."""
+    def batches(self, appkey: str, simulators: "Collection[Channel.ValueType]" = frozenset()) -> list[AppOutcomes]:
+        """Return the rows as messages that each fit into one record; `simulators` as for `OutcomeRecorder`."""
+        simulated = sorted(self.services.intersection(simulators))
         return [
             AppOutcomes(
                 appkey=appkey,
@@ -83,6 +89,7 @@ class OutcomeColumns:
                 reasons=list(self.reasons),
                 badges=self._filled_up(self.badges, at),
                 channels=self._filled_up(self.channels, at),
+                simulated=simulated,
             )
             for at in range(0, len(self.msgids), _ROWS_PER_RECORD)
         ]
@@ -94,6 +101,7 @@ class OutcomeColumns:
 
     def _add_channel(self, channel: int, count: int) -> None:
         """Set the channel of the next rows."""
+        self.services.add(Channel.ValueType(channel))
         self.channels.extend(array("B", [0]) * (len(self.msgids) - len(self.channels)))
         self.channels.extend(array("B", [channel]) * count)
 
@@ -145,8 +153,10 @@ class OutcomeRecorder:
 
     name = "delivery recorder"
 
-    def __init__(self, events: EventWriter) -> None:
+    def __init__(self, events: EventWriter, simulators: "Collection[Channel.ValueType]" = frozenset()) -> None:
+        """`simulators`: the channels in the place of whose services a simulator answers."""
         self._events = events
+        self._simulators = simulators
         self._rows: dict[tuple[int, str], OutcomeColumns] = {}
         self._queued = _Unwritten()
         self._being_written = _Unwritten()
@@ -168,13 +178,20 @@ class OutcomeRecorder:
         time_ms: int,
         reason: str = "",
         badge: int | None = None,
+        service: "Channel.ValueType | None" = None,
     ) -> None:
-        """Queue one outcome; `time_ms` is in milliseconds since 1970, `badge` the one that the device was sent."""
+        """Queue one outcome; `time_ms` is in milliseconds since 1970, `badge` the one that the device was sent.
+
+        `service`: the channel whose service answered so, if one did.
+        """
         if kind == _SENT:
             self._queued.sent.add((msgid, partition, number))
         elif kind in REPORTED_KINDS:
             self._queued.reports.add((kind, (msgid, partition, number)))
-        self._columns(partition, appkey, 1).add(msgid, number, kind, time_ms, reason, badge)
+        columns = self._columns(partition, appkey, 1)
+        columns.add(msgid, number, kind, time_ms, reason, badge)
+        if service is not None:
+            columns.services.add(service)
 
     def record_claim(
         self, partition: int, appkey: str, msgid: int, numbers: BitMap, time_ms: int, channel: int
@@ -208,12 +225,13 @@ class OutcomeRecorder:
         time_ms: int,
         reason: str = "",
         badge: int | None = None,
+        service: "Channel.ValueType | None" = None,
     ) -> None:
         """Queue a final outcome, unless one for the same message and device is queued or being written."""
         key = (msgid, partition, number)
         if key not in self._queued.finals and key not in self._being_written.finals:
             self._queued.finals.add(key)
-            self.record(partition, appkey, msgid, number, kind, time_ms, reason, badge)
+            self.record(partition, appkey, msgid, number, kind, time_ms, reason, badge, service)
 
     def record_withdrawn(self, device: DeviceAddress, msgid: int, time_ms: int) -> None:
         """Queue that the message is dropped because the device changed its alias, unless a final outcome is unwritten.
@@ -306,7 +324,7 @@ class OutcomeRecorder:
                 [
                     NewFact(partition, appkey.encode(), DeliveryFact(outcomes=Outcomes(apps=[batch])))
                     for (partition, appkey), columns in rows.items()
-                    for batch in columns.batches(appkey)
+                    for batch in columns.batches(appkey, self._simulators)
                 ],
             )
             if rows:

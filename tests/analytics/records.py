@@ -19,7 +19,7 @@ from protos.delivery.v1.delivery_pb2 import (
 )
 from protos.gateway.v1.sessions_pb2 import ConnectionCounts, SessionBatch, SessionEvent, SessionEventKind, SessionFact
 from protos.push.v1.push_pb2 import Audience, CancelPush, Everyone, Kind, Message, PushCommand, SendPush
-from protos.registry.v1.apps_pb2 import AppChanged, AppFact, Platform
+from protos.registry.v1.apps_pb2 import CHANNEL_UNSPECIFIED, AppChanged, AppFact, Channel, Platform
 from protos.registry.v1.devices_pb2 import Attributes, Device, DeviceCommand, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain.topics import APPS, DELIVERIES, DEVICE_COMMANDS, DEVICES, PUSH_COMMANDS, PUSHES, SESSIONS
@@ -118,6 +118,8 @@ def app_outcomes(
     time_ms: int = T0,
     reason: str = "",
     appkey: str = APP,
+    channel: "Channel.ValueType" = CHANNEL_UNSPECIFIED,
+    simulated: "Sequence[Channel.ValueType]" = (),
 ) -> AppOutcomes:
     count = len(numbers)
     return AppOutcomes(
@@ -128,6 +130,8 @@ def app_outcomes(
         times_ms=np.full(count, time_ms, "<i8").tobytes(),
         reason_indexes=np.full(count, 1 if reason else 0, "u1").tobytes(),
         reasons=[reason] if reason else [],
+        channels=np.full(count, channel, "u1").tobytes() if channel else b"",
+        simulated=simulated,
     )
 
 

@@ -10,12 +10,14 @@ WITH
 SELECT $token AS token, number, partition, msgid,
   multiIf({is_unknown:Bool}, 'unknown', $states, has(cancelled_in, partition), 'cancelled',
     has(finished_in, partition), 'expired', has(failed_in, partition), 'failed', has(kinds, 'sent'), 'sent', 'pending') AS state,
-  $reason AS reason, $times
+  $reason AS reason, $times, $channel AS channel, simulated
 FROM (
   SELECT partition, number, msgid, groupUniqArray(if(kind = 'dismissed', 'shown', kind)) AS kinds,
     arrayMap(r -> (r.1, r.2), arraySort(r -> (r.3, r.4),
       groupArrayIf((kind, reason, _offset, _index), reason != ''))) AS reasons,
-    $first_times
+    $first_times,
+    anyIf(via, kind = 'handed_over') AS handed_to,
+    max(by_simulator AND kind IN ('sent', 'handed_over')) AS simulated
   FROM ($events) GROUP BY partition, number, msgid HAVING has(kinds, 'audience')) AS happened
 LEFT JOIN (
   SELECT partition, number, any(token) AS token FROM device_tokens

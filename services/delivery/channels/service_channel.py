@@ -385,8 +385,10 @@ class AppSender(Generic[Credentials, Request, Answer]):
             answer = ClaimAnswer.ACCEPTED if kind == _SENT else ClaimAnswer.REFUSED
             message.claims.answered(message.claimed, answer, reason)
         else:
+            service = None if reason == FixedReason.REMOVED else self._service.channel
             self._shared.recorder.record_final(
-                recipient.partition, self._appkey, message.msgid, recipient.number, kind, self._now_ms, reason, badge
+                *(recipient.partition, self._appkey, message.msgid, recipient.number, kind, self._now_ms),
+                *(reason, badge, service),
             )
         self._schedule.release(message.progress)
 

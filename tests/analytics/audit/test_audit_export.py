@@ -12,10 +12,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from analytics.store.clickhouse import ClickHouse
-from protos.analytics.v1.analytics_pb2 import AuditPushRequest, ExportFormat, ExportPushRequest, ExportPushResponse
+from protos.analytics.v1.analytics_pb2 import (
+    AuditPushRequest,
+    ChannelCounts,
+    ExportFormat,
+    ExportPushRequest,
+    ExportPushResponse,
+)
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.push.v1.push_pb2 import Audience, Devices, Kind
-from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH, Platform
 from services.errors import BusyError, InputError, NotFoundError
 from services.log.sqlite.log import SqliteLog
 from tests.analytics.records import T0, app_outcomes, cancelled, device, finished, outcomes, send, started
@@ -66,7 +72,11 @@ async def test_every_device_of_a_broadcast(log: SqliteLog, clickhouse: ClickHous
                     app_outcomes(1000, [2], Outcome.OUTCOME_KIND_DROPPED, T0 + 40, 'mailbox "full", or so'),
                     app_outcomes(1000, [99], Outcome.OUTCOME_KIND_SENT, T0 + 40),
                     app_outcomes(1000, [5, 6], Outcome.OUTCOME_KIND_CLAIMED, T0 + 11),
-                    app_outcomes(1000, [5], Outcome.OUTCOME_KIND_HANDED_OVER, T0 + 12),
+                    app_outcomes(
+                        *(1000, [5], Outcome.OUTCOME_KIND_HANDED_OVER, T0 + 12),
+                        channel=CHANNEL_WEBPUSH,
+                        simulated=[CHANNEL_WEBPUSH],
+                    ),
                     app_outcomes(1000, [6], Outcome.OUTCOME_KIND_RETURNED, T0 + 12, "no quota"),
                     app_outcomes(1001, [3], Outcome.OUTCOME_KIND_RECEIVED, T0 + 40),
                 ),
@@ -93,6 +103,14 @@ async def test_every_device_of_a_broadcast(log: SqliteLog, clickhouse: ClickHous
     assert (found[0]["sent"], found[0]["received"]) == ("2026-09-21 22:13:20.010", "2026-09-21 22:13:20.020")
     assert (found[4]["sent"], found[4]["handed_over"]) == ("", "2026-09-21 22:13:20.012")
     assert (found[0]["dismissed"], found[0]["clicked"]) == ("2026-09-21 22:13:20.030", "")
+    assert [row["channel"] for row in found] == ["own", "own", "own", "", "webpush", "", "", ""]
+    assert [row["simulated"] for row in found] == ["true" if row["number"] == "5" else "false" for row in found]
+    assert list(audit.channels) == [
+        ChannelCounts(channel="own", sent=3, received=1, shown=1),
+        ChannelCounts(channel="webpush", simulated=True, sent=1),
+    ]
+    told = {entry.event: entry.detail for entry in audit.timeline}
+    assert (told["handed_over"], told["sent"]) == ("simulator of webpush: 1", "")
     states = Counter({count.state: count.devices for count in audit.states})
     assert Counter(row["state"] for row in found) == states
     columns = pq.read_table(io.BytesIO(b"".join(parquet))).to_pydict()

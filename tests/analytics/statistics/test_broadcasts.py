@@ -11,11 +11,13 @@ from analytics.store.clickhouse import ClickHouse
 from protos.analytics.v1.analytics_pb2 import (
     BroadcastRow,
     Category,
+    ChannelCounts,
     StatisticsKind,
     StatisticsRequest,
 )
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.push.v1.push_pb2 import Kind
+from protos.registry.v1.apps_pb2 import CHANNEL_APNS, CHANNEL_FCM, Platform
 from services.errors import NotFoundError
 from services.log.sqlite.log import SqliteLog
 from services.process.clock import ManualClock
@@ -59,9 +61,11 @@ async def test_a_broadcast_adds_up(log: SqliteLog, clickhouse: ClickHouse, tmp_p
                 send(1000),
                 started(1000, 1, [1, 2, 3, 4, 5, 6]),
                 started(1000, 2, [1, 2]),
-                outcomes(1, app_outcomes(1000, [5, 6], Outcome.OUTCOME_KIND_CLAIMED, T0 + 1)),
-                outcomes(1, app_outcomes(1000, [5], Outcome.OUTCOME_KIND_RETURNED, T0 + 1, "no quota")),
-                outcomes(1, app_outcomes(1000, [6], Outcome.OUTCOME_KIND_HANDED_OVER, T0 + 1)),
+                outcomes(1, app_outcomes(1000, [5, 6], Outcome.OUTCOME_KIND_CLAIMED, T0 + 1, channel=CHANNEL_FCM)),
+                outcomes(
+                    1, app_outcomes(1000, [5], Outcome.OUTCOME_KIND_RETURNED, T0 + 1, "no quota", channel=CHANNEL_FCM)
+                ),
+                outcomes(1, app_outcomes(1000, [6], Outcome.OUTCOME_KIND_HANDED_OVER, T0 + 1, channel=CHANNEL_FCM)),
                 outcomes(1, app_outcomes(1000, [1, 2, 3], Outcome.OUTCOME_KIND_SENT, T0 + 1)),
                 outcomes(1, app_outcomes(1000, [1, 2], Outcome.OUTCOME_KIND_SENT, T0 + 2)),
                 outcomes(1, app_outcomes(1000, [1, 99], Outcome.OUTCOME_KIND_RECEIVED, T0 + 3)),
@@ -86,10 +90,60 @@ async def test_a_broadcast_adds_up(log: SqliteLog, clickhouse: ClickHouse, tmp_p
         "expired": 2,
         "cancelled": 2,
     }
-    assert row == listed == BroadcastRow(msgid=1000, sent_ms=T0, target=8, **counts)
+    by_channel = [
+        ChannelCounts(channel="own", sent=3, received=2, shown=1, clicked=1),
+        ChannelCounts(channel="fcm", sent=1),
+    ]
+    assert row == listed == BroadcastRow(msgid=1000, sent_ms=T0, target=8, channels=by_channel, **counts)
     assert list(stored) == [8, *counts.values()]
     handed_over = 1
     assert row.target == row.received + row.failed + row.expired + row.cancelled + handed_over
+
+
+async def test_what_a_simulator_of_apple_accepted_stays_the_simulators(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    """A push that Apple itself was sent later is counted apart; one that Apple alone was sent has no division."""
+    apple = {"appkey": APP, "simulated": [CHANNEL_APNS]}
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        await log.append(
+            [
+                send(1000, platform=Platform.PLATFORM_IOS),
+                started(1000, 1, [1, 2, 3]),
+                outcomes(1, app_outcomes(1000, [1, 2], Outcome.OUTCOME_KIND_SENT, T0 + 1, **apple)),
+                outcomes(1, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_SENT, T0 + 2)),
+                outcomes(1, app_outcomes(1000, [2], Outcome.OUTCOME_KIND_SHOWN, T0 + 3)),
+                send(2000, time_ms=T0 - 1, platform=Platform.PLATFORM_IOS),
+                started(2000, 1, [1]),
+                outcomes(1, app_outcomes(2000, [1], Outcome.OUTCOME_KIND_SENT, T0 + 2)),
+            ]
+        )
+        rows = (await analytics.Statistics(statistics_request(BROADCASTS))).broadcasts
+    assert [list(row.channels) for row in rows] == [
+        [
+            ChannelCounts(channel="apns", sent=1),
+            ChannelCounts(channel="apns", simulated=True, sent=2, received=1, shown=1),
+        ],
+        [],
+    ]
+
+
+async def test_counts_that_an_older_version_stored_stay_valid(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    """Without hand-overs nothing is counted anew, nor is any set of push services read."""
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        sent = outcomes(1, app_outcomes(1000, [1], Outcome.OUTCOME_KIND_SENT))
+        await log.append([send(1000), started(1000, 1, [1, 2]), sent])
+        request = statistics_request(BROADCASTS)
+        before = (await analytics.Statistics(request)).broadcasts
+        version = await value(clickhouse, "SELECT version FROM broadcast_counts FINAL")
+        assert list(version) == [1, 1, 1, 1, 0], "as in 0.1.0"
+        taken = app_outcomes(1000, [2], Outcome.OUTCOME_KIND_HANDED_OVER, channel=CHANNEL_FCM)
+        await log.append([outcomes(1, taken, seed="taken")])
+        (after,) = (await analytics.Statistics(request)).broadcasts
+    assert not before[0].channels
+    assert [(each.channel, each.sent) for each in after.channels] == [("own", 1), ("fcm", 1)]
 
 
 async def test_an_invalid_audience_becomes_a_dead_letter(

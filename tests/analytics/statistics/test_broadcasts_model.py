@@ -1,6 +1,6 @@
 """Statistics of broadcasts against a recount in plain Python."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -13,12 +13,21 @@ from pyroaring import BitMap
 from protos.analytics.v1.analytics_pb2 import (
     BroadcastRow,
     Category,
+    ChannelCounts,
     StatisticsKind,
     StatisticsRequest,
 )
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, OutcomeKind, Outcomes, PushFact
 from protos.push.v1.push_pb2 import Kind
-from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.apps_pb2 import (
+    CHANNEL_APNS,
+    CHANNEL_FCM,
+    CHANNEL_UNSPECIFIED,
+    CHANNEL_WEBPUSH,
+    Channel,
+    Platform,
+)
+from services.domain.addresses import channel_name
 from services.domain.topics import DELIVERIES, PUSHES
 from tests.analytics.records import app_outcomes, send
 from tests.analytics.statistics.model import DAY_MS, DEVICES, EXAMPLES, INFOS, Device
@@ -37,9 +46,21 @@ class Push(NamedTuple):
     audience: frozenset[Device]
     endings: dict[int, str]
     outcomes: list[tuple[Device, str]]
+    is_simulated: bool
 
 
-STEPS = ("SENT", "RECEIVED", "SHOWN", "CLICKED", "DISMISSED", "FAILED", "DROPPED", "EXPIRED", "CANCELLED")
+STEPS = (
+    "HANDED_OVER",
+    "SENT",
+    "RECEIVED",
+    "SHOWN",
+    "CLICKED",
+    "DISMISSED",
+    "FAILED",
+    "DROPPED",
+    "EXPIRED",
+    "CANCELLED",
+)
 STARTED_MS = 1_790_000_000_000
 
 pushes = st.builds(
@@ -48,7 +69,22 @@ pushes = st.builds(
     st.frozensets(st.sampled_from(DEVICES)),
     st.dictionaries(st.sampled_from((0, 3)), st.sampled_from(("cancelled", "finished", "both"))),
     st.lists(st.tuples(st.sampled_from(DEVICES), st.sampled_from(STEPS)), max_size=25),
-)
+    st.booleans(),
+).map(lambda push: push._replace(outcomes=[one for one in push.outcomes if one[1] in _steps(push)]))
+
+
+PLAIN = (("own", False), ("apns", False))
+"""The ways of a push that no push service but Apple's own was handed."""
+
+
+def _steps(push: Push) -> tuple[str, ...]:
+    """Return the possible outcomes: what Apple is sent is not handed over."""
+    return STEPS[1:] if push.is_ios else STEPS
+
+
+def channel_of(device: Device) -> "Channel.ValueType":
+    """Return the channel on which the device has an address."""
+    return (CHANNEL_FCM, CHANNEL_WEBPUSH)[device[1] % 2]
 
 
 def _row(first_id: int, n: int, counts: dict[str, Any], info: str | None = None) -> BroadcastRow:
@@ -63,8 +99,8 @@ def recount(push: Push, among: frozenset[Device]) -> dict[str, int]:
         clicked = "CLICKED" in steps
         shown = clicked or bool(steps & {"SHOWN", "DISMISSED"})
         received = shown or "RECEIVED" in steps
-        sent = received or "SENT" in steps
-        done = sent if push.is_ios else received
+        sent = received or bool(steps & {"SENT", "HANDED_OVER"})
+        done = sent if push.is_ios else received or "HANDED_OVER" in steps
         ending = push.endings.get(device[0])
         end = None
         if not done:
@@ -84,6 +120,25 @@ def recount(push: Push, among: frozenset[Device]) -> dict[str, int]:
         if end:
             found[end] += 1
     return found
+
+
+def by_channel(push: Push, among: frozenset[Device]) -> list[ChannelCounts]:
+    """Count the devices of each channel, one by one."""
+    counts: dict[tuple[str, bool], Counter[str]] = defaultdict(Counter)
+    for device in push.audience & among:
+        steps = {step for of_device, step in push.outcomes if of_device == device}
+        if push.is_ios:
+            way = ("apns", push.is_simulated and "SENT" in steps)
+        elif "HANDED_OVER" in steps:
+            way = (channel_name(channel_of(device)), push.is_simulated)
+        else:
+            way = ("own", False)
+        reached = recount(push, frozenset([device]))
+        counts[way] += Counter({name: reached[name] for name in ("sent", "received", "shown", "clicked")})
+    ways = sorted(counts, key=lambda way: (way not in PLAIN, way))
+    rows = [ChannelCounts(channel=way[0], simulated=way[1], **counts[way]) for way in ways if counts[way]["sent"]]
+    is_divided = any((row.channel, row.simulated) not in PLAIN for row in rows)
+    return rows if is_divided else []
 
 
 @pytest.mark.long
@@ -120,7 +175,9 @@ def test_broadcasts(store: SyncStore, data: st.DataObject) -> None:
                     new_records.append(store.record(PUSHES.name, partition, fact))
         for m, ((partition, number), step) in enumerate(push.outcomes):
             value = OutcomeKind.Value(f"OUTCOME_KIND_{step}")
-            apps = [app_outcomes(msgid, [number], value, at + 1000 + m, appkey=appkey)]
+            channel = channel_of((partition, number)) if step == "HANDED_OVER" else CHANNEL_UNSPECIFIED
+            simulated = [CHANNEL_APNS if push.is_ios else channel] if push.is_simulated else []
+            apps = [app_outcomes(msgid, [number], value, at + 1000 + m, "", appkey, channel, simulated)]
             new_records.append(store.record(DELIVERIES.name, partition, DeliveryFact(outcomes=Outcomes(apps=apps))))
     request = StatisticsRequest(appkey=appkey, kind=StatisticsKind.STATISTICS_KIND_BROADCASTS)
     now_ms = STARTED_MS + 30 * DAY_MS - 1
@@ -133,14 +190,17 @@ def test_broadcasts(store: SyncStore, data: st.DataObject) -> None:
     )
 
     every = frozenset(DEVICES)
-    expected = [_row(first_id, n, recount(push, every)) for n, push in enumerate(sent)]
+    expected = [
+        _row(first_id, n, recount(push, every) | {"channels": by_channel(push, every)}) for n, push in enumerate(sent)
+    ]
     assert list(store.statistics(request, now_ms, "UTC").broadcasts) == expected[::-1]
     for n, push in enumerate(sent):
         request.msgid = first_id + n
         request.category = Category.CATEGORY_UNSPECIFIED
         assert list(store.statistics(request, now_ms, "UTC").broadcasts) == [expected[n]]
         request.category, request.info = Category.CATEGORY_CARRIER, "all"
-        by_info = {info: recount(push, frozenset(d for d in DEVICES if before[d] == info)) for info in INFOS}
+        having = {info: frozenset(d for d in DEVICES if before[d] == info) for info in INFOS}
+        by_info = {info: recount(push, those) | {"channels": by_channel(push, those)} for info, those in having.items()}
         rows = {info: _row(first_id, n, counts, info) for info, counts in by_info.items()}
         assert list(store.statistics(request, now_ms, "UTC").broadcasts) == [r for r in rows.values() if r.target]
         request.info = "north"
