@@ -18,9 +18,12 @@ from typing import NamedTuple
 from carillon.commands.output import say
 from edge.core.parsing.canonical import canonical_text
 from edge.core.signature import sign_text
+from protos.delivery.v1.delivery_pb2 import GetAppleStateRequest
+from protos.delivery.v1.delivery_pb2_grpc import AppleStateServiceStub
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
 from protos.registry.v1.registry_pb2 import CreateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.addresses import service_name
 from services.domain.role import RoleContext
 from services.net.http.client_address import url_host
 from services.process.durable import written_beside
@@ -28,6 +31,9 @@ from services.process.durable import written_beside
 DEMO = CreateAppRequest(platform=PLATFORM_ANDROID, name="Demo", package="org.example.demo", account="carillon-demo")
 SECRET_FILE = "demo-app.secret"  # noqa: S105
 """The file of the data directory with the demo app's secret, readable by its owner alone."""
+
+_SERVICES = {"apns": "Apple's push service"}
+_INSTEAD = {"apns": " CARILLON_APNS_URL=https://api.push.apple.com sends to Apple."}
 
 _ALIAS = "alice"
 _STAG = "news"
@@ -58,7 +64,7 @@ class WelcomePrinter:
         self._secret_file = data.absolute() / SECRET_FILE
 
     async def run(self, ready: asyncio.Event) -> None:
-        lines = endpoint_lines(self._endpoints)
+        lines = [*endpoint_lines(self._endpoints), *simulator_lines(await self._simulators())]
         app = await self._demo_app()
         if app is None:
             self._secret_file.unlink(missing_ok=True)
@@ -71,6 +77,11 @@ class WelcomePrinter:
         say(*lines)
         ready.set()
         await asyncio.Event().wait()
+
+    async def _simulators(self) -> Sequence[int]:
+        """Return the channels in the place of whose services delivery has a simulator answer."""
+        delivery = AppleStateServiceStub(self._context.peers.all("delivery")[0])
+        return (await delivery.GetAppleState(GetAppleStateRequest())).simulators
 
     async def _demo_app(self) -> App | None:
         apps = self._context.apps.all()
@@ -100,6 +111,15 @@ def command_line(program: str, env: Mapping[str, str]) -> str:
 def endpoint_lines(endpoints: Sequence[InterfaceAddress]) -> list[str]:
     """Return a line for each endpoint, under a heading."""
     return ["Carillon is ready.", *(f"  {endpoint.title:<20} {endpoint.url}" for endpoint in endpoints)]
+
+
+def simulator_lines(channels: Sequence[int]) -> list[str]:
+    """Return a line for each channel in the place of whose service a simulator answers."""
+    return [
+        f"A simulator answers in the place of {_SERVICES.get(name, name)}: what it accepts does not leave this"
+        f" installation.{_INSTEAD.get(name, '')}"
+        for name in map(service_name, channels)
+    ]
 
 
 def first_push_lines(

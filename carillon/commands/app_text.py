@@ -30,7 +30,8 @@ _ANY_ALIAS = (
 
 def print_app(app: App, zone: ZoneInfo) -> None:
     channels = {**_web_push(app), **_route(app)}
-    _print_rows({**_fields(app), **channels, **_limits(app, zone), "paused": pauses_text(app), **_apple(app)})
+    services = {**_apple(app), **_simulators(app)}
+    _print_rows({**_fields(app), **channels, **_limits(app, zone), "paused": pauses_text(app), **services})
 
 
 def print_secret(made: NewSecret) -> None:
@@ -136,6 +137,13 @@ def _apple(app: App) -> dict[str, str]:
             return {"Apple": "delivery does not answer, so it is not known whether Apple accepts the app's pushes"}
         case problems:
             return {"Apple": " ".join(problem.text for problem in problems) or "-"}
+
+
+def _simulators(app: App) -> dict[str, str]:
+    """Return the channels with a simulated service as text, if there are any, for the output that shows one app."""
+    if not app.simulators:
+        return {}
+    return {"simulators": f"{', '.join(app.simulators)}: what they accept does not leave this installation"}
 
 
 def _limits(app: App, zone: ZoneInfo) -> dict[str, str]:

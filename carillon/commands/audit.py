@@ -28,6 +28,7 @@ from console.audit.actions import SUBJECTS
 from console.audit.answers import (
     ActionEntry,
     ActionList,
+    ChannelCounts,
     DeviceAudit,
     PushAudit,
     PushOnDevice,
@@ -37,6 +38,7 @@ from console.audit.answers import (
 from protos.analytics.v1.analytics_pb2 import ExportFormat, ExportPushRequest, ExportPushResponse
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from services.domain.settings import Settings, load
+from services.domain.statistics_rows import CHANNEL_COUNTS
 from services.errors import CarillonError
 from services.net.rpc.channel import Channel
 
@@ -92,6 +94,23 @@ def states_table(states: Sequence[StateCount]) -> Table:
     for count in states:
         table.add(count.state, str(count.devices), count.reason)
     return table
+
+
+def channels_table(channels: Sequence[ChannelCounts]) -> Table:
+    """Return the device counts by channel as a table."""
+    table = Listing()
+    table.add_column("channel", no_wrap=True)
+    for name in CHANNEL_COUNTS:
+        table.add_column(name, justify="right")
+    for each in channels:
+        table.add(*map(str, channel_cells(each).values()))
+    return table
+
+
+def channel_cells(counts: ChannelCounts) -> dict[str, str | int]:
+    """Return the counts of one channel by the names of their columns."""
+    name = f"{counts.channel} (simulator)" if counts.simulated else counts.channel
+    return {"channel": name, **{each: getattr(counts, each) for each in CHANNEL_COUNTS}}
 
 
 def show_on_device(answer: PushOnDevice, zone: ZoneInfo) -> None:
@@ -293,7 +312,8 @@ def push(msgid: int, token: str, allow_behind: bool, as_json: bool) -> None:
         print_json(answer)
         return
     zone = _zone()
-    show(push_facts(answer), timeline_table(answer.timeline, zone), states_table(answer.states))
+    tables = timeline_table(answer.timeline, zone), states_table(answer.states), channels_table(answer.channels)
+    show(push_facts(answer), *tables)
     if answer.device is not msgspec.UNSET:
         show_on_device(answer.device, zone)
 

@@ -5,6 +5,7 @@ from typing import IO
 
 import click
 
+from carillon.commands.audit import channel_cells
 from carillon.commands.output import as_json as _as_json
 from carillon.commands.output import device_count, print_json, print_table, say, time_text
 from carillon.installation.remote import console_client
@@ -12,7 +13,7 @@ from console.devices.answers import PushDevices, WhyAnswer
 from console.pushes.answers import Estimate, Push, PushCancelled, PushList, PushSent, PushSpeed, PushStates
 from console.shell.requests import STATES
 from console.statistics.actions import CATEGORIES
-from services.domain.statistics_rows import BROADCAST_COUNTS
+from services.domain.statistics_rows import BROADCAST_COUNTS, CHANNEL_COUNTS
 
 _file = click.argument("file", type=click.File("rb"))
 
@@ -65,6 +66,9 @@ def show(msgid: int, as_json: bool) -> None:
             say(line)
     say(f"{answer.kind} of app {answer.appkey}: {answer.audience}")
     print_table([{step.name: step.devices for step in answer.funnel}], "")
+    if answer.channels:
+        channels = [channel_cells(each) for each in answer.channels]
+        print_table(channels, "", CHANNEL_COUNTS)
     states = [{"state": each.state, "devices": each.devices, "reason": each.reason} for each in answer.states]
     print_table(states, "No device is in the audience.", ["devices"])
 

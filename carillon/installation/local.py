@@ -6,25 +6,25 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import click
-import msgspec
 
 from carillon.commands.role_calls import call_all_instances, call_registry, call_role, command_origin
 from console.apps.answers import (
     App,
-    AppleProblem,
     NewSecret,
     PauseChanged,
+    ServiceState,
     app_answer,
-    apple_problems,
     pause_answer,
     secret_answer,
+    service_state,
+    with_services,
 )
 from console.audit.answers import AppTimeline, DeviceAudit, PushAudit, device_answer, push_answer, timeline_answer
 from protos.analytics.v1.analytics_pb2 import AuditAppRequest, AuditDeviceRequest, AuditPushRequest
 from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
 from protos.delivery.v1.delivery_pb2 import GetAppleStateRequest, GetAppleStateResponse
 from protos.delivery.v1.delivery_pb2_grpc import AppleStateServiceStub
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from protos.registry.v1.apps_pb2 import App as StoredApp
 from protos.registry.v1.registry_pb2 import (
     GetAppRequest,
     GetAppResponse,
@@ -60,9 +60,7 @@ class LocalInstallation:
 
     def app(self, appkey: str) -> App:
         answer = call_registry(lambda registry: registry.GetApp(GetAppRequest(appkey=appkey)))
-        if answer.app.platform != PLATFORM_IOS:
-            return local_app(answer)
-        return msgspec.structs.replace(local_app(answer), apple=_apple_problems(answer.app.appkey))
+        return with_services(local_app(answer), _services(answer.app))
 
     def change_app(self, change: UpdateAppRequest) -> App:
         change.origin.CopyFrom(command_origin())
@@ -116,16 +114,16 @@ def local_app(answer: GetAppResponse | UpdateAppResponse) -> App:
     return app_answer(answer.app, pause, _now_ms())
 
 
-def _apple_problems(appkey: str) -> list[AppleProblem] | None:
-    """Return what Apple's answers to the app's pushes show to be wrong; None: delivery does not answer."""
-    request = GetAppleStateRequest(appkey=appkey)
+def _services(app: StoredApp) -> ServiceState | None:
+    """Return what delivery knows of the push services of an app; None: it does not answer."""
+    request = GetAppleStateRequest(appkey=app.appkey)
 
     async def ask(channels: Sequence[Channel]) -> list[GetAppleStateResponse]:
         stubs = [AppleStateServiceStub(channel) for channel in channels]
         return await asyncio.gather(*(stub.GetAppleState(request, timeout=_APPLE_STATE_S) for stub in stubs))
 
     try:
-        return apple_problems(appkey, call_all_instances("delivery", ask))
+        return service_state(app, call_all_instances("delivery", ask))
     except click.ClickException:
         return None
 

@@ -2,11 +2,12 @@
 
 import asyncio
 
-from console.apps.answers import AppleProblem, apple_problems
+from console.apps.answers import ServiceState, service_state
 from console.shell.access import Requester
 from console.shell.backend import Backend
 from protos.delivery.v1.delivery_pb2 import GetAppleStateRequest
 from protos.delivery.v1.delivery_pb2_grpc import AppleStateServiceStub
+from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.registry_pb2 import (
     PauseAppsRequest,
     PauseAppsResponse,
@@ -23,15 +24,15 @@ _APPLE_STATE_S = 2.0
 """How long a page waits for what delivery knows of Apple's answers, seconds."""
 
 
-async def apple_problems_of(backend: Backend, appkey: str) -> list[AppleProblem] | None:
-    """Return what Apple's answers to an iOS app's pushes show to be wrong; None: delivery does not answer."""
-    request = GetAppleStateRequest(appkey=appkey)
+async def services_of(backend: Backend, app: App) -> ServiceState | None:
+    """Return what delivery knows of the push services of an app; None: it does not answer."""
+    request = GetAppleStateRequest(appkey=app.appkey)
     stubs = [AppleStateServiceStub(channel) for channel in backend.roles.peers.all("delivery")]
     try:
         states = await asyncio.gather(*(stub.GetAppleState(request, timeout=_APPLE_STATE_S) for stub in stubs))
     except CarillonError:
         return None
-    return apple_problems(appkey, states)
+    return service_state(app, states)
 
 
 async def rotate_secret(

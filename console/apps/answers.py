@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -13,12 +13,13 @@ from protos.registry.v1.apps_pb2 import (
     APNS_ENVIRONMENT_BOTH,
     APNS_ENVIRONMENT_PRODUCTION,
     APNS_ENVIRONMENT_SANDBOX,
+    CHANNEL_APNS,
     PLATFORM_ANDROID,
     PLATFORM_IOS,
 )
 from protos.registry.v1.apps_pb2 import App as StoredApp
 from protos.registry.v1.apps_pb2 import Pause as StoredPause
-from services.domain.addresses import RouteName, route_name
+from services.domain.addresses import RouteName, route_name, service_name
 from services.domain.identity import identity_mode_name, key_ids
 from services.domain.webpush_credentials import key_text
 
@@ -163,6 +164,13 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
             " answer."
         ),
     ] = UNSET
+    simulators: Annotated[
+        list[str] | UnsetType,
+        described(
+            "Where one app is shown: the channels, such as apns, in the place of whose services a simulator answers, so"
+            " that nothing leaves the installation. Absent where delivery did not answer."
+        ),
+    ] = UNSET
 
 
 class AppList(msgspec.Struct, frozen=True):
@@ -217,6 +225,31 @@ def app_answer(app: StoredApp, installation_pause: StoredPause | None, now_ms: i
         channel_route=UNSET if app.platform == PLATFORM_IOS else route_name(app),
         apns=_apns(app) if app.platform == PLATFORM_IOS else UNSET,
     )
+
+
+class ServiceState(NamedTuple):
+    """What delivery knows of an app's push services.
+
+    `problems`: what Apple's answers show to be wrong. `simulators`: channels in whose services' place one answers.
+    """
+
+    problems: list[AppleProblem]
+    simulators: list[str]
+
+
+def service_state(app: StoredApp, states: Sequence[GetAppleStateResponse]) -> ServiceState:
+    """Return what the instances of delivery know of an app together."""
+    is_ios = app.platform == PLATFORM_IOS
+    channels = sorted({channel for state in states for channel in state.simulators})
+    concerning = [service_name(channel) for channel in channels if (channel == CHANNEL_APNS) == is_ios]
+    return ServiceState(apple_problems(app.appkey, states) if is_ios else [], concerning)
+
+
+def with_services(answer: App, services: ServiceState | None) -> App:
+    """Return the answer about one app with what delivery knows of its push services; None: it does not answer."""
+    if answer.platform == PLATFORMS[PLATFORM_IOS]:
+        answer = msgspec.structs.replace(answer, apple=services.problems if services else None)
+    return msgspec.structs.replace(answer, simulators=services.simulators) if services else answer
 
 
 def apple_problems(appkey: str, states: Sequence[GetAppleStateResponse]) -> list[AppleProblem]:

@@ -1,9 +1,16 @@
 """Calls about apps."""
 
-import msgspec
-
 from console.apps import actions
-from console.apps.answers import App, AppList, NewSecret, PauseChanged, app_answer, pause_answer, secret_answer
+from console.apps.answers import (
+    App,
+    AppList,
+    NewSecret,
+    PauseChanged,
+    app_answer,
+    pause_answer,
+    secret_answer,
+    with_services,
+)
 from console.apps.form import ENVIRONMENTS
 from console.shell.access import Requester
 from console.shell.backend import Backend, app_of, visible_apps
@@ -17,7 +24,6 @@ from console.shell.requests import (
     SettingsBody,
     WebPushBody,
 )
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import (
     AllowFromChange,
     ApnsKeyChange,
@@ -45,9 +51,7 @@ async def app(backend: Backend, requester: Requester, params: AppParams) -> App:
     await backend.apps.refresh()
     found = app_of(backend, params.appkey)
     answer = app_answer(found, backend.apps.installation_pause, backend.clock.now_ms())
-    if found.platform != PLATFORM_IOS:
-        return answer
-    return msgspec.structs.replace(answer, apple=await actions.apple_problems_of(backend, found.appkey))
+    return with_services(answer, await actions.services_of(backend, found))
 
 
 async def set_app(backend: Backend, requester: Requester, params: AppParams, body: SettingsBody) -> App:

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from falcon.asgi import Request, Response
 
-from console.apps.actions import apple_problems_of, change_app, pause_app, resume_app, rotate_secret
+from console.apps.actions import change_app, pause_app, resume_app, rotate_secret, services_of
 from console.apps.form import difference_of, form_of
 from console.apps.words import quota_names, route_names
 from console.shell.page import Page, go_to, problem_of, shown_digest, shown_text, shown_values, visit_of
@@ -86,12 +86,14 @@ class AppPage(Page):
     async def on_get(self, request: Request, response: Response, appkey: str) -> None:
         visit = visit_of(request)
         app = self.app(appkey)
+        services = await services_of(self.site, app)
         self.show(
             request,
             response,
             "apps/app.html",
             app=app,
-            apple=await apple_problems_of(self.site, appkey) if app.platform == PLATFORM_IOS else [],
+            services=services,
+            apple=services.problems if services else None if app.platform == PLATFORM_IOS else [],
             team=self.site.accounts.team(self.site.accounts.team_of(appkey)),
             online=(await self.site.observer.read()).devices.get(appkey, 0),
             broadcasts_today=self._broadcasts_today(appkey),

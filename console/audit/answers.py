@@ -40,6 +40,25 @@ class StateCount(msgspec.Struct, frozen=True):
     devices: Annotated[Count, described("The devices.")]
 
 
+class ChannelCounts(msgspec.Struct, frozen=True):
+    """Devices that one channel was sent a push for. Each count includes devices with a later outcome."""
+
+    channel: Annotated[str, described("own for Carillon's connections, apns for Apple, else its name, as webpush.")]
+    simulated: Annotated[
+        bool, described("A simulator answered in the place of its service: nothing left the installation.")
+    ]
+    sent: Annotated[Count, described("Devices to which it was sent, or for which the service took it over.")]
+    received: Annotated[Count, described("Of these, devices that received it.")]
+    shown: Annotated[Count, described("Of these, devices that showed it.")]
+    clicked: Annotated[Count, described("Of these, devices on which it was clicked.")]
+
+
+ByChannel = Annotated[
+    list[ChannelCounts],
+    described("By channel; none where only own connections, or only Apple's own service, were sent it."),
+]
+
+
 class Clause(msgspec.Struct, frozen=True):
     """A condition of the push's filter."""
 
@@ -72,6 +91,7 @@ class PushAudit(msgspec.Struct, frozen=True, kw_only=True):
     states: Annotated[list[StateCount], described("Each device of the audience is in one state.")]
     device: Annotated[PushOnDevice | UnsetType, described("The push on the device that was asked for.")] = UNSET
     records_behind: Behind
+    channels: ByChannel = []
 
 
 class DeviceAudit(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +152,12 @@ def push_answer(answer: stored.AuditPushResponse) -> PushAudit:
         states=[StateCount(count.state, count.reason, count.devices) for count in answer.states],
         device=on_device_answer(answer.device) if answer.HasField("device") else UNSET,
         records_behind=answer.records_behind,
+        channels=channels_answer(answer.channels),
     )
+
+
+def channels_answer(channels: Iterable[stored.ChannelCounts]) -> list[ChannelCounts]:
+    return [ChannelCounts(*(getattr(each, name) for name in ChannelCounts.__struct_fields__)) for each in channels]
 
 
 def on_device_answer(push: stored.PushOnDevice) -> PushOnDevice:

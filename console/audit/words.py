@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import assert_never
 
 from console.apps.words import SettingWords, detail_names
-from console.pushes.words import ReasonWords
+from console.pushes.words import ReasonWords, ServiceWords
 from console.send.words import AudienceWords, ConditionWords, attribute_names
 from protos.analytics.v1.analytics_pb2 import ActionEntry, TimelineEntry
 from protos.analytics.v1.details_pb2 import (
@@ -15,6 +15,7 @@ from protos.analytics.v1.details_pb2 import (
     Detail,
     PartitionCount,
     RequestedChange,
+    ServiceChannel,
 )
 from services.domain.addresses import channel_name
 
@@ -26,13 +27,19 @@ class DetailWords:
     """Writes the details of audits in one language."""
 
     def __init__(
-        self, conditions: ConditionWords, audience: AudienceWords, reasons: ReasonWords, settings: SettingWords
+        self,
+        conditions: ConditionWords,
+        audience: AudienceWords,
+        reasons: ReasonWords,
+        services: ServiceWords,
+        settings: SettingWords,
     ) -> None:
         self.gettext = conditions.gettext
         self.ngettext = conditions.ngettext
         self._conditions = conditions
         self._audience = audience
         self._reasons = reasons
+        self._services = services
         self._settings = settings
         self._attributes = attribute_names(conditions.gettext)
         self._names = detail_names(conditions.gettext)
@@ -102,6 +109,8 @@ class DetailWords:
                 return self._alias_taken(detail.alias_taken)
             case "address":
                 return self._address(detail.address)
+            case "channel":
+                return self._channel(detail.channel)
             case "address_taken":
                 return _("the device %(token)s set the same address") % {"token": detail.address_taken}
             case "tag":
@@ -184,6 +193,10 @@ class DetailWords:
     def _address(self, change: AddressChange) -> str:
         text = self.gettext("address on the channel %(channel)s") % {"channel": channel_name(change.channel)}
         return f"{_sign(change.removed)}{text} {change.fingerprint}".rstrip()
+
+    def _channel(self, channel: ServiceChannel) -> str:
+        name = self._services(channel.channel, channel.simulated)
+        return f"{name}: {channel.devices:,}" if channel.devices else name
 
     def _requested_change(self, change: RequestedChange, moment: Moment) -> str:
         command = self._names.commands.get(change.command, change.command)

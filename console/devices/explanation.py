@@ -9,6 +9,7 @@ from protos.analytics.v1.analytics_pb2 import Exclusion, PushOnDevice, TimelineE
 from protos.analytics.v1.analytics_pb2 import ExclusionReason as Reason
 from protos.registry.v1.apps_pb2 import Pause
 from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_UNSENT, Task
+from services.domain.recorded_reasons import FixedReason, parsed_reason
 
 GOT = ("clicked", "shown", "received")
 ENDED = ("dropped", "failed", "cancelled", "expired")
@@ -61,20 +62,43 @@ def explain(
             received_ms = min(events.get("received", events[event]).first_ms, then_ms)
             return Explanation(_got(event, words, received_ms, then_ms), "good")
     if is_ios and "sent" in events:
-        sentence = words.gettext(
-            "Apple accepted the push for the device at %(time)s. iOS devices do not report when a push arrives."
-        )
-        return Explanation(sentence % {"time": words.moment(events["sent"].last_ms)}, "good")
+        return Explanation(_accepted_by_apple(events["sent"], words), "good")
     if "handed_over" in events:
-        sentence = words.gettext(
+        return Explanation(_handed_over(events["handed_over"], words), "good")
+    for event in (*ENDED, *_PUSH_ENDED):
+        if event in events:
+            return Explanation(" ".join([_ended(events[event], words), *_answered_by(events[event], words)]), "bad")
+    return Explanation(_waits(device, events, words, pause), "warn")
+
+
+def _accepted_by_apple(sent: TimelineEntry, words: Words) -> str:
+    if sent.simulated:
+        return _accepted_by_simulator(sent, words)
+    sentence = words.gettext(
+        "Apple accepted the push for the device at %(time)s. iOS devices do not report when a push arrives."
+    )
+    return sentence % {"time": words.moment(sent.last_ms)}
+
+
+def _handed_over(entry: TimelineEntry, words: Words) -> str:
+    _ = words.gettext
+    if entry.simulated:
+        return _accepted_by_simulator(entry, words)
+    if entry.channel:
+        sentence = _("Handed over at %(time)s to %(service)s. The device has not acknowledged it.")
+    else:
+        sentence = _(
             "Handed over at %(time)s to the push service that reaches the device without a connection. The device has"
             " not acknowledged it."
         )
-        return Explanation(sentence % {"time": words.moment(events["handed_over"].last_ms)}, "good")
-    for event in (*ENDED, *_PUSH_ENDED):
-        if event in events:
-            return Explanation(_ended(events[event], words), "bad")
-    return Explanation(_waits(device, events, words, pause), "warn")
+    return sentence % {"time": words.moment(entry.last_ms), "service": words.language.service(entry.channel)}
+
+
+def _accepted_by_simulator(entry: TimelineEntry, words: Words) -> str:
+    sentence = words.gettext(
+        "The simulator of %(service)s accepted the push for the device at %(time)s. Nothing has left this installation."
+    )
+    return sentence % {"time": words.moment(entry.last_ms), "service": words.language.service(entry.channel)}
 
 
 def _waits(device: PushOnDevice, events: Mapping[str, TimelineEntry], words: Words, pause: Pause | None) -> str:
@@ -176,3 +200,12 @@ def _ended(entry: TimelineEntry, words: Words) -> str:
         case _:
             sentence = words.gettext("Expired at %(time)s, before the device had received the push.")
     return sentence % {"time": words.moment(entry.first_ms), "reason": words.reason(entry.reason)}
+
+
+def _answered_by(entry: TimelineEntry, words: Words) -> list[str]:
+    """Return the sentence that a simulator gave the reason, if one did; reasons of Carillon itself are no answers."""
+    if not entry.simulated or isinstance(parsed_reason(entry.reason), FixedReason):
+        return []
+    return [
+        words.gettext("The simulator of %(service)s answered.") % {"service": words.language.service(entry.channel)}
+    ]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from console.apps.answers import TimeMs
-from console.audit.answers import Behind, Next, PushAudit, StateCount
+from console.audit.answers import Behind, ByChannel, Next, PushAudit, StateCount
 from edge.core.parsing.fields import Count, described
 from protos.analytics.v1.analytics_pb2 import PushSpeedResponse
 
@@ -29,6 +29,7 @@ class PushSummary(msgspec.Struct, frozen=True, kw_only=True):
     failed: Annotated[Count, described("Devices for which it failed or was dropped.")]
     expired: Annotated[Count, described("Devices for which it expired.")]
     cancelled: Annotated[Count, described("Devices for which it was cancelled.")]
+    channels: ByChannel = []
 
 
 class PushList(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 import falcon
 import msgspec
 
-from console.audit.answers import StateCount, push_answer
+from console.audit.answers import StateCount, channels_answer, push_answer
 from console.devices.actions import note_data_read
 from console.pushes import actions
 from console.pushes.answers import (
@@ -48,6 +48,7 @@ async def list_pushes(backend: Backend, requester: Requester, params: PushListPa
             text=row.text,
             sent_ms=row.counts.sent_ms,
             **{name: getattr(row.counts, name) for name in BROADCAST_COUNTS},
+            channels=channels_answer(row.counts.channels),
         )
         for row in latest.rows
     ]

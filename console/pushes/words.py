@@ -104,6 +104,38 @@ def _fixed_reasons(gettext: Callable[[str], str]) -> Mapping[FixedReason, str]:
     }
 
 
+# The channels by which pushes leave, and the services behind them.
+
+
+class ServiceWords:
+    """Writes the names of channels in one language."""
+
+    def __init__(self, gettext: Callable[[str], str]) -> None:
+        self.gettext = gettext
+        self._names = _service_names(gettext)
+
+    def __call__(self, channel: str, simulated: bool = False) -> str:
+        """Return the name of the service that answered; that of a channel which this version does not know stays."""
+        name = self._names.get(channel, channel)
+        return self.gettext("simulator of %(service)s") % {"service": name} if simulated else name
+
+
+def _service_names(gettext: Callable[[str], str]) -> Mapping[str, str]:
+    _ = gettext
+    return {
+        "own": _("own connections"),
+        "apns": _("Apple's push service"),
+        "webpush": _("Web Push"),
+        "fcm": _("Google's push service (FCM)"),
+        "hms": _("Huawei's push service on Android"),
+        "harmony": _("Huawei's push service on HarmonyOS"),
+        "honor": _("Honor's push service"),
+        "xiaomi": _("Xiaomi's push service"),
+        "oppo": _("OPPO's push service"),
+        "vivo": _("vivo's push service"),
+    }
+
+
 # One sentence about the timed task of a push that has not been sent.
 
 

@@ -14,7 +14,7 @@ from babel.support import NullTranslations, Translations
 
 from console.apps.words import SettingWords
 from console.audit.words import DetailWords
-from console.pushes.words import ReasonWords
+from console.pushes.words import ReasonWords, ServiceWords
 from console.send.words import AudienceWords, ConditionWords
 from console.shell.error_words import ErrorWords, FormFields
 
@@ -44,6 +44,7 @@ class Language:
         self._translations = translations
         self.conditions = ConditionWords(self.gettext, self.ngettext)
         self.reason = ReasonWords(self.gettext)
+        self.service = ServiceWords(self.gettext)
         self.audience = AudienceWords(self.conditions)
         self.form_fields = FormFields(self.gettext, self.ngettext)
         self.problem = ErrorWords(self.gettext, self.form_fields, self)
@@ -51,6 +52,7 @@ class Language:
             self.conditions,
             self.audience,
             self.reason,
+            self.service,
             SettingWords(self.gettext, self.ngettext, self.duration),
         )
 

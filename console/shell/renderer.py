@@ -73,8 +73,8 @@ class Renderer:
     """A Jinja2 environment in which a name that is not given is an error.
 
     Every template has `visit`, `notice` and `shown_once`, the functions `static`, `path_of_push`, `advice_for`,
-    `share_percent` and `_`, and the filters `moment`, `ago`, `duration`, `span`, `detail_line`, `reason`, `audience`,
-    `audience_of_push`, `audience_names`, `condition`, `device_had`, `visible`, `number` and `share_of`.
+    `share_percent` and `_`, and the filters `moment`, `ago`, `duration`, `span`, `detail_line`, `reason`, `service`,
+    `audience`, `audience_of_push`, `audience_names`, `condition`, `device_had`, `visible`, `number` and `share_of`.
     """
 
     def __init__(self, files: StaticFiles, clock: Clock) -> None:
@@ -105,6 +105,9 @@ class Renderer:
             "span": _in_language(lambda visit, ms: visit.language.span(ms)),
             "detail_line": _in_language(_detail_line),
             "reason": _in_language(lambda visit, recorded: visit.language.reason(recorded)),
+            "service": _in_language(
+                lambda visit, channel, is_simulated=False: visit.language.service(channel, is_simulated)
+            ),
             "audience": _in_language(lambda visit, summary: visit.language.audience(summary)),
             "audience_of_push": _in_language(lambda visit, audience: visit.language.audience.of_push(audience)),
             "audience_names": _in_language(lambda visit, audience: visit.language.audience.named(audience)),

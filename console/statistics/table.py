@@ -1,18 +1,20 @@
 """Statistics as a table with named numbers, and the page that answers the question behind each number."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import urlencode
 
+from console.pushes.words import ServiceWords
 from console.statistics.actions import CATEGORIES, StatisticsQuestion
 from protos.analytics.v1.analytics_pb2 import (
     BroadcastRow,
+    ChannelCounts,
     ConnectionsRow,
     LoginsRow,
     StatisticsResponse,
     UsersRow,
 )
-from services.domain.statistics_rows import BROADCAST_COUNTS, LOGIN_DAYS
+from services.domain.statistics_rows import APPLE, BROADCAST_COUNTS, CHANNEL_COUNTS, LOGIN_DAYS, OWN
 
 NOT_RECEIVED = range(5, 8)
 """The places of those numbers of a broadcast that count devices which did not receive it."""
@@ -25,6 +27,13 @@ class TableRow(NamedTuple):
     info: str | None
     msgid: int
     values: list[float]
+
+
+class Way(NamedTuple):
+    """A channel by which pushes left, or the simulator in its service's place."""
+
+    channel: str
+    is_simulated: bool = False
 
 
 class StatisticsTable(NamedTuple):
@@ -54,7 +63,11 @@ def statistics_table(answer: StatisticsResponse, gettext: Callable[[str], str]) 
         *(gettext("Audience"), gettext("Sent"), gettext("Received"), gettext("Shown")),
         *(gettext("Clicked"), gettext("Failed"), gettext("Expired"), gettext("Cancelled")),
     ]
-    return StatisticsTable(names, [_of_broadcast(row) for row in answer.broadcasts])
+    ways = _ways(answer.broadcasts)
+    counted = [gettext("Sent"), gettext("Received"), gettext("Shown"), gettext("Clicked")]
+    services = ServiceWords(gettext)
+    names += [f"{services(*way)}: {name}" for way in ways for name in counted]
+    return StatisticsTable(names, [_of_broadcast(row, ways) for row in answer.broadcasts])
 
 
 def _of_connections(row: ConnectionsRow) -> TableRow:
@@ -71,9 +84,22 @@ def _of_logins(row: LoginsRow) -> TableRow:
     return TableRow(row.date, row.info if row.HasField("info") else None, 0, counts)
 
 
-def _of_broadcast(row: BroadcastRow) -> TableRow:
+def _of_broadcast(row: BroadcastRow, ways: Sequence[Way]) -> TableRow:
     counts: list[float] = [getattr(row, name) for name in BROADCAST_COUNTS]
+    of_ways: dict[Way, ChannelCounts | BroadcastRow] = {
+        Way(each.channel, each.simulated): each for each in row.channels
+    }
+    if ways and not row.channels:
+        of_ways[ways[0]] = row
+    counts += [getattr(of_ways[way], name) if way in of_ways else 0 for way in ways for name in CHANNEL_COUNTS]
     return TableRow("", row.info if row.HasField("info") else None, row.msgid, counts)
+
+
+def _ways(rows: Iterable[BroadcastRow]) -> Sequence[Way]:
+    """Return by which ways an app's pushes left, its platform's own first; none if that was the only one."""
+    found = {Way(each.channel, each.simulated) for row in rows for each in row.channels}
+    own = Way(APPLE if any(way.channel == APPLE for way in found) else OWN)
+    return [own, *sorted(found - {own})] if found else []
 
 
 # The question behind each number in a table of statistics, as the path of the page that answers it.

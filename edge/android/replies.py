@@ -52,6 +52,10 @@ class Timed(Reply, frozen=True):
 class AckEntry(Reply, frozen=True):
     msgid: Annotated[MessageId, described("The message.")]
     token: Annotated[str, described("The device that received it.")]
+    channel: Annotated[
+        str | UnsetType,
+        described("The channel, such as webpush, that the message was handed over to; absent for own connections."),
+    ] = UNSET
 
 
 class Acks(Reply, frozen=True):
@@ -81,7 +85,7 @@ def push_reply(order: AndroidPushOrder, results: Sequence[PushResult]) -> Androi
 
 
 def acks_reply(page: ListAcksResponse) -> Acks:
-    acks = [AckEntry(msgid=ack.msgid, token=ack.token) for ack in page.acks]
+    acks = [AckEntry(msgid=ack.msgid, token=ack.token, channel=ack.channel or UNSET) for ack in page.acks]
     return Acks(result=0, desc="ok", ack_info_list=acks, has_more=page.has_more, pos=page.pos)
 
 

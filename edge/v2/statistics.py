@@ -202,6 +202,19 @@ class ConnectionFigures(Reply, frozen=True, kw_only=True):
     min_count: Annotated[Count, described("Minimum.")] = msgspec.field(name="minCount")
 
 
+class ChannelFigures(Reply, frozen=True):
+    """Devices that one channel was sent a broadcast or multicast for."""
+
+    channel: Annotated[str, described("own for Carillon's connections, apns for Apple, else its name, as webpush.")]
+    simulated: Annotated[
+        bool, described("A simulator answered in the place of its service: nothing left the installation.")
+    ]
+    sent: Annotated[Count, described("Number of devices: sent, or taken over by the service.")]
+    received: Annotated[Count, described("Of these: received.")]
+    shown: Annotated[Count, described("Of these: shown.")]
+    clicked: Annotated[Count, described("Of these: clicked.")]
+
+
 class BroadcastFigures(Reply, frozen=True, kw_only=True):
     """Outcome of a broadcast or multicast."""
 
@@ -218,6 +231,10 @@ class BroadcastFigures(Reply, frozen=True, kw_only=True):
     failed: Annotated[Count, described("Number of devices: failed.")]
     expired: Annotated[Count, described("Number of devices: expired.")]
     cancelled: Annotated[Count, described("Number of devices: cancelled.")]
+    channels: Annotated[
+        list[ChannelFigures] | UnsetType,
+        described("By channel; absent where only own connections, or only Apple's own service, were sent it."),
+    ] = UNSET
 
 
 class UserFigures(Reply, frozen=True, kw_only=True):
@@ -273,7 +290,16 @@ def _connections(row: ConnectionsRow) -> ConnectionFigures:
 
 def _broadcast(row: BroadcastRow, zone: ZoneInfo) -> BroadcastFigures:
     counts = {name: getattr(row, name) for name in BROADCAST_COUNTS}
-    return BroadcastFigures(msgid=row.msgid, send_time=time_text(row.sent_ms, zone), info=_info(row), **counts)
+    channels = [
+        ChannelFigures(*(getattr(each, name) for name in ChannelFigures.__struct_fields__)) for each in row.channels
+    ]
+    return BroadcastFigures(
+        msgid=row.msgid,
+        send_time=time_text(row.sent_ms, zone),
+        info=_info(row),
+        **counts,
+        channels=channels or UNSET,
+    )
 
 
 def _users(row: UsersRow) -> UserFigures:

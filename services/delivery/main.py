@@ -137,7 +137,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     changes = AliasChanges(state, starter, fanout, recorder, resolver, log, applied, clock)
     aliases = AliasesServicer(changes, tenure, starter.has_resumed)
     servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, tenure, starter.has_resumed)
-    apple = AppleStateServicer(state.bad_tokens, apns.stopped, tenure)
+    apple = AppleStateServicer(state.bad_tokens, apns.stopped, simulators, tenure)
     by_http = ReportsServicer(reports, recorder, tenure, starter.has_resumed)
     phones = VirtualPhonesServicer(simulator, tenure.check)
     positions = PositionsServicer(applied, context.apps.applied, check=tenure.check)

@@ -1,7 +1,7 @@
 """The gRPC service of delivery: one two-way stream for each gateway process, and queries of other roles."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 
 from protos.delivery.v1.delivery_pb2 import (
     AttachRequest,
@@ -27,6 +27,7 @@ from protos.delivery.v1.delivery_pb2_grpc import (
     DeliveryServiceServicer,
     ReportsServiceServicer,
 )
+from protos.registry.v1.apps_pb2 import Channel
 from services.delivery.alias_changes import AliasChanges
 from services.delivery.channels.health import Stopped
 from services.delivery.channels.sockets.fanout import Fanout
@@ -140,10 +141,20 @@ class CapacityServicer(CapacityServiceServicer):
 
 
 class AppleStateServicer(AppleStateServiceServicer):
-    """Tells whether Apple's answers point to wrong settings of an iOS app."""
+    """Tells whether Apple's answers point to wrong settings of an iOS app, and where a simulator answers instead."""
 
-    def __init__(self, bad_tokens: BadTokens, stopped: Callable[[str], Stopped | None], tenure: DeliveryTenure) -> None:
-        """`stopped`: since when and why an app's pushes wait, because Apple does not accept its key."""
+    def __init__(
+        self,
+        bad_tokens: BadTokens,
+        stopped: Callable[[str], Stopped | None],
+        simulators: "Collection[Channel.ValueType]",
+        tenure: DeliveryTenure,
+    ) -> None:
+        """`stopped`: since when and why an app's pushes wait, because Apple does not accept its key.
+
+        `simulators`: the channels in the place of whose services a simulator answers.
+        """
+        self._simulators = simulators
         self._bad_tokens = bad_tokens
         self._stopped = stopped
         self._tenure = tenure
@@ -156,6 +167,7 @@ class AppleStateServicer(AppleStateServiceServicer):
         return GetAppleStateResponse(
             bad_tokens=MostlyBadTokens(**bad._asdict()) if bad else None,
             refused_key=RefusedKey(**stopped._asdict()) if stopped else None,
+            simulators=self._simulators,
         )
 
 

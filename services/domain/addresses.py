@@ -78,6 +78,11 @@ def channel_name(channel: int) -> str:
     return CHANNEL_NAMES.get(channel, str(channel))
 
 
+def service_name(channel: int) -> str:
+    """Return the name of a channel that a push service stands behind, Apple's too; as for `channel_name` otherwise."""
+    return "apns" if channel == CHANNEL_APNS else channel_name(channel)
+
+
 def named_channel(name: str) -> "Channel.ValueType":
     """Return the channel with this name. ValueError: there is none."""
     if name not in CHANNELS:

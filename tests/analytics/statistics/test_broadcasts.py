@@ -104,13 +104,12 @@ async def test_what_a_simulator_of_apple_accepted_stays_the_simulators(
     log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
 ) -> None:
     """A push that Apple itself was sent later is counted apart; one that Apple alone was sent has no division."""
-    apple = {"appkey": APP, "simulated": [CHANNEL_APNS]}
     async with running_service(log, clickhouse, tmp_path) as analytics:
         await log.append(
             [
                 send(1000, platform=Platform.PLATFORM_IOS),
                 started(1000, 1, [1, 2, 3]),
-                outcomes(1, app_outcomes(1000, [1, 2], Outcome.OUTCOME_KIND_SENT, T0 + 1, **apple)),
+                outcomes(1, app_outcomes(1000, [1, 2], Outcome.OUTCOME_KIND_SENT, T0 + 1, simulated=[CHANNEL_APNS])),
                 outcomes(1, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_SENT, T0 + 2)),
                 outcomes(1, app_outcomes(1000, [2], Outcome.OUTCOME_KIND_SHOWN, T0 + 3)),
                 send(2000, time_ms=T0 - 1, platform=Platform.PLATFORM_IOS),

@@ -4,7 +4,7 @@ import json
 
 from playwright.async_api import Page
 
-from protos.analytics.v1.analytics_pb2 import BroadcastRow, StatisticsResponse
+from protos.analytics.v1.analytics_pb2 import BroadcastRow, ChannelCounts, StatisticsResponse
 from tests.console.conftest import START_MS, ConsoleInstallation
 from tests.console.test_pushes import MSGID, audit
 from tests.console.view.chromium import chromium_page
@@ -30,7 +30,8 @@ async def test_long_words_and_many_columns_stay_within_the_page(console: Console
     appkey = await console.app(LONG_NAME, team_id)
     request_json = json.dumps({"msgStyle": {"android": {"title": URL}, "basic": {"content": URL, "is_notif": 1}}})
     console.analytics.pushes[MSGID] = audit(appkey, request_json=request_json)
-    row = BroadcastRow(msgid=MSGID, sent_ms=START_MS, info="香港特别行政区", **COUNTS)
+    channels = [ChannelCounts(channel=name, simulated=True, sent=10**6) for name in ("webpush", "fcm")]
+    row = BroadcastRow(msgid=MSGID, sent_ms=START_MS, info="香港特别行政区", channels=channels, **COUNTS)
     console.analytics.statistics[appkey] = StatisticsResponse(broadcasts=[row, row])
     console.analytics.words[MSGID] = (URL, URL)
     paths = (
