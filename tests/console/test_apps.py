@@ -6,7 +6,7 @@ import re
 import httpx
 
 from protos.delivery.v1.delivery_pb2 import GetAppleStateResponse, MostlyBadTokens, RefusedKey
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from protos.registry.v1.apps_pb2 import CHANNEL_APNS, PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import QuotasChange, TakeBroadcastsRequest, UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.processes_pb2 import AppDevices
@@ -75,6 +75,9 @@ async def test_an_ios_app_shows_what_apples_answers_say_of_its_settings(console:
     appkey = await console.app(team_id=team_id, platform=PLATFORM_IOS)
     head = await console.logged_in("head")
     assert 'class="alert' not in (await head.get(f"/apps/{appkey}")).text
+    console.delivery.apple[appkey] = GetAppleStateResponse(simulators=[CHANNEL_APNS])
+    page = text_of(await head.get(f"/apps/{appkey}"))
+    assert "A simulator answers in the place of Apple's push service: what it accepts does not leave" in page
     bad = MostlyBadTokens(
         since_ms=START_MS, last_ms=START_MS + 60_000, refused=48, accepted=1002, reason="BadDeviceToken"
     )

@@ -20,6 +20,7 @@ from protos.analytics.v1.details_pb2 import (
     ReasonCount,
     Remark,
     RequestedChange,
+    ServiceChannel,
     StagChange,
     TagChange,
 )
@@ -64,6 +65,16 @@ WORDS = [
         "+通道 webpush 上的地址 3fa9c1d2",
     ),
     (Detail(address_taken="t"), "the device t set the same address", "设备 t 设置了同一地址"),
+    (
+        Detail(channel=ServiceChannel(channel="apns", simulated=True)),
+        "simulator of Apple's push service",
+        "Apple 推送服务的模拟器",
+    ),
+    (
+        Detail(channel=ServiceChannel(channel="xiaomi", devices=1200)),
+        "Xiaomi's push service: 1,200",
+        "小米推送服务: 1,200",
+    ),
     (Detail(alias_taken=AliasTakenAway()), "the alias had too many devices", "该别名的设备过多"),
     (Detail(alias_taken=AliasTakenAway(token="t")), "the alias was taken by the device t", "别名已被设备 t 占用"),
     (

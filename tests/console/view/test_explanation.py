@@ -158,6 +158,27 @@ def test_a_device_that_acknowledges_nothing_got_what_apple_accepted() -> None:
     assert explain(device, WORDS).kind == "bad"
 
 
+def test_a_simulator_is_never_shown_as_the_vendor() -> None:
+    """Also after real credentials were set: the outcome itself tells."""
+    sent = entry("sent", 2)
+    sent.channel, sent.simulated = "apns", True
+    told = explain(in_audience(sent), WORDS, is_ios=True).sentence
+    assert told.startswith("The simulator of Apple's push service accepted the push for the device at 2.")
+    taken = entry("handed_over", 4)
+    taken.channel, taken.simulated = "webpush", True
+    told = explain(in_audience(taken), WORDS).sentence
+    assert told.startswith("The simulator of Web Push accepted the push for the device at 4.")
+    taken.simulated = False
+    told = explain(in_audience(taken), WORDS).sentence
+    assert told == "Handed over at 4 to Web Push. The device has not acknowledged it."
+    failed = entry("failed", 3, "BadDeviceToken")
+    failed.channel, failed.simulated = "apns", True
+    told = explain(in_audience(failed), WORDS, is_ios=True).sentence
+    assert told == "Failed at 3: BadDeviceToken. The simulator of Apple's push service answered."
+    failed.reason = "removed"
+    assert "simulator" not in explain(in_audience(failed), WORDS, is_ios=True).sentence
+
+
 def test_a_funnel_counts_devices_that_came_at_least_so_far() -> None:
     states = {"pending": 1, "sent": 2, "received": 4, "shown": 8, "clicked": 16, "failed": 32}
     answer = AuditPushResponse(

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from protos.registry.v1.apps_pb2 import Channel
 from services.delivery import outcome_recorder
 from services.delivery.event_writer import EventWriter
 from services.delivery.outcome_recorder import MAX_ROWS, REASON_CHARS, OutcomeRecorder
 from services.delivery.state.delivery_state import DeliveryState
-from services.domain.topics import DELIVERIES, TOPICS
+from services.domain.topics import DELIVERIES, TOPICS, decode
 from services.errors import BusyError, UnavailableError
 from services.log.port import NewRecord, Partition
 from services.log.sqlite.log import SqliteLog
@@ -171,3 +172,26 @@ async def test_reasons_beyond_the_limit_of_the_column_are_recorded_as_other(
     assert recorded[0].reason.startswith("reason 0 x")
     assert len(recorded[0].reason) == REASON_CHARS
     assert recorded[299].reason == "other"
+
+
+async def test_a_batch_names_the_simulators_among_the_services_that_answered(
+    log: FaultyLog, clock: ManualClock
+) -> None:
+    """Once for a batch; what own connections were sent names none."""
+    events = EventWriter(log, DeliveryState([0]), clock)  # type: ignore[arg-type]
+    recorder = OutcomeRecorder(events, [Channel.CHANNEL_APNS, Channel.CHANNEL_WEBPUSH])
+    recorder.record(0, APP, 7, 1, SENT, START_MS)
+    await recorder.flush()
+    recorder.record_final(0, APP, 8, 1, SENT, START_MS, service=Channel.CHANNEL_APNS)
+    await recorder.flush()
+    recorder.record_answer(0, APP, 9, 1, FAILED, START_MS, "no", Channel.CHANNEL_FCM)
+    recorder.record_answer(0, APP, 9, 2, FAILED, START_MS, "no", Channel.CHANNEL_WEBPUSH)
+    await recorder.flush()
+    partition = Partition(DELIVERIES.name, 0)
+    reader = await log.log.open({partition: 0})
+    facts = [decode(record) for record in await reader.read()]
+    assert [list(fact.outcomes.apps[0].simulated) for fact in facts] == [
+        [],
+        [Channel.CHANNEL_APNS],
+        [Channel.CHANNEL_WEBPUSH],
+    ]

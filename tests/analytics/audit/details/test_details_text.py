@@ -20,6 +20,7 @@ from protos.analytics.v1.details_pb2 import (
     ReasonCount,
     Remark,
     RequestedChange,
+    ServiceChannel,
     StagChange,
     TagChange,
 )
@@ -63,6 +64,10 @@ TEXTS = [
     ),
     (Detail(address=AddressChange(channel=CHANNEL_WEBPUSH, fingerprint="3fa9c1d2")), "+address of webpush 3fa9c1d2"),
     (Detail(address=AddressChange(channel=CHANNEL_WEBPUSH, removed=True)), "-address of webpush"),
+    (Detail(channel=ServiceChannel(channel="fcm")), "by fcm"),
+    (Detail(channel=ServiceChannel(channel="apns", simulated=True)), "by the simulator of apns"),
+    (Detail(channel=ServiceChannel(channel="fcm", devices=3)), "fcm: 3"),
+    (Detail(channel=ServiceChannel(channel="fcm", simulated=True, devices=3)), "simulator of fcm: 3"),
     (Detail(address_taken="t"), "device t set the same address"),
     (Detail(tag=TagChange(tag=1)), "+tag 1"),
     (Detail(stag=StagChange(stag="news", removed=True)), '-stag "news"'),
