@@ -27,7 +27,7 @@ SHARDS_BEFORE_RELEASES = pytest.mark.parametrize(
 """For journeys on which several processes a role do what they do on others: `shards` runs before a release alone."""
 
 WELCOME = re.compile(
-    r"(Carillon is ready\.|A simulator answers in the place of .*|No administrator can log in .*|\d\. .*| {2,3}\S.*)?"
+    r"(Carillon is ready\.|A simulator answers in .*|No administrator can log in .*|\d\. .*| {2,3}\S.*)?"
 )
 
 

@@ -174,9 +174,7 @@ async def test_reasons_beyond_the_limit_of_the_column_are_recorded_as_other(
     assert recorded[299].reason == "other"
 
 
-async def test_a_batch_names_the_simulators_among_the_services_that_answered(
-    log: FaultyLog, clock: ManualClock
-) -> None:
+async def test_a_batch_names_the_simulators_that_answered(log: FaultyLog, clock: ManualClock) -> None:
     """Once for a batch; what own connections were sent names none."""
     events = EventWriter(log, DeliveryState([0]), clock)  # type: ignore[arg-type]
     recorder = OutcomeRecorder(events, [Channel.CHANNEL_APNS, Channel.CHANNEL_WEBPUSH])
