@@ -16,6 +16,7 @@ from analytics.store.offsets import Offsets, Range
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from protos.push.v1.push_pb2 import Audience, Devices, Kind
+from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH
 from services.log.port import NewRecord, Partition
 from services.log.sqlite.log import SqliteLog
 from services.process.clock import ManualClock
@@ -93,6 +94,15 @@ def after() -> list[NewRecord]:
         started(3000, 1, [3, 4, 5], later),
         outcomes(1, app_outcomes(3000, [3, 5], Outcome.OUTCOME_KIND_SENT, later + 1), seed="later"),
         outcomes(1, app_outcomes(2001, [4], Outcome.OUTCOME_KIND_SHOWN, later + 2), seed="shown"),
+        outcomes(
+            1,
+            app_outcomes(
+                *(3000, [4], Outcome.OUTCOME_KIND_HANDED_OVER, later + 3),
+                channel=CHANNEL_WEBPUSH,
+                simulated=[CHANNEL_WEBPUSH],
+            ),
+            seed="handed over",
+        ),
     ]
 
 
@@ -146,6 +156,7 @@ async def test_stores_of_older_versions(
     await log.append(after())
     expected = await answers_after_upgrade(log, fresh, tmp_path / "fresh")
     assert "token-1-4" in str(expected), "there is something to tell"
+    assert 'channel: "webpush"' in str(expected)
 
     all_known = [*migrations(), NEXT]
     for version in range(len(RELEASED), len(all_known)):
