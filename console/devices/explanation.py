@@ -9,7 +9,7 @@ from protos.analytics.v1.analytics_pb2 import Exclusion, PushOnDevice, TimelineE
 from protos.analytics.v1.analytics_pb2 import ExclusionReason as Reason
 from protos.registry.v1.apps_pb2 import Pause
 from protos.scheduling.v1.scheduling_pb2 import TASK_STATUS_UNSENT, Task
-from services.domain.recorded_reasons import FixedReason, parsed_reason
+from services.domain.recorded_reasons import AcceptanceUnknown, ChannelAcceptanceUnknown, parsed_reason
 
 GOT = ("clicked", "shown", "received")
 ENDED = ("dropped", "failed", "cancelled", "expired")
@@ -67,7 +67,7 @@ def explain(
         return Explanation(_handed_over(events["handed_over"], words), "good")
     for event in (*ENDED, *_PUSH_ENDED):
         if event in events:
-            return Explanation(" ".join([_ended(events[event], words), *_answered_by(events[event], words)]), "bad")
+            return Explanation(" ".join([_ended(events[event], words), *_by_simulator(events[event], words)]), "bad")
     return Explanation(_waits(device, events, words, pause), "warn")
 
 
@@ -105,7 +105,8 @@ def _waits(device: PushOnDevice, events: Mapping[str, TimelineEntry], words: Wor
     _ = words.gettext
     if "claimed" in events and events["claimed"].last_ms >= events.get("returned", events["claimed"]).last_ms:
         sentence = _("The push service that reaches the device was asked at %(time)s, and has not answered yet.")
-        return sentence % {"time": words.moment(events["claimed"].last_ms)}
+        asked = sentence % {"time": words.moment(events["claimed"].last_ms)}
+        return " ".join([asked, *_by_simulator(events["claimed"], words)])
     if "sent" in events:
         sentence = _(
             "Sent at %(time)s, but not acknowledged: the connection was lost first, or the device does not answer."
@@ -202,10 +203,15 @@ def _ended(entry: TimelineEntry, words: Words) -> str:
     return sentence % {"time": words.moment(entry.first_ms), "reason": words.reason(entry.reason)}
 
 
-def _answered_by(entry: TimelineEntry, words: Words) -> list[str]:
-    """Return the sentence that a simulator gave the reason, if one did; reasons of Carillon itself are no answers."""
-    if not entry.simulated or isinstance(parsed_reason(entry.reason), FixedReason):
+def _by_simulator(entry: TimelineEntry, words: Words) -> list[str]:
+    """Return the sentence that a simulator was asked or answered, if one did; reasons of Carillon are no answers."""
+    reason = parsed_reason(entry.reason)
+    if not entry.simulated:
         return []
-    return [
-        words.gettext("The simulator of %(service)s answered.") % {"service": words.language.service(entry.channel)}
-    ]
+    if entry.event == "claimed" or isinstance(reason, AcceptanceUnknown | ChannelAcceptanceUnknown):
+        sentence = words.gettext("The simulator of %(service)s was asked.")
+    elif reason is None:
+        sentence = words.gettext("The simulator of %(service)s answered.")
+    else:
+        return []
+    return [sentence % {"service": words.language.service(entry.channel)}]

@@ -175,8 +175,15 @@ def test_a_simulator_is_never_shown_as_the_vendor() -> None:
     failed.channel, failed.simulated = "apns", True
     told = explain(in_audience(failed), WORDS, is_ios=True).sentence
     assert told == "Failed at 3: BadDeviceToken. The simulator of Apple's push service answered."
+    failed.reason = "unknown: connection lost"
+    told = explain(in_audience(failed), WORDS, is_ios=True).sentence
+    assert told.endswith("connection lost. The simulator of Apple's push service was asked.")
     failed.reason = "removed"
     assert "simulator" not in explain(in_audience(failed), WORDS, is_ios=True).sentence
+    claimed = entry("claimed", 3)
+    claimed.channel, claimed.simulated = "webpush", True
+    told = explain(in_audience(claimed), WORDS).sentence
+    assert told.endswith("and has not answered yet. The simulator of Web Push was asked.")
 
 
 def test_a_funnel_counts_devices_that_came_at_least_so_far() -> None:
