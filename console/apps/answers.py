@@ -14,6 +14,7 @@ from protos.registry.v1.apps_pb2 import (
     APNS_ENVIRONMENT_PRODUCTION,
     APNS_ENVIRONMENT_SANDBOX,
     CHANNEL_APNS,
+    CHANNEL_WEBPUSH,
     PLATFORM_ANDROID,
     PLATFORM_IOS,
 )
@@ -168,7 +169,7 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
         list[str] | UnsetType,
         described(
             "Where one app is shown: the channels, such as apns, in the place of whose services a simulator answers, so"
-            " that nothing leaves the installation. Absent where delivery did not answer."
+            " that nothing leaves the installation. Absent for none, and where delivery did not answer."
         ),
     ] = UNSET
 
@@ -230,7 +231,8 @@ def app_answer(app: StoredApp, installation_pause: StoredPause | None, now_ms: i
 class ServiceState(NamedTuple):
     """What delivery knows of an app's push services.
 
-    `problems`: what Apple's answers show to be wrong. `simulators`: channels in whose services' place one answers.
+    `problems`: what Apple's answers show to be wrong. `simulators`: the app's channels in the place of whose services
+    a simulator answers.
     """
 
     problems: list[AppleProblem]
@@ -239,17 +241,26 @@ class ServiceState(NamedTuple):
 
 def service_state(app: StoredApp, states: Sequence[GetAppleStateResponse]) -> ServiceState:
     """Return what the instances of delivery know of an app together."""
-    is_ios = app.platform == PLATFORM_IOS
     channels = sorted({channel for state in states for channel in state.simulators})
-    concerning = [service_name(channel) for channel in channels if (channel == CHANNEL_APNS) == is_ios]
-    return ServiceState(apple_problems(app.appkey, states) if is_ios else [], concerning)
+    simulators = [service_name(channel) for channel in channels if _is_set_up(app, channel)]
+    is_ios = app.platform == PLATFORM_IOS
+    return ServiceState(apple_problems(app.appkey, states) if is_ios else [], simulators)
+
+
+def _is_set_up(app: StoredApp, channel: int) -> bool:
+    """Return whether the app's pushes may leave by the channel. The simulator of Apple asks for no key of the app."""
+    if channel == CHANNEL_APNS:
+        return app.platform == PLATFORM_IOS
+    if channel == CHANNEL_WEBPUSH:
+        return app.HasField("web_push")
+    return app.platform != PLATFORM_IOS
 
 
 def with_services(answer: App, services: ServiceState | None) -> App:
     """Return the answer about one app with what delivery knows of its push services; None: it does not answer."""
     if answer.platform == PLATFORMS[PLATFORM_IOS]:
         answer = msgspec.structs.replace(answer, apple=services.problems if services else None)
-    return msgspec.structs.replace(answer, simulators=services.simulators) if services else answer
+    return msgspec.structs.replace(answer, simulators=services.simulators or UNSET) if services else answer
 
 
 def apple_problems(appkey: str, states: Sequence[GetAppleStateResponse]) -> list[AppleProblem]:

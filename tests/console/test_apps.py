@@ -6,8 +6,8 @@ import re
 import httpx
 
 from protos.delivery.v1.delivery_pb2 import GetAppleStateResponse, MostlyBadTokens, RefusedKey
-from protos.registry.v1.apps_pb2 import CHANNEL_APNS, PLATFORM_IOS
-from protos.registry.v1.registry_pb2 import QuotasChange, TakeBroadcastsRequest, UpdateAppRequest
+from protos.registry.v1.apps_pb2 import CHANNEL_APNS, CHANNEL_WEBPUSH, PLATFORM_IOS
+from protos.registry.v1.registry_pb2 import QuotasChange, TakeBroadcastsRequest, UpdateAppRequest, WebPushChange
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.processes_pb2 import AppDevices
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
@@ -91,6 +91,21 @@ async def test_an_ios_app_shows_what_apples_answers_say_of_its_settings(console:
     with console.servers["delivery"].away():
         page = text_of(await head.get(f"/apps/{appkey}"))
         assert "Whether Apple accepts the app's pushes is not known at present" in page
+
+
+async def test_an_app_with_a_web_push_key_shows_that_a_simulator_answers(console: ConsoleInstallation) -> None:
+    """An app without a key does not: none of its pushes leave by Web Push."""
+    appkey = await console.app(team_id=await console.team("News", head="administrator"))
+    head = await console.logged_in("head")
+    console.delivery.apple[appkey] = GetAppleStateResponse(simulators=[CHANNEL_APNS, CHANNEL_WEBPUSH])
+    assert 'class="alert' not in (await head.get(f"/apps/{appkey}")).text
+    key = WebPushChange(new_key=True, contact="mailto:push@example.org")
+    registry = RegistryServiceStub(console.peers.all("registry")[0])
+    await registry.UpdateApp(UpdateAppRequest(appkey=appkey, web_push=key, origin=OPERATOR))
+    await console.context.apps.refresh()
+    page = text_of(await head.get(f"/apps/{appkey}"))
+    assert page.count("A simulator answers in the place of") == 1
+    assert "A simulator answers in the place of Web Push: what it accepts does not leave this installation" in page
 
 
 async def test_settings_are_changed_by_the_teams_administrator_and_quotas_by_the_installations(

@@ -42,6 +42,13 @@ async def test_each_printed_command_works(installation: Installation, tmp_path: 
     send = next(line for line in lines if " send --secret-file " in line)
     assert (installation.data / "demo-app.secret").read_text().strip() not in installation.output().read_text()
     audit = next(line for line in lines if line.endswith(" audit push ID"))
+    told = [line for line in lines if line.startswith("A simulator answers ")]
+    assert told == [
+        "A simulator answers in the place of Apple's push service: what it accepts does not leave this installation."
+        " CARILLON_APNS_URL=https://api.push.apple.com sends to Apple.",
+        "A simulator answers in the place of the push services of Web Push: what it accepts does not leave this"
+        " installation. CARILLON_WEBPUSH=internet sends to them.",
+    ]
     health = next(line.split()[-1] for line in lines if line.startswith("health "))
     metrics = next(line.split()[-1] for line in lines if line.startswith("metrics "))
     assert (await asyncio.to_thread(httpx.get, health)).text == '{"status":"ready"}'

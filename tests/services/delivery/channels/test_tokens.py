@@ -13,6 +13,7 @@ from protos.delivery.v1.delivery_pb2 import (
     RefusedKey,
 )
 from protos.delivery.v1.delivery_pb2_grpc import AppleStateServiceStub
+from protos.registry.v1.apps_pb2 import CHANNEL_APNS, CHANNEL_WEBPUSH
 from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
 from services.apns_simulator.server import ApnsSimulator
 from services.delivery import main as delivery_main
@@ -125,9 +126,10 @@ async def test_an_apps_state_at_apple_is_told_and_counted_while_it_holds(ios: Io
         return await stub.GetAppleState(GetAppleStateRequest(appkey=ios.appkey))
 
     bad, stopped = gauges()
+    simulators = [CHANNEL_APNS, CHANNEL_WEBPUSH]
     async with ios.running() as simulator:
         devices = await ios.register(*VALID_TOKENS)
-        assert await state() == GetAppleStateResponse()
+        assert await state() == GetAppleStateResponse(simulators=simulators)
         simulator.unknown_tokens = set(VALID_TOKENS)
         msgid, sent_ms = await ios.send(), ios.delivery.clock.now_ms()
         await ios.delivery.expect_outcomes(*(OutcomeRow(msgid, each, FAILED, "BadDeviceToken") for each in devices))
@@ -143,7 +145,7 @@ async def test_an_apps_state_at_apple_is_told_and_counted_while_it_holds(ios: Io
         await simulator.wait_requests(len(devices) + 1)
         await run_ready_tasks()
         key = RefusedKey(since_ms=sent_ms + 60_000, reason="InvalidProviderToken")
-        assert await state() == GetAppleStateResponse(bad_tokens=tokens, refused_key=key)
+        assert await state() == GetAppleStateResponse(bad_tokens=tokens, refused_key=key, simulators=simulators)
         assert gauges() == (bad + 1, stopped + 1)
     assert gauges() == (bad, stopped)
     async with ios.running():

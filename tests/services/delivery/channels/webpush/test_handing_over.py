@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from protos.delivery.v1.delivery_pb2 import OutcomeKind, RecordReportsRequest
-from protos.delivery.v1.delivery_pb2_grpc import ReportsServiceStub
+from protos.delivery.v1.delivery_pb2 import GetAppleStateRequest, OutcomeKind, RecordReportsRequest
+from protos.delivery.v1.delivery_pb2_grpc import AppleStateServiceStub, ReportsServiceStub
 from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH, PLATFORM_ANDROID, App
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, SetAddress
 from protos.registry.v1.registry_pb2 import (
@@ -25,7 +25,7 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.channels.webpush.responses import HANDLINGS, LOCAL, AnswerAction
 from services.domain.ids import event_id
-from services.domain.topics import DEVICE_COMMANDS, TOPICS, device_key
+from services.domain.topics import DELIVERIES, DEVICE_COMMANDS, TOPICS, decode, device_key
 from services.domain.webpush_credentials import key_text
 from services.log.port import NewRecord, Partition
 from services.log.topics import partition_of
@@ -108,6 +108,14 @@ class WebPushHarness:
                 await self.delivery.advance(1)
         assert holds()
 
+    async def simulators(self) -> tuple[list[int], list[list[int]]]:
+        """Return the channels whose services are simulators, as delivery tells, and as each batch of outcomes does."""
+        stub = AppleStateServiceStub(self.delivery.server.channel())
+        told = await stub.GetAppleState(GetAppleStateRequest(appkey=self.app.appkey))
+        partitions = [Partition(DELIVERIES.name, number) for number in range(PARTITIONS)]
+        facts = [decode(record) for each in partitions for record in await self.delivery.records(each)]
+        return list(told.simulators), [list(batch.simulated) for fact in facts for batch in fact.outcomes.apps]
+
     async def dead(self) -> list[tuple[str, str]]:
         """Return the token of each dead address, and the reason."""
         request = ListAddressesRequest(appkey=self.app.appkey, dead=True, limit=10)
@@ -161,6 +169,7 @@ async def test_a_message_reaches_an_absent_browser_after_the_grace_and_its_repor
         await delivery.expect_outcomes(
             OutcomeRow(msgid, browser.device, CLAIMED), OutcomeRow(msgid, browser.device, HANDED_OVER)
         )
+        assert await web.simulators() == ([], [[], []])
         reports = ReportsServiceStub(delivery.server.channel())
         by_kind = [
             report_columns(kind, [(msgid, browser.device)], appkey=web.app.appkey) for kind in (RECEIVED, CLICKED)
@@ -171,6 +180,21 @@ async def test_a_message_reaches_an_absent_browser_after_the_grace_and_its_repor
             OutcomeRow(msgid, browser.device, RECEIVED),
             OutcomeRow(msgid, browser.device, CLICKED),
         ]
+
+
+async def test_what_a_simulator_takes_stays_in_the_process_and_is_told(delivery: DeliveryHarness) -> None:
+    web = WebPushHarness(delivery)
+    async with running_services([web.push_service]), web.running():
+        browser = await web.browser("a")
+        await delivery.advance(20)
+        msgid = await web.send(browser)
+        (simulator,) = [service for service in delivery.role.services if isinstance(service, WebPushSimulator)]
+        await web.advance_until(lambda: len(simulator.received) == 1)
+        await delivery.expect_outcomes(
+            OutcomeRow(msgid, browser.device, CLAIMED), OutcomeRow(msgid, browser.device, HANDED_OVER)
+        )
+        assert await web.simulators() == ([CHANNEL_WEBPUSH], [[CHANNEL_WEBPUSH], [CHANNEL_WEBPUSH]])
+        assert web.push_service.requests == 0
 
 
 DOCUMENTED = [key for key in HANDLINGS if key[0] != LOCAL and not key[1].startswith("code")]
