@@ -1,11 +1,12 @@
 """Changes of an app: its settings, another secret key, a pause and its end; and what Apple's answers say of it."""
 
 import asyncio
+from collections.abc import Iterable
 
 from console.apps.answers import ServiceState, service_state
 from console.shell.access import Requester
 from console.shell.backend import Backend
-from protos.delivery.v1.delivery_pb2 import GetAppleStateRequest
+from protos.delivery.v1.delivery_pb2 import GetAppleStateRequest, GetAppleStateResponse
 from protos.delivery.v1.delivery_pb2_grpc import AppleStateServiceStub
 from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.registry_pb2 import (
@@ -26,13 +27,24 @@ _APPLE_STATE_S = 2.0
 
 async def services_of(backend: Backend, app: App) -> ServiceState | None:
     """Return what delivery knows of the push services of an app; None: it does not answer."""
-    request = GetAppleStateRequest(appkey=app.appkey)
+    states = await _states(backend, app.appkey)
+    return None if states is None else service_state(app, states)
+
+
+async def simulators_of(backend: Backend, apps: Iterable[App]) -> list[str]:
+    """Return the channels of the apps in the place of whose services a simulator answers; none if delivery is away."""
+    states = await _states(backend) or []
+    return list(dict.fromkeys(channel for app in apps for channel in service_state(app, states).simulators))
+
+
+async def _states(backend: Backend, appkey: str = "") -> list[GetAppleStateResponse] | None:
+    """Return what each instance of delivery answers about an app, or about none; None: one does not answer."""
+    request = GetAppleStateRequest(appkey=appkey)
     stubs = [AppleStateServiceStub(channel) for channel in backend.roles.peers.all("delivery")]
     try:
-        states = await asyncio.gather(*(stub.GetAppleState(request, timeout=_APPLE_STATE_S) for stub in stubs))
+        return await asyncio.gather(*(stub.GetAppleState(request, timeout=_APPLE_STATE_S) for stub in stubs))
     except CarillonError:
         return None
-    return service_state(app, states)
 
 
 async def rotate_secret(

@@ -92,7 +92,7 @@ class AppPage(Page):
             response,
             "apps/app.html",
             app=app,
-            services=services,
+            simulators=services.simulators if services else [],
             apple=services.problems if services else None if app.platform == PLATFORM_IOS else [],
             team=self.site.accounts.team(self.site.accounts.team_of(appkey)),
             online=(await self.site.observer.read()).devices.get(appkey, 0),

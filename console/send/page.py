@@ -5,7 +5,7 @@ from typing import Any
 
 from falcon.asgi import Request, Response
 
-from console.apps.actions import services_of
+from console.apps.actions import simulators_of
 from console.devices.actions import note_data_read
 from console.send.actions import approval_need, partners
 from console.send.audience import Audience
@@ -146,7 +146,7 @@ class SendingPage(Page):
             audiences=[(self.app(audience.appkey), audience) for audience in audiences],
             devices=devices,
             paused=self.paused(composed.order.apps.appkeys),
-            services=await services_of(self.site, app),
+            simulators=await simulators_of(self.site, map(self.app, composed.order.apps.appkeys)),
             need=need,
             need_words=need_text,
             test_devices=self.test_devices(composed),

@@ -2,8 +2,9 @@
 
 from protos.accounts.v1.accounts_pb2 import ApprovalRules
 from protos.accounts.v1.service_pb2 import UpdateTeamRequest
+from protos.delivery.v1.delivery_pb2 import GetAppleStateResponse
 from protos.push.v1.push_pb2 import KIND_UNICAST
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS
+from protos.registry.v1.apps_pb2 import CHANNEL_APNS, CHANNEL_WEBPUSH, PLATFORM_IOS
 from tests.console.conftest import OPERATOR, ConsoleInstallation, text_of
 from tests.console.send.test_send import reviewed, send, sender_of, sent, tasks, team_ids
 from tests.console.test_pushes import audit
@@ -57,7 +58,10 @@ async def test_the_partner_stays_chosen_after_a_refusal_and_in_a_copy(console: C
     appkey, sender = await sender_of(console, devices=1)
     team_id = next(iter(await team_ids(console, "News")))
     ios = await console.app("News iOS", team_id, PLATFORM_IOS)
-    _, hidden = await reviewed(sender, appkey, stag="a", content="On both", other=ios)
+    console.delivery.apple[""] = GetAppleStateResponse(simulators=[CHANNEL_APNS, CHANNEL_WEBPUSH])
+    page, hidden = await reviewed(sender, appkey, stag="a", content="On both", other=ios)
+    assert "A simulator answers in the place of Apple's push service" in text_of(page), "for the partner"
+    assert text_of(page).count("A simulator answers") == 1
     await sender.post(f"/apps/{appkey}/test-devices", device="token-0")
     console.analytics.pushes[7] = audit(appkey, msgid=7)
     console.analytics.pushes[7].request_json = hidden["body"]
