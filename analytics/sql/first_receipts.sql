@@ -2,4 +2,4 @@
 SELECT partition, number, msgid, minIf((_offset, _index), kind = 'received'), anyIf(via, kind = 'handed_over')
 FROM deliveries
 WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)} AND kind IN ('received', 'handed_over')
-GROUP BY partition, number, msgid
+GROUP BY partition, number, msgid HAVING countIf(kind = 'received') > 0

@@ -17,7 +17,7 @@ from protos.analytics.v1.analytics_pb2 import (
 )
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.push.v1.push_pb2 import Kind
-from protos.registry.v1.apps_pb2 import Platform
+from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH, Platform
 from services.errors import InputError
 from services.log.port import NewRecord
 from services.log.sqlite.log import SqliteLog
@@ -87,6 +87,18 @@ async def test_visible_after_the_delay_and_gone_after_two_days(
         assert pairs(await read(analytics)) == [(1000, "token-1-3")]
         clock.move(0.001)
         assert pairs(await read(analytics)) == []
+
+
+async def test_a_receipt_names_the_channel_that_the_message_was_handed_over_to(
+    log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path
+) -> None:
+    handed_over = app_outcomes(1000, [3], Outcome.OUTCOME_KIND_HANDED_OVER, T0, channel=CHANNEL_WEBPUSH)
+    async with running_service(log, clickhouse, tmp_path, ManualClock(T0 + DELAY_MS)) as analytics:
+        await log.append([device(3), device(4), unicast(1000), outcomes(1, handed_over)])
+        await log.append([receipt(1000, 3, T0), receipt(1000, 4, T0)])
+        await caught_up(analytics)
+        page = await read(analytics)
+    assert [(ack.token, ack.channel) for ack in page.acks] == [("token-1-3", "webpush"), ("token-1-4", "")]
 
 
 async def test_pages_have_only_receipts_of_unicast_messages_to_android(
