@@ -10,6 +10,7 @@ from protos.analytics.v1.analytics_pb2 import (
     AuditPushResponse,
     BroadcastRow,
     Category,
+    ChannelCounts,
     Clause,
     LatestPushesRequest,
     ListPushDevicesRequest,
@@ -208,6 +209,22 @@ async def test_pushes_are_listed_found_and_shown_with_their_funnel(console: Cons
     chinese = await viewer.http.get(f"/apps/{appkey}/pushes/{MSGID}", headers={"Accept-Language": "zh-CN"})
     assert "1,200 个令牌 (1,200 台设备)" in text_of(chinese)
     assert "至 2026-09-21 22:13:20" in text_of(chinese)
+
+
+async def test_a_push_that_push_services_took_over_is_counted_by_channel(console: ConsoleInstallation) -> None:
+    appkey = await push_of_app(console)
+    viewer, path = await viewer_of(console), f"/apps/{appkey}/pushes/{MSGID}"
+    assert "By channel" not in text_of(await viewer.get(path))
+    channels = [
+        ChannelCounts(channel="own", sent=1000, received=900, shown=7),
+        ChannelCounts(channel="webpush", simulated=True, sent=100, received=2),
+    ]
+    console.analytics.pushes[MSGID].channels.extend(channels)
+    console.analytics.statistics[appkey].broadcasts[0].channels.extend(channels)
+    page = text_of(await viewer.get(path))
+    assert "own connections 1,000 900 7 0 simulator of Web Push 100 2 0 0 What a simulator accepted has not" in page
+    listed = text_of(await viewer.get("/pushes"))
+    assert "own connections: 1,000, simulator of Web Push: 100" in listed
 
 
 async def test_a_push_of_another_team_is_not_found_in_any_way(console: ConsoleInstallation) -> None:

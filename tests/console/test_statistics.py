@@ -6,11 +6,13 @@ import json
 import re
 from html import unescape
 
+from console.statistics.table import statistics_table
 from protos.analytics.v1.analytics_pb2 import (
     CATEGORY_BRAND,
     CATEGORY_CHANNEL,
     CATEGORY_REGION,
     BroadcastRow,
+    ChannelCounts,
     ConnectionsRow,
     Dates,
     LoginsRow,
@@ -122,6 +124,17 @@ async def test_each_number_links_to_its_details(console: ConsoleInstallation) ->
     assert by_brand[5] == f"{reasons}?category=brand"
     assert (await links(by_brand[0].partition("?")[2]))[:2] == ["", ""]
     assert (last_asked(console).category, last_asked(console).info) == (CATEGORY_BRAND, "x")
+
+
+def test_broadcasts_have_columns_for_each_channel_that_any_of_them_left_by() -> None:
+    channels = [ChannelCounts(channel="own", sent=1), ChannelCounts(channel="webpush", sent=2, received=1)]
+    divided = BroadcastRow(msgid=9, target=4, sent=3, received=1, channels=channels)
+    table = statistics_table(StatisticsResponse(broadcasts=[divided, BroadcastRow(msgid=8, target=2, sent=2)]), str)
+    assert table.names[8:] == [
+        *(f"own connections: {name}" for name in ("Sent", "Received", "Shown", "Clicked")),
+        *(f"Web Push: {name}" for name in ("Sent", "Received", "Shown", "Clicked")),
+    ]
+    assert [row.values[8:] for row in table.rows] == [[1, 0, 0, 0, 2, 1, 0, 0], [2, 0, 0, 0, 0, 0, 0, 0]]
 
 
 async def test_the_file_has_the_numbers_of_the_page_and_no_foreign_app(console: ConsoleInstallation) -> None:

@@ -86,6 +86,7 @@ async def test_a_virtual_iphone_receives_a_push(carillon: Installation, server: 
     assert (problem["kind"], problem["refused"], problem["reason"]) == ("bad_tokens", 5, "BadDeviceToken")
     said = " ".join(carillon.carillon("app", "show", app.appkey).split())
     assert "Apple has refused the tokens of 5 of 7 pushes (BadDeviceToken)" in said
+    assert "simulators apns: what they accept does not leave this installation" in said
     assert f"carillon app set {app.appkey} --apns-environment" in said
 
 

@@ -8,7 +8,7 @@ import pytest
 from carillon.installation.remote import settings_body
 from console.apps.calls import change_of
 from protos.delivery.v1.delivery_pb2 import GetAppleStateResponse, MostlyBadTokens, RefusedKey
-from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_BOTH, PLATFORM_IOS, ROUTE_OWN
+from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_BOTH, CHANNEL_APNS, CHANNEL_WEBPUSH, PLATFORM_IOS, ROUTE_OWN
 from protos.registry.v1.registry_pb2 import (
     AllowFromChange,
     ApnsKeyChange,
@@ -54,6 +54,8 @@ async def test_an_ios_app_tells_what_apples_answers_say_of_its_settings(
     team_id, _, head = await app_of_team(console, programs, "administrator", devices=0)
     ios = await console.app(team_id=team_id, platform=PLATFORM_IOS)
     assert (await head.get(f"/apps/{ios}")).json()["apple"] == []
+    console.delivery.apple[ios] = GetAppleStateResponse(simulators=[CHANNEL_APNS, CHANNEL_WEBPUSH])
+    assert (await head.get(f"/apps/{ios}")).json()["simulators"] == ["apns"]
     bad = MostlyBadTokens(since_ms=START_MS, last_ms=START_MS + 1, refused=50, reason="BadDeviceToken")
     key = RefusedKey(since_ms=START_MS, reason="InvalidProviderToken")
     console.delivery.apple[ios] = GetAppleStateResponse(bad_tokens=bad, refused_key=key)

@@ -6,12 +6,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import analytics.main
 import analytics.settings
 from analytics.acks import AckPage, AckReader
+from edge.android.replies import acks_reply
 from edge.core.analytics_calls import AckPages
+from protos.analytics.v1.analytics_pb2 import Ack, ListAcksResponse
 from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.registry_pb2 import UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
@@ -62,6 +65,14 @@ async def test_acknowledgements_are_refused_until_the_operator_enables_them(
     await enable(installation, android_app, False)
     while (answer := await legacy.android(android_app, "/getAckInfo", pos="0")) != CLOSED:
         assert answer["result"] == 0
+
+
+def test_only_a_message_that_was_handed_over_has_a_channel() -> None:
+    page = ListAcksResponse(acks=[Ack(msgid=1, token="t"), Ack(msgid=2, token="t", channel="webpush")], pos="0")
+    assert msgspec.to_builtins(acks_reply(page))["ack_info_list"] == [
+        {"msgid": 1, "token": "t"},
+        {"msgid": 2, "token": "t", "channel": "webpush"},
+    ]
 
 
 async def test_the_app_is_refreshed_before_a_refusal(

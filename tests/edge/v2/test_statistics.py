@@ -190,6 +190,9 @@ def test_rows_of_broadcasts() -> None:
     assert data_of_reply(StatisticsResponse(broadcasts=[row])) == [wanted]
     row.info = ""
     assert data_of_reply(StatisticsResponse(broadcasts=[row])) == [{**wanted, "info": ""}]
+    row.channels.add(channel="webpush", simulated=True, sent=3, received=2, shown=1)
+    by_channel = {"channel": "webpush", "simulated": True, "sent": 3, "received": 2, "shown": 1, "clicked": 0}
+    assert data_of_reply(StatisticsResponse(broadcasts=[row])) == [{**wanted, "info": "", "channels": [by_channel]}]
 
 
 def test_rows_of_users() -> None:
