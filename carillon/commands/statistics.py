@@ -2,10 +2,12 @@
 
 import click
 
+from carillon.commands.audit import channel_cells
 from carillon.commands.output import as_json, print_json, print_table
 from carillon.installation.remote import console_client
-from console.devices.answers import Statistics
+from console.devices.answers import Statistics, StatisticsRow
 from console.statistics.actions import CATEGORIES, KINDS
+from services.domain.statistics_rows import CHANNEL_COUNTS
 
 
 @click.command()
@@ -30,11 +32,21 @@ def statistics(appkey: str, as_json: bool, **asked: str | None) -> None:
     names = list(answer.rows[0].counts) if answer.rows else []
     rows = [
         {
-            **({"day": row.date} if row.date else {}),
-            **({"value": row.info} if row.info is not None else {}),
-            **({"push": row.msgid} if row.msgid is not None else {}),
+            **_row_name(row),
             **{name: f"{value:g}" if value % 1 else int(value) for name, value in row.counts.items()},
         }
         for row in answer.rows
     ]
     print_table(rows, "There are no numbers.", names)
+    channels = [{**_row_name(row), **channel_cells(each)} for row in answer.rows for each in row.channels]
+    if channels:
+        print_table(channels, "", CHANNEL_COUNTS)
+
+
+def _row_name(row: StatisticsRow) -> dict[str, str | int]:
+    """Return the day, the value and the push that a row is about, as far as there are such."""
+    return {
+        **({"day": row.date} if row.date else {}),
+        **({"value": row.info} if row.info is not None else {}),
+        **({"push": row.msgid} if row.msgid is not None else {}),
+    }

@@ -3,7 +3,7 @@
 import msgspec
 
 from console.audit import actions
-from console.audit.answers import ActionEntry, ActionList, AppTimeline, timeline_answer
+from console.audit.answers import ActionEntry, ActionList, AppTimeline, channels_answer, timeline_answer
 from console.devices.answers import Statistics, StatisticsRow
 from console.shell.access import Requester
 from console.shell.backend import ANALYTICS_S, Backend, app_of
@@ -23,7 +23,13 @@ async def statistics_of_app(backend: Backend, requester: Requester, params: Stat
     table = statistics_table(await statistics(backend, question_of(backend, given)), str)
     names = [name.lower() for name in table.names]
     rows = [
-        StatisticsRow(row.date, row.info, row.msgid or None, dict(zip(names, row.values, strict=True)))
+        StatisticsRow(
+            row.date,
+            row.info,
+            row.msgid or None,
+            dict(zip(names, row.values, strict=True)),
+            channels_answer(row.channels),
+        )
         for row in table.rows
     ]
     return Statistics(params.kind, rows)

@@ -7,7 +7,7 @@ from console.shell.csv_file import answer_csv
 from console.shell.page import Page, Site, problem_of, visit_of
 from console.shell.visit import Visit
 from console.statistics.actions import CATEGORIES, KINDS, StatisticsQuestion, question_of, statistics
-from console.statistics.table import StatisticsTable, links_of, statistics_table
+from console.statistics.table import StatisticsTable, links_of, statistics_table, with_channel_columns
 from protos.registry.v1.apps_pb2 import App
 from services.errors import Code, InputError, NotFoundError
 
@@ -47,14 +47,14 @@ class StatisticsPage(Page):
 
 
 class StatisticsFile(StatisticsPage):
-    """GET answers with the same numbers as CSV."""
+    """GET answers with the same numbers as CSV, those by channel in columns of their own."""
 
     async def on_get(self, request: Request, response: Response) -> None:
         visit = visit_of(request)
         question = _question(request, self.site, self.visible_apps(visit))
         if not question.appkey:
             raise NotFoundError(Code.NO_OWN_APP)
-        table = await self.answer(visit, question)
+        table = with_channel_columns(await self.answer(visit, question), visit.gettext)
         head = [visit.gettext("Day"), question.category or visit.gettext("Value"), visit.gettext("Push"), *table.names]
         rows = [[row.date, row.info or "", row.msgid or "", *row.values] for row in table.rows]
         answer_csv(response, f"{question.kind}-{question.first}-{question.last}.csv", head, rows)

@@ -1,6 +1,6 @@
 """Statistics as a table with named numbers, and the page that answers the question behind each number."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 from urllib.parse import urlencode
 
@@ -21,19 +21,16 @@ NOT_RECEIVED = range(5, 8)
 
 
 class TableRow(NamedTuple):
-    """One row: a day ("" for the whole period), a value of the category (None without one), a push (0: none)."""
+    """One row: a day ("" for the whole period), a value of the category (None without one), a push (0: none).
+
+    `channels`: the counts of a push by channel; none if the whole push left by its platform's own one.
+    """
 
     date: str
     info: str | None
     msgid: int
     values: list[float]
-
-
-class Way(NamedTuple):
-    """A channel by which pushes left, or the simulator in its service's place."""
-
-    channel: str
-    is_simulated: bool = False
+    channels: Sequence[ChannelCounts] = ()
 
 
 class StatisticsTable(NamedTuple):
@@ -63,11 +60,7 @@ def statistics_table(answer: StatisticsResponse, gettext: Callable[[str], str]) 
         *(gettext("Audience"), gettext("Sent"), gettext("Received"), gettext("Shown")),
         *(gettext("Clicked"), gettext("Failed"), gettext("Expired"), gettext("Cancelled")),
     ]
-    ways = _ways(answer.broadcasts)
-    counted = [gettext("Sent"), gettext("Received"), gettext("Shown"), gettext("Clicked")]
-    services = ServiceWords(gettext)
-    names += [f"{services(*way)}: {name}" for way in ways for name in counted]
-    return StatisticsTable(names, [_of_broadcast(row, ways) for row in answer.broadcasts])
+    return StatisticsTable(names, [_of_broadcast(row) for row in answer.broadcasts])
 
 
 def _of_connections(row: ConnectionsRow) -> TableRow:
@@ -84,22 +77,34 @@ def _of_logins(row: LoginsRow) -> TableRow:
     return TableRow(row.date, row.info if row.HasField("info") else None, 0, counts)
 
 
-def _of_broadcast(row: BroadcastRow, ways: Sequence[Way]) -> TableRow:
+def _of_broadcast(row: BroadcastRow) -> TableRow:
     counts: list[float] = [getattr(row, name) for name in BROADCAST_COUNTS]
-    of_ways: dict[Way, ChannelCounts | BroadcastRow] = {
-        Way(each.channel, each.simulated): each for each in row.channels
-    }
-    if ways and not row.channels:
-        of_ways[ways[0]] = row
-    counts += [getattr(of_ways[way], name) if way in of_ways else 0 for way in ways for name in CHANNEL_COUNTS]
-    return TableRow("", row.info if row.HasField("info") else None, row.msgid, counts)
+    return TableRow("", row.info if row.HasField("info") else None, row.msgid, counts, row.channels)
 
 
-def _ways(rows: Iterable[BroadcastRow]) -> Sequence[Way]:
-    """Return by which ways an app's pushes left, its platform's own first; none if that was the only one."""
-    found = {Way(each.channel, each.simulated) for row in rows for each in row.channels}
-    own = Way(APPLE if any(way.channel == APPLE for way in found) else OWN)
-    return [own, *sorted(found - {own})] if found else []
+def with_channel_columns(table: StatisticsTable, gettext: Callable[[str], str]) -> StatisticsTable:
+    """Return the table with a column for each channel by which any of its pushes left and each number of a channel.
+
+    A row without channels has its numbers at the channel of the platform: own connections, or Apple's push service.
+    """
+    found = {(each.channel, each.simulated) for row in table.rows for each in row.channels}
+    if not found:
+        return table
+    platforms_own = (APPLE if any(channel == APPLE for channel, _ in found) else OWN, False)
+    ways = [platforms_own, *sorted(found - {platforms_own})]
+    places = [BROADCAST_COUNTS.index(name) for name in CHANNEL_COUNTS]
+    services = ServiceWords(gettext)
+    names = [f"{services(*way)}: {table.names[place]}" for way in ways for place in places]
+
+    def with_columns(row: TableRow) -> TableRow:
+        of_ways: dict[tuple[str, bool], list[float]] = {
+            (each.channel, each.simulated): [getattr(each, name) for name in CHANNEL_COUNTS] for each in row.channels
+        }
+        of_ways = of_ways or {platforms_own: [row.values[place] for place in places]}
+        added = [count for way in ways for count in of_ways.get(way, [0] * len(places))]
+        return row._replace(values=[*row.values, *added])
+
+    return StatisticsTable([*table.names, *names], [with_columns(row) for row in table.rows])
 
 
 # The question behind each number in a table of statistics, as the path of the page that answers it.

@@ -6,7 +6,6 @@ import json
 import re
 from html import unescape
 
-from console.statistics.table import statistics_table
 from protos.analytics.v1.analytics_pb2 import (
     CATEGORY_BRAND,
     CATEGORY_CHANNEL,
@@ -126,15 +125,25 @@ async def test_each_number_links_to_its_details(console: ConsoleInstallation) ->
     assert (last_asked(console).category, last_asked(console).info) == (CATEGORY_BRAND, "x")
 
 
-def test_broadcasts_have_columns_for_each_channel_that_any_of_them_left_by() -> None:
+async def test_broadcasts_are_counted_by_channel_once_one_of_them_left_by_another(console: ConsoleInstallation) -> None:
+    appkey, viewer = await viewer_of_app(console)
     channels = [ChannelCounts(channel="own", sent=1), ChannelCounts(channel="webpush", sent=2, received=1)]
     divided = BroadcastRow(msgid=9, target=4, sent=3, received=1, channels=channels)
-    table = statistics_table(StatisticsResponse(broadcasts=[divided, BroadcastRow(msgid=8, target=2, sent=2)]), str)
-    assert table.names[8:] == [
+    answer = StatisticsResponse(broadcasts=[divided, BroadcastRow(msgid=8, target=2, sent=2)])
+    console.analytics.statistics[appkey] = answer
+    page = await viewer.get("/statistics?kind=broadcasts")
+    by_channel = text_of(page).partition("By channel ")[2]
+    assert by_channel.startswith(
+        "Push Channel Sent Received Shown Clicked 9 own connections 1 0 0 0 9 Web Push 2 1 0 0 Days"
+    )
+    head, *rows = csv.reader(
+        io.StringIO((await viewer.get("/statistics.csv?kind=broadcasts")).content.decode("utf-8-sig"))
+    )
+    assert head[11:] == [
         *(f"own connections: {name}" for name in ("Sent", "Received", "Shown", "Clicked")),
         *(f"Web Push: {name}" for name in ("Sent", "Received", "Shown", "Clicked")),
     ]
-    assert [row.values[8:] for row in table.rows] == [[1, 0, 0, 0, 2, 1, 0, 0], [2, 0, 0, 0, 0, 0, 0, 0]]
+    assert [row[11:] for row in rows] == [[*"10002100"], [*"20000000"]]
 
 
 async def test_the_file_has_the_numbers_of_the_page_and_no_foreign_app(console: ConsoleInstallation) -> None:

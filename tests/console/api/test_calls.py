@@ -8,6 +8,8 @@ from protos.analytics.v1.analytics_pb2 import (
     ActionEntry,
     AuditAppResponse,
     AuditPushResponse,
+    BroadcastRow,
+    ChannelCounts,
     ConnectionsRow,
     PushSpeedResponse,
     PushStatesResponse,
@@ -218,8 +220,20 @@ async def test_statistics_timeline_audit_and_team(console: ConsoleInstallation, 
     rows = [ConnectionsRow(date="2026-09-21", average=1.5, maximum=3, minimum=1)]
     console.analytics.statistics[appkey] = StatisticsResponse(connections=rows)
     counts = {"average": 1.5, "maximum": 3.0, "minimum": 1.0}
-    expected = {"date": "2026-09-21", "info": None, "msgid": None, "counts": counts}
+    expected: dict[str, Any] = {"date": "2026-09-21", "info": None, "msgid": None, "counts": counts, "channels": []}
     assert (await viewer.get(f"/apps/{appkey}/statistics")).json() == {"kind": "connections", "rows": [expected]}
+    of_channel: dict[str, Any] = {
+        "channel": "webpush",
+        "simulated": True,
+        "sent": 2,
+        "received": 1,
+        "shown": 0,
+        "clicked": 0,
+    }
+    broadcast = BroadcastRow(msgid=MSGID, sent=2, channels=[ChannelCounts(**of_channel)])
+    console.analytics.statistics[appkey] = StatisticsResponse(broadcasts=[broadcast])
+    (row,) = (await viewer.get(f"/apps/{appkey}/statistics", kind="broadcasts")).json()["rows"]
+    assert (len(row["counts"]), row["channels"]) == (8, [of_channel])
     entry = TimelineEntry(first_ms=1, last_ms=1, event="push", count=2)
     console.analytics.timelines[appkey] = AuditAppResponse(timeline=[entry])
     timeline = (await viewer.get(f"/apps/{appkey}/timeline", from_ms=0, to_ms=START_MS)).json()

@@ -141,6 +141,7 @@ class Harness:
         self.uncertain: set[int] = set()
         self.removed: list[str] = []
         self.outcomes: list[tuple[int, int, str, int | None]] = []
+        self.services: list[Channel.ValueType | None] = []
         stubs: Any = SimpleNamespace(
             append=self._append,
             owner=lambda role, partition: SimpleNamespace(unary_unary=lambda *_, **__: self._tokens),
@@ -169,9 +170,19 @@ class Harness:
         return GetTokensResponse(tokens=[f"d{n}" for n in request.numbers], active_ms=[0 for _ in request.numbers])
 
     def _record(
-        self, partition: int, appkey: str, msgid: int, number: int, kind: int, at: int, reason: str, badge: int | None
+        self,
+        partition: int,
+        appkey: str,
+        msgid: int,
+        number: int,
+        kind: int,
+        at: int,
+        reason: str,
+        badge: int | None,
+        service: "Channel.ValueType | None",
     ) -> None:
         self.outcomes.append((number, kind, reason, badge))
+        self.services.append(service)
 
     async def start(self, devices: int, period_s: int = 3600) -> None:
         send = SendPush(msgid=7, appkey=APP, platform=PLATFORM_IOS, message=Message(content="hello"))
@@ -246,6 +257,7 @@ async def test_messages_are_encoded_sent_and_recorded_within_the_window(harness:
     assert harness.outcomes == [(0, SENT, "", 5), (1, FAILED, "too long", None), (2, SENT, "", 5)]
     await harness.answer("", "")
     assert [number for number, kind, *_ in harness.outcomes if kind == SENT] == [0, 2, 3, 4]
+    assert harness.services == [Channel.CHANNEL_APNS] * 5
     assert harness.channel.is_idle
 
 
