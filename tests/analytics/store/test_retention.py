@@ -24,6 +24,7 @@ from protos.analytics.v1.analytics_pb2 import (
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from protos.push.v1.push_pb2 import Audience, Devices, Kind
+from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH
 from services.log.port import NewRecord
 from services.log.sqlite.log import SqliteLog
 from services.process.clock import ManualClock, SystemClock
@@ -57,7 +58,7 @@ DEVICES = [device(number, time_ms=OLD_MS, registered_ms=OLD_MS) for number in (3
 
 
 def old_history(time_ms: int, msgid: int) -> list[NewRecord]:
-    """Return a broadcast received by one of two devices, a unicast, connections, log-ins on two days and changes."""
+    """Return a broadcast handed over to one of two devices, a unicast, connections, log-ins on two days and changes."""
     listed = Devices(
         partitions=np.array([1], "<u2").tobytes(),
         numbers=np.array([3], "<u4").tobytes(),
@@ -67,7 +68,12 @@ def old_history(time_ms: int, msgid: int) -> list[NewRecord]:
         device_command(3, time_ms=time_ms),
         send(msgid, time_ms=time_ms),
         started(msgid, 1, [3, 4], time_ms),
-        outcomes(1, app_outcomes(msgid, [3], Outcome.OUTCOME_KIND_RECEIVED, time_ms + 1), seed=f"received {msgid}"),
+        outcomes(
+            1,
+            app_outcomes(msgid, [3], Outcome.OUTCOME_KIND_HANDED_OVER, time_ms, channel=CHANNEL_WEBPUSH),
+            app_outcomes(msgid, [3], Outcome.OUTCOME_KIND_RECEIVED, time_ms + 1),
+            seed=f"received {msgid}",
+        ),
         finished(msgid, 1, time_ms + 2),
         send(msgid + 1, time_ms=time_ms, audience=Audience(devices=listed), kind=Kind.KIND_UNICAST),
         outcomes(1, app_outcomes(msgid + 1, [3], Outcome.OUTCOME_KIND_RECEIVED, time_ms + 3), seed=f"unicast {msgid}"),
