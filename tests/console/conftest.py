@@ -1,7 +1,7 @@
 """A console with a real registry and real accounts behind it, and browsers without a screen that visit it."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from html import unescape
@@ -36,6 +36,7 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Origin
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from services.accounts.settings import AccountsSettings
+from services.domain.accounts import AccountDirectory
 from services.domain.apps import AppDirectory
 from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
@@ -98,6 +99,22 @@ def text_of(answer: httpx.Response) -> str:
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", body)).split())
 
 
+class _Settled:
+    """A stub, each of whose calls ends with `settle`."""
+
+    def __init__(self, stub: Any, settle: Callable[[], Awaitable[None]]) -> None:
+        self._stub = stub
+        self._settle = settle
+
+    def __getattr__(self, name: str) -> Callable[[Any], Awaitable[Any]]:
+        async def call(request: Any) -> Any:
+            answer = await getattr(self._stub, name)(request)
+            await self._settle()
+            return answer
+
+        return call
+
+
 @dataclass
 class ConsoleInstallation:
     """A running console, and helpers to make users, teams and apps behind it.
@@ -116,11 +133,18 @@ class ConsoleInstallation:
     settings: ConsoleSettings
     board: StatusBoard
     owned_registry: OwnedRegistry
+    directories: list[AppDirectory | AccountDirectory]
     browsers: list[Browser] = field(default_factory=list)
 
     @property
     def accounts(self) -> Any:
-        return AccountsServiceStub(self.peers.all("accounts")[0])
+        """The accounts' stub, whose calls return once the console has read what they wrote."""
+        return _Settled(AccountsServiceStub(self.peers.all("accounts")[0]), self.settle)
+
+    async def settle(self) -> None:
+        """Wait until the console has read every record of apps and accounts that is in the log now."""
+        for directory in self.directories:
+            assert await directory.refresh()
 
     def browser(self, **headers: str) -> Browser:
         browser = Browser(self.application, **headers)
@@ -133,6 +157,7 @@ class ConsoleInstallation:
         made = await self.accounts.CreateUser(request)
         use = UseLinkRequest(link_token=made.link_token, new_password=PASSWORD, origin=Origin(interface="console"))
         await LogInServiceStub(self.peers.all("accounts")[0]).UseLink(use)
+        await self.settle()
         return str(made.user.user_id)
 
     async def logged_in(self, login: str) -> Browser:
@@ -148,6 +173,7 @@ class ConsoleInstallation:
         appkey = str((await RegistryServiceStub(self.peers.all("registry")[0]).CreateApp(request)).app.appkey)
         if team_id:
             await self.accounts.GiveApp(GiveAppRequest(appkey=appkey, team_id=team_id, origin=OPERATOR))
+        await self.settle()
         return appkey
 
     async def team(self, name: str, **roles: str) -> str:
@@ -214,7 +240,18 @@ async def running_console(
     add_PositionsServiceServicer_to_server(delivery, cast(Server, servers["delivery"]))
     add_AnalyticsServiceServicer_to_server(analytics, cast(Server, servers["analytics"]))
     installation = ConsoleInstallation(
-        console.pages, log, peers, clock, analytics, delivery, servers, context, settings_of_console, board, owned
+        console.pages,
+        log,
+        peers,
+        clock,
+        analytics,
+        delivery,
+        servers,
+        context,
+        settings_of_console,
+        board,
+        owned,
+        [apps, *(each for each in console.services if isinstance(each, AccountDirectory))],
     )
     async with AsyncExitStack() as stack:
         if has_owner:

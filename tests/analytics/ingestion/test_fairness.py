@@ -142,7 +142,9 @@ async def test_a_reader_with_a_backlog_leaves_each_second_piece_to_the_other(log
     await log.append([NewRecord(*large, b"", bytes(PIECE_BYTES // 4)) for _ in range(40)])
     await log.append([NewRecord(*few, b"", b"") for _ in range(3)])
     readers = ReadersInTurn([await log.open({large: 0}), await log.open({few: 0})])
-    pieces = [await readers.read() for _ in range(3)]
+    pieces = [await readers.read()]
+    await asyncio.gather(*readers._reading.values())
+    pieces += [await readers.read() for _ in range(2)]
     assert [len(piece) for piece in pieces if piece[0].topic == large.topic][:2] == [4, 4]
     assert [len(piece) for piece in pieces if piece[0].topic == few.topic] == [3]
     while sum(map(len, pieces)) < 43:

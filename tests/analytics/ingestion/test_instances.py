@@ -89,8 +89,9 @@ async def test_an_answer_includes_records_of_other_instances(
     other = running_service(servicer(ingestions[1], clickhouse))
     stub = AnalyticsServiceStub(running_service(servicer(ingestions[0], clickhouse, other)))
     await log.append([send(1), *(started(1, partition, [1, 2, 3]) for partition in range(PARTITIONS))])
-    await log.append([outcomes(partition, app_outcomes(1, [1, 2], RECEIVED)) for partition in range(PARTITIONS)])
     async with asyncio.timeout(60):
+        await stub.AuditPush(AuditPushRequest(msgid=1))
+        await log.append([outcomes(partition, app_outcomes(1, [1, 2], RECEIVED)) for partition in range(PARTITIONS)])
         audit = await stub.AuditPush(AuditPushRequest(msgid=1))
     assert (audit.audience_count, audit.records_behind) == (3 * PARTITIONS, 0)
     assert {entry.event: entry.count for entry in audit.timeline}["received"] == 2 * PARTITIONS

@@ -19,7 +19,7 @@ from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from services.errors import BusyError
 from services.process.clock import ManualClock
 from testkit.services import started, stop
-from testkit.waiting import run_ready_tasks, until_holds
+from testkit.waiting import run_ready_tasks, until, until_holds
 from tests.console.conftest import OPERATOR, START_MS, ConsoleInstallation
 from tests.console.live.announcements import announce, everything_works, some_time_later, words_of
 from tests.console.live.event_stream import EventStream, event_stream
@@ -177,9 +177,14 @@ async def test_a_text_that_is_the_same_as_before_is_not_sent_again(console: Cons
 
 async def ended(console: ConsoleInstallation, stream: EventStream) -> None:
     """Wait until the stream has told its page to reload."""
-    await run_ready_tasks()
-    console.clock.move(HEARTBEAT_S)
-    assert (await stream.end())[-1] == "over"
+    ending = asyncio.create_task(stream.end())
+
+    async def has_ended() -> bool:
+        console.clock.move(HEARTBEAT_S)
+        return ending.done()
+
+    await until(has_ended)
+    assert (await ending)[-1] == "over"
 
 
 async def test_what_was_sent_to_ios_devices_does_not_move_any_more(console: ConsoleInstallation) -> None:

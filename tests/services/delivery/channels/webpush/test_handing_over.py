@@ -208,7 +208,7 @@ async def test_what_follows_from_each_documented_answer(web: WebPushHarness, sta
     async with web.running():
         browser = await web.browser(token)
         await web.delivery.advance(20)
-        msgid = await web.send(browser, period_s=600)
+        msgid = await web.send(browser, period_s=7200)
         row = {
             AnswerAction.FAIL: OutcomeRow(msgid, browser.device, RETURNED, reason),
             AnswerAction.SHORTEN: OutcomeRow(msgid, browser.device, RETURNED, reason),
