@@ -82,6 +82,7 @@ def _fixed_reasons(gettext: Callable[[str], str]) -> Mapping[FixedReason, str]:
         FixedReason.UNREGISTERED: _("unregistered"),
         FixedReason.SILENT: _("showed no sign of life for very long"),
         FixedReason.REMOVED: _("the device was removed meanwhile"),
+        FixedReason.RECALLED: _("the device connected before the push service had taken the message"),
         FixedReason.NO_ADDRESS: _("the device's address on the channel was removed meanwhile"),
         FixedReason.NO_CREDENTIALS: _("the app has no credentials for the channel any more"),
         FixedReason.CHANNEL_NOT_ASKED: _("the push was over before the push service was asked"),

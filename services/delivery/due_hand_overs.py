@@ -9,6 +9,7 @@ addresses delays nothing else for long. Pure: no waiting, no clock, no input or 
 import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from pyroaring import BitMap
@@ -148,6 +149,7 @@ class DueHandOvers:
         self._without_room: dict[tuple[str, int], deque[_Work]] = {}
         self._absent: dict[AppPartition, dict[int, _Absence]] = {}
         self._graces: deque[tuple[int, DeviceAddress]] = deque()
+        self._arrived: dict[DeviceAddress, None] = {}
         self.changed = asyncio.Event()
         """Set whenever `next_ms` may have become earlier."""
 
@@ -207,6 +209,16 @@ class DueHandOvers:
 
     def came(self, device: DeviceAddress) -> None:
         """Note that the device is connected."""
+        self._forget_absence(device)
+        if self._state.hand_overs:
+            self.note_arrived([device])
+
+    def note_arrived(self, devices: Iterable[DeviceAddress]) -> None:
+        """Let `take_arrived` return these devices, whose own connections may be the first to show messages by now."""
+        self._arrived |= dict.fromkeys(devices)
+        self.changed.set()
+
+    def _forget_absence(self, device: DeviceAddress) -> None:
         if (absent := self._absent.get(device.app_partition)) and absent.pop(device.number, None) and not absent:
             del self._absent[device.app_partition]
 
@@ -240,6 +252,23 @@ class DueHandOvers:
         claimed = self._state.hand_overs.claimed(push.msgid, partition, msgid)
         unwritten = self._recorder.unwritten_claims(partition, msgid)
         return claimed | unwritten if unwritten else claimed
+
+    def is_own_first(self, push: StartedPush, partition: int, number: int) -> bool:
+        """Whether the device is connected, and its own connection is to show the push rather than a channel."""
+        connections: Collection[int] = self._presence.connections((push.send.appkey, partition))
+        return number in connections and self._route(push) != ROUTE_VENDOR
+
+    def take_arrived(self) -> list[DeviceAddress]:
+        """Return some of the devices that have connected since channels have claimed messages; each is returned once.
+
+        `changed` is set if there are more.
+        """
+        arrived = list(islice(self._arrived, _SLICE))
+        for device in arrived:
+            del self._arrived[device]
+        if self._arrived:
+            self.changed.set()
+        return arrived
 
     def take_released(self) -> list[StartedPush]:
         """Return pushes that may be withheld from fewer devices than before, as channels or the route have changed."""
@@ -284,7 +313,7 @@ class DueHandOvers:
             until_ms, device = self._graces.popleft()
             absence = self._absent.get(device.app_partition, {}).get(device.number)
             if absence is not None and absence.until_ms == until_ms:
-                self.came(device)
+                self._forget_absence(device)
                 over.setdefault(device.app_partition, BitMap()).add(device.number)
         for app_partition, numbers in over.items():
             self.look_at_devices(app_partition, numbers)

@@ -32,6 +32,9 @@ class FixedReason(StrEnum):
     CHANNEL_NOT_ASKED = "the push was over before the channel was asked"
     """The message was to be handed over, and no request was made."""
 
+    RECALLED = "the device connected before the channel had taken the message"
+    """A channel had claimed the message and certainly did not have it, so it went back to the own connection."""
+
     NO_ADDRESS = "the device has no address on the channel any more"
     """A channel claimed the message, and then the device's address was gone."""
 

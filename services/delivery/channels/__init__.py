@@ -29,6 +29,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar, assert_never
 from prometheus_client import Gauge
 
 from protos.registry.v1.apps_pb2 import App, Channel
+from services.delivery.state.audience_parts import DeviceAddress
 from services.delivery.state.pushes import StartedPush
 from services.domain.command_writer import Command
 from services.errors import CarillonError
@@ -243,22 +244,30 @@ class AddressRemoval(NamedTuple):
 
 
 class ClaimedMessage(NamedTuple):
-    """One message on one device that a channel has claimed."""
+    """One message on one device that a channel has claimed.
+
+    `claim`: a number that no other claim of this process has. A channel may claim a message again that was recalled.
+    """
 
     push: StartedPush
     partition: int
     number: int
     msgid: int
     channel: int
+    claim: int = 0
 
     @property
-    def key(self) -> tuple[int, int, int, int]:
-        """What no other claim has: a channel claims a message on a device once."""
-        return self.msgid, self.partition, self.number, self.channel
+    def device(self) -> DeviceAddress:
+        return DeviceAddress(self.push.send.appkey, self.partition, self.number)
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What no other claim of the device's messages has."""
+        return self.msgid, self.claim
 
 
 class ClaimAnswer(Enum):
-    """What a sender has to say about a claimed message. All but UNANSWERED are the last word on it."""
+    """What a sender has to say about a claimed message. All but UNANSWERED and POSTPONED are the last word on it."""
 
     ACCEPTED = auto()
     """The channel has taken over the message."""
@@ -272,6 +281,9 @@ class ClaimAnswer(Enum):
     UNANSWERED = auto()
     """A request may have arrived and has no answer; the sender repeats it while `Claims.may_request`."""
 
+    POSTPONED = auto()
+    """The channel has refused the request for certain, and is asked again later while `Claims.may_request`."""
+
     GIVEN_UP = auto()
     """`Claims.may_request` does not hold any more, or there is nobody to ask; no further request is made."""
 
@@ -280,7 +292,11 @@ class Claims(Protocol):
     """The claimed messages, as their senders see them."""
 
     def may_request(self, message: ClaimedMessage) -> bool:
-        """Whether the channel still has the message to show; to be asked right before each request."""
+        """Whether the channel still has the message to show; it may be recalled while no request is on its way."""
+        ...
+
+    def begin_request(self, message: ClaimedMessage) -> bool:
+        """Return `may_request`, and if so, note that a request leaves; to be called right before each request."""
         ...
 
     def is_uncertain(self, message: ClaimedMessage) -> bool:

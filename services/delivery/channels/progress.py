@@ -138,6 +138,10 @@ class DeviceMessage(Generic[Credentials, Request, Answer]):
             part is not None and self.expires_ms > now_ms and self.msgid in part.pending_msgids(self.recipient.number)
         )
 
+    def begin_request(self, now_ms: int) -> bool:
+        """Return `is_pending`, right before a request leaves if so."""
+        return self.is_pending(now_ms)
+
 
 class ClaimedDeviceMessage(DeviceMessage[Credentials, Request, Answer]):
     """A message that a channel has claimed. What becomes of it is recorded by the answer to `claims`."""
@@ -160,3 +164,6 @@ class ClaimedDeviceMessage(DeviceMessage[Credentials, Request, Answer]):
     def is_pending(self, now_ms: int) -> bool:
         """Whether the channel still has the message to show."""
         return self.claims.may_request(self.claimed)
+
+    def begin_request(self, now_ms: int) -> bool:
+        return self.claims.begin_request(self.claimed)

@@ -147,6 +147,14 @@ class DelayQueue(Generic[Item]):
             self._start_timer()
         return due
 
+    def remove(self, is_unneeded: Callable[[Item], bool]) -> list[Item]:
+        """Remove the items of which this holds, and return them."""
+        removed = [entry[2] for entry in self._heap if is_unneeded(entry[2])]
+        if removed:
+            self._heap = [entry for entry in self._heap if not is_unneeded(entry[2])]
+            heapq.heapify(self._heap)
+        return removed
+
     def close(self) -> None:
         """Stop the timer."""
         if self._timer is not None:
@@ -191,6 +199,7 @@ class PushSchedule(Generic[Credentials, Request, Answer]):
         self._clock = clock
         self._has_credentials = has_credentials
         self._max_delayed = max_delayed
+        self._purge_at = max_delayed
         self._running: set[PushProgress[Credentials, Request]] = set()
         self._turns = RoundRobin(clock, shards, wake_up, self._end_if_done)
         self._ready: deque[DeviceMessage[Credentials, Request, Answer]] = deque()
@@ -225,6 +234,20 @@ class PushSchedule(Generic[Credentials, Request, Answer]):
         if claimed:
             self._ready = deque(message for message in self._ready if not isinstance(message, ClaimedDeviceMessage))
         return claimed
+
+    def take_unneeded_claims(self) -> list[ClaimedDeviceMessage[Credentials, Request, Answer]]:
+        """Take delayed claimed messages that may not be requested any more, where the queue has doubled since.
+
+        A service may ask for long delays, and a message be recalled and claimed again many times meanwhile.
+        """
+        if len(self._delayed) <= self._purge_at:
+            return []
+        now_ms = self._clock.now_ms()
+        unneeded = self._delayed.remove(
+            lambda item: isinstance(item, ClaimedDeviceMessage) and not item.is_pending(now_ms)
+        )
+        self._purge_at = max(self._max_delayed, 2 * len(self._delayed))
+        return [message for message in unneeded if isinstance(message, ClaimedDeviceMessage)]
 
     def take_chunks(self, count: int) -> list[Chunk[Credentials, Request]]:
         """Chunks with up to `count` devices in all; the caller releases each chunk's push once."""

@@ -128,6 +128,8 @@ class AppSender(Generic[Credentials, Request, Answer]):
 
     def hand_over(self, messages: Iterable[ClaimedMessage], claims: Claims) -> None:
         """Queue messages that the channel has claimed; each is answered to `claims`."""
+        if len(self._claims) > 2 * self._service.limits.window:  # many were recalled, and others claimed instead
+            self._claims = deque(claim for claim in self._claims if self._is_claim_pending(claim))
         self._claims.extend(_Claim(message, claims) for message in messages)
         self._work_available.set()
 
@@ -256,7 +258,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
         found = await self._fetch((claim.message.partition, [claim.message.number]) for claim in pending)
         of_pushes: dict[int, PushProgress[Credentials, Request]] = {}
         for claim in pending:
-            push, partition, number, msgid, _ = claim.message
+            push, partition, number, msgid, *_ = claim.message
             if (in_partition := found.get(partition)) is None:
                 self._later_claims.put(self._now_ms + _CLAIM_RETRY_MS, claim)
             elif not in_partition[number].address:
@@ -283,7 +285,9 @@ class AppSender(Generic[Credentials, Request, Answer]):
         for claim in waiting:
             self._refuse(claim, reason)
         for message in self._schedule.take_ready_claims():
-            if message.claims.is_uncertain(message.claimed):
+            if not message.is_pending(self._now_ms):
+                self._expire(message)
+            elif message.claims.is_uncertain(message.claimed):
                 self._schedule.postpone(message, self._now_ms + _CLAIM_RETRY_MS)
             else:
                 self._record(message, _FAILED, reason)
@@ -300,7 +304,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
     # --- callbacks of messages
 
     def is_wanted(self, message: DeviceMessage[Credentials, Request, Answer]) -> bool:
-        return not self._is_stopped and message.is_pending(self._now_ms)
+        return not self._is_stopped and message.begin_request(self._now_ms)
 
     def skipped(self, message: DeviceMessage[Credentials, Request, Answer]) -> None:
         self._window.leave()
@@ -329,6 +333,10 @@ class AppSender(Generic[Credentials, Request, Answer]):
 
     def _take_step(self, message: DeviceMessage[Credentials, Request, Answer], step: Step, reason: str) -> None:
         before, message.history = message.history, message.history.apply(step, reason)
+        if isinstance(message, ClaimedDeviceMessage) and isinstance(step, ResendOnce | DelayDevice | RetryLater):
+            is_unknown = isinstance(step, RetryLater) and step.is_unknown
+            answer = ClaimAnswer.UNANSWERED if is_unknown else ClaimAnswer.POSTPONED
+            message.claims.answered(message.claimed, answer, reason)
         match step:
             case RecordSent():
                 self._record(message, _SENT, badge=message.badge)
@@ -342,17 +350,18 @@ class AppSender(Generic[Credentials, Request, Answer]):
                 wait_ms = max(before.next_backoff_ms, at_least_ms)
                 self._device_delays.delay(message.recipient.address, self._now_ms + wait_ms, self._now_ms)
                 self._retry(message, wait_ms)
-            case RetryLater(at_least_ms, is_unknown):
-                if is_unknown and isinstance(message, ClaimedDeviceMessage):
-                    message.claims.answered(message.claimed, ClaimAnswer.UNANSWERED, reason)
+            case RetryLater(at_least_ms):
                 self._retry(message, max(before.next_backoff_ms, at_least_ms))
             case _:
                 assert_never(step)
 
     def _retry(self, message: DeviceMessage[Credentials, Request, Answer], wait_ms: int) -> None:
         due_ms = self._now_ms + wait_ms
-        if due_ms < message.expires_ms:
+        is_over = isinstance(message, ClaimedDeviceMessage) and not message.is_pending(self._now_ms)
+        if due_ms < message.expires_ms and not is_over:
             self._schedule.postpone(message, due_ms)
+            for each in self._schedule.take_unneeded_claims():
+                self._expire(each)
         else:
             self._expire(message)
 

@@ -226,14 +226,16 @@ class DeliveryState:
                     self._conclude(push, partition, msgid, numbers, is_withdrawn)
 
     def _change_channel(self, appkey: str, partition: int, change: ChannelChange) -> None:
-        """Fold a claim of messages without a final outcome, or the return of such a claim."""
-        kind, channel, msgid, numbers = change
+        """Fold a claim of messages without a final outcome, or the return or the recall of such a claim."""
+        kind, channel, msgid, numbers, is_recalled = change
         push = self.started.holding(msgid)
         if push is None or push.send.appkey != appkey or (part := push.part(partition)) is None:
             return
         if kind == OutcomeKind.OUTCOME_KIND_CLAIMED:
             numbers = part.pending_of(msgid, numbers)
             self.hand_overs.claim(push.msgid, partition, msgid, channel, numbers)
+        elif is_recalled:
+            self.hand_overs.recall(push.msgid, partition, msgid, channel, numbers)
         else:
             self.hand_overs.give_back(push.msgid, partition, msgid, channel, numbers)
 

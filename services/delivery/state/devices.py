@@ -164,27 +164,36 @@ def final_outcomes(outcomes: AppOutcomes, is_sent_final: bool) -> FinalOutcomes:
     chosen = (_IS_FINAL_WITH_SENT if is_sent_final else _IS_FINAL)[kinds]
     if is_sent_final or FixedReason.ALIAS_CHANGED not in outcomes.reasons:
         return FinalOutcomes(_grouped(msgids[chosen], numbers[chosen]), {})
-    reason = list(outcomes.reasons).index(FixedReason.ALIAS_CHANGED) + 1
-    reasons = numpy.frombuffer(outcomes.reason_indexes, "u1")
-    if len(reasons) != len(kinds):
-        raise ValueError("outcomes have columns of different lengths")
-    withdrawn = (kinds == OutcomeKind.OUTCOME_KIND_DROPPED) & (reasons == reason)
+    has_reason = _has_reason(outcomes, FixedReason.ALIAS_CHANGED)
+    withdrawn = (kinds == OutcomeKind.OUTCOME_KIND_DROPPED) & has_reason
     return FinalOutcomes(
         _grouped(msgids[chosen & ~withdrawn], numbers[chosen & ~withdrawn]),
         _grouped(msgids[withdrawn], numbers[withdrawn]),
     )
 
 
+def _has_reason(outcomes: AppOutcomes, reason: FixedReason) -> NDArray[numpy.bool_]:
+    """Return which rows have the reason. ValueError: the columns have different lengths."""
+    if reason not in outcomes.reasons:
+        return numpy.zeros(len(outcomes.kinds), bool)
+    indexes = numpy.frombuffer(outcomes.reason_indexes, "u1")
+    if len(indexes) != len(outcomes.kinds):
+        raise ValueError("outcomes have columns of different lengths")
+    found: NDArray[numpy.bool_] = indexes == list(outcomes.reasons).index(reason) + 1
+    return found
+
+
 # Claims: the outcomes by which a message goes to a channel and comes back.
 
 
 class ChannelChange(NamedTuple):
-    """The channel has claimed the message of these devices, or has returned it."""
+    """The channel has claimed the message of these devices, or has returned it; or it was recalled from the channel."""
 
     kind: int
     channel: int
     msgid: int
     numbers: BitMap
+    is_recalled: bool = False
 
 
 def channel_changes(outcomes: AppOutcomes) -> list[ChannelChange]:
@@ -196,12 +205,16 @@ def channel_changes(outcomes: AppOutcomes) -> list[ChannelChange]:
     channels = _channels(outcomes)[chosen]
     msgids = numpy.frombuffer(outcomes.msgids, "<u8")[chosen]
     numbers = numpy.frombuffer(outcomes.numbers, "<u4")[chosen]
+    recalled = _has_reason(outcomes, FixedReason.RECALLED)[chosen]
     differs = numpy.zeros(len(chosen), bool)
-    for column in (kinds, channels, msgids):
+    for column in (kinds, channels, msgids, recalled):
         differs[1:] |= column[1:] != column[:-1]
     starts = [0, *numpy.flatnonzero(differs).tolist()]
     return [
-        ChannelChange(int(kinds[start]), int(channels[start]), int(msgids[start]), _bitmap(numbers[start:end]))
+        ChannelChange(
+            *(int(kinds[start]), int(channels[start]), int(msgids[start])),
+            *(_bitmap(numbers[start:end]), bool(recalled[start])),
+        )
         for start, end in zip(starts, [*starts[1:], len(chosen)], strict=True)
     ]
 

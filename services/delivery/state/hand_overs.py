@@ -9,7 +9,10 @@ The life of one message on one device, of which this module keeps what is in bra
 - A claim is in the log before the request to the channel leaves. While it lasts the message goes out over no connection
   of Carillon's own, because the channel may show it.
 - A channel returns a message that it refused for certain. It is pending again, for the own connection or another
-  channel; the same channel never claims it again. So folding records that are folded already changes nothing.
+  channel; the same channel never claims it again.
+- A message that the channel certainly does not have is recalled when its device connects. It is pending again, and any
+  channel may claim it once the device has left.
+- Folding records that are folded already changes nothing, once all records after them are folded too.
 - A claim outlives the end of its push, so that its answer is still recorded; it is forgotten with the audience.
 
 Bitmaps by channel, so the claims of a broadcast take no record for each device.
@@ -73,6 +76,15 @@ class HandOvers:
             known.returned[channel] = known.returned.get(channel, NOBODY) | given
             _remove(known.claimed, given)
 
+    def recall(self, push: int, partition: int, msgid: int, channel: int, numbers: BitMap) -> None:
+        """Note that the claim of these devices' messages by the channel is undone, where there is one."""
+        known = self._message(push, partition, msgid)
+        if known is not None and (claimed := known.claimed.get(channel)):
+            known.claimed[channel] = claimed - numbers
+            if not known.claimed[channel]:
+                del known.claimed[channel]
+            self._forget_if_empty(push, partition, msgid, known)
+
     def conclude(self, push: int, partition: int, msgid: int, numbers: Iterable[int]) -> None:
         """Forget these devices: their messages have a final outcome, or were withdrawn from them."""
         if (known := self._message(push, partition, msgid)) is None:
@@ -80,6 +92,9 @@ class HandOvers:
         concluded = BitMap(numbers)
         _remove(known.claimed, concluded)
         _remove(known.returned, concluded)
+        self._forget_if_empty(push, partition, msgid, known)
+
+    def _forget_if_empty(self, push: int, partition: int, msgid: int, known: _Message) -> None:
         if not known.claimed and not known.returned:
             messages = self._parts[push, partition]
             del messages[msgid]

@@ -12,6 +12,7 @@ from services.delivery.channels import ClaimAnswer, ClaimedMessage, Claims
 from services.delivery.service_senders import ServiceSenders
 from services.delivery.state.audience_parts import AppPartition
 from services.delivery.state.pushes import StartedPush
+from services.domain.recorded_reasons import FixedReason
 from testkit.delivery.records import RECEIVED, SENT, NumberedDevice, OutcomeRow
 from testkit.delivery.role import DeliveryHarness
 from testkit.waiting import run_ready_tasks
@@ -141,6 +142,105 @@ async def test_what_both_channels_refuse_goes_over_the_own_connection(
         await gateway.expect((1, msgid))
         await delivery.advance(30)
         assert len(channels.requests) == 2
+
+
+async def test_a_postponed_message_is_recalled_when_its_device_connects_and_claimed_again_when_it_leaves(
+    delivery: DeliveryHarness, channels: ScriptedChannels
+) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A)
+        msgid = await delivery.send(A)
+        await delivery.advance(16)
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, CLAIMED))
+        await run_ready_tasks()
+        first, claims = channels.requests[-1]
+        assert claims.begin_request(first)
+        channels.answer(ClaimAnswer.POSTPONED, "busy")
+        assert claims.may_request(first)
+        gateway.connect((1, A))
+        await gateway.expect((1, msgid))
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, RETURNED, FixedReason.RECALLED), OutcomeRow(msgid, A, SENT))
+        assert not claims.begin_request(first)
+
+        gateway.request(disconnected=[1])
+        await run_ready_tasks()
+        await delivery.advance(16)
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, CLAIMED), OutcomeRow(msgid, A, CLAIMED))
+        await run_ready_tasks()
+        assert channels.requested() == [(msgid, FIRST), (msgid, FIRST)]
+        assert not claims.begin_request(first)
+        claims.answered(first, ClaimAnswer.ACCEPTED)
+        assert await delivery.outcomes(HANDED_OVER) == []
+        assert claims.begin_request(channels.requests[-1][0])
+        channels.answer(ClaimAnswer.ACCEPTED)
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, HANDED_OVER))
+
+
+async def test_a_message_whose_request_has_no_answer_yet_stays_with_the_channel(
+    delivery: DeliveryHarness, channels: ScriptedChannels
+) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A)
+        postponed, unanswered = await delivery.send(A), await delivery.send(A)
+        await delivery.advance(16)
+        await delivery.expect_outcomes(OutcomeRow(postponed, A, CLAIMED), OutcomeRow(unanswered, A, CLAIMED))
+        await run_ready_tasks()
+        (first, claims), (second, _) = channels.requests
+        assert claims.begin_request(first)
+        assert claims.begin_request(second)
+        gateway.connect((1, A))
+        await run_ready_tasks()
+        for answer in (ClaimAnswer.UNANSWERED, ClaimAnswer.POSTPONED):
+            claims.answered(second, answer, "reset")
+        await run_ready_tasks()
+        assert gateway.received == []
+        assert claims.begin_request(second)
+        claims.answered(first, ClaimAnswer.POSTPONED, "busy")
+        await gateway.expect((1, postponed))
+        gateway.acknowledge((postponed, A))
+        await delivery.expect_outcomes(OutcomeRow(postponed, A, RECEIVED))
+        claims.answered(second, ClaimAnswer.REFUSED, "busy")
+        await delivery.expect_outcomes(
+            OutcomeRow(postponed, A, RETURNED, FixedReason.RECALLED),
+            OutcomeRow(unanswered, A, FAILED, "unknown whether the channel shows it: busy"),
+        )
+
+
+async def test_a_channel_cannot_have_itself_asked_again_by_its_words(
+    delivery: DeliveryHarness, channels: ScriptedChannels
+) -> None:
+    async with delivery.running():
+        await delivery.register(A)
+        msgid = await delivery.send(A)
+        for channel in (FIRST, SECOND):
+            await delivery.advance(16)
+            await delivery.expect_outcomes(*[OutcomeRow(msgid, A, CLAIMED)] * channel)
+            await run_ready_tasks()
+            channels.answer(ClaimAnswer.REFUSED, FixedReason.RECALLED)
+        await delivery.expect_outcomes(*[OutcomeRow(msgid, A, RETURNED, FixedReason.OTHER)] * 2)
+        await delivery.advance(60)
+        assert channels.requested() == [(msgid, FIRST), (msgid, SECOND)]
+
+
+@pytest.mark.parametrize("has_snapshot", [True, False])
+async def test_the_next_process_knows_what_was_recalled(
+    delivery: DeliveryHarness, channels: ScriptedChannels, has_snapshot: bool
+) -> None:
+    async with delivery.running(), delivery.gateway() as gateway:
+        await delivery.register(A)
+        msgid = await delivery.send(A)
+        await delivery.advance(16)
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, CLAIMED))
+        gateway.connect((1, A))
+        await gateway.expect((1, msgid))
+    if not has_snapshot:
+        delivery.write_snapshot(None)
+    asked = len(channels.requests)
+    async with delivery.running(), delivery.gateway() as gateway:
+        gateway.connect((1, A))
+        await gateway.expect((1, msgid))
+        await delivery.advance(60)
+        assert len(channels.requests) == asked
 
 
 @pytest.mark.parametrize("has_snapshot", [True, False])

@@ -180,6 +180,7 @@ async def test_what_the_route_withheld_from_a_connected_device_is_sent_once_the_
         await delivery.expect_outcomes(OutcomeRow(first, A, CLAIMED))
         gateway.connect((1, A))
         await run_ready_tasks()
+        assert toy.pending[0].is_wanted()  # its request leaves, so it stays with the channel
         second = await delivery.send(A)
         await delivery.advance(20, steps=2)
         assert gateway.received == []

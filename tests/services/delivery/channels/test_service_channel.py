@@ -205,6 +205,9 @@ class Harness:
     def may_request(self, message: ClaimedMessage) -> bool:
         return message.number not in self.not_wanted and message.push.expires_ms > self.clock.now_ms()
 
+    def begin_request(self, message: ClaimedMessage) -> bool:
+        return self.may_request(message)
+
     def is_uncertain(self, message: ClaimedMessage) -> bool:
         return message.number in self.uncertain
 
@@ -367,11 +370,52 @@ async def test_claimed_messages_are_sent_to_addresses_and_their_answers_told(web
 async def test_an_unanswered_request_is_told_at_once_and_repeated_until_the_push_is_over(web: Harness) -> None:
     await web.hand_over(0, 1, period_s=3)
     await web.answer("reset", "busy")
-    assert web.claims == [(0, "UNANSWERED", "reset"), (1, "GIVEN_UP", "")]
+    assert web.claims == [(0, "UNANSWERED", "reset"), (1, "POSTPONED", "busy"), (1, "GIVEN_UP", "")]
     await web.move(1)
     await web.answer("busy")
-    assert web.claims[2:] == [(0, "GIVEN_UP", "reset")]
+    assert web.claims[3:] == [(0, "POSTPONED", "busy"), (0, "GIVEN_UP", "reset")]
     assert web.channel.is_idle
+
+
+async def test_a_recalled_message_is_not_requested_again_and_takes_no_memory(web: Harness) -> None:
+    web.toy.limits = Limits(window=WINDOW, delayed_messages=4)
+    await web.hand_over(0)
+    web.not_wanted.add(0)  # recalled as soon as it is refused
+    await web.answer("busy")
+    assert web.claims == [(0, "POSTPONED", "busy"), (0, "GIVEN_UP", "")]
+    assert web.channel.is_idle
+
+    await web.hand_over(1)
+    (sender,) = web.channel._apps.values()
+    for number in range(1, 20):
+        await web.answer("busy")
+        await web.hand_over(number + 1)
+        web.not_wanted.add(number)  # its device has connected
+    assert len(sender._schedule._delayed) <= 5
+    await web.move(7)
+    while web.toy.pending:
+        pending = web.toy.pending.pop(0)
+        if pending.is_wanted():
+            assert pending.request == "https://20: hello (7, key)"
+            pending.answered(ToyAnswer(""))
+        else:
+            pending.skipped()
+        await run_ready_tasks()
+    assert {number for number, answer, _ in web.claims if answer == "GIVEN_UP"} == set(range(20))
+    assert web.claims.count((20, "ACCEPTED", "")) == 1
+    assert web.channel.is_idle
+
+
+async def test_claimed_messages_that_were_recalled_before_a_request_do_not_add_up(web: Harness) -> None:
+    await web.hand_over(*range(WINDOW))
+    (sender,) = web.channel._apps.values()
+    for number in range(WINDOW, 60):
+        await web.hand_over(number)
+        web.not_wanted.add(number)
+    assert len(sender._claims) <= 2 * WINDOW + 1
+    await web.answer(*[""] * WINDOW)
+    assert web.channel.is_idle
+    assert {number for number, answer, _ in web.claims if answer == "GIVEN_UP"} == set(range(WINDOW, 60))
 
 
 async def test_a_stopped_app_gives_back_what_the_service_certainly_does_not_have(web: Harness) -> None:
@@ -385,6 +429,7 @@ async def test_a_stopped_app_gives_back_what_the_service_certainly_does_not_have
         assert not pending.is_wanted()
         pending.skipped()
     await web.move(2)
+    assert web.claims.pop(0) == (0, "POSTPONED", "who are you")
     assert sorted(web.claims) == [(n, "REFUSED", "who are you") for n in (0, 1, 3)]
     await web.move(4)
     assert web.channel.claim_window(APP) == 1

@@ -126,15 +126,15 @@ FAULTS: Mapping[str, Sequence[Edit]] = {
         )
     ],
     "a repeated answer is recorded again": [
-        Edit(f"{_SERVICE}:HandOvers.answered", "del self._open[message.key]", "pass"),
+        Edit(f"{_SERVICE}:HandOvers._conclude", "del of_device[message.key]", "pass"),
         Edit(
-            f"{_SERVICE}:HandOvers.answered",
+            f"{_SERVICE}:HandOvers._conclude",
             "if not is_claimed or self._recorder.has_unwritten_final(partition, msgid, number):",
             "if self._recorder.has_unwritten_final(partition, msgid, number):",
         ),
     ],
     "the window of a channel is never free again": [
-        Edit(f"{_SERVICE}:HandOvers.answered", "self._open_count[push.send.appkey, channel] -= 1", "pass")
+        Edit(f"{_SERVICE}:HandOvers._conclude", "self._open_count[push.send.appkey, channel] -= 1", "pass")
     ],
     "work that waits for the window is forgotten": [
         Edit(f"{_DUE}:DueHandOvers._take_up_one", "self._work.append(waiting.popleft())", "waiting.popleft()")
@@ -146,11 +146,63 @@ FAULTS: Mapping[str, Sequence[Edit]] = {
             "chosen = (_IS_FINAL_WITH_SENT if is_sent_final else _IS_FINAL)[kinds] & (kinds != 11)",
         )
     ],
-    "a late answer of one channel counts as that of the next one": [
+    "a late answer to one claim counts as that to the next one": [
+        Edit("services.delivery.channels:ClaimedMessage.key", "self.msgid, self.claim", "self.msgid, 0")
+    ],
+    "a message whose request is on its way is recalled": [
         Edit(
-            "services.delivery.channels:ClaimedMessage.key",
-            "self.msgid, self.partition, self.number, self.channel",
-            "self.msgid, self.partition, self.number, 0",
+            f"{_SERVICE}:HandOvers._recall",
+            "found.standing is not _Standing.WAITS",
+            "found.standing is _Standing.UNCERTAIN",
+        )
+    ],
+    "a message that the channel may have is recalled": [
+        Edit(
+            f"{_SERVICE}:HandOvers._recall",
+            "found.standing is not _Standing.WAITS",
+            "found.standing is _Standing.REQUESTED",
+        )
+    ],
+    "a refusal after an unanswered request makes the message certain to be recalled": [
+        Edit(f"{_SERVICE}:HandOvers.answered", "if found.standing is _Standing.REQUESTED:", "if True:")
+    ],
+    "a request is not noted before it leaves": [
+        Edit(f"{_SERVICE}:HandOvers.begin_request", "found.standing = _Standing.REQUESTED", "pass")
+    ],
+    "a recalled message is sent before the log has its recall": [
+        Edit(
+            f"{_SERVICE}:HandOvers._conclude",
+            "self._returned.append(message)",
+            "self._state.hand_overs.recall(push.msgid, partition, msgid, channel, BitMap([number]))\n"
+            "    self._fanout.send_returned(push, partition, number)",
+        )
+    ],
+    "the service asks for a message that was recalled": [
+        Edit(f"{_SERVICE}:HandOvers.may_request", "self._open_of(message) is not None", "True")
+    ],
+    "nothing is recalled when a device connects": [
+        Edit(f"{_SERVICE}:HandOvers.step", "for each in list(self._open.get(device, {}).values()):", "for each in ():")
+    ],
+    "nothing is recalled when the refusal comes after the device has connected": [
+        Edit(f"{_SERVICE}:HandOvers.answered", "self._recall(found)", "pass")
+    ],
+    "what is claimed while its device connects is not recalled": [
+        Edit(f"{_SERVICE}:HandOvers._send", "elif not self._recall(opened):", "else:")
+    ],
+    "a channel never claims again what was recalled from it": [
+        Edit(f"{_STATE}.delivery_state:DeliveryState._change_channel", "elif is_recalled:", "elif False:")
+    ],
+    "nothing is recalled when the route of the app is not that of the channel any more": [
+        Edit(f"{_SERVICE}:HandOvers.channels_changed", "if was_vendor_first:", "if False:")
+    ],
+    "a message that its channel is to show first is recalled": [
+        Edit(f"{_DUE}:DueHandOvers.is_own_first", "self._route(push) != ROUTE_VENDOR", "True")
+    ],
+    "the claim of another channel is undone by a recall that is folded again": [
+        Edit(
+            f"{_STATE}.hand_overs:HandOvers.recall",
+            "(claimed := known.claimed.get(channel))",
+            "(claimed := known.claimed.get(channel := next(iter(known.claimed), channel)))",
         )
     ],
     "the acknowledgement of a message that a channel shows is refused": [

@@ -9,7 +9,8 @@ import numpy
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, OutcomeKind
 from protos.push.v1.push_pb2 import IMPORTANCE_HIGH, SendPush
 from protos.registry.v1.apps_pb2 import ROUTE_OWN, ROUTE_VENDOR
-from services.delivery.channels import ClaimedMessage
+from services.delivery.channels import ClaimAnswer, ClaimedMessage, Claims
+from services.domain.recorded_reasons import FixedReason
 from services.domain.topics import DELIVERIES, PUSHES, decode
 from services.log.port import Record
 from testkit.delivery.records import NumberedDevice
@@ -38,9 +39,18 @@ class BrokenRuleError(Exception):
 
 @dataclass
 class Told:
-    """What the log tells of one message on one device: the channel that has it, those that returned it, its end."""
+    """What the log tells of one message on one device: the channel that has it, those that returned it, its end.
 
+    `is_claim_decided`: delivery has decided on a claim that the log does not have yet. `is_recalled`: so was decided,
+    and no claim since. `on_its_way`: the claim whose request has no answer. `is_uncertain`: the channel may have the
+    message.
+    """
+
+    is_claim_decided: bool = False
+    is_recalled: bool = False
     claimed_by: int = 0
+    on_its_way: int = 0
+    is_uncertain: bool = False
     returned_by: set[int] = field(default_factory=set)
     final: int = 0
     is_sent: bool = False
@@ -73,6 +83,8 @@ class Rules:
         if phone is None:
             return
         told = self.told[msgid, phone.device]
+        if told.is_claim_decided:
+            self.broken(f"{msgid} sent to {phone.device} while it is being claimed")
         if told.claimed_by:
             self.broken(f"{msgid} sent to {phone.device} while channel {told.claimed_by} has it")
         if told.final:
@@ -89,12 +101,27 @@ class Rules:
             self.broken(f"{msgid} claimed for {device} against its route")
         if now_ms < owner.began_ms + GRACE_MS:
             self.broken(f"{msgid} claimed for {device} before gateways can have announced their connections")
+        self.told[msgid, device].is_claim_decided, self.told[msgid, device].is_recalled = True, False
         if route == ROUTE_VENDOR and not self.told[msgid, device].is_sent:
             return
         if phone.connection and phone.stream is owner.stream:
             self.broken(f"{msgid} claimed for {device}, which is connected")
         if send.channel.importance != IMPORTANCE_HIGH and now_ms < world.left_ms.get(device, 0) + GRACE_MS:
             self.broken(f"{msgid} claimed for {device} within the grace")
+
+    def gives(self, owner: "Owner", message: ClaimedMessage, claims: Claims) -> None:
+        """Delivery gives a claimed message to the sender of its channel."""
+        phone = self._world.phones[NumberedDevice(message.partition, message.number)]
+        is_connected = phone.connection and phone.stream is owner.stream
+        route = message.push.send.channel.route or self._world.route
+        if is_connected and route != ROUTE_VENDOR and not claims.is_uncertain(message):
+            self.broken(f"{message.msgid} on {phone.device}: to be requested although it has connected")
+
+    def recalls(self, msgid: int, device: NumberedDevice) -> None:
+        """Delivery decides to return the message to the own connection."""
+        if (self._world.pushes[self.first_of[msgid]].channel.route or self._world.route) == ROUTE_VENDOR:
+            self.broken(f"{msgid} on {device}: recalled against its route")
+        self.told[msgid, device].is_recalled = True
 
     def requests(self, message: ClaimedMessage) -> None:
         """A request leaves for the vendor."""
@@ -106,6 +133,24 @@ class Rules:
             self.broken(f"{message.msgid} on {device}: request after its end")
         if (message.push.msgid, device.partition) in self.ended:
             self.broken(f"{message.msgid} on {device}: request after the end of its push")
+        if told.is_recalled:
+            self.broken(f"{message.msgid} on {device}: request although it was recalled")
+        if told.on_its_way and not told.is_uncertain:
+            self.broken(f"{message.msgid} on {device}: request while another one is on its way")
+        told.on_its_way = message.claim
+
+    def answers(self, message: ClaimedMessage, answer: ClaimAnswer) -> None:
+        """Delivery gets an answer of a vendor, or none in time."""
+        told = self.told[message.msgid, NumberedDevice(message.partition, message.number)]
+        if told.on_its_way == message.claim:
+            told.on_its_way = 0
+            told.is_uncertain |= answer is ClaimAnswer.UNANSWERED
+
+    def restarts(self) -> None:
+        """Another process owns the partitions: what a former one has asked, and heard, is not known."""
+        for told in self.told.values():
+            told.is_claim_decided = told.is_recalled = False
+            told.on_its_way, told.is_uncertain = 0, bool(told.claimed_by)
 
     def reads(self, record: Record) -> None:
         """The log has a record."""
@@ -115,17 +160,18 @@ class Rules:
             (self.started if kind == "started" else self.ended).add((fact.msgid, record.partition))
         elif record.topic == DELIVERIES.name:
             for columns in fact.outcomes.apps:
-                for msgid, number, kind, channel in _rows(columns):
-                    self._outcome(msgid, NumberedDevice(record.partition, number), kind, channel)
+                for msgid, number, kind, channel, reason in _rows(columns):
+                    self._outcome(msgid, NumberedDevice(record.partition, number), kind, channel, reason)
 
-    def _outcome(self, msgid: int, device: NumberedDevice, kind: int, channel: int) -> None:
+    def _outcome(self, msgid: int, device: NumberedDevice, kind: int, channel: int, reason: str) -> None:
         told, name = self.told[msgid, device], f"{msgid} on {device}"
         if kind == _KIND.OUTCOME_KIND_CLAIMED:
             if told.claimed_by or told.final:
                 self.broken(f"{name}: claimed by {channel} while {told}")
             if channel in told.returned_by or len(told.returned_by) >= 2:
                 self.broken(f"{name}: claimed by {channel} after {told.returned_by} returned it")
-            told.claimed_by = channel
+            told.is_claim_decided = False
+            told.claimed_by, told.on_its_way, told.is_uncertain = channel, 0, False
             return
         if channel:
             if kind not in _LAST_WORDS:
@@ -133,7 +179,7 @@ class Rules:
             if told.claimed_by != channel and not told.final:
                 self.broken(f"{name}: channel {channel} answers {kind} while {told.claimed_by} has it")
             told.claimed_by = 0
-            if kind == _KIND.OUTCOME_KIND_RETURNED:
+            if kind == _KIND.OUTCOME_KIND_RETURNED and reason != FixedReason.RECALLED:
                 told.returned_by.add(channel)
         told.is_sent |= kind == _KIND.OUTCOME_KIND_SENT
         if kind == _KIND.OUTCOME_KIND_RECEIVED:
@@ -164,6 +210,10 @@ class Rules:
             addressed = {c for c in CHANNELS if device.number in world.addresses[device.partition, c]}
             usable = addressed - told.returned_by - world.stopped
             may_claim = usable and len(told.returned_by) < 2 and route != ROUTE_OWN
+            if world.is_down and (told.claimed_by or world.has_small_window):
+                if phone.connection and told.claimed_by and not told.is_uncertain and route != ROUTE_VENDOR:
+                    self.broken(f"{msgid} on {device}: not recalled from {told.claimed_by} although it is connected")
+                continue
             if told.claimed_by:
                 self.broken(f"{msgid} on {device}: channel {told.claimed_by} still has it")
             if phone.connection:
@@ -184,12 +234,13 @@ class Rules:
                 self.broken(f"{msgid} on {device}: handed over and not shown")
 
 
-def _rows(columns: AppOutcomes) -> "zip[tuple[int, int, int, int]]":
+def _rows(columns: AppOutcomes) -> "zip[tuple[int, int, int, int, str]]":
     count = len(columns.kinds)
     return zip(
         numpy.frombuffer(columns.msgids, "<u8").tolist(),
         numpy.frombuffer(columns.numbers, "<u4").tolist(),
         columns.kinds,
         columns.channels or bytes(count),
+        [("", *columns.reasons)[index] for index in columns.reason_indexes],
         strict=True,
     )

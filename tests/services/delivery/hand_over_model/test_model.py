@@ -20,6 +20,8 @@ FOUND_AT_ONCE = (
     "a second channel is asked while the first has not answered",
     "a phone that comes back within the grace causes a hand-over",
     "a returned message is not sent to the connected device",
+    "a message whose request is on its way is recalled",
+    "nothing is recalled when a device connects",
 )
 """Faults that the first worlds find."""
 

@@ -42,6 +42,7 @@ from services.delivery.state import serialization
 from services.delivery.state.audience_parts import AppPartition, DeviceAddress
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush
+from services.domain.recorded_reasons import FixedReason
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSHES, TOPICS, decode
 from services.log.port import NewRecord, Partition, Record
 from services.process.clock import ManualClock
@@ -52,6 +53,8 @@ _KIND = OutcomeKind
 _PARTITIONS = (0, 1)
 _PHONES = tuple(NumberedDevice(partition, number) for partition in _PARTITIONS for number in range(3))
 _DAY_S = 86_400
+_LARGE_WINDOW = 1000
+_REPEATED = ("repeat", "refuse twice")
 
 
 class KilledError(Exception):
@@ -138,12 +141,14 @@ class Vendors:
         return self.world.window
 
     def send(self, messages: Sequence[ClaimedMessage], claims: Claims) -> None:
+        for message in messages:
+            self.world.rules.gives(self.owner, message, claims)
         self.queue += [Request(self.owner, message, claims) for message in messages]
 
     def request(self) -> None:
         """Make one of the requests that are queued, or give it up."""
         request = self.queue.pop(self.world.random.randrange(len(self.queue)))
-        if self.owner.hand_overs.may_request(request.message):
+        if self.owner.hand_overs.begin_request(request.message):
             self.world.rules.requests(request.message)
             self.world.network.append(request)
         else:
@@ -223,13 +228,22 @@ class Owner:
 
         self.recorder.record_claim = watched  # type: ignore[method-assign]
 
+        answer = self.recorder.record_answer
+
+        def watched_answer(partition: int, appkey: str, msgid: int, number: int, *rest: Any) -> None:
+            if FixedReason.RECALLED in rest:
+                self.world.rules.recalls(msgid, NumberedDevice(partition, number))
+            answer(partition, appkey, msgid, number, *rest)
+
+        self.recorder.record_answer = watched_answer  # type: ignore[assignment]
+
 
 class World:
     """Phones, one app, a log, and the present owner."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
-        self.window = 1000
+        self.window = _LARGE_WINDOW
         self.clock = ManualClock(START_MS)
         self.log = ModelLog(self)
         self.rules = Rules(self)
@@ -241,6 +255,8 @@ class World:
         self.stopped: set[int] = set()
         self.route: Route.ValueType = ROUTE_AUTO
         self.is_paused = False
+        self.is_down = False
+        self.later: list[Request] = []
         self.network: list[Request] = []
         self.answers: list[tuple[Request, ClaimAnswer, str]] = []
         self.repeated: list[tuple[Request, ClaimAnswer, str]] = []
@@ -250,6 +266,11 @@ class World:
         self.next_connection = 1
         self.left_ms: dict[NumberedDevice, int] = {}
         self.owner = Owner(self)
+
+    @property
+    def has_small_window(self) -> bool:
+        """Whether a message may have to wait until a channel has answered others."""
+        return self.window < _LARGE_WINDOW
 
     def phone_over(self, connection: int) -> Phone | None:
         return next((phone for phone in self.phones.values() if phone.connection == connection), None)
@@ -280,9 +301,12 @@ class World:
             await self._restart()
 
     async def _settle(self) -> None:
-        """Connect half of the phones, and let channels answer until nothing is left to do."""
+        """Connect half of the phones, and let channels answer until nothing is left to do; or let them be down."""
+        self.is_down = self.random.random() < 0.5
         self.is_paused, self.stopped = False, set(self.random.choice(((), (), CHANNELS)))
         self.log.dies = None
+        if self.is_down:
+            self.later, self.owner.vendors.queue = self.owner.vendors.queue, []
         self.owner.hand_overs.channels_changed(APP)
         await self.owner.fanout.resume()
         for phone in list(self.phones.values())[::2]:
@@ -291,6 +315,9 @@ class World:
         for phone in list(self.phones.values())[1::2]:
             if phone.connection:
                 self._close(phone)
+        await self._drain()
+        if self.is_down:
+            await self._change_route()
         for _ in range(6):
             await self._drain()
             self.clock.move(GRACE_MS / 1000)
@@ -302,7 +329,8 @@ class World:
             while self.owner.vendors.queue:
                 self.owner.vendors.request()
             while self.network:
-                self._handle(self.random.choice(("accept", "refuse", "fail", "accept")))
+                answers = ("postpone",) if self.is_down else ("accept", "refuse", "fail", "accept")
+                self._handle(self.random.choice(answers))
             while self.answers:
                 self._answer()
             for phone in self.phones.values():
@@ -325,6 +353,8 @@ class World:
 
     async def _end(self) -> None:
         """Let all pushes expire."""
+        self.is_down = False
+        self.owner.vendors.queue += self.later
         self.clock.move(2 * _DAY_S)
         await self._sweep()
         for _ in range(3):
@@ -515,8 +545,8 @@ class World:
         if self.network:
             self._handle(
                 self.random.choices(
-                    ("accept", "lose answer", "lose request", "late", "refuse", "fail", "repeat", "refuse twice"),
-                    (30, 10, 10, 10, 15, 5, 10, 20),
+                    (*("accept", "lose answer", "lose request", "late", "refuse", "fail"), *_REPEATED, "postpone"),
+                    (30, 10, 10, 10, 15, 5, 10, 20, 30),
                 )[0]
             )
 
@@ -533,6 +563,7 @@ class World:
             "refuse": [ClaimAnswer.REFUSED],
             "refuse twice": [ClaimAnswer.REFUSED] * 2,
             "fail": [ClaimAnswer.FAILED],
+            "postpone": [ClaimAnswer.POSTPONED],
         }[behaviour]
         if behaviour in ("accept", "repeat", "late", "lose answer") and phone.show(message.msgid, message.channel):
             ways = phone.shown[message.msgid]
@@ -556,9 +587,13 @@ class World:
         request, answer, reason = self.answers.pop(0)
         if request.owner is not self.owner:
             return
+        self.rules.answers(request.message, answer)
         request.claims.answered(request.message, answer, reason)
-        if answer is ClaimAnswer.UNANSWERED and not any(
-            each.message.key == request.message.key for each in self._queued()
+        if answer is ClaimAnswer.POSTPONED and self.is_down:
+            self.later.append(request)
+        elif answer in (ClaimAnswer.UNANSWERED, ClaimAnswer.POSTPONED) and not any(
+            (each.message.device, each.message.key) == (request.message.device, request.message.key)
+            for each in self._queued()
         ):
             self.owner.vendors.queue.append(request)
 
@@ -615,6 +650,7 @@ class World:
             with contextlib.suppress(asyncio.CancelledError, KilledError):
                 await self.owner.step
         self.owner = Owner(self)
+        self.rules.restarts()
         await self.owner.hand_overs.begin()
         await self._start_requested()
         await self._sweep()
@@ -672,7 +708,7 @@ def run_worlds(seeds: Sequence[int], steps: int = 200) -> int:
         for seed in seeds:
             world = World(seed)
             try:
-                world.window = world.random.choice((1, 3, 1000))
+                world.window = world.random.choice((1, 3, _LARGE_WINDOW))
                 await world.run(steps)
             except BrokenRuleError as error:
                 raise BrokenRuleError(f"world {seed}: {error}") from error

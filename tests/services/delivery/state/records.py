@@ -1,7 +1,7 @@
 """Records of delivery's topics for tests of the state."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, Outcomes, PushFact
 from protos.push.v1.push_pb2 import PushCommand
@@ -21,21 +21,25 @@ def parsed(record: Record) -> PushCommand | PushFact | DeliveryFact:
 
 
 def outcomes_fact(
-    app: str, rows: Sequence[tuple[int, int, int]], changed: Sequence[int] = (), channels: Sequence[int] = ()
+    app: str,
+    rows: Sequence[tuple[int, int, int]],
+    reasons: Mapping[int, FixedReason] | None = None,
+    channels: Sequence[int] = (),
 ) -> DeliveryFact:
     """Return the fact of these outcomes, as rows of (message id, device number, kind).
 
-    `changed`: the places of the rows with the reason that the device changed its alias. `channels`: one for each row.
+    `reasons`: those of some rows by their places. `channels`: one for each row.
     """
-    count = len(rows)
+    count, named = len(rows), sorted(set((reasons or {}).values()))
+    indexes = {place: 2 + named.index(reason) for place, reason in (reasons or {}).items()}
     columns = AppOutcomes(
         appkey=app,
         msgids=struct.pack(f"<{count}Q", *(row[0] for row in rows)),
         numbers=struct.pack(f"<{count}I", *(row[1] for row in rows)),
         kinds=bytes(row[2] for row in rows),
         times_ms=struct.pack(f"<{count}q", *[START_MS] * count),
-        reason_indexes=bytes(2 if place in changed else 0 for place in range(count)),
-        reasons=["other", FixedReason.ALIAS_CHANGED] if changed else [],
+        reason_indexes=bytes(indexes.get(place, 0) for place in range(count)),
+        reasons=["other", *named] if named else [],
         channels=bytes(channels),
     )
     return DeliveryFact(outcomes=Outcomes(apps=[columns]))

@@ -26,6 +26,7 @@ from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.devices import FINAL_OUTCOMES
 from services.delivery.state.hand_overs import MAX_CHANNELS
 from services.delivery.state.sent_messages import REPORTED_KINDS
+from services.domain.recorded_reasons import FixedReason
 from services.log.port import Record
 from testkit.delivery.records import START_MS, NumberedDevice, listed_audience
 from testkit.examples import examples
@@ -42,6 +43,11 @@ CLAIMED, RETURNED = OutcomeKind.OUTCOME_KIND_CLAIMED, OutcomeKind.OUTCOME_KIND_R
 DROPPED = OutcomeKind.OUTCOME_KIND_DROPPED
 CHANGED = -1
 """Stands for a message that was dropped because the device changed its alias."""
+
+RECALLED = -2
+"""Stands for the return of a message that was recalled from the channel."""
+
+SPECIAL = {CHANGED: (DROPPED, FixedReason.ALIAS_CHANGED), RECALLED: (RETURNED, FixedReason.RECALLED)}
 
 
 class DeliveryStateMachine(RuleBasedStateMachine):
@@ -179,20 +185,22 @@ class DeliveryStateMachine(RuleBasedStateMachine):
             st.sampled_from(list(self.model.pushes.values())),
             st.integers(0, 6),
             st.integers(0, 2),
-            st.sampled_from([*KINDS, CHANGED]),
+            st.sampled_from([*KINDS, *SPECIAL]),
             st.sampled_from(CHANNELS),
         )
         drawn = data.draw(st.lists(one, min_size=1, max_size=8))
         drawn = [one for one in drawn if partition in one[0].started]
-        changed = [place for place, (*_, kind, _) in enumerate(drawn) if kind == CHANGED]
+        kinds = [kind for *_, kind, _ in drawn]
+        reasons = {place: SPECIAL[kind][1] for place, kind in enumerate(kinds) if kind in SPECIAL}
+        changed = [place for place, kind in enumerate(kinds) if kind == CHANGED]
         channels = [channel for *_, channel in drawn]
         rows = [
-            (push.msgid + index, number, DROPPED if kind == CHANGED else kind, push)
+            (push.msgid + index, number, SPECIAL[kind][0] if kind in SPECIAL else kind, push)
             for push, index, number, kind, _ in drawn
         ]
-        self.write("deliveries", partition, outcomes_fact(app, [row[:3] for row in rows], changed, channels))
+        self.write("deliveries", partition, outcomes_fact(app, [row[:3] for row in rows], reasons, channels))
         if app == ANDROID:
-            self.change_channels(partition, rows, channels)
+            self.change_channels(partition, rows, channels, kinds)
         for msgid, number, _, push in [rows[place] for place in changed]:
             if push.appkey == app:
                 push.change_alias(NumberedDevice(partition, number), msgid)
@@ -212,18 +220,26 @@ class DeliveryStateMachine(RuleBasedStateMachine):
                 self.reported.add((device, msgid, kind))
 
     def change_channels(
-        self, partition: int, rows: Sequence[tuple[int, int, int, PushModel]], channels: Sequence[int]
+        self,
+        partition: int,
+        rows: Sequence[tuple[int, int, int, PushModel]],
+        channels: Sequence[int],
+        kinds: Sequence[int],
     ) -> None:
-        """Claim and return pending messages: a channel claims what none has claimed and it has not returned."""
-        for (msgid, number, kind, push), channel in zip(rows, channels, strict=True):
+        """Claim, return and recall pending messages.
+
+        A channel claims what none has claimed and it has not returned, also what was recalled from it.
+        """
+        for (msgid, number, _, push), channel, kind in zip(rows, channels, kinds, strict=True):
             device = NumberedDevice(partition, number)
             key = device, msgid
             is_pending = msgid in push.pending_or_late(device) and key not in push.late and push.appkey == ANDROID
             if kind == CLAIMED and is_pending and key not in self.claimed and channel not in self.returned.get(key, ()):
                 self.claimed[key] = channel
-            elif kind == RETURNED and self.claimed.get(key) == channel:
+            elif kind in (RETURNED, RECALLED) and self.claimed.get(key) == channel:
                 del self.claimed[key]
-                self.returned.setdefault(key, set()).add(channel)
+                if kind == RETURNED:
+                    self.returned.setdefault(key, set()).add(channel)
 
     @invariant()
     def it_is_known_which_channels_have_which_messages(self) -> None:

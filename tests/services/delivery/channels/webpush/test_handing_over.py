@@ -25,6 +25,7 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.channels.webpush.responses import HANDLINGS, LOCAL, AnswerAction
 from services.domain.ids import event_id
+from services.domain.recorded_reasons import FixedReason
 from services.domain.topics import DELIVERIES, DEVICE_COMMANDS, TOPICS, decode, device_key
 from services.domain.webpush_credentials import key_text
 from services.log.port import NewRecord, Partition
@@ -37,7 +38,7 @@ from services.replica.peers import Peers
 from services.webpush_simulator.server import WebPushSimulator
 from services.webpush_simulator.subscriptions import BrowserSubscription
 from testkit.delivery.gateway import report_columns
-from testkit.delivery.records import CLICKED, FAILED, PARTITIONS, RECEIVED, NumberedDevice, OutcomeRow
+from testkit.delivery.records import CLICKED, FAILED, PARTITIONS, RECEIVED, SENT, NumberedDevice, OutcomeRow
 from testkit.delivery.role import DeliveryHarness
 from testkit.services import TIMEOUT_S, add_servicers, running_services
 
@@ -268,6 +269,63 @@ async def test_a_service_that_asks_for_a_pause_gets_no_request_before_its_end(we
         await web.delivery.expect_outcomes(
             OutcomeRow(first, slow.device, HANDED_OVER), OutcomeRow(second, other.device, HANDED_OVER)
         )
+
+
+@pytest.mark.parametrize("token", ["once-503-201.x", "once-429-201.x"])
+async def test_a_browser_that_comes_back_gets_what_its_push_service_put_off_and_the_service_never_does(
+    web: WebPushHarness, token: str
+) -> None:
+    web.push_service.retry_after = "300"
+    async with web.running(), web.delivery.gateway() as gateway:
+        browser = await web.browser(token)
+        await web.delivery.advance(20)
+        msgid = await web.send(browser)
+        await web.advance_until(lambda: web.push_service.requests == 1)
+        gateway.connect((1, browser.device), appkey=web.app.appkey)
+        await gateway.expect((1, msgid))
+        await web.delivery.expect_outcomes(
+            OutcomeRow(msgid, browser.device, RETURNED, FixedReason.RECALLED), OutcomeRow(msgid, browser.device, SENT)
+        )
+        gateway.request(reports=[report_columns(RECEIVED, [(msgid, browser.device)], appkey=web.app.appkey)])
+        await web.delivery.expect_outcomes(OutcomeRow(msgid, browser.device, RECEIVED))
+        gateway.request(disconnected=[1])
+        for _ in range(40):
+            await web.delivery.advance(10)
+            await asyncio.sleep(0.002)
+        assert (web.push_service.requests, list(web.push_service.received)) == (1, [])
+
+
+async def test_a_browser_that_leaves_again_without_its_message_gets_it_from_its_push_service(
+    web: WebPushHarness,
+) -> None:
+    web.push_service.retry_after = "300"
+    async with web.running(), web.delivery.gateway() as gateway:
+        browser = await web.browser("once-503-201.x")
+        await web.delivery.advance(20)
+        msgid = await web.send(browser)
+        await web.advance_until(lambda: web.push_service.requests == 1)
+        gateway.connect((1, browser.device), appkey=web.app.appkey)
+        await gateway.expect((1, msgid))
+        gateway.request(disconnected=[1])
+        await web.advance_until(lambda: len(web.push_service.received) == 1)
+        await web.delivery.expect_outcomes(
+            OutcomeRow(msgid, browser.device, CLAIMED),
+            OutcomeRow(msgid, browser.device, CLAIMED),
+            OutcomeRow(msgid, browser.device, HANDED_OVER),
+        )
+        assert web.push_service.requests == 2
+
+
+async def test_a_browser_that_comes_back_does_not_get_what_its_push_service_may_have(web: WebPushHarness) -> None:
+    async with web.running(), web.delivery.gateway() as gateway:
+        browser = await web.browser("once-lost.x")
+        await web.delivery.advance(20)
+        msgid = await web.send(browser)
+        await web.advance_until(lambda: web.push_service.requests == 1)
+        gateway.connect((1, browser.device), appkey=web.app.appkey)
+        await web.advance_until(lambda: len(web.push_service.received) == 2)
+        await web.delivery.expect_outcomes(OutcomeRow(msgid, browser.device, HANDED_OVER))
+        assert gateway.received == []
 
 
 async def test_a_killed_delivery_repeats_the_request_and_the_browser_shows_one(web: WebPushHarness) -> None:
