@@ -1,0 +1,200 @@
+"""The table of Google's answers to FCM requests: what follows from each for the message, its address and its app."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, NamedTuple, assert_never
+
+import msgspec
+
+from services.delivery.channels import (
+    CircuitChange,
+    Reaction,
+    RecordFailed,
+    RecordSent,
+    RemoveAddress,
+    ResendOnce,
+    RetryHistory,
+    RetryLater,
+)
+
+UNKNOWN = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FcmAnswer:
+    """Google's answer. Status UNKNOWN: there was none, so Google may or may not have accepted the message.
+
+    `reason`: the errorCode, or the canonical status. `field`: the field of the request that is wrong, "" for none.
+    `name`: Google's name of an accepted message.
+    """
+
+    status: int
+    reason: str = ""
+    field: str = ""
+    name: str = ""
+    retry_after_ms: int = 0
+
+    @property
+    def is_unknown(self) -> bool:
+        return self.status == UNKNOWN
+
+
+class AnswerAction(Enum):
+    """What an answer means."""
+
+    ACCEPT = auto()
+    """Google has the message. It sends no receipt."""
+
+    FAIL = auto()
+    """The request is wrong, and would be again."""
+
+    REMOVE = auto()
+    """The address is no more, or that of another project."""
+
+    RENEW_TOKEN = auto()
+    """Google does not accept the access token: send once with a new one, then stop the app."""
+
+    STOP_APP = auto()
+    """Google does not accept the app's credentials or project: open the app's circuit and retry."""
+
+    RETRY = auto()
+    """Google did not accept the message; it may later."""
+
+    REPEAT = auto()
+    """It is unknown whether Google accepted the message: retry with the same tag."""
+
+
+BAD_ADDRESS = "message.token"
+"""The field of an INVALID_ARGUMENT about the address."""
+
+HANDLINGS: Mapping[tuple[int, str], AnswerAction] = {
+    (400, "INVALID_ARGUMENT"): AnswerAction.FAIL,
+    (401, "THIRD_PARTY_AUTH_ERROR"): AnswerAction.STOP_APP,
+    (401, "UNAUTHENTICATED"): AnswerAction.RENEW_TOKEN,
+    (403, "SENDER_ID_MISMATCH"): AnswerAction.REMOVE,
+    (403, "PERMISSION_DENIED"): AnswerAction.STOP_APP,
+    (404, "UNREGISTERED"): AnswerAction.REMOVE,
+    (404, "NOT_FOUND"): AnswerAction.STOP_APP,
+    (429, "QUOTA_EXCEEDED"): AnswerAction.RETRY,
+    (500, "INTERNAL"): AnswerAction.REPEAT,
+    (503, "UNAVAILABLE"): AnswerAction.RETRY,
+}
+"""Documented answers; any other is handled by its status."""
+
+_BY_STATUS: Mapping[int, AnswerAction] = {
+    401: AnswerAction.RENEW_TOKEN,
+    403: AnswerAction.STOP_APP,
+    404: AnswerAction.STOP_APP,
+    429: AnswerAction.RETRY,
+    503: AnswerAction.RETRY,
+}
+
+RENEWED = "new access token"
+"""A variant of a message: its access token was renewed."""
+
+QUOTA_WAIT_MS = 60_000
+"""The wait after 429 without Retry-After: Google refills the quota each minute."""
+
+_MAX_RETRY_AFTER_MS = 86_400_000
+_ALARM = "Google refuses FCM messages"
+_STATUSES_OF_ACCEPTED_CREDENTIALS = frozenset((200, 400))
+
+
+class Handling(NamedTuple):
+    """The action after an answer. `alarm`: an operator has to act."""
+
+    action: AnswerAction
+    alarm: bool = False
+
+
+def handling_of(answer: FcmAnswer) -> Handling:
+    """Return how to handle an answer."""
+    if answer.status == 200:
+        return Handling(AnswerAction.ACCEPT)
+    if answer.is_unknown:
+        return Handling(AnswerAction.REPEAT)
+    if answer.status == 400 and answer.field == BAD_ADDRESS:
+        return Handling(AnswerAction.REMOVE)
+    action = HANDLINGS.get((answer.status, answer.reason)) or _BY_STATUS.get(answer.status)
+    action = action or (AnswerAction.FAIL if answer.status < 500 else AnswerAction.REPEAT)
+    return Handling(action, alarm=action in (AnswerAction.FAIL, AnswerAction.STOP_APP))
+
+
+def label(answer: FcmAnswer) -> str:
+    """The answer as a metric label: the status and a documented reason, so that labels stay few."""
+    status = str(answer.status or "none")
+    return f"{status} {answer.reason}" if (answer.status, answer.reason) in HANDLINGS else status
+
+
+def react(answer: FcmAnswer, history: RetryHistory) -> Reaction:
+    """Decide what follows."""
+    action, alarm = handling_of(answer)
+    told = f"{_ALARM}{f': {answer.field}' if answer.field else ''}" if alarm else ""
+    circuit = CircuitChange.CLOSE if answer.status in _STATUSES_OF_ACCEPTED_CREDENTIALS else CircuitChange.NONE
+    match action:
+        case AnswerAction.ACCEPT:
+            return Reaction(RecordSent(), circuit)
+        case AnswerAction.FAIL:
+            return Reaction(RecordFailed(), circuit, told)
+        case AnswerAction.REMOVE:
+            return Reaction(RemoveAddress(), circuit)
+        case AnswerAction.RENEW_TOKEN if RENEWED not in history.variants:
+            return Reaction(ResendOnce(RENEWED))
+        case AnswerAction.RENEW_TOKEN | AnswerAction.STOP_APP:
+            return Reaction(RetryLater(), CircuitChange.OPEN, told or _ALARM)
+        case AnswerAction.RETRY | AnswerAction.REPEAT:
+            at_least_ms = answer.retry_after_ms or (QUOTA_WAIT_MS if answer.status == 429 else 0)
+            return Reaction(RetryLater(at_least_ms, is_unknown=action is AnswerAction.REPEAT))
+        case _:
+            assert_never(action)
+
+
+# Answers as Google writes them.
+
+_FCM_ERROR = "type.googleapis.com/google.firebase.fcm.v1.FcmError"
+_BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
+_NOT_AN_ADDRESS = "not a valid FCM registration token"
+_SECONDS = re.compile(r"[0-9]{1,9}")
+_MAX_TEXT = 100
+
+
+class _Error(msgspec.Struct):
+    message: str = ""
+    status: str = ""
+    details: list[dict[str, Any]] = []
+
+
+class _Body(msgspec.Struct):
+    name: str = ""
+    error: _Error | None = None
+
+
+_bodies = msgspec.json.Decoder(_Body)
+
+
+def parse_answer(status: int, headers: Mapping[str, str], body: bytes) -> FcmAnswer:
+    """Read an answer. `headers`: by their names in lower case. Without a reason the answer's names the status."""
+    try:
+        found = _bodies.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = _Body()
+    if status == 200:
+        return FcmAnswer(200, name=found.name[:_MAX_TEXT])
+    error = found.error or _Error()
+    codes = [str(each.get("errorCode", "")) for each in error.details if each.get("@type") == _FCM_ERROR]
+    reason = next(filter(None, codes), error.status)[:_MAX_TEXT] or f"HTTP {status}"
+    wait = headers.get("retry-after", "")
+    wait_ms = min(int(wait) * 1000, _MAX_RETRY_AFTER_MS) if _SECONDS.fullmatch(wait) else 0
+    return FcmAnswer(status, reason, _wrong_field(error), retry_after_ms=wait_ms)
+
+
+def _wrong_field(error: _Error) -> str:
+    """Return the first field that the answer calls wrong; BAD_ADDRESS also where only its text says so."""
+    for detail in error.details:
+        violations = detail.get("fieldViolations") if detail.get("@type") == _BAD_REQUEST else None
+        for violation in violations if isinstance(violations, Sequence) and not isinstance(violations, str) else ():
+            if isinstance(violation, Mapping) and violation.get("field"):
+                return str(violation["field"])[:_MAX_TEXT]
+    return BAD_ADDRESS if _NOT_AN_ADDRESS in error.message else ""
