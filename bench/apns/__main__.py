@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.apns.client import CLIENTS, IN_FLIGHT, PAYLOAD, TOPIC, device_token
-from services.apns_simulator.keys import SelfSigned
+from services.push_simulator.certificates import SelfSigned
 
 KINDS = {"accepted": "ab", "dead": "e410"}
 DEADLINE_S = 60

@@ -9,12 +9,12 @@ import msgspec
 import uvloop
 
 from carillon.commands.output import say
-from services.apns_simulator.keys import SelfSigned
-from services.apns_simulator.requests import ApnsRequest
 from services.apns_simulator.script import Behaviour, script_table
 from services.apns_simulator.server import ApnsSimulator
 from services.process.clock import Clock, SystemClock
 from services.process.runner import run
+from services.push_simulator.certificates import SelfSigned
+from services.push_simulator.connection import HttpRequest
 
 _TABLE = f"""\b
 The first characters of a device token select the answer to its pushes. With `c` in place of the first `e`, only the
@@ -87,7 +87,7 @@ def apns_simulator(
 ) -> None:
     """Simulate Apple's push service on this machine, with TLS and HTTP/2, and print the pushes it gets."""
     clock = SystemClock()
-    behaviour = Behaviour(streams, first_streams, latency_ms, window, goaway_every, frozenset(topics))
+    behaviour = Behaviour(streams, first_streams, latency_ms, window, goaway_every, topics=frozenset(topics))
     try:
         simulator = ApnsSimulator(clock, host, port, behaviour, SelfSigned.make(host))
         for team_id, key_id, file in keys:
@@ -108,15 +108,15 @@ async def _serve(simulator: ApnsSimulator) -> None:
         raise click.ClickException(f"{simulator.url}: {error.strerror or error}") from None
 
 
-def _printer(clock: Clock, as_json: bool) -> Callable[[ApnsRequest, str, str], None]:
-    def show(request: ApnsRequest, status: str, reason: str) -> None:
+def _printer(clock: Clock, as_json: bool) -> Callable[[HttpRequest, str, str], None]:
+    def show(request: HttpRequest, status: str, reason: str) -> None:
         line = _line(request, clock.now_ms(), status, reason)
         say(msgspec.json.encode(line).decode() if as_json else _text(line))
 
     return show
 
 
-def _line(request: ApnsRequest, time_ms: int, status: str, reason: str) -> dict[str, object]:
+def _line(request: HttpRequest, time_ms: int, status: str, reason: str) -> dict[str, object]:
     """Return one push as a JSON object, without the authorization header, which is a secret."""
     path = request.header(":path") or ""
     return {

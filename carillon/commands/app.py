@@ -13,10 +13,12 @@ import msgspec
 from carillon.commands.app_text import app_table, pause_text, print_alias_warning, print_app, print_secret
 from carillon.commands.identity import identity_change, identity_options
 from carillon.commands.output import as_json_lines, print_json, say, show
-from carillon.commands.role_calls import call_registry, call_role, command_origin
+from carillon.commands.role_calls import call_all_instances, call_registry, call_role, command_origin
 from carillon.environment import environment
 from carillon.installation.chosen import chosen_installation
 from console.apps.answers import App, NewSecret, Pause, secret_answer
+from protos.delivery.v1.delivery_pb2 import CheckChannelRequest, CheckChannelResponse
+from protos.delivery.v1.delivery_pb2_grpc import ChannelsServiceStub
 from protos.registry.v1.apps_pb2 import (
     APNS_ENVIRONMENT_BOTH,
     APNS_ENVIRONMENT_PRODUCTION,
@@ -29,6 +31,7 @@ from protos.registry.v1.registry_pb2 import (
     AllowFromChange,
     ApnsKeyChange,
     CreateAppRequest,
+    FcmChange,
     QuotasChange,
     RevokeAppKeysRequest,
     RevokeDeviceKeyRequest,
@@ -39,6 +42,7 @@ from protos.registry.v1.registry_pb2 import (
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.addresses import ROUTES
+from services.domain.fcm_credentials import MAX_FILE_BYTES
 from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
 from services.domain.settings import Settings, load
 from services.net.rpc.channel import Channel
@@ -56,6 +60,7 @@ ENVIRONMENTS = {
 }
 _REMOVE = "none"
 _MAX_FILE_BYTES = 16 * 1024
+_CHECK_S = 30.0
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -156,6 +161,26 @@ def web_origins_change(web_origins: str | None) -> WebOrigins | None:
 def _listed(text: str, nothing: str) -> list[str]:
     given = text.strip()
     return [] if given in ("", nothing) else [each.strip() for each in given.split(",")]
+
+
+# `carillon app set --fcm-service-account`: the account that sends by Firebase Cloud Messaging.
+
+
+def fcm_change(fcm_service_account: str | None) -> FcmChange | None:
+    """Build the change from the option; None if it was not given. BadParameter: the file cannot be read."""
+    if fcm_service_account is None:
+        return None
+    if fcm_service_account == _REMOVE:
+        return FcmChange()
+    try:
+        with Path(fcm_service_account).open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1).removeprefix(codecs.BOM_UTF8)
+    except OSError as error:
+        hint = "--fcm-service-account"
+        raise click.BadParameter(f"{fcm_service_account}: {error.strerror}", param_hint=hint) from None
+    if not content:
+        raise click.BadParameter(f"{fcm_service_account} is empty", param_hint="--fcm-service-account")
+    return FcmChange(file=content)
 
 
 # `carillon app set`: quotas and allowed networks; `carillon app rotate-secret --keep-old`: durations.
@@ -459,6 +484,26 @@ def show_app(appkey: str, json_output: bool) -> None:
     _print_app(chosen_installation().app(appkey), json_output)
 
 
+@app.command(name="check-channel")
+@click.argument("appkey")
+@click.argument("channel", type=click.Choice(["fcm"]))
+def check_channel(appkey: str, channel: str) -> None:
+    """Ask a push service whether it accepts the app's credentials; nothing is sent to any device.
+
+    fcm: Google validates a message to an address that nobody has. Exits with 1 where the credentials are not accepted.
+    """
+    request = CheckChannelRequest(appkey=appkey, channel=channel)
+
+    async def ask(channels: Sequence[Channel]) -> CheckChannelResponse:
+        return await ChannelsServiceStub(channels[0]).CheckChannel(request, timeout=_CHECK_S)
+
+    answer = call_all_instances("delivery", ask)
+    by = "the simulator on this machine, not Google," if answer.simulated else "Google"
+    if not answer.accepted:
+        raise click.ClickException(f"{by} does not accept the app's messages by {channel}: {answer.reason}")
+    say(f"{by} accepts the app's messages by {channel} ({answer.reason})")
+
+
 @app.command(name="set")
 @click.argument("appkey")
 @click.option("--ack-info", type=click.Choice(["on", "off"]), help="Whether its app servers may read acknowledgements.")
@@ -478,6 +523,11 @@ def show_app(appkey: str, json_output: bool) -> None:
 @limit_options
 @identity_options
 @webpush_options
+@click.option(
+    "--fcm-service-account",
+    metavar="FILE",
+    help="Android: the JSON file of the Firebase service account that sends; `none` removes the account.",
+)
 @apns_options
 @as_json_lines
 def set_app(
@@ -492,6 +542,7 @@ def set_app(
     webpush_contact: str | None,
     webpush_hosts: str | None,
     web_origins: str | None,
+    fcm_service_account: str | None,
     json_output: bool,
     **others: Any,
 ) -> None:
@@ -502,15 +553,16 @@ def set_app(
     """
     quotas, networks, identity = quotas_change(others), allow_from_change(allow_from), identity_change(others)
     web_push, origins = webpush_change(webpush, webpush_contact, webpush_hosts), web_origins_change(web_origins)
-    change = apns_change(**others)
+    change, fcm = apns_change(**others), fcm_change(fcm_service_account)
     given = (
         *(ack_info, default_period, name, replay_safe, channel_route),
-        *(quotas, networks, identity, change, web_push, origins),
+        *(quotas, networks, identity, change, web_push, origins, fcm),
     )
     if all(each is None for each in given):
         raise click.UsageError(
             "name a change: --ack-info, --default-period, --name, --replay-safe, --allow-from, a quota such as"
-            " --requests-per-s, --identity..., --apns-..., --channel-route, --webpush..., or --web-origins"
+            " --requests-per-s, --identity..., --apns-..., --channel-route, --webpush..., --web-origins, or"
+            " --fcm-service-account"
         )
     enabled = None if ack_info is None else ack_info == "on"
     request = UpdateAppRequest(
@@ -526,6 +578,7 @@ def set_app(
         channel_route=None if channel_route is None else ROUTES[channel_route],
         web_push=web_push,
         web_origins=origins,
+        fcm=fcm,
     )
     _print_app(chosen_installation().change_app(request), json_output)
 

@@ -29,7 +29,7 @@ _ANY_ALIAS = (
 
 
 def print_app(app: App, zone: ZoneInfo) -> None:
-    channels = {**_web_push(app), **_route(app)}
+    channels = {**_web_push(app), **_fcm(app), **_route(app)}
     services = {**_apple(app), **_simulators(app)}
     _print_rows({**_fields(app), **channels, **_limits(app, zone), "paused": pauses_text(app), **services})
 
@@ -121,6 +121,12 @@ def _web_push(app: App) -> dict[str, str]:
     key = app.web_push
     hosts = f"the known push services{''.join(f', {host}' for host in key.hosts)}"
     return {"Web Push": f"key {key.key}, contact {key.contact}, to {hosts}", **origins}
+
+
+def _fcm(app: App) -> dict[str, str]:
+    if app.fcm is msgspec.UNSET:
+        return {}
+    return {"FCM": f"account {app.fcm.account} of project {app.fcm.project}, key {app.fcm.key_id}"}
 
 
 def _route(app: App) -> dict[str, str]:

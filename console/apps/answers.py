@@ -90,6 +90,14 @@ class WebPushKey(msgspec.Struct, frozen=True):
     hosts: Annotated[list[str], described("The push services that are called besides the known ones.")]
 
 
+class FcmAccount(msgspec.Struct, frozen=True):
+    """The service account by which an app sends through Firebase Cloud Messaging, without its key."""
+
+    project: Annotated[str, described("The Firebase project.")]
+    account: Annotated[str, described("The account's e-mail address.")]
+    key_id: Annotated[str, described("Google's id of the account's key.")]
+
+
 class AppleProblem(msgspec.Struct, frozen=True, kw_only=True):
     """Something in the settings of an iOS app that Apple's answers to its pushes show to be wrong."""
 
@@ -149,6 +157,7 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     web_origins: Annotated[
         list[str] | UnsetType, described("Origins of web pages that may use the device interface; absent for none.")
     ] = UNSET
+    fcm: Annotated[FcmAccount | UnsetType, described("The account for FCM; absent for none.")] = UNSET
     channel_route: Annotated[
         RouteName | UnsetType,
         described(
@@ -223,6 +232,7 @@ def app_answer(app: StoredApp, installation_pause: StoredPause | None, now_ms: i
         identity=Identity(identity_mode_name(app), key_ids(app), list(app.identity.tags)),
         web_push=_web_push(app),
         web_origins=list(app.web_origins) or UNSET,
+        fcm=_fcm(app),
         channel_route=UNSET if app.platform == PLATFORM_IOS else route_name(app),
         apns=_apns(app) if app.platform == PLATFORM_IOS else UNSET,
     )
@@ -320,6 +330,11 @@ def _web_push(app: StoredApp) -> WebPushKey | UnsetType:
         return UNSET
     key = app.web_push
     return WebPushKey(key_text(key.public_key), key.contact, list(key.hosts))
+
+
+def _fcm(app: StoredApp) -> FcmAccount | UnsetType:
+    fcm = app.fcm
+    return FcmAccount(fcm.project_id, fcm.client_email, fcm.private_key_id) if app.HasField("fcm") else UNSET
 
 
 def _apns(app: StoredApp) -> ApnsKey | None:

@@ -27,6 +27,7 @@ from console.shell.requests import (
 from protos.registry.v1.registry_pb2 import (
     AllowFromChange,
     ApnsKeyChange,
+    FcmChange,
     IdentityChange,
     IdentityKeys,
     IdentityTags,
@@ -73,6 +74,7 @@ def change_of(appkey: str, body: SettingsBody) -> UpdateAppRequest:
         replay_safe_required=body.replay_safe_required,
         apns=None if key is None else _apns_change(key),
         web_push=None if body.web_push is None else _web_push_change(body.web_push),
+        fcm=None if body.fcm_service_account is None else FcmChange(file=body.fcm_service_account.encode()),
         web_origins=None if body.web_origins is None else WebOrigins(origins=body.web_origins),
         channel_route=None if body.channel_route is None else ROUTES[body.channel_route],
         identity=None if body.identity is None else _identity_change(body.identity),

@@ -137,7 +137,16 @@ class SettingWords:
 
     def _value(self, name: str, value: str, moment: Written) -> str:
         match name:
-            case "name" | "display_name" | "locale" | "zone" | "apns_topic" | "webpush_key" | "webpush_contact":
+            case (
+                "name"
+                | "display_name"
+                | "locale"
+                | "zone"
+                | "apns_topic"
+                | "webpush_key"
+                | "webpush_contact"
+                | "fcm_account"
+            ):
                 return value
             case "default_period_s" if value.isdecimal():
                 return self._duration(int(value))
@@ -197,6 +206,7 @@ def _setting_names(gettext: Gettext) -> Mapping[str, str]:
         "apns_topic": _("Bundle id"),
         "apns_environment": _("Environment"),
         "webpush_key": _("Web Push key"),
+        "fcm_account": _("Service account for FCM"),
         "webpush_contact": _("Web Push contact"),
         "webpush_hosts": _("Push services"),
         "web_origins": _("Web pages that are devices"),

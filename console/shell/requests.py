@@ -283,6 +283,10 @@ class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[list[Annotated[str, msgspec.Meta(max_length=300)]], msgspec.Meta(max_length=32)] | None,
         described("Origins of web pages that may use the device interface, such as https://example.org."),
     ] = None
+    fcm_service_account: Annotated[
+        Annotated[str, msgspec.Meta(max_length=16_384)] | None,
+        described("Firebase Cloud Messaging: the JSON file of a service account, as text; empty: remove the account."),
+    ] = None
     channel_route: Annotated[
         RouteName | None,
         described("Android: the route of pushes that name none in option.channel."),

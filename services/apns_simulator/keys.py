@@ -1,20 +1,14 @@
-"""Keys and certificates of the simulator: its TLS, and the public keys with which it checks provider tokens."""
+"""Signing keys of teams, and the public keys with which the simulator checks provider tokens."""
 
 import base64
-import datetime
-import ipaddress
-import ssl
-import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import msgspec
-from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
-from cryptography.x509.oid import NameOID
+
+from services.push_simulator.certificates import pem
 
 # Apple's rules: a provider token is valid for an hour, and a team may change its own at most every 20 minutes.
 TOKEN_LIFETIME_MS = 3_600_000
@@ -103,55 +97,12 @@ def _decoded(text: str) -> bytes:
     return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
-# Self-signed TLS certificates for a local server, and P-256 signing keys in the format of Apple's .p8 files.
-
-_NOT_BEFORE = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
-_NOT_AFTER = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class SelfSigned:
-    """A self-signed certificate and its private key, both as PEM text."""
-
-    certificate_pem: str
-    key_pem: str = field(repr=False)
-
-    @classmethod
-    def make(cls, host: str) -> "SelfSigned":
-        """Return one for localhost and an IP address, valid until 2100. ValueError: `host` is no IP address."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Carillon, on this machine only")])
-        hosts = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(host))])
-        certificate = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(_NOT_BEFORE)
-            .not_valid_after(_NOT_AFTER)
-            .add_extension(hosts, critical=False)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .sign(key, hashes.SHA256())
-        )
-        return cls(certificate.public_bytes(serialization.Encoding.PEM).decode(), _pem(key))
-
-    def server_context(self, protocols: Sequence[str]) -> ssl.SSLContext:
-        """Return a context for TLS 1.2 or newer that offers these ALPN protocols."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.set_alpn_protocols(list(protocols))
-        with tempfile.NamedTemporaryFile("w") as file:
-            file.write(self.key_pem + self.certificate_pem)
-            file.flush()
-            context.load_cert_chain(file.name)
-        return context
+# P-256 signing keys in the format of Apple's .p8 files.
 
 
 def new_key() -> str:
     """Return a new private key on the curve P-256, as Apple makes them for teams, as PEM text."""
-    return _pem(ec.generate_private_key(ec.SECP256R1()))
+    return pem(ec.generate_private_key(ec.SECP256R1()))
 
 
 def public_key(key_pem: str) -> str:
@@ -162,8 +113,3 @@ def public_key(key_pem: str) -> str:
         .public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
         .decode()
     )
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> str:
-    form = serialization.PrivateFormat.PKCS8
-    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()

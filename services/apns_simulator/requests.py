@@ -4,11 +4,12 @@ import re
 import uuid
 from collections import Counter
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
 from services.domain.apns_payload import MAX_PAYLOAD_BYTES
+from services.push_simulator.connection import HttpRequest
 
 _PATH = re.compile(r"/3/device/([^/?]*)")
 _TOKEN = re.compile(r"(?:[0-9a-fA-F]{2}){32,100}")
@@ -52,18 +53,7 @@ class RefusedError(Exception):
         self.timestamp_ms = timestamp_ms
 
 
-@dataclass(slots=True)
-class ApnsRequest:
-    """An HTTP request; `headers` include pseudo-headers and repetitions."""
-
-    headers: list[tuple[str, str]]
-    body: bytearray = field(default_factory=bytearray)
-
-    def header(self, name: str) -> str | None:
-        return next((value for known_name, value in self.headers if known_name == name), None)
-
-
-def validate(request: ApnsRequest, topics: Container[str] = ()) -> ReceivedPush:
+def validate(request: HttpRequest, topics: Container[str] = ()) -> ReceivedPush:
     """Parse a request into a push; `topics`: the existing topics (empty: all). RefusedError: Apple would refuse it."""
     headers = dict(request.headers)
     token = _token_in_path(headers)

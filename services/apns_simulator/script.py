@@ -1,27 +1,20 @@
 """The simulator's behaviour: settings, and scripted answers, which the first characters of a device token select."""
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import NamedTuple
+
+from services.domain.apns_payload import MAX_PAYLOAD_BYTES
+from services.push_simulator.connection import ConnectionBehaviour, Fault
 
 # Configurable behaviour of the simulator.
 
 
 @dataclass(frozen=True, slots=True)
-class Behaviour:
-    """Limits and latency of the simulator's connections.
+class Behaviour(ConnectionBehaviour):
+    """Behaviour of the connections. `topics` are the bundle ids that exist (empty: all)."""
 
-    A connection allows `first_streams` concurrent streams until one push had a valid provider token, then `streams`.
-    `latency_ms` delays every response. `window` is the initial flow-control window of a stream in bytes. After
-    `goaway_every` pushes a connection sends GOAWAY (0: never). `topics` are the bundle ids that exist (empty: all).
-    """
-
-    streams: int = 1000
-    first_streams: int = 1
-    latency_ms: int = 0
-    window: int = 65_535
-    goaway_every: int = 0
     topics: frozenset[str] = frozenset()
+    kept_bytes: int = MAX_PAYLOAD_BYTES + 1
 
 
 # Apple's documented refusals of a push: (HTTP status, reason).
@@ -65,19 +58,6 @@ APPLE_REASONS: frozenset[tuple[int, str]] = frozenset(
         (503, "Shutdown"),
     )
 )
-
-
-class Fault(Enum):
-    """Misbehaviour of the server in addition to, or in place of, an answer."""
-
-    SILENCE = "no answer to this push, ever"
-    RESET = "RST_STREAM with INTERNAL_ERROR"
-    REFUSE = "RST_STREAM with REFUSED_STREAM: the push was not processed"
-    CUT = "the TCP connection is aborted"
-    GOAWAY = "GOAWAY that includes this push, which is answered"
-    GOAWAY_BEFORE = "GOAWAY that excludes this push"
-    HALF_OPEN = "the connection sends nothing more, not even ping acknowledgements"
-    ONE_STREAM = "one concurrent stream until the next push is accepted"
 
 
 class ScriptedAnswer(NamedTuple):

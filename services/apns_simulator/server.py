@@ -12,15 +12,15 @@ import msgspec
 
 from protos.delivery.v1.virtual_pb2 import WatchRequest, WatchResponse
 from protos.delivery.v1.virtual_pb2_grpc import VirtualPhonesServiceServicer
-from services.apns_simulator.connection import ScriptedReply, ServerConnection
-from services.apns_simulator.keys import AppleKeys, SelfSigned
-from services.apns_simulator.requests import ApnsRequest, ReceivedPush, RefusedError, is_uuid, validate
-from services.apns_simulator.script import Behaviour, Fault, scripted_answer
+from services.apns_simulator.keys import AppleKeys
+from services.apns_simulator.requests import ReceivedPush, RefusedError, is_uuid, validate
+from services.apns_simulator.script import Behaviour, scripted_answer
 from services.errors import ConflictError, InputError
 from services.net.rpc.server import Context
 from services.process.clock import Clock
-
-_ACCEPTING_FAULTS = (None, Fault.GOAWAY, Fault.ONE_STREAM)
+from services.push_simulator.certificates import SelfSigned
+from services.push_simulator.connection import ACCEPTING_FAULTS, Fault, HttpRequest, ScriptedReply
+from services.push_simulator.server import SimulatedService
 
 WATCHER_QUEUE_SIZE = 1_000
 """Unread pushes per watcher; beyond it the oldest are dropped."""
@@ -29,7 +29,7 @@ RECEIVED_HISTORY = 10_000
 """Accepted pushes in memory; beyond it the oldest are dropped."""
 
 
-class ApnsSimulator:
+class ApnsSimulator(SimulatedService):
     """Service that simulates Apple's push service on `port` (0: any free port); `url` is valid once it is ready.
 
     `on_push` is called for every request with the status as text ("": no response) and the reason or the fault's name.
@@ -45,42 +45,17 @@ class ApnsSimulator:
         behaviour: Behaviour | None = None,
         certificate: SelfSigned | None = None,
     ) -> None:
+        super().__init__(host, port, certificate)
         self.received: deque[ReceivedPush] = deque(maxlen=RECEIVED_HISTORY)
         self.refused: Counter[str] = Counter()
         self.keys = AppleKeys()
-        self.behaviour = behaviour or Behaviour()
-        self.on_push: Callable[[ApnsRequest, str, str], None] = lambda request, status, reason: None
-        self.connections: set[ServerConnection] = set()
+        self.behaviour: Behaviour = behaviour or Behaviour()
+        self.on_push: Callable[[HttpRequest, str, str], None] = lambda request, status, reason: None
         self._accepted_count = 0
         self._clock = clock
-        self._certificate = certificate or SelfSigned.make(host)
-        self._address = (host, port)
         self._once_tokens: set[str] = set()
         self._accepted_event = asyncio.Event()
         self._watchers: dict[str, set[asyncio.Queue[ReceivedPush]]] = {}
-
-    @property
-    def url(self) -> str:
-        host, port = self._address
-        return f"https://{host}:{port}"
-
-    @property
-    def authority(self) -> str:
-        """PEM text of the certificate that clients have to trust."""
-        return self._certificate.certificate_pem
-
-    async def run(self, ready: asyncio.Event) -> None:
-        loop = asyncio.get_running_loop()
-        context = self._certificate.server_context(["h2"])
-        server = await loop.create_server(lambda: ServerConnection(self, self.connections), *self._address, ssl=context)
-        self._address = server.sockets[0].getsockname()[:2]
-        ready.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            server.close()
-            for connection in list(self.connections):
-                connection.close()
 
     @contextlib.contextmanager
     def watching(self, tokens: Iterable[str]) -> Iterator[asyncio.Queue[ReceivedPush]]:
@@ -102,7 +77,7 @@ class ApnsSimulator:
         while self._accepted_count < count:
             await self._accepted_event.wait()
 
-    def reply_to(self, request: ApnsRequest) -> ScriptedReply:
+    def reply_to(self, request: HttpRequest) -> ScriptedReply:
         """Validate a request, store it if it is accepted, and return the reply."""
         apns_id = _apns_id(request.header("apns-id"))
         authenticated = False
@@ -115,12 +90,12 @@ class ApnsSimulator:
             self.refused[refused.reason] += 1
             self.on_push(request, str(refused.status), refused.reason)
             return _refusal(refused, apns_id, authenticated)
-        if fault in _ACCEPTING_FAULTS:
+        if fault in ACCEPTING_FAULTS:
             self._accept(push)
-        self.on_push(request, "200" if fault in _ACCEPTING_FAULTS else "", fault.name if fault else "")
+        self.on_push(request, "200" if fault in ACCEPTING_FAULTS else "", fault.name if fault else "")
         return ScriptedReply([(":status", "200"), ("apns-id", apns_id)], b"", fault, authenticated)
 
-    def _authenticate(self, request: ApnsRequest) -> None:
+    def _authenticate(self, request: HttpRequest) -> None:
         if refusal := self.keys.refusal(request.header("authorization"), self._clock.now_ms()):
             raise RefusedError(*refusal)
 

@@ -9,6 +9,7 @@ from protos.delivery.v1.delivery_pb2_grpc import (
     add_AliasesServiceServicer_to_server,
     add_AppleStateServiceServicer_to_server,
     add_CapacityServiceServicer_to_server,
+    add_ChannelsServiceServicer_to_server,
     add_DeliveryServiceServicer_to_server,
     add_ReportsServiceServicer_to_server,
 )
@@ -21,6 +22,9 @@ from services.delivery.alias_changes import AliasChanges
 from services.delivery.channels import DeliveryChannel, PushService
 from services.delivery.channels.apns.sender import APPLE, ApnsEndpoint, CredentialsSource, SenderPool
 from services.delivery.channels.apns.service import ApnsService
+from services.delivery.channels.fcm.sender import FcmEndpoint
+from services.delivery.channels.fcm.sender import SenderPool as FcmSenderPool
+from services.delivery.channels.fcm.service import FcmCheck, FcmService
 from services.delivery.channels.health import Alarms
 from services.delivery.channels.service_channel import ServiceChannel
 from services.delivery.channels.sockets.fanout import Fanout
@@ -39,6 +43,7 @@ from services.delivery.server import (
     AliasesServicer,
     AppleStateServicer,
     CapacityServicer,
+    ChannelsServicer,
     DeliveryServicer,
     ReportsServicer,
 )
@@ -48,14 +53,17 @@ from services.delivery.starting import PushStarter
 from services.delivery.store import DeliveryStore, Snapshots
 from services.delivery.tenure import DeliveryTenure, Standby
 from services.delivery.waiting_pushes import WaitingBytes
+from services.domain.addresses import channel_name
 from services.domain.apns_credentials import ApnsCredentials, CredentialsCache, Environment
 from services.domain.apps import AppDirectory
 from services.domain.bitmap_resolver import AudienceBitmapResolver
 from services.domain.command_writer import CommandWriter
+from services.domain.fcm_credentials import AccountCache
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.domain.token_resolver import TokenAndAliasResolver
 from services.domain.topics import PUSH_COMMANDS
+from services.fcm_simulator.server import FcmSimulator, simulated_accounts
 from services.log.port import Log, Partition
 from services.log.topics import owned
 from services.net.rpc.server import Server
@@ -87,16 +95,19 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     tenure = DeliveryTenure(store, events, standby, log, membership)
     simulator = None if settings.apns_url else ApnsSimulator(clock)
     web_push_simulator = None if settings.webpush == INTERNET else WebPushSimulator(clock, takes_all=True)
+    fcm_simulator = None if settings.fcm_url else FcmSimulator(clock)
     simulators = [
         *([Channel.CHANNEL_APNS] if simulator else []),
         *([Channel.CHANNEL_WEBPUSH] if web_push_simulator else []),
+        *([Channel.CHANNEL_FCM] if fcm_simulator else []),
     ]
     recorder = OutcomeRecorder(events, simulators)
     presence, alarms = Presence(), Alarms(clock)
     writer = CommandWriter(ROLE_NAME, log, peers, clock, settings.partitions)
+    services = push_services(settings, context, web_push_simulator, fcm_simulator)
     taking_over = [
         ServiceChannel(service, writer, state, recorder, peers, context.apps, alarms, clock, settings.shards)
-        for service in push_services(context, web_push_simulator)
+        for service in services
     ]
     senders = open_senders(taking_over, context.apps)
     due = DueHandOvers(state, presence, recorder, context.apps.is_paused, senders, 1000 * settings.channel_grace_s)
@@ -139,11 +150,18 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     servicer = DeliveryServicer(state, fanout, reports, recorder, context.apps, clock, tenure, starter.has_resumed)
     apple = AppleStateServicer(state.bad_tokens, apns.stopped, simulators, tenure)
     by_http = ReportsServicer(reports, recorder, tenure, starter.has_resumed)
+    checks = {
+        channel_name(service.channel): FcmCheck(service, simulated=fcm_simulator is not None)
+        for service in services
+        if isinstance(service, FcmService)
+    }
+    checked = ChannelsServicer(checks, context.apps, tenure)
     phones = VirtualPhonesServicer(simulator, tenure.check)
     positions = PositionsServicer(applied, context.apps.applied, check=tenure.check)
     as_owner: Sequence[Service] = [
         *([simulator] if simulator else []),
         *([web_push_simulator] if web_push_simulator else []),
+        *([fcm_simulator] if fcm_simulator else []),
         recorder,
         *channels.values(),
         *taking_over,
@@ -162,7 +180,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
             *([OwnedServices("delivery as owner", tenure.tenure, as_owner)] if membership else as_owner),
         ],
         servicers=[
-            lambda server: _add_own(servicer, apple, phones, server),
+            lambda server: _add_own(servicer, apple, phones, checked, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),
             lambda server: add_AliasesServiceServicer_to_server(aliases, server),
             lambda server: add_ReportsServiceServicer_to_server(by_http, server),
@@ -173,11 +191,14 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
 
 
 def push_services(
-    context: RoleContext, web_push_simulator: WebPushSimulator | None
+    settings: DeliverySettings,
+    context: RoleContext,
+    web_push_simulator: WebPushSimulator | None,
+    fcm_simulator: FcmSimulator | None,
 ) -> Sequence[PushService[Any, Any, Any]]:
     """Return the push services that take over messages for devices that are not connected.
 
-    The simulator answers in the place of all services of Web Push, so that nothing leaves the machine.
+    Each simulator answers in the place of Google, or of all services of Web Push, so that nothing leaves the machine.
     """
     clock = context.clock
 
@@ -188,7 +209,12 @@ def push_services(
         logger.info("a simulator answers Web Push requests in the services' place: set CARILLON_WEBPUSH=internet")
         return PushServices(ReplacedConnector(lambda: web_push_simulator.address), clock)
 
-    return (WebPushService(open_web_push, context.keys, clock),)
+    fcm = FcmService(
+        lambda: FcmSenderPool(_fcm_endpoint(settings, fcm_simulator), clock),
+        simulated_accounts(fcm_simulator) if fcm_simulator else AccountCache(context.keys),
+        clock,
+    )
+    return (fcm, WebPushService(open_web_push, context.keys, clock))
 
 
 def open_senders(channels: Sequence[ServiceChannel[Any, Any, Any]], apps: AppDirectory) -> ServiceSenders:
@@ -197,12 +223,17 @@ def open_senders(channels: Sequence[ServiceChannel[Any, Any, Any]], apps: AppDir
 
 
 def _add_own(
-    servicer: DeliveryServicer, apple: AppleStateServicer, phones: VirtualPhonesServicer, server: Server
+    servicer: DeliveryServicer,
+    apple: AppleStateServicer,
+    phones: VirtualPhonesServicer,
+    channels: ChannelsServicer,
+    server: Server,
 ) -> None:
     """Add the servicers that the commands' Unix socket serves too."""
     add_DeliveryServiceServicer_to_server(servicer, server)
     add_AppleStateServiceServicer_to_server(apple, server)
     add_VirtualPhonesServiceServicer_to_server(phones, server)
+    add_ChannelsServiceServicer_to_server(channels, server)
 
 
 def _dead_letters(settings: DeliverySettings) -> DeadLetters:
@@ -218,6 +249,14 @@ def _endpoints(settings: DeliverySettings, simulator: ApnsSimulator | None) -> d
         Environment.PRODUCTION: ApnsEndpoint(settings.apns_url, authority),
         Environment.SANDBOX: ApnsEndpoint(settings.apns_sandbox_url, authority),
     }
+
+
+def _fcm_endpoint(settings: DeliverySettings, simulator: FcmSimulator | None) -> FcmEndpoint:
+    if simulator is not None:
+        return FcmEndpoint(simulator.url, f"{simulator.url}/token", simulator.authority)
+    assert settings.fcm_url is not None
+    authority = Path(settings.fcm_authority).read_text() if settings.fcm_authority else None
+    return FcmEndpoint(settings.fcm_url, settings.fcm_token_url, authority)
 
 
 def _simulator_credentials(simulator: ApnsSimulator) -> CredentialsSource:

@@ -1,13 +1,15 @@
 """The gRPC service of delivery: one two-way stream for each gateway process, and queries of other roles."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 
 from protos.delivery.v1.delivery_pb2 import (
     AttachRequest,
     AttachResponse,
     CheckAliasesRequest,
     CheckAliasesResponse,
+    CheckChannelRequest,
+    CheckChannelResponse,
     DroppedMessages,
     GetAppleStateRequest,
     GetAppleStateResponse,
@@ -24,10 +26,11 @@ from protos.delivery.v1.delivery_pb2_grpc import (
     AliasesServiceServicer,
     AppleStateServiceServicer,
     CapacityServiceServicer,
+    ChannelsServiceServicer,
     DeliveryServiceServicer,
     ReportsServiceServicer,
 )
-from protos.registry.v1.apps_pb2 import Channel
+from protos.registry.v1.apps_pb2 import App, Channel
 from services.delivery.alias_changes import AliasChanges
 from services.delivery.channels.health import Stopped
 from services.delivery.channels.sockets.fanout import Fanout
@@ -40,7 +43,7 @@ from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.tenure import DeliveryTenure
 from services.delivery.waiting_pushes import WaitingBytes
 from services.domain.apps import AppDirectory
-from services.errors import NotFoundError
+from services.errors import InputError, NotFoundError
 from services.net.rpc.server import Context
 from services.process.clock import Clock
 from services.process.logs import logger
@@ -192,6 +195,29 @@ class ReportsServicer(ReportsServiceServicer):
         await self._recorder.wait_recorded()
         self._tenure.check()
         return RecordReportsResponse()
+
+
+class ChannelsServicer(ChannelsServiceServicer):
+    """Tries out the push services of apps, as the owner of the partitions. `checks`: by the channel's name."""
+
+    def __init__(
+        self,
+        checks: Mapping[str, Callable[[App], Awaitable[CheckChannelResponse]]],
+        apps: AppDirectory,
+        tenure: DeliveryTenure,
+    ) -> None:
+        self._checks = checks
+        self._apps = apps
+        self._tenure = tenure
+
+    async def CheckChannel(self, request: CheckChannelRequest, context: Context) -> CheckChannelResponse:
+        self._tenure.check()
+        check, app = self._checks.get(request.channel), self._apps.get(request.appkey)
+        if check is None:
+            raise InputError(f"channel must be one of {', '.join(self._checks)}")
+        if app is None:
+            raise NotFoundError(f"there is no app {request.appkey}")
+        return await check(app)
 
 
 class AliasesServicer(AliasesServiceServicer):

@@ -4,6 +4,7 @@ import os
 
 from services.delivery.channels.apns.sender import APPLE
 from services.domain.apns_credentials import Environment
+from services.domain.fcm_credentials import GOOGLE_TOKEN_URI
 from services.domain.settings import PREFIX, Settings, SettingsError
 
 ROLE_NAME = "delivery"
@@ -11,11 +12,14 @@ INTERNET = "internet"
 
 
 class DeliverySettings(Settings, frozen=True, kw_only=True):
-    """Delivery's settings for Apple's push service (APNs) and for channels such as Web Push.
+    """Delivery's settings for Apple's push service (APNs) and for channels such as Web Push and FCM.
 
     `apns_url`: base URL of APNs; unset, pushes go to a simulator in this process and nothing leaves the machine.
     `apns_sandbox_url`: base URL of the sandbox environment, for devices of developers.
     `apns_authority`: a PEM file with the certificate authority of both URLs, when they are not Apple's.
+    `fcm_url`: base URL of FCM; unset, messages go to a simulator in this process and nothing leaves the machine.
+    `fcm_token_url`: where access tokens of service accounts come from.
+    `fcm_authority`: a PEM file with the certificate authority of both URLs, when they are not Google's.
     """
 
     apns_url: str | None = None
@@ -24,6 +28,9 @@ class DeliverySettings(Settings, frozen=True, kw_only=True):
     webpush: str = "simulator"
     """Where Web Push requests go: "simulator", in this process, so that nothing leaves the machine; or "internet"."""
 
+    fcm_url: str | None = None
+    fcm_token_url: str = GOOGLE_TOKEN_URI
+    fcm_authority: str | None = None
     channel_grace_s: int = 15
     """Time after the end of a device's connection from which a channel is asked to show its messages."""
 
@@ -33,5 +40,6 @@ class DeliverySettings(Settings, frozen=True, kw_only=True):
             raise SettingsError(f"{PREFIX}CHANNEL_GRACE_S is {self.channel_grace_s}; it must be 1 to 3600 seconds")
         if self.webpush not in ("simulator", INTERNET):
             raise SettingsError(f"{PREFIX}WEBPUSH is {self.webpush!r}; it must be simulator or {INTERNET}")
-        if self.apns_authority is not None and not os.access(self.apns_authority, os.R_OK):
-            raise SettingsError(f"{PREFIX}APNS_AUTHORITY is {self.apns_authority!r}, which cannot be read")
+        for name, authority in (("APNS_AUTHORITY", self.apns_authority), ("FCM_AUTHORITY", self.fcm_authority)):
+            if authority is not None and not os.access(authority, os.R_OK):
+                raise SettingsError(f"{PREFIX}{name} is {authority!r}, which cannot be read")

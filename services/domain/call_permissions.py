@@ -50,6 +50,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "protos.delivery.v1.AliasesService": {"CheckAliases": ("edge", "gateway")},
     "protos.delivery.v1.ReportsService": {"RecordReports": ("edge",)},
     "protos.delivery.v1.CapacityService": {"HasCapacity": ("edge", "scheduling", "console")},
+    "protos.delivery.v1.ChannelsService": {"CheckChannel": (OPERATOR,)},
     "protos.delivery.v1.VirtualPhonesService": {"Watch": (OPERATOR,)},
     "protos.accounts.v1.AccountsService": {
         "SealAnew": (OPERATOR,),

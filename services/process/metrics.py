@@ -201,6 +201,17 @@ WEBPUSH_ANSWERS = Counter(
 WEBPUSH_STOPPED = Gauge(
     "carillon_webpush_apps_stopped", "Apps whose messages wait because Web Push services do not accept their key"
 )
+FCM_ANSWERS = Counter(
+    "carillon_fcm_answers_total", "Answers of Google to FCM messages, by status and reason", ["reason"]
+)
+FCM_STOPPED = Gauge(
+    "carillon_fcm_apps_stopped", "Apps whose messages wait because Google does not accept their service account"
+)
+FCM_TOKENS = Counter(
+    "carillon_fcm_access_tokens_total",
+    "Access tokens asked of Google: granted, refused or failed",
+    ["result"],
+)
 TASKS_FIRED = Counter("carillon_scheduling_tasks_fired_total", "Timed tasks that were sent")
 TASKS_FAILED = Counter("carillon_scheduling_tasks_failed_total", "Timed tasks that could not be sent, ended as failed")
 LOG_INS = Counter(

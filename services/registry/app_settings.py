@@ -20,6 +20,7 @@ from protos.registry.v1.apps_pb2 import (
 )
 from protos.registry.v1.registry_pb2 import (
     ApnsKeyChange,
+    FcmChange,
     IdentityChange,
     QuotasChange,
     RotateSecretRequest,
@@ -28,6 +29,7 @@ from protos.registry.v1.registry_pb2 import (
 )
 from services.domain.addresses import ROUTES, route_name
 from services.domain.apns_credentials import ENVIRONMENTS, seal_key
+from services.domain.fcm_credentials import sealed_account
 from services.domain.identity import checked_keys, checked_tags, identity_mode, identity_mode_name, key_ids
 from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
 from services.domain.master_key import Keys, sealed_digest
@@ -128,6 +130,16 @@ def change_web_push(app: App, change: WebPushChange, keys: Keys) -> None:
         app.web_push.hosts[:] = checked_hosts(list(change.hosts.hosts))
 
 
+def change_fcm(app: App, change: FcmChange, keys: Keys) -> None:
+    """Replace or remove the app's service account. InputError, whose text never quotes the key."""
+    if app.platform == PLATFORM_IOS:
+        raise InputError("an iOS app is reached by Apple's service alone, so it takes no service account for FCM")
+    if change.file:
+        app.fcm.CopyFrom(sealed_account(app, change.file, keys))
+    else:
+        app.ClearField("fcm")
+
+
 def checked_origins(given: Sequence[str]) -> list[str]:
     """Return the origins of web pages, each once. InputError names the wrong one."""
     if len(given) > MAX_ORIGINS:
@@ -161,6 +173,8 @@ def change_settings(app: App, request: UpdateAppRequest, keys: Keys) -> None:
         change_apns(app, request.apns, keys)
     if request.HasField("web_push"):
         change_web_push(app, request.web_push, keys)
+    if request.HasField("fcm"):
+        change_fcm(app, request.fcm, keys)
     if request.HasField("web_origins"):
         app.web_origins[:] = checked_origins(list(request.web_origins.origins))
     if request.HasField("channel_route"):
@@ -292,6 +306,7 @@ def _settings(app: App) -> dict[str, str]:
         "webpush_key": key_text(app.web_push.public_key) if app.HasField("web_push") else "none",
         "webpush_contact": app.web_push.contact or "none",
         "webpush_hosts": ",".join(app.web_push.hosts) or "known",
+        "fcm_account": f"{app.fcm.client_email}, key {app.fcm.private_key_id}" if app.HasField("fcm") else "none",
         "web_origins": ",".join(app.web_origins) or "none",
         "channel_route": route_name(app),
         "allow_from": ",".join(app.allow_from) or "everywhere",

@@ -20,6 +20,7 @@ from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apns_credentials import sealed_anew
 from services.domain.apps import OUTDATED, fingerprint_key
 from services.domain.device_protocol.possession import LIFETIME_S
+from services.domain.fcm_credentials import account_sealed_anew
 from services.domain.master_key import KeyChain, KeyPurpose
 from services.domain.role import RoleContext
 from services.domain.webpush_credentials import web_push_sealed_anew
@@ -180,6 +181,8 @@ class KeyRotation:
             app.apns.sealed_pem = sealed_anew(app, self._keys) or app.apns.sealed_pem
         if app.HasField("web_push"):
             app.web_push.sealed_pem = web_push_sealed_anew(app, self._keys) or app.web_push.sealed_pem
+        if app.HasField("fcm"):
+            app.fcm.sealed_pem = account_sealed_anew(app, self._keys) or app.fcm.sealed_pem
         return app if app != known else None
 
     async def _drop(self, request: DropFormerKeysRequest) -> DropFormerKeysResponse:

@@ -9,8 +9,9 @@ from services.apns_simulator.keys import new_key, public_key
 from services.apns_simulator.script import Behaviour
 from services.apns_simulator.server import ApnsSimulator
 from services.delivery.channels.apns.provider_tokens import ProviderToken
-from services.delivery.channels.apns.request import ApnsPush, ApnsResult, Timeouts
+from services.delivery.channels.apns.request import ApnsPush, ApnsResult
 from services.delivery.channels.apns.sender import ApnsSender
+from services.delivery.channels.http2.service_connection import Timeouts
 from services.domain.apns_credentials import ApnsCredentials
 from services.process.clock import Clock, SystemClock
 from testkit.services import TIMEOUT_S, running_services
@@ -20,7 +21,7 @@ TOPIC = "org.example.app"
 
 
 class SubmittedPush:
-    """A `PendingPush`; `result` is None if it was skipped. A second callback is an error."""
+    """A `PendingRequest`; `result` is None if it was skipped. A second callback is an error."""
 
     def __init__(self, push: ApnsPush, wanted: bool = True) -> None:
         self.request = push

@@ -5,9 +5,9 @@ import h2.connection
 import h2.events
 from h2.settings import SettingCodes, Settings
 
-from services.delivery.channels.apns.http2.connection import ClientConnection
-from services.delivery.channels.apns.http2.frames import MAX_CONCURRENT_STREAMS, Event, settings_frame
-from services.delivery.channels.apns.http2.headers import literal
+from services.delivery.channels.http2.connection import ClientConnection
+from services.delivery.channels.http2.frames import MAX_CONCURRENT_STREAMS, Event, settings_frame
+from services.delivery.channels.http2.headers import literal
 
 _PATH = "/3/device/" + "ab" * 32
 REQUEST_HEADERS = b"".join(

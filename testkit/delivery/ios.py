@@ -14,8 +14,7 @@ from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice
 from protos.registry.v1.registry_pb2 import CreateAppRequest, GetDevicesRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Position
-from services.apns_simulator.connection import ScriptedReply
-from services.apns_simulator.requests import ApnsRequest, ReceivedPush
+from services.apns_simulator.requests import ReceivedPush
 from services.apns_simulator.server import ApnsSimulator
 from services.delivery.channels.service_channel import ServiceChannel
 from services.domain.ids import event_id
@@ -23,6 +22,7 @@ from services.domain.topics import DEVICE_COMMANDS, SESSIONS, TOPICS, device_key
 from services.log.port import NewRecord, Partition
 from services.log.topics import partition_of
 from services.net.rpc.local import LocalServer
+from services.push_simulator.connection import HttpRequest, ScriptedReply
 from services.registry.main import build as build_registry
 from services.registry.settings import RegistrySettings
 from services.replica.peers import Peers
@@ -51,7 +51,7 @@ class ControlledSimulator:
         self._reply_to = simulator.reply_to
         simulator.reply_to = self._controlled_reply  # type: ignore[method-assign]
 
-    def _controlled_reply(self, request: ApnsRequest) -> ScriptedReply:
+    def _controlled_reply(self, request: HttpRequest) -> ScriptedReply:
         self.request_count += 1
         if any((request.header(":path") or "").endswith(token) for token in self.unknown_tokens):
             return ScriptedReply([(":status", "400")], b'{"reason":"BadDeviceToken"}')

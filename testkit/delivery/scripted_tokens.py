@@ -1,6 +1,7 @@
 """Device tokens whose prefix selects the answer of the APNs simulator to their pushes."""
 
-from services.apns_simulator.script import BY_PREFIX, Fault, ScriptedAnswer
+from services.apns_simulator.script import BY_PREFIX, ScriptedAnswer
+from services.push_simulator.connection import Fault
 
 
 def prefix_of(status: int, reason: str = "", fault: Fault | None = None, once: bool = False) -> str:

@@ -7,10 +7,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from services.apns_simulator.connection import ScriptedReply
-from services.apns_simulator.requests import ApnsRequest
 from services.apns_simulator.server import ApnsSimulator
 from services.process.clock import Clock, SystemClock
+from services.push_simulator.connection import HttpRequest, ScriptedReply
 from tests.soak.android_device import RETRY_S, SERVER_ERROR
 from tests.soak.ledger import Change, Ledger, Shown, State
 
@@ -35,7 +34,7 @@ class IosDevices(ApnsSimulator):
         self._codes: dict[str, str] = {}
         self._ledger = ledger
 
-    def reply_to(self, request: ApnsRequest) -> ScriptedReply:
+    def reply_to(self, request: HttpRequest) -> ScriptedReply:
         before = self.received[-1] if self.received else None
         answer = super().reply_to(request)
         if self.received and self.received[-1] is not before:

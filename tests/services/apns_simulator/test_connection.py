@@ -6,9 +6,8 @@ from typing import Any, cast
 import h2.config
 import h2.connection
 
-from services.apns_simulator.connection import ScriptedReply, ServerConnection
-from services.apns_simulator.requests import ApnsRequest
 from services.apns_simulator.script import Behaviour
+from services.push_simulator.connection import HttpRequest, ScriptedReply, ServerConnection
 
 REQUESTS = 1000
 
@@ -18,7 +17,7 @@ class AcceptingService:
 
     behaviour = Behaviour(first_streams=REQUESTS, streams=REQUESTS)
 
-    def reply_to(self, request: ApnsRequest) -> ScriptedReply:
+    def reply_to(self, request: HttpRequest) -> ScriptedReply:
         return ScriptedReply([(":status", "200")], b"")
 
 

@@ -6,9 +6,10 @@ import ssl
 import httpx
 import pytest
 
-from services.apns_simulator.requests import ApnsRequest, RefusedError, validate
+from services.apns_simulator.requests import RefusedError, validate
 from services.apns_simulator.server import ApnsSimulator
 from services.delivery.channels.apns.request import ApnsResult
+from services.push_simulator.connection import HttpRequest
 from testkit.delivery.apns import TOKEN, TOPIC, make_push, open_sender, send
 
 
@@ -57,7 +58,7 @@ async def test_bytes_that_are_not_http2_close_only_their_connection(simulator: A
 def test_invalid_headers_are_refused(header: str, value: str, reason: str) -> None:
     headers = {":method": "POST", ":path": f"/3/device/{TOKEN}", "apns-topic": TOPIC, header: value}
     with pytest.raises(RefusedError, match=reason):
-        validate(ApnsRequest(list(headers.items()), bytearray(b"{}")))
+        validate(HttpRequest(list(headers.items()), bytearray(b"{}")))
 
 
 def test_repeated_headers_and_background_pushes_of_high_priority_are_refused() -> None:
@@ -67,7 +68,7 @@ def test_repeated_headers_and_background_pushes_of_high_priority_are_refused() -
         ([("apns-push-type", "background"), ("apns-priority", "10")], "BadPriority"),
     ):
         with pytest.raises(RefusedError, match=reason):
-            validate(ApnsRequest(base + more, bytearray(b"{}")))
+            validate(HttpRequest(base + more, bytearray(b"{}")))
 
 
 def _address(simulator: ApnsSimulator) -> tuple[str, int]:

@@ -1,15 +1,15 @@
 """Queues of accepted pushes for watchers of device tokens."""
 
-from services.apns_simulator.requests import ApnsRequest
 from services.apns_simulator.server import WATCHER_QUEUE_SIZE, ApnsSimulator
 from services.process.clock import ManualClock
+from services.push_simulator.connection import HttpRequest
 
 ONE, TWO = "ab" * 32, "cd" * 32
 
 
 def push(simulator: ApnsSimulator, token: str, payload: bytes = b"{}", topic: str = "org.t") -> None:
     headers = {":method": "POST", ":path": f"/3/device/{token}", "apns-topic": topic}
-    simulator.reply_to(ApnsRequest(list(headers.items()), bytearray(payload)))
+    simulator.reply_to(HttpRequest(list(headers.items()), bytearray(payload)))
 
 
 def test_a_watcher_gets_the_pushes_accepted_for_its_tokens_while_it_watches() -> None:

@@ -44,8 +44,9 @@ _LOG_S, _NETWORK_S = 0.001, 0.0005
 _TAIL_S = 12.0
 """How long after an outage things may still take longer: attempts are repeated after up to 10 s."""
 
-_NO_SIMULATORS = {"delivery": {"apns_url": "https://127.0.0.1:1", "webpush": INTERNET}}
-"""There are no iOS devices, and no app has a Web Push key; with these settings delivery starts no simulators."""
+_NOWHERE = "https://127.0.0.1:1"
+_NO_SIMULATORS = {"delivery": {"apns_url": _NOWHERE, "fcm_url": _NOWHERE, "webpush": INTERNET}}
+"""There are no iOS devices, and no app has credentials of a channel; so set, delivery starts no simulators."""
 
 
 class Backends:

@@ -12,11 +12,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import ApnsKeyChange, CreateAppRequest, UpdateAppRequest
-from services.apns_simulator.connection import ScriptedReply, ServerConnection
 from services.apns_simulator.keys import public_key
-from services.apns_simulator.requests import ApnsRequest
-from services.apns_simulator.script import Fault
 from services.delivery.settings import INTERNET
+from services.push_simulator.connection import Fault, HttpRequest, ScriptedReply, ServerConnection
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 from testkit.delivery.scripted_tokens import prefix_of
 from testkit.installation.app_server import AppCredentials
@@ -76,7 +74,7 @@ class SimulatedApple(IosDevices):
         self.appkey = appkey
         return UpdateAppRequest(appkey=appkey, apns=ApnsKeyChange(pem=self._key, key_id=KEY_ID, team_id=TEAM_ID))
 
-    def reply_to(self, request: ApnsRequest) -> ScriptedReply:
+    def reply_to(self, request: HttpRequest) -> ScriptedReply:
         if self._random.random() < self.failing_rate:
             status, reason = self._random.choice(_FAILING)
             return ScriptedReply([(":status", str(status))], msgspec.json.encode({"reason": reason}))
@@ -110,7 +108,7 @@ class SimulatedApple(IosDevices):
         near.begin(protocol)
         return near, protocol
 
-    def _note(self, request: ApnsRequest, status: str, reason: str) -> None:
+    def _note(self, request: HttpRequest, status: str, reason: str) -> None:
         token = (request.header(":path") or "").rpartition("/")[2]
         if status in ("400", "410"):
             self.refused_tokens[token] = reason
@@ -120,9 +118,9 @@ class SimulatedApple(IosDevices):
 def apns_settings(apple: SimulatedApple | None, directory: Path) -> dict[str, str]:
     """Return delivery's settings for this service, whose authority becomes a file of the directory.
 
-    No app has a Web Push key, so nothing leaves; delivery starts no simulator, which would listen at a socket.
+    No app has credentials of a channel, so nothing leaves; delivery starts no simulators, which listen at sockets.
     """
-    settings = {"apns_url": URL, "apns_sandbox_url": URL, "webpush": INTERNET}
+    settings = {"apns_url": URL, "apns_sandbox_url": URL, "fcm_url": "https://127.0.0.1:1", "webpush": INTERNET}
     if apple is not None:
         authority = directory / "apple.pem"
         authority.write_text(apple.authority)

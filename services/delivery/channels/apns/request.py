@@ -1,17 +1,15 @@
-"""A push as an HTTP/2 request to Apple, its response as a result, and the requests in flight."""
+"""A push as an HTTP/2 request to Apple, and its response as a result."""
 
 import re
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal
 from urllib.parse import quote
 
 import msgspec
 
-from services.delivery.channels import PendingRequest
-from services.delivery.channels.apns.http2.headers import literal
+from services.delivery.channels.http2.headers import POST_HTTPS, literal
 from services.domain.apns_payload import MAX_PAYLOAD_BYTES
 
 UNKNOWN = 0
@@ -48,15 +46,10 @@ class ApnsResult:
         return self.status == UNKNOWN
 
 
-PendingPush: TypeAlias = PendingRequest[ApnsPush, ApnsResult]
-
-
 # A push as an HTTP/2 request to Apple's service, and the response as a result.
 
 _APNS_ID_NAMESPACE = uuid.UUID("5d0a9b0e-2f0c-5f0b-9a3d-6b1c2e7f4a10")
 _HEADER_VALUE = re.compile(r"[!-~]{1,256}")
-_METHOD_POST = b"\x83"
-_SCHEME_HTTPS = b"\x87"  # both are indexed fields of the static table (RFC 7541, appendix A)
 _TOKEN = re.compile(r"[0-9A-Za-z]+")
 _MAX_COLLAPSE_ID_BYTES = 64
 
@@ -89,7 +82,7 @@ def header_block(push: ApnsPush, authority: str, provider_token: str) -> bytes:
     apns_id = str(uuid.uuid5(_APNS_ID_NAMESPACE, f"{push.msgid}/{push.token}"))
     token = push.token if _TOKEN.fullmatch(push.token) else quote(push.token, safe="")
     fields = [
-        _METHOD_POST + _SCHEME_HTTPS,
+        POST_HTTPS,
         literal(b":path", f"/3/device/{token}".encode()),
         _shared_headers(authority, provider_token, push.topic, push.push_type, push.priority),
         literal(b"apns-id", apns_id.encode()),
@@ -129,67 +122,3 @@ def _shared_headers(authority: str, provider_token: str, topic: str, push_type: 
             literal(b"apns-priority", str(priority).encode()),
         )
     )
-
-
-# Requests in flight on a connection to Apple, and the time-outs that apply to them.
-
-
-class Timeouts(NamedTuple):
-    """The time-outs of a connection, in seconds.
-
-    `connect`: to open a connection. `request`: for a response. `probe`: for a response on a connection where no push
-    has been accepted yet; further pushes wait for it. `silence`: without bytes from the server, until a ping.
-    `pong`: for the acknowledgement of a ping. `idle`: without a request, until the connection is closed.
-    """
-
-    connect: float = 5.0
-    request: float = 20.0
-    probe: float = 5.0
-    silence: float = 60.0
-    pong: float = 10.0
-    idle: float = 1800.0
-
-
-class InFlightRequest(NamedTuple):
-    """A request without a response yet; `deadline_s` in the event loop's time."""
-
-    pending: PendingPush
-    provider_token: str
-    deadline_s: float
-
-
-class InFlightRequests:
-    """Requests by stream id, in the order of their deadlines.
-
-    The order holds because a probe, whose time-out is shorter, is the only request while it is in flight.
-    """
-
-    def __init__(self) -> None:
-        self._by_stream: dict[int, InFlightRequest] = {}
-
-    def __len__(self) -> int:
-        return len(self._by_stream)
-
-    def add(self, stream: int, request: InFlightRequest) -> None:
-        self._by_stream[stream] = request
-
-    def pop(self, stream: int) -> InFlightRequest | None:
-        return self._by_stream.pop(stream, None)
-
-    def take_overdue(self, now_s: float) -> list[tuple[int, InFlightRequest]]:
-        """Remove and return the requests whose deadline has passed."""
-        overdue = list(self._overdue(now_s))
-        for stream, _ in overdue:
-            del self._by_stream[stream]
-        return overdue
-
-    def take_all(self) -> list[tuple[int, InFlightRequest]]:
-        """Remove and return every request."""
-        requests, self._by_stream = self._by_stream, {}
-        return list(requests.items())
-
-    def _overdue(self, now_s: float) -> Iterator[tuple[int, InFlightRequest]]:
-        for stream, request in self._by_stream.items():
-            if request.deadline_s > now_s:
-                return
-            yield stream, request

@@ -69,10 +69,17 @@ class AnswerAction(Enum):
 BAD_ADDRESS = "message.token"
 """The field of an INVALID_ARGUMENT about the address."""
 
+ACCOUNT_REFUSED = "service account refused"
+"""The reason of the answer, with 401, where Google grants no access token, so that no request is made."""
+
+NO_ACCESS_TOKEN = "no access token yet"  # noqa: S105  # a reason, no secret
+"""The reason of the answer, with 503, while the token server does not answer, so that no request is made."""
+
 HANDLINGS: Mapping[tuple[int, str], AnswerAction] = {
     (400, "INVALID_ARGUMENT"): AnswerAction.FAIL,
     (401, "THIRD_PARTY_AUTH_ERROR"): AnswerAction.STOP_APP,
     (401, "UNAUTHENTICATED"): AnswerAction.RENEW_TOKEN,
+    (401, ACCOUNT_REFUSED): AnswerAction.STOP_APP,
     (403, "SENDER_ID_MISMATCH"): AnswerAction.REMOVE,
     (403, "PERMISSION_DENIED"): AnswerAction.STOP_APP,
     (404, "UNREGISTERED"): AnswerAction.REMOVE,
@@ -81,7 +88,7 @@ HANDLINGS: Mapping[tuple[int, str], AnswerAction] = {
     (500, "INTERNAL"): AnswerAction.REPEAT,
     (503, "UNAVAILABLE"): AnswerAction.RETRY,
 }
-"""Documented answers; any other is handled by its status."""
+"""Documented answers, and one of our own; any other is handled by its status."""
 
 _BY_STATUS: Mapping[int, AnswerAction] = {
     401: AnswerAction.RENEW_TOKEN,
@@ -99,6 +106,10 @@ QUOTA_WAIT_MS = 60_000
 
 _MAX_RETRY_AFTER_MS = 86_400_000
 _ALARM = "Google refuses FCM messages"
+_ACCOUNT_REFUSED = (
+    "Google does not accept the app's service account for FCM: is its key deleted, or this machine's clock wrong? Set"
+    " another one with carillon app set APPKEY --fcm-service-account FILE"
+)
 _STATUSES_OF_ACCEPTED_CREDENTIALS = frozenset((200, 400))
 
 
@@ -131,7 +142,7 @@ def label(answer: FcmAnswer) -> str:
 def react(answer: FcmAnswer, history: RetryHistory) -> Reaction:
     """Decide what follows."""
     action, alarm = handling_of(answer)
-    told = f"{_ALARM}{f': {answer.field}' if answer.field else ''}" if alarm else ""
+    told = _alarm_text(answer) if alarm else ""
     circuit = CircuitChange.CLOSE if answer.status in _STATUSES_OF_ACCEPTED_CREDENTIALS else CircuitChange.NONE
     match action:
         case AnswerAction.ACCEPT:
@@ -149,6 +160,12 @@ def react(answer: FcmAnswer, history: RetryHistory) -> Reaction:
             return Reaction(RetryLater(at_least_ms, is_unknown=action is AnswerAction.REPEAT))
         case _:
             assert_never(action)
+
+
+def _alarm_text(answer: FcmAnswer) -> str:
+    if answer.reason == ACCOUNT_REFUSED:
+        return _ACCOUNT_REFUSED
+    return f"{_ALARM}{f': {answer.field}' if answer.field else ''}"
 
 
 # Answers as Google writes them.

@@ -14,6 +14,7 @@ from services.errors import UnavailableError
 from services.process import background
 from services.process.clock import Clock
 from services.process.logs import logger
+from services.process.metrics import FCM_TOKENS
 
 SCOPE = "https://www.googleapis.com/auth/firebase.messaging"
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
@@ -80,18 +81,23 @@ class AccessTokens:
 
         CredentialsError: Google does not accept the account. UnavailableError: the token server does not answer.
         """
-        now_ms = self._clock.now_ms()
-        token = self._token
-        if token is not None and now_ms < token.expires_ms:
-            if now_ms >= token.refresh_ms:
-                self._fetch(now_ms)
-            return token.text
-        fetching = self._fetch(now_ms)
+        if (text := self.current()) is not None:
+            return text
+        fetching = self._fetch(self._clock.now_ms())
         if fetching is not None:
             await asyncio.shield(fetching)
-        if self._token is not None and self._clock.now_ms() < self._token.expires_ms:
-            return self._token.text
+        if (text := self.current()) is not None:
+            return text
         raise self._error or UnavailableError("Google's token server has not answered yet")
+
+    def current(self) -> str | None:
+        """Return a token that is valid now, if there is one; if it ends soon, another one is fetched meanwhile."""
+        now_ms, token = self._clock.now_ms(), self._token
+        if token is None or now_ms >= token.expires_ms:
+            return None
+        if now_ms >= token.refresh_ms:
+            self._fetch(now_ms)
+        return token.text
 
     def refuse(self, text: str) -> None:
         """Note that Google has refused a token: the next call of `text` fetches another. A former one is ignored."""
@@ -139,10 +145,12 @@ class AccessTokens:
             life_ms = granted.expires_in * 1000
             self._token = _Token(granted.access_token, now_ms + int(life_ms * REFRESHED_AT), now_ms + life_ms)
             self._failures, self._not_before_ms, self._error = 0, 0, None
+            FCM_TOKENS.labels("granted").inc()
             return
         self._failures += 1
         self._not_before_ms = now_ms + min(_FIRST_BACKOFF_MS << min(self._failures - 1, 20), _MAX_BACKOFF_MS)
         self._error = _error_of(response)
+        FCM_TOKENS.labels("refused" if isinstance(self._error, CredentialsError) else "failed").inc()
         logger.warning("no access token for FCM", project=self._account.project_id, error=str(self._error))
 
 

@@ -5,12 +5,12 @@ import socket
 
 import pytest
 
-from services.apns_simulator.keys import SelfSigned
 from services.apns_simulator.script import Behaviour
 from services.apns_simulator.server import ApnsSimulator
 from services.delivery import main as delivery_main
 from services.delivery.channels.apns.sender import ApnsEndpoint
 from services.domain.apns_credentials import Environment
+from services.push_simulator.certificates import SelfSigned
 from testkit.delivery.ios import VALID_TOKENS, IosHarness
 from testkit.delivery.records import SENT, OutcomeRow
 from testkit.services import TIMEOUT_S, running_services

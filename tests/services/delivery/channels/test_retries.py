@@ -6,7 +6,7 @@ import pytest
 
 from protos.delivery.v1.delivery_pb2 import CheckAliasesRequest, CheckedDevice
 from protos.delivery.v1.delivery_pb2_grpc import AliasesServiceStub
-from services.apns_simulator.script import Fault
+from services.push_simulator.connection import Fault
 from testkit.delivery.ios import VALID_TOKENS, IosHarness
 from testkit.delivery.records import DROPPED, FAILED, SENT, OutcomeRow, aliased_audience
 from testkit.delivery.scripted_tokens import prefix_of

@@ -5,11 +5,13 @@ import socket
 
 from structlog.testing import capture_logs
 
-from services.apns_simulator.keys import SelfSigned
-from services.apns_simulator.script import Behaviour, Fault
+from services.apns_simulator.script import Behaviour
 from services.apns_simulator.server import ApnsSimulator
-from services.delivery.channels.apns.request import ApnsResult, Timeouts
+from services.delivery.channels.apns.request import ApnsResult
+from services.delivery.channels.http2.service_connection import Timeouts
 from services.process.clock import ManualClock
+from services.push_simulator.certificates import SelfSigned
+from services.push_simulator.connection import Fault
 from testkit.delivery.apns import (
     TOKEN,
     Team,

@@ -2,12 +2,13 @@
 
 import pytest
 
-from services.apns_simulator.script import BY_PREFIX, Fault, ScriptedAnswer
+from services.apns_simulator.script import BY_PREFIX, ScriptedAnswer
 from services.apns_simulator.server import ApnsSimulator
 from services.delivery.channels.apns.request import ApnsResult
 from services.delivery.channels.apns.sender import ApnsSender
 from services.domain.apns_payload import MAX_PAYLOAD_BYTES
 from services.process.clock import ManualClock
+from services.push_simulator.connection import Fault
 from testkit.delivery.apns import (
     TOKEN,
     TOPIC,

@@ -16,6 +16,7 @@ from services.delivery.channels import (
     Step,
 )
 from services.delivery.channels.fcm.responses import (
+    ACCOUNT_REFUSED,
     HANDLINGS,
     RENEWED,
     UNKNOWN,
@@ -50,6 +51,7 @@ ROWS: list[tuple[FcmAnswer, Step, CircuitChange, bool]] = [
     ),
     (google(400, "INVALID_ARGUMENT", "INVALID_ARGUMENT", "message.android.ttl"), RecordFailed(), CLOSE, True),
     (google(400, "INVALID_ARGUMENT"), RecordFailed(), CLOSE, True),
+    (FcmAnswer(401, ACCOUNT_REFUSED), RetryLater(), OPEN, True),
     (google(401, "UNAUTHENTICATED"), ResendOnce(RENEWED), NONE, False),
     (google(401, "UNAUTHENTICATED", "THIRD_PARTY_AUTH_ERROR"), RetryLater(), OPEN, True),
     (google(403, "PERMISSION_DENIED", "SENDER_ID_MISMATCH"), RemoveAddress(), NONE, False),

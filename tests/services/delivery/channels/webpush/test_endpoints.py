@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from services.apns_simulator.keys import SelfSigned
 from services.delivery.channels.webpush.endpoints import EndpointConnector, SystemResolver
 from services.domain.push_endpoints import AllowedHosts, EndpointRefusedError, parse_endpoint
 from services.errors import UnavailableError
+from services.push_simulator.certificates import SelfSigned
 from testkit.delivery.hostile_endpoints import PRIVATE_ADDRESSES, hostile_endpoints
 
 

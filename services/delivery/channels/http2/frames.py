@@ -207,11 +207,12 @@ def _check(identifier: int, value: int) -> None:
 
 
 class Response(NamedTuple):
-    """A complete response; `body` is cut at MAX_BODY_BYTES."""
+    """A complete response; `body` is cut at MAX_BODY_BYTES, `retry_after` is the header of that name."""
 
     stream: int
     status: int
     body: bytes
+    retry_after: str = ""
 
 
 class RequestFailed(NamedTuple):

@@ -1,16 +1,16 @@
-"""HPACK literals, and the reader of :status, against the hpack package."""
+"""HPACK literals, and the reader of :status and retry-after, against the hpack package."""
 
 import hpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.delivery.channels.apns.http2.headers import HeaderError, StatusReader, literal
+from services.delivery.channels.http2.headers import HeaderError, HeadReader, literal
 from testkit.examples import examples
 
 header_lists = st.lists(
     st.lists(
         st.tuples(
-            st.sampled_from([":status", "apns-id", "content-type", "date", "x-new"]),
+            st.sampled_from([":status", "apns-id", "content-type", "date", "retry-after", "x-new"]),
             st.sampled_from(["200", "410", "503"]) | st.text("abcdef0123-", max_size=140),
         ),
         max_size=5,
@@ -25,22 +25,25 @@ header_lists = st.lists(
 def test_statuses_equal_those_that_hpack_decodes(
     lists: list[list[tuple[str, str]]], table_bytes: int, huffman: bool, sensitive: bool
 ) -> None:
-    encoder, decoder, reader = hpack.Encoder(), hpack.Decoder(), StatusReader()
+    encoder, decoder, reader = hpack.Encoder(), hpack.Decoder(), HeadReader()
     encoder.header_table_size = table_bytes
     for fields in lists:
         kind = hpack.NeverIndexedHeaderTuple if sensitive else hpack.HeaderTuple
         block = encoder.encode([kind(name, value) for name, value in fields], huffman=huffman)
         found = [value for name, value in decoder.decode(block) if str(name) == ":status"]
         number = int(found[0]) if len(found) == 1 and len(found[0]) == 3 and found[0].isdigit() else None
-        assert reader.status(block) in ((number,) if number else (None, 0))
+        waits = [value for name, value in fields if name == "retry-after"]
+        head = reader.head(block)
+        assert head.retry_after == (waits[0] if len(waits) == 1 else "")
+        assert head.status in ((number,) if number else (None, 0))
 
 
 @settings(max_examples=examples(300))
 @given(st.binary(max_size=60))
 def test_random_blocks_have_a_status_or_none_or_raise_header_error(block: bytes) -> None:
-    reader = StatusReader()
+    reader = HeadReader()
     try:
-        status = reader.status(block)
+        status = reader.head(block).status
     except HeaderError:
         return
     assert status is None or 0 <= status <= 999

@@ -1,7 +1,9 @@
-"""One HTTP/2 connection of the simulator, by the h2 package, which enforces the protocol strictly."""
+"""One HTTP/2 connection of a simulator, by the h2 package, which enforces the protocol strictly."""
 
 import asyncio
 import contextlib
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple, Protocol, cast
 
 import h2.config
@@ -11,9 +13,51 @@ import h2.events
 import h2.exceptions
 from h2.settings import SettingCodes, Settings
 
-from services.apns_simulator.requests import ApnsRequest
-from services.apns_simulator.script import Behaviour, Fault
-from services.domain.apns_payload import MAX_PAYLOAD_BYTES
+
+@dataclass(frozen=True, slots=True)
+class ConnectionBehaviour:
+    """Limits and latency of a simulator's connections.
+
+    A connection allows `first_streams` concurrent streams until one request was authenticated, then `streams`.
+    `latency_ms` delays every response. `window` is the initial flow-control window of a stream in bytes. After
+    `goaway_every` requests a connection sends GOAWAY (0: never). Of a request's body `kept_bytes` are kept.
+    """
+
+    streams: int = 1000
+    first_streams: int = 1
+    latency_ms: int = 0
+    window: int = 65_535
+    goaway_every: int = 0
+    kept_bytes: int = 4097
+
+
+class Fault(Enum):
+    """Misbehaviour of the server in addition to, or in place of, an answer."""
+
+    SILENCE = "no answer to this push, ever"
+    RESET = "RST_STREAM with INTERNAL_ERROR"
+    REFUSE = "RST_STREAM with REFUSED_STREAM: the push was not processed"
+    CUT = "the TCP connection is aborted"
+    GOAWAY = "GOAWAY that includes this push, which is answered"
+    GOAWAY_BEFORE = "GOAWAY that excludes this push"
+    HALF_OPEN = "the connection sends nothing more, not even ping acknowledgements"
+    ONE_STREAM = "one concurrent stream until the next push is accepted"
+
+
+ACCEPTING_FAULTS = (None, Fault.GOAWAY, Fault.ONE_STREAM)
+"""The faults after which a push counts as accepted."""
+
+
+@dataclass(slots=True)
+class HttpRequest:
+    """A request; `headers` include pseudo-headers and repetitions."""
+
+    headers: list[tuple[str, str]]
+    body: bytearray = field(default_factory=bytearray)
+
+    def header(self, name: str) -> str | None:
+        return next((value for known_name, value in self.headers if known_name == name), None)
+
 
 _PIECE_BYTES = 4096
 """Bytes parsed before their requests are answered: h2 counts all open streams again for each new one."""
@@ -25,7 +69,7 @@ _RESET_CODES = {
 
 
 class ScriptedReply(NamedTuple):
-    """A response, with a fault in addition to or in place of it; `authenticated`: the provider token was valid."""
+    """A response, with a fault in addition to or in place of it; `authenticated`: the sender proved who it is."""
 
     headers: list[tuple[str, str]]
     body: bytes
@@ -37,9 +81,9 @@ class RequestHandler(Protocol):
     """Answers the requests of a connection."""
 
     @property
-    def behaviour(self) -> Behaviour: ...
+    def behaviour(self) -> ConnectionBehaviour: ...
 
-    def reply_to(self, request: ApnsRequest) -> ScriptedReply: ...
+    def reply_to(self, request: HttpRequest) -> ScriptedReply: ...
 
 
 class ServerConnection(asyncio.Protocol):
@@ -51,7 +95,7 @@ class ServerConnection(asyncio.Protocol):
     def __init__(self, handler: RequestHandler, connections: "set[ServerConnection]") -> None:
         self._handler = handler
         self._connections = connections
-        self._requests: dict[int, ApnsRequest] = {}
+        self._requests: dict[int, HttpRequest] = {}
         self._unsent_bodies: dict[int, bytes] = {}
         self.max_open_requests = 0
         """The highest number of concurrent requests so far."""
@@ -117,12 +161,12 @@ class ServerConnection(asyncio.Protocol):
     def _handle(self, event: h2.events.Event) -> None:
         match event:
             case h2.events.RequestReceived(stream_id=stream, headers=headers):
-                self._requests[stream] = ApnsRequest([(str(name), str(value)) for name, value in headers])
+                self._requests[stream] = HttpRequest([(str(name), str(value)) for name, value in headers])
                 self.max_open_requests = max(self.max_open_requests, self._h2.open_inbound_streams)
             case h2.events.DataReceived(stream_id=stream, data=data, flow_controlled_length=length):
                 self._h2.acknowledge_received_data(length, stream)
                 if request := self._requests.get(stream):
-                    request.body += data[: MAX_PAYLOAD_BYTES + 1 - len(request.body)]
+                    request.body += data[: self._handler.behaviour.kept_bytes - len(request.body)]
             case h2.events.StreamEnded(stream_id=stream):
                 if request := self._requests.pop(stream, None):
                     self._respond(stream, request)
@@ -138,7 +182,7 @@ class ServerConnection(asyncio.Protocol):
 
     # --- requests
 
-    def _respond(self, stream: int, request: ApnsRequest) -> None:
+    def _respond(self, stream: int, request: HttpRequest) -> None:
         if self._goaway_last_stream is not None and stream > self._goaway_last_stream:
             return
         self._request_count += 1

@@ -1,13 +1,13 @@
 """A client's side of an HTTP/2 connection (RFC 9113), its streams and flow control, without input or output.
 
-It supports what Apple's push service needs: small POST requests and small responses. Server push is refused, response
+It supports what push services need: small POST requests and small responses. Server push is refused, response
 bodies are cut at MAX_BODY_BYTES, and requests never use the dynamic header table.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from services.delivery.channels.apns.http2.frames import (
+from services.delivery.channels.http2.frames import (
     ACK,
     DATA,
     ENABLE_PUSH,
@@ -41,7 +41,7 @@ from services.delivery.channels.apns.http2.frames import (
     settings_frame,
     window_update_frame,
 )
-from services.delivery.channels.apns.http2.headers import MAX_LIST_BYTES, NO_TABLE, HeaderError, StatusReader
+from services.delivery.channels.http2.headers import MAX_LIST_BYTES, NO_TABLE, HeaderError, HeadReader
 
 # One request and its response on a stream (RFC 9113, section 8.1).
 
@@ -64,9 +64,10 @@ class Stream:
     send_window: int
     unsent: bytes = b""
     status: int = 0
+    retry_after: str = ""
     body: bytearray = field(default_factory=bytearray)
 
-    def receive_headers(self, status: int | None, end_stream: bool) -> None:
+    def receive_headers(self, status: int | None, retry_after: str, end_stream: bool) -> None:
         """Take over a header block: informational, the response's, or trailers."""
         if self.status:
             if status is not None or not end_stream:
@@ -74,7 +75,7 @@ class Stream:
         elif status is None or not _is_valid(status, end_stream):
             raise StreamError(Code.PROTOCOL_ERROR, "headers without a valid status")
         elif status >= 200:
-            self.status = status
+            self.status, self.retry_after = status, retry_after
 
     def receive_data(self, data: bytes) -> bool:
         """Append to the body; returns True if it is longer than MAX_BODY_BYTES, so that the rest is not needed."""
@@ -190,7 +191,7 @@ class ClientConnection:
         self.goaway = False
         self._first_block_prefix = NO_TABLE
         self._reader = Http2FrameReader()
-        self._statuses = StatusReader()
+        self._heads = HeadReader()
         self._streams: dict[int, Stream] = {}
         self._send_flow = SendFlow(self.out)
         self._receive_window = ReceiveWindow()
@@ -296,14 +297,14 @@ class ClientConnection:
 
     def _on_headers(self, received: Http2Frame) -> None:
         try:
-            status = self._statuses.status(received.payload)
+            status, retry_after = self._heads.head(received.payload)
         except HeaderError as error:
             raise ProtocolError(Code.COMPRESSION_ERROR, str(error)) from error
         stream = self._stream_of(received)
         if stream is None:
             return
         end_stream = bool(received.flags & END_STREAM)
-        stream.receive_headers(status, end_stream)
+        stream.receive_headers(status, retry_after, end_stream)
         if end_stream:
             self._complete(received.stream, stream)
 
@@ -367,7 +368,7 @@ class ClientConnection:
         if stream.unsent:  # the response came before the request was written
             self.out += rst_stream_frame(number, Code.NO_ERROR)
         self._forget(number)
-        self._events.append(Response(number, stream.status, bytes(stream.body[:MAX_BODY_BYTES])))
+        self._events.append(Response(number, stream.status, bytes(stream.body[:MAX_BODY_BYTES]), stream.retry_after))
 
     def _forget(self, number: int) -> bool:
         self._send_flow.forget(number)

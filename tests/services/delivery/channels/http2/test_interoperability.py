@@ -6,7 +6,7 @@ from h2.settings import SettingCodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.delivery.channels.apns.http2.frames import (
+from services.delivery.channels.http2.frames import (
     MAX_BLOCK_BYTES,
     MAX_FRAME_BYTES,
     Code,
@@ -14,7 +14,7 @@ from services.delivery.channels.apns.http2.frames import (
     RequestFailed,
     Response,
 )
-from services.delivery.channels.apns.http2.headers import literal
+from services.delivery.channels.http2.headers import literal
 from testkit.delivery.http2 import REQUEST_HEADERS, Exchange, H2Server
 from testkit.examples import examples
 

@@ -2,8 +2,8 @@
 
 import struct
 
-from services.delivery.channels.apns.http2.connection import MAX_BODY_BYTES, ClientConnection
-from services.delivery.channels.apns.http2.frames import (
+from services.delivery.channels.http2.connection import MAX_BODY_BYTES, ClientConnection
+from services.delivery.channels.http2.frames import (
     DATA,
     END_HEADERS,
     END_STREAM,

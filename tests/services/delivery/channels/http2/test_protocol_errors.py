@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.delivery.channels.apns.http2.connection import ClientConnection
-from services.delivery.channels.apns.http2.frames import (
+from services.delivery.channels.http2.connection import ClientConnection
+from services.delivery.channels.http2.frames import (
     ACK,
     CONTINUATION,
     DATA,
@@ -35,7 +35,7 @@ from services.delivery.channels.apns.http2.frames import (
     settings_frame,
     window_update_frame,
 )
-from services.delivery.channels.apns.http2.headers import literal
+from services.delivery.channels.http2.headers import literal
 from testkit.delivery.http2 import REQUEST_HEADERS, ready_client
 from testkit.examples import examples
 

@@ -1,20 +1,29 @@
-"""Header blocks (HPACK, RFC 7541): literals for requests, and the :status of responses.
+"""Header blocks (HPACK, RFC 7541): literals for requests, and the :status and Retry-After of responses.
 
-The server is asked for a dynamic table of size 0. Once it acknowledges that, the status is read without decoding the
+The server is asked for a dynamic table of size 0. Once it acknowledges that, the two are read without decoding the
 other fields. Until then, and from servers that use the table anyway, the hpack package decodes whole blocks, which
 doubles the CPU time per push.
 """
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import hpack
 
 MAX_LIST_BYTES = 16_384
+POST_HTTPS = b"\x83\x87"
+"""The fields :method POST and :scheme https, indexed in the static table (RFC 7541, appendix A)."""
+
 NO_TABLE = b"\x20"
 """Prefix of a client's first block: table size 0, which keeps within every limit the server may set."""
 
-_STATUSES = {8: 200, 9: 204, 10: 206, 11: 304, 12: 400, 13: 404, 14: 500}
+_STATUSES = {8: b"200", 9: b"204", 10: b"206", 11: b"304", 12: b"400", 13: b"404", 14: b"500"}
 """Static table entries named :status, by index (RFC 7541, appendix A)."""
+
+_READ = {**dict.fromkeys(_STATUSES, b":status"), 53: b"retry-after"}
+"""Names of the fields that are read, by their indexes in the static table."""
+
+_NAMES = frozenset(_READ.values())
 
 _STATIC_ENTRIES = 61
 _MAX_SHORT_LENGTH = 127
@@ -24,26 +33,40 @@ class HeaderError(Exception):
     """The header block cannot be decoded."""
 
 
-class StatusReader:
+class ResponseHead(NamedTuple):
+    """What is read of a header block.
+
+    `status`: 0 if it is no number; None if there is none or several, as in trailers. `retry_after`: "" for none.
+    """
+
+    status: int | None
+    retry_after: str = ""
+
+
+class HeadReader:
     """Reads the header blocks of one connection, in order."""
 
     def __init__(self) -> None:
         self._decoder = hpack.Decoder(max_header_list_size=MAX_LIST_BYTES)
 
-    def status(self, block: bytes) -> int | None:
-        """The status, 0 if no number; None if there is none or several, as in trailers. HeaderError: invalid block."""
+    def head(self, block: bytes) -> ResponseHead:
+        """Read a response's headers, or trailers. HeaderError: the block is invalid."""
         try:
-            statuses = _scan(block, self._decoder.header_table_size == 0)
+            found = _scan(block, self._decoder.header_table_size == 0)
         except (IndexError, ValueError):
-            statuses = self._decode(block)
-        return statuses[0] if len(statuses) == 1 else None
+            found = self._decode(block)
+        statuses = [_number(value) for name, value in found if name == b":status"]
+        waits = [value for name, value in found if name == b"retry-after"]
+        return ResponseHead(
+            statuses[0] if len(statuses) == 1 else None, waits[0].decode("latin-1") if len(waits) == 1 else ""
+        )
 
-    def _decode(self, block: bytes) -> list[int]:
+    def _decode(self, block: bytes) -> list[tuple[bytes, bytes]]:
         try:
             fields = self._decoder.decode(block, raw=True)
         except (hpack.HPACKError, UnicodeDecodeError) as error:
             raise HeaderError(str(error)) from error
-        return [_number(value) for name, value in fields if name == b":status"]
+        return [(_bytes(name), _bytes(value)) for name, value in fields]
 
 
 def literal(name: bytes, value: bytes, secret: bool = False) -> bytes:
@@ -51,9 +74,12 @@ def literal(name: bytes, value: bytes, secret: bool = False) -> bytes:
     return (b"\x10" if secret else b"\x00") + _encoded(name) + _encoded(value)
 
 
-def _scan(block: bytes, no_table: bool) -> list[int]:
-    """The statuses in a block that neither uses nor changes the table. ValueError, IndexError: other blocks."""
-    statuses = []
+def _scan(block: bytes, no_table: bool) -> list[tuple[bytes, bytes]]:
+    """The fields :status and retry-after of a block that neither uses nor changes the table.
+
+    ValueError, IndexError: other blocks.
+    """
+    found = []
     at, end = 0, len(block)
     while at < end:
         first = block[at]
@@ -62,16 +88,17 @@ def _scan(block: bytes, no_table: bool) -> list[int]:
             if not 0 < index <= _STATIC_ENTRIES:
                 raise ValueError
             if index in _STATUSES:
-                statuses.append(_STATUSES[index])
+                found.append((b":status", _STATUSES[index]))
             continue
         if first & 0xE0 == 0x20 or (first & 0x40 and not no_table):
             raise ValueError
         index, at = _name_index(block, at, 0x3F if first & 0x40 else 0x0F)
-        name, at = _string(block, at) if index == 0 else (b"", at)
+        encoded, at = _string(block, at) if index == 0 else (b"", at)
         value, at = _string(block, at)
-        if index in _STATUSES or (index == 0 and _decoded(name) == b":status"):
-            statuses.append(_number(_decoded(value)))
-    return statuses
+        name = _READ.get(index, b"") if index else _decoded(encoded)
+        if name in _NAMES:
+            found.append((name, _decoded(value)))
+    return found
 
 
 def _name_index(block: bytes, at: int, mask: int) -> tuple[int, int]:
@@ -100,12 +127,16 @@ def _decoded(encoded: bytes) -> bytes:
         ((_, value),) = hpack.Decoder().decode(b"\x0f\x00" + encoded, raw=True)
     except (hpack.HPACKError, UnicodeDecodeError):
         raise ValueError from None
-    return value if isinstance(value, bytes) else value.encode()
+    return _bytes(value)
 
 
-def _number(status: bytes | str) -> int:
+def _number(status: bytes) -> int:
     """The status as a number, 0 if it is not three digits."""
     return int(status) if len(status) == 3 and status.isdigit() else 0
+
+
+def _bytes(text: bytes | str) -> bytes:
+    return text if isinstance(text, bytes) else text.encode()
 
 
 def _encoded(text: bytes) -> bytes:

@@ -1,12 +1,13 @@
-"""One connection to Apple's push service: TLS, HTTP/2, time-outs, pings and back-pressure."""
+"""One connection to a push service: TLS, HTTP/2, time-outs, pings and back-pressure."""
 
 import asyncio
 import ssl
-from collections.abc import Callable
-from typing import cast
+from collections.abc import Callable, Iterator
+from typing import Generic, NamedTuple, Protocol, cast
 
-from services.delivery.channels.apns.http2.connection import ClientConnection
-from services.delivery.channels.apns.http2.frames import (
+from services.delivery.channels import Answer, PendingRequest, Request
+from services.delivery.channels.http2.connection import ClientConnection
+from services.delivery.channels.http2.frames import (
     Code,
     Event,
     GoAwayReceived,
@@ -14,48 +15,125 @@ from services.delivery.channels.apns.http2.frames import (
     RequestFailed,
     Response,
 )
-from services.delivery.channels.apns.request import (
-    UNKNOWN,
-    ApnsResult,
-    InFlightRequest,
-    InFlightRequests,
-    PendingPush,
-    Timeouts,
-    parse_response,
-)
 from services.process.logs import logger
 
 MAX_STREAMS = 1000
 """Concurrent requests, even if the server allows more."""
 
 _WRITE_BUFFER_BYTES = 1 << 18
-_STATUSES_BEFORE_PROOF = frozenset((403, 429))
-"""Statuses below 500 that do not prove that Apple has accepted the provider token."""
-
-OnResult = Callable[["ApnsConnection", PendingPush, str, ApnsResult], None]
-"""Called with the connection, the push, the provider token it was sent with, and the result."""
 
 
-class ApnsConnection(asyncio.Protocol):
-    """One HTTP/2 connection to Apple's push service.
+class WireRequest(NamedTuple):
+    """A request as it is sent: its header block (HPACK) and its body. `token`: what authorises it, for the callback."""
 
-    It calls `on_result` with every result, `on_unprocessed` with every push that Apple certainly did not act on, and
-    `on_change` when the capacity may have grown or the connection is closed.
+    block: bytes
+    body: bytes
+    token: str
+
+
+class AnswerReader(Protocol[Answer]):
+    """Makes a service's answers of responses."""
+
+    def read(self, response: Response) -> Answer: ...
+
+    def unknown(self, reason: str) -> Answer:
+        """Return the answer where there was none, so that it is unknown whether the service acted on the request."""
+        ...
+
+    def proves(self, answer: Answer) -> bool:
+        """Whether the answer shows that the service has accepted the sender."""
+        ...
+
+
+# Requests in flight on a connection, and the time-outs that apply to them.
+
+
+class Timeouts(NamedTuple):
+    """The time-outs of a connection, in seconds.
+
+    `connect`: to open a connection. `request`: for a response. `probe`: for a response on a connection where no request
+    has been accepted yet; further ones wait for it. `silence`: without bytes from the server, until a ping.
+    `pong`: for the acknowledgement of a ping. `idle`: without a request, until the connection is closed.
+    """
+
+    connect: float = 5.0
+    request: float = 20.0
+    probe: float = 5.0
+    silence: float = 60.0
+    pong: float = 10.0
+    idle: float = 1800.0
+
+
+class InFlightRequest(NamedTuple, Generic[Request, Answer]):
+    """A request without a response yet; `deadline_s` in the event loop's time."""
+
+    pending: PendingRequest[Request, Answer]
+    token: str
+    deadline_s: float
+
+
+class InFlightRequests(Generic[Request, Answer]):
+    """Requests by stream id, in the order of their deadlines.
+
+    The order holds because a probe, whose time-out is shorter, is the only request while it is in flight.
+    """
+
+    def __init__(self) -> None:
+        self._by_stream: dict[int, InFlightRequest[Request, Answer]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_stream)
+
+    def add(self, stream: int, request: InFlightRequest[Request, Answer]) -> None:
+        self._by_stream[stream] = request
+
+    def pop(self, stream: int) -> InFlightRequest[Request, Answer] | None:
+        return self._by_stream.pop(stream, None)
+
+    def take_overdue(self, now_s: float) -> list[tuple[int, InFlightRequest[Request, Answer]]]:
+        """Remove and return the requests whose deadline has passed."""
+        overdue = list(self._overdue(now_s))
+        for stream, _ in overdue:
+            del self._by_stream[stream]
+        return overdue
+
+    def take_all(self) -> list[tuple[int, InFlightRequest[Request, Answer]]]:
+        """Remove and return every request."""
+        requests, self._by_stream = self._by_stream, {}
+        return list(requests.items())
+
+    def _overdue(self, now_s: float) -> Iterator[tuple[int, InFlightRequest[Request, Answer]]]:
+        for stream, request in self._by_stream.items():
+            if request.deadline_s > now_s:
+                return
+            yield stream, request
+
+
+class ServiceConnection(asyncio.Protocol, Generic[Request, Answer]):
+    """One HTTP/2 connection to a push service.
+
+    It calls `on_answer` with every answer, `on_unprocessed` with every request that the service certainly did not act
+    on, and `on_change` when the capacity may have grown or the connection is closed. `max_unproven`: requests at once
+    until it has accepted one.
     """
 
     def __init__(
         self,
-        on_result: OnResult,
-        on_unprocessed: Callable[[PendingPush], None],
-        on_change: Callable[["ApnsConnection"], None],
+        answers: AnswerReader[Answer],
+        on_answer: Callable[["ServiceConnection[Request, Answer]", PendingRequest[Request, Answer], str, Answer], None],
+        on_unprocessed: Callable[[PendingRequest[Request, Answer]], None],
+        on_change: Callable[["ServiceConnection[Request, Answer]"], None],
         timeouts: Timeouts,
+        max_unproven: int,
     ) -> None:
-        self._on_result = on_result
+        self._answers = answers
+        self._on_answer = on_answer
         self._on_unprocessed = on_unprocessed
         self._on_change = on_change
         self._timeouts = timeouts
+        self._max_unproven = max_unproven
         self._http = ClientConnection()
-        self._requests = InFlightRequests()
+        self._requests: InFlightRequests[Request, Answer] = InFlightRequests()
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._last_received_s = self._last_request_s = self._last_ping_s = self._loop.time()
@@ -63,7 +141,7 @@ class ApnsConnection(asyncio.Protocol):
         self._flush_scheduled = False
         self._is_paused = False
         self.is_proven = False
-        """Whether Apple has accepted a provider token here; before that, Apple allows one request at a time."""
+        """Whether the service has accepted the sender here; before that, it may allow one request at a time."""
         self.draining = False
         self.is_idle = False
         self.is_closed = False
@@ -79,22 +157,22 @@ class ApnsConnection(asyncio.Protocol):
 
     @property
     def capacity(self) -> int:
-        """Number of pushes that may be sent now."""
+        """Number of requests that may be sent now."""
         if self.draining or self.is_closed or self._is_paused:
             return 0
-        max_streams = MAX_STREAMS if self.is_proven else 1
+        max_streams = MAX_STREAMS if self.is_proven else self._max_unproven
         return max(0, min(self._http.free_streams, max_streams - self._http.open_streams))
 
     @property
     def in_flight(self) -> int:
         return len(self._requests)
 
-    def send(self, pending: PendingPush, block: bytes, provider_token: str) -> None:
-        """Send the push; there must be capacity. Requests of one turn of the event loop are written together."""
+    def send(self, pending: PendingRequest[Request, Answer], wire: WireRequest) -> None:
+        """Send the request; there must be capacity. Requests of one turn of the event loop are written together."""
         self._last_request_s = self._loop.time()
-        stream = self._http.request(block, pending.request.payload)
+        stream = self._http.request(wire.block, wire.body)
         timeout_s = self._timeouts.request if self.is_proven else self._timeouts.probe
-        self._requests.add(stream, InFlightRequest(pending, provider_token, self._last_request_s + timeout_s))
+        self._requests.add(stream, InFlightRequest(pending, wire.token, self._last_request_s + timeout_s))
         self._schedule_flush()
 
     def drain(self) -> None:
@@ -151,9 +229,9 @@ class ApnsConnection(asyncio.Protocol):
 
     def _handle(self, event: Event) -> None:
         match event:
-            case Response(stream, status, body):
+            case Response(stream):
                 if request := self._requests.pop(stream):
-                    self._answered(request, parse_response(status, body))
+                    self._answered(request, event)
             case RequestFailed(stream, reason, processed):
                 if request := self._requests.pop(stream):
                     self._failed(request, reason, processed)
@@ -161,14 +239,15 @@ class ApnsConnection(asyncio.Protocol):
                 logger.info("a push service closes a connection", code=code, text=text)
                 self.draining = True
 
-    def _answered(self, request: InFlightRequest, result: ApnsResult) -> None:
-        if result.status < 500 and result.status not in _STATUSES_BEFORE_PROOF:
+    def _answered(self, request: InFlightRequest[Request, Answer], response: Response) -> None:
+        answer = self._answers.read(response)
+        if self._answers.proves(answer):
             self.is_proven = True
-        self._on_result(self, request.pending, request.provider_token, result)
+        self._on_answer(self, request.pending, request.token, answer)
 
-    def _failed(self, request: InFlightRequest, reason: str, processed: bool) -> None:
+    def _failed(self, request: InFlightRequest[Request, Answer], reason: str, processed: bool) -> None:
         if processed:
-            self._on_result(self, request.pending, request.provider_token, ApnsResult(UNKNOWN, reason))
+            self._on_answer(self, request.pending, request.token, self._answers.unknown(reason))
         else:
             self._on_unprocessed(request.pending)
 

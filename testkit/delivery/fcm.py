@@ -1,0 +1,123 @@
+"""FCM's channel for one app: its sender, connected to a simulator, behind the queue of all push services."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from types import SimpleNamespace
+from typing import Any
+
+from pyroaring import BitMap
+
+from protos.push.v1.push_pb2 import Message, SendPush
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
+from protos.registry.v1.devices_pb2 import DeviceCommand
+from protos.registry.v1.registry_pb2 import GetTokensRequest, GetTokensResponse
+from services.delivery.channels.fcm.responses import FcmAnswer
+from services.delivery.channels.fcm.sender import FcmEndpoint, FcmRequest, SenderPool
+from services.delivery.channels.fcm.service import FcmService
+from services.delivery.channels.health import Alarms
+from services.delivery.channels.service_channel import ServiceChannel
+from services.delivery.state.audience_parts import BitmapAudience
+from services.delivery.state.delivery_state import DeliveryState
+from services.delivery.state.pushes import StartedPush
+from services.domain.command_writer import Command
+from services.domain.fcm_credentials import ServiceAccount
+from services.fcm_simulator.accounts import new_account
+from services.fcm_simulator.server import FcmSimulator
+from services.process.clock import ManualClock
+from testkit.services import TIMEOUT_S, running_services
+
+APP = "1"
+PROJECT = "weather-1"
+START_MS = 1_800_000_000_000
+MSGID = 7
+ACCOUNT = new_account(PROJECT)
+
+
+def endpoint_of(simulator: FcmSimulator) -> FcmEndpoint:
+    return FcmEndpoint(simulator.url, f"{simulator.url}/token", simulator.authority)
+
+
+class FcmHarness:
+    """The channel of an app whose devices have the addresses of `start`, and what it records.
+
+    `outcomes`: (kind, reason) of each device. `removed`: the commands that remove addresses.
+    """
+
+    def __init__(self, simulator: FcmSimulator, clock: ManualClock) -> None:
+        self.simulator = simulator
+        self.clock = clock
+        self.account: ServiceAccount | None = ACCOUNT
+        self.addresses: list[str] = []
+        self.outcomes: dict[int, tuple[int, str]] = {}
+        self.removed: list[DeviceCommand] = []
+        stubs: Any = SimpleNamespace(
+            append=self._append,
+            owner=lambda role, partition: SimpleNamespace(unary_unary=lambda *_, **__: self._tokens),
+            get=lambda appkey: App(appkey=appkey),
+            is_paused=lambda appkey: False,
+            pauses_changed=asyncio.Event(),
+            record_final=self._record,
+            has_unwritten_final=lambda *message: False,
+            wait_capacity=lambda: asyncio.sleep(0),
+        )
+        self.service = FcmService(lambda: SenderPool(endpoint_of(simulator), clock), lambda app: self.account, clock)
+        self.channel: ServiceChannel[ServiceAccount, FcmRequest, FcmAnswer] = ServiceChannel(
+            self.service, stubs, DeliveryState([0]), stubs, stubs, stubs, Alarms(clock), clock, 1
+        )
+
+    def start(self, *addresses: str, period_s: int = 3600) -> None:
+        """Start a push to devices with these addresses."""
+        self.addresses = list(addresses)
+        message = Message(is_notif=True, title="Rain", content="from 14:00")
+        send = SendPush(msgid=MSGID, appkey=APP, platform=PLATFORM_ANDROID, message=message)
+        push = StartedPush(send, 0, START_MS + 1000 * period_s)
+        push.active_parts[0] = BitmapAudience(MSGID, BitMap(range(len(addresses))), BitMap())
+        self.channel.start(push, [0])
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while not holds():
+                await asyncio.sleep(0)
+
+    async def advance_until(self, holds: Callable[[], bool], seconds: int = 1000) -> int:
+        """Move the clock second by second until the condition holds; return how many it took."""
+        for second in range(seconds):
+            for _ in range(50):
+                if holds():
+                    return second
+                await asyncio.sleep(0.0002)
+            self.clock.move(1)
+        raise AssertionError("it does not hold")
+
+    async def _append(self, commands: list[Command]) -> None:
+        self.removed += [command.envelope for command in commands]
+
+    async def _tokens(self, request: GetTokensRequest, **_: object) -> GetTokensResponse:
+        tokens = [self.addresses[number] for number in request.numbers]
+        return GetTokensResponse(tokens=tokens, active_ms=[0 for _ in request.numbers])
+
+    def _record(
+        self, partition: int, appkey: str, msgid: int, number: int, kind: int, at: int, reason: str, badge: int | None
+    ) -> None:
+        assert number not in self.outcomes
+        self.outcomes[number] = kind, reason
+
+
+@contextlib.asynccontextmanager
+async def running_fcm() -> AsyncIterator[FcmHarness]:
+    """Run a channel and a simulator that knows its app's account."""
+    clock = ManualClock(START_MS)
+    simulator = FcmSimulator(clock)
+    simulator.accounts.register(ACCOUNT)
+    async with running_services([simulator]):
+        harness, ready = FcmHarness(simulator, clock), asyncio.Event()
+        running = asyncio.create_task(harness.channel.run(ready))
+        await ready.wait()
+        try:
+            yield harness
+        finally:
+            for app in harness.channel._apps.values():
+                app._window.empty.set()  # nothing to wait for at the stop
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)

@@ -1,0 +1,174 @@
+"""FCM's channel against the simulator, over TLS and HTTP/2: what follows from every documented answer."""
+
+import pytest
+from structlog.testing import capture_logs
+
+from protos.delivery.v1.delivery_pb2 import OutcomeKind
+from protos.registry.v1.apps_pb2 import CHANNEL_FCM, App
+from services.delivery.channels.fcm.responses import ACCOUNT_REFUSED, HANDLINGS, AnswerAction
+from services.delivery.channels.fcm.service import FcmCheck, target_of
+from services.domain.addresses import address_hash
+from services.fcm_simulator.accounts import new_account
+from services.process.metrics import FCM_ANSWERS, FCM_STOPPED, FCM_TOKENS
+from testkit.apns.keys import canaries
+from testkit.delivery.fcm import ACCOUNT, APP, MSGID, PROJECT, running_fcm
+
+SENT, FAILED = OutcomeKind.OUTCOME_KIND_SENT, OutcomeKind.OUTCOME_KIND_FAILED
+ADDRESS = "cXz1y:APA91bH"
+
+
+def counted(reason: str) -> float:
+    return float(FCM_ANSWERS.labels(reason)._value.get())
+
+
+async def test_a_notification_is_sent_with_a_tag_and_an_access_token_that_all_messages_share() -> None:
+    async with running_fcm() as fcm:
+        addresses = [f"{ADDRESS}{number}" for number in range(300)]
+        fcm.start(*addresses, "cXz1yAPA91bHcXz1yAPA91")
+        await fcm.until(lambda: len(fcm.outcomes) == 301)
+        assert set(fcm.outcomes.values()) == {(SENT, "")}
+        assert fcm.simulator.accounts.granted == 1
+        assert {received.address for received in fcm.simulator.received} == {*addresses, "cXz1yAPA91bHcXz1yAPA91"}
+        assert {received.project_id for received in fcm.simulator.received} == {PROJECT}
+        (shown,) = fcm.simulator.shown(addresses[0])
+        assert shown == f"carillon-{MSGID}"
+
+
+@pytest.mark.parametrize(("status", "reason"), HANDLINGS)
+async def test_every_documented_answer_has_its_reaction_its_outcome_and_its_count(status: int, reason: str) -> None:
+    """Rows that are retried are scripted for the first request alone, so the second one is accepted."""
+    if reason == ACCOUNT_REFUSED:
+        pytest.skip("it is no answer to a message; see the test of refused accounts")
+    action = HANDLINGS[status, reason]
+    once = "" if action in (AnswerAction.FAIL, AnswerAction.REMOVE) else "once-"
+    address, label = f"{once}{status}-{reason}:x", f"{status} {reason}"
+    before, stopped = counted(label), FCM_STOPPED._value.get()
+    async with running_fcm() as fcm:
+        with capture_logs() as logs:
+            fcm.start(address)
+            await fcm.until(lambda: counted(label) == before + 1)
+            if action is AnswerAction.STOP_APP:
+                await fcm.until(lambda: fcm.channel.stopped(APP) is not None)
+                assert FCM_STOPPED._value.get() == stopped + 1
+            waited_s = await fcm.advance_until(lambda: bool(fcm.outcomes))
+        alarms = [entry for entry in logs if entry["log_level"] == "error"]
+        match action:
+            case AnswerAction.FAIL:
+                assert fcm.outcomes == {0: (FAILED, reason)}
+                assert alarms[0]["reason"] == reason
+            case AnswerAction.REMOVE:
+                assert fcm.outcomes == {0: (FAILED, reason)}
+                (removed,) = fcm.removed
+                clear = removed.clear_address
+                assert (clear.channel, clear.dead_reason) == (CHANNEL_FCM, reason)
+                assert clear.only_hash == address_hash(CHANNEL_FCM, address)
+            case AnswerAction.RENEW_TOKEN:
+                assert (waited_s, fcm.simulator.accounts.granted) == (0, 2)
+            case AnswerAction.STOP_APP:
+                assert alarms[0]["reason"] == reason
+                assert waited_s >= 5
+            case AnswerAction.RETRY if status == 429:
+                assert waited_s >= 60
+            case _:
+                assert waited_s >= 1
+        if once:
+            assert fcm.outcomes == {0: (SENT, "")}
+        assert bool(alarms) == (action in (AnswerAction.FAIL, AnswerAction.STOP_APP))
+    assert FCM_STOPPED._value.get() == stopped
+
+
+@pytest.mark.parametrize("address", ["not-a-token", "400-TOKEN:x"])
+async def test_what_google_calls_no_token_is_removed(address: str) -> None:
+    async with running_fcm() as fcm:
+        fcm.start(address, ADDRESS)
+        await fcm.until(lambda: len(fcm.outcomes) == 2)
+        assert fcm.outcomes == {0: (FAILED, "INVALID_ARGUMENT"), 1: (SENT, "")}
+        assert [command.clear_address.only_hash for command in fcm.removed] == [address_hash(CHANNEL_FCM, address)]
+
+
+@pytest.mark.parametrize("fault", ["cut", "reset"])
+async def test_a_message_without_an_answer_is_sent_again_and_shown_once(fault: str) -> None:
+    async with running_fcm() as fcm:
+        fcm.start(f"once-{fault}:x", ADDRESS)
+        await fcm.advance_until(lambda: len(fcm.outcomes) == 2)
+        assert set(fcm.outcomes.values()) == {(SENT, "")}
+        assert [*fcm.simulator.shown(f"once-{fault}:x")] == [f"carillon-{MSGID}"]
+
+
+async def test_a_message_that_never_has_an_answer_is_recorded_as_unknown() -> None:
+    async with running_fcm() as fcm:
+        fcm.start("reset:x", period_s=10)
+        await fcm.advance_until(lambda: bool(fcm.outcomes))
+        assert fcm.outcomes == {0: (FAILED, "unknown: reset: INTERNAL_ERROR")}
+
+
+async def test_retry_after_holds_up_the_whole_account() -> None:
+    async with running_fcm() as fcm:
+        fcm.simulator.retry_after = "90"
+        fcm.start("once-429-QUOTA_EXCEEDED:x")
+        await fcm.until(lambda: fcm.simulator.requests == 1)
+        fcm.start("once-429-QUOTA_EXCEEDED:x", ADDRESS)
+        await fcm.advance_until(lambda: len(fcm.outcomes) == 2)
+        assert fcm.clock.now_ms() >= 1_800_000_000_000 + 90_000
+        assert fcm.simulator.requests == 3
+
+
+async def test_tokens_that_google_revokes_are_replaced_once() -> None:
+    async with running_fcm() as fcm:
+        fcm.start(ADDRESS)
+        await fcm.until(lambda: len(fcm.outcomes) == 1)
+        fcm.simulator.accounts.revoke_tokens()
+        fcm.outcomes.clear()
+        fcm.start(*(f"{ADDRESS}{number}" for number in range(50)))
+        await fcm.until(lambda: len(fcm.outcomes) == 50)
+        assert (set(fcm.outcomes.values()), fcm.simulator.accounts.granted) == ({(SENT, "")}, 2)
+
+
+async def test_a_refused_account_stops_the_app_and_its_key_is_told_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
+    refused = FCM_TOKENS.labels("refused")._value.get()
+    async with running_fcm() as fcm:
+        fcm.simulator.accounts.delete(ACCOUNT)
+        fcm.start(ADDRESS, f"{ADDRESS}1")
+        await fcm.until(lambda: fcm.channel.stopped(APP) is not None)
+        stopped = fcm.channel.stopped(APP)
+        assert stopped is not None
+        assert stopped.reason == ACCOUNT_REFUSED
+        assert (fcm.simulator.requests, fcm.outcomes) == (0, {})
+        assert FCM_TOKENS.labels("refused")._value.get() == refused + 1
+        check = await FcmCheck(fcm.service, simulated=True)(App(appkey=APP))
+        assert (check.accepted, check.simulated) == (False, True)
+        fcm.simulator.accounts.register(ACCOUNT)
+        await fcm.advance_until(lambda: len(fcm.outcomes) == 2)
+        assert set(fcm.outcomes.values()) == {(SENT, "")}
+        said = "".join(capfd.readouterr()) + repr(fcm.outcomes) + str(stopped) + str(check) + repr(ACCOUNT)
+    assert "--fcm-service-account FILE" in said
+    assert not [word for word in canaries(ACCOUNT.private_key) if word.decode() in said]
+    assert "ya29." not in said
+
+
+async def test_a_project_of_others_stops_the_app() -> None:
+    async with running_fcm() as fcm:
+        other = new_account("another-1")
+        fcm.simulator.accounts.register(other)
+        own = ACCOUNT
+        fcm.account = type(own)("another-1", own.client_email, own.private_key_id, own.private_key)
+        fcm.start(ADDRESS)
+        await fcm.until(lambda: fcm.channel.stopped(APP) is not None)
+        assert fcm.simulator.refused == {"403 PERMISSION_DENIED": 1}
+
+
+async def test_a_check_sends_nothing_and_says_whether_google_accepts_the_account() -> None:
+    async with running_fcm() as fcm:
+        check = FcmCheck(fcm.service, simulated=False)
+        answer = await check(App(appkey=APP))
+        assert (answer.accepted, answer.simulated) == (True, False)
+        assert [received.is_dry for received in fcm.simulator.received] == [True]
+        fcm.account = None
+        answer = await check(App(appkey=APP))
+        assert (answer.accepted, answer.reason) == (False, "the app has no usable service account for FCM")
+
+
+def test_installation_ids_and_registration_tokens_are_told_apart() -> None:
+    assert target_of("cXz1yAPA91bHcXz1yAPA91").is_fid
+    assert not target_of("cXz1yAPA91bHcXz1yAPA91:APA91").is_fid
+    assert not target_of("xXz1yAPA91bHcXz1yAPA91").is_fid
