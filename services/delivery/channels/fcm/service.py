@@ -53,8 +53,8 @@ class FcmService:
         self._senders = self._open_senders()
 
     async def close(self) -> None:
-        assert self._senders is not None
-        await self._senders.close()
+        if self._senders is not None:
+            await self._senders.close()
 
     def can_carry(self, push: StartedPush) -> bool:
         """Whether FCM can show the message: any, because it is shortened to what fits."""

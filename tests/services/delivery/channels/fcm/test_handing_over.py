@@ -1,0 +1,142 @@
+"""A message of an absent phone: claimed, posted to FCM with the app's service account, and each documented answer."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from protos.delivery.v1.delivery_pb2 import CheckChannelRequest, OutcomeKind
+from protos.delivery.v1.delivery_pb2_grpc import ChannelsServiceStub
+from protos.registry.v1.apps_pb2 import CHANNEL_FCM, PLATFORM_ANDROID
+from protos.registry.v1.devices_pb2 import RegisterDevice, SetAddress
+from protos.registry.v1.registry_pb2 import CreateAppRequest, FcmChange, GetDevicesRequest, UpdateAppRequest
+from services.delivery.channels.fcm.responses import ACCOUNT_REFUSED, HANDLINGS, AnswerAction
+from services.fcm_simulator.accounts import new_account
+from services.fcm_simulator.server import FcmSimulator
+from services.process.metrics import FCM_ANSWERS
+from testkit.apns.keys import canaries, files_containing
+from testkit.delivery.records import FAILED, NumberedDevice, OutcomeRow
+from testkit.delivery.role import DeliveryHarness
+from testkit.services import running_services
+from tests.services.delivery.channels.webpush.test_handing_over import WebPushHarness
+
+CLAIMED, RETURNED = OutcomeKind.OUTCOME_KIND_CLAIMED, OutcomeKind.OUTCOME_KIND_RETURNED
+HANDED_OVER = OutcomeKind.OUTCOME_KIND_HANDED_OVER
+ACCOUNT = new_account("weather-1")
+
+
+class Phone(NamedTuple):
+    """A phone as the registry knows it; `address` scripts Google's answers."""
+
+    address: str
+    device: NumberedDevice
+
+
+class FcmHarness(WebPushHarness):
+    """Delivery, targeting and registry with one app whose messages go to a simulator in the test."""
+
+    def __init__(self, delivery: DeliveryHarness) -> None:
+        super().__init__(delivery)
+        self.google = FcmSimulator(delivery.clock)
+        self.google.accounts.register(ACCOUNT)
+
+    async def phone(self, address: str) -> Phone:
+        token = f"phone-{address}"
+        await self._append(token, register=RegisterDevice(platform=PLATFORM_ANDROID))
+        await self._append(token, set_address=SetAddress(channel=CHANNEL_FCM, address=address))
+        (found,) = (await self.registry.GetDevices(GetDevicesRequest(appkey=self.app.appkey, tokens=[token]))).devices
+        return Phone(address, NumberedDevice(found.partition, found.number))
+
+    async def send_to(self, phone: Phone, **changes: Any) -> int:
+        return await self.delivery.send(phone.device, appkey=self.app.appkey, **changes)
+
+    async def _create_app(self) -> None:
+        request = CreateAppRequest(platform=PLATFORM_ANDROID, name="Weather", package="org.example.weather")
+        appkey = (await self.registry.CreateApp(request)).app.appkey
+        names = ("project_id", "private_key_id", "private_key", "client_email", "token_uri")
+        file = {"type": "service_account", **{name: getattr(ACCOUNT, name) for name in names}}
+        change = UpdateAppRequest(appkey=appkey, fcm=FcmChange(file=json.dumps(file).encode()))
+        self.app = (await self.registry.UpdateApp(change)).app
+
+
+@pytest.fixture
+async def fcm(delivery: DeliveryHarness, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FcmHarness]:
+    harness = FcmHarness(delivery)
+    async with running_services([harness.google]):
+        authority = Path(tmp_path_factory.mktemp("authority")) / "authority.pem"
+        authority.write_text(harness.google.authority)
+        delivery.settings = msgspec.structs.replace(
+            delivery.settings,
+            fcm_url=harness.google.url,
+            fcm_token_url=f"{harness.google.url}/token",
+            fcm_authority=str(authority),
+        )
+        yield harness
+
+
+async def test_a_message_is_handed_over_once_the_phone_was_absent_for_the_grace(
+    fcm: FcmHarness, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with fcm.running():
+        phone = await fcm.phone("cXz1y:APA91bH")
+        await fcm.delivery.advance(20)
+        msgid = await fcm.send_to(phone)
+        await fcm.advance_until(lambda: len(fcm.google.received) == 1)
+        await fcm.delivery.expect_outcomes(
+            OutcomeRow(msgid, phone.device, CLAIMED), OutcomeRow(msgid, phone.device, HANDED_OVER)
+        )
+        checks = ChannelsServiceStub(fcm.delivery.server.channel())
+        answer = await checks.CheckChannel(CheckChannelRequest(appkey=fcm.app.appkey, channel="fcm"))
+        assert (answer.accepted, answer.simulated) == (True, False)
+    words = canaries(ACCOUNT.private_key)
+    said = "".join(capfd.readouterr())
+    assert not [word for word in words if word.decode() in said]
+    assert "ya29." not in said
+    assert files_containing(fcm.delivery.directory, words) == []
+
+
+@pytest.mark.parametrize(("status", "reason"), [key for key in HANDLINGS if key[1] != ACCOUNT_REFUSED])
+async def test_what_follows_from_each_documented_answer(fcm: FcmHarness, status: int, reason: str) -> None:
+    address, action = f"{status}-{reason}:x", HANDLINGS[status, reason]
+    counter = FCM_ANSWERS.labels(f"{status} {reason}")
+    before = counter._value.get()
+    async with fcm.running():
+        phone = await fcm.phone(address)
+        await fcm.delivery.advance(20)
+        msgid = await fcm.send_to(phone, period_s=600)
+        if action in (AnswerAction.FAIL, AnswerAction.REMOVE):
+            await fcm.advance_until(lambda: fcm.google.requests > 0)
+            await fcm.delivery.expect_outcomes(OutcomeRow(msgid, phone.device, RETURNED, reason))
+        else:
+            await fcm.advance_until(lambda: fcm.google.requests >= 2)
+            assert await fcm.delivery.outcomes(FAILED, RETURNED, HANDED_OVER) == []
+        assert counter._value.get() > before
+        await fcm.wait_commands_applied()
+        is_dead = action is AnswerAction.REMOVE
+        assert await fcm.dead() == ([(f"phone-{address}", reason)] if is_dead else [])
+    assert not fcm.google.received
+
+
+@pytest.mark.parametrize("address", ["once-reset:x", "once-503-UNAVAILABLE:x", "once-401-UNAUTHENTICATED:x"])
+async def test_a_repeated_request_is_accepted(fcm: FcmHarness, address: str) -> None:
+    async with fcm.running():
+        phone = await fcm.phone(address)
+        await fcm.delivery.advance(20)
+        msgid = await fcm.send_to(phone)
+        await fcm.advance_until(lambda: len(fcm.google.received) == 1)
+        await fcm.delivery.expect_outcomes(OutcomeRow(msgid, phone.device, HANDED_OVER))
+        assert fcm.google.requests == 2
+
+
+async def test_a_killed_delivery_repeats_the_request_and_the_phone_shows_one(fcm: FcmHarness) -> None:
+    async with fcm.running():
+        phone = await fcm.phone("once-silence:x")
+        await fcm.delivery.advance(20)
+        msgid = await fcm.send_to(phone)
+        await fcm.advance_until(lambda: fcm.google.requests == 1)
+    async with fcm.running():
+        await fcm.advance_until(lambda: len(fcm.google.received) == 1)
+        await fcm.delivery.expect_outcomes(OutcomeRow(msgid, phone.device, HANDED_OVER))
