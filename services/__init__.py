@@ -8,6 +8,6 @@
     process                                                         clock, logs, metrics, runner, threads
     errors                                                          the tree of errors that callers are answered with
 
-`apns_simulator` behaves as Apple's push service; it is the embedded default and serves tests. What starts the roles
+`apns_simulator` and `fcm_simulator` behave as Apple's push service and Google's; they are the embedded default. What starts the roles
 is `carillon`.
 """
