@@ -67,12 +67,13 @@ class FcmHarness:
         )
 
     def start(self, *addresses: str, period_s: int = 3600) -> None:
-        """Start a push to devices with these addresses."""
-        self.addresses = list(addresses)
+        """Start a push to further devices, which have these addresses."""
+        first = len(self.addresses)
+        self.addresses += addresses
         message = Message(is_notif=True, title="Rain", content="from 14:00")
         send = SendPush(msgid=MSGID, appkey=APP, platform=PLATFORM_ANDROID, message=message)
         push = StartedPush(send, 0, START_MS + 1000 * period_s)
-        push.active_parts[0] = BitmapAudience(MSGID, BitMap(range(len(addresses))), BitMap())
+        push.active_parts[0] = BitmapAudience(MSGID, BitMap(range(first, len(self.addresses))), BitMap())
         self.channel.start(push, [0])
 
     async def until(self, holds: Callable[[], bool]) -> None:

@@ -50,6 +50,8 @@ async def test_every_documented_answer_has_its_reaction_its_outcome_and_its_coun
             if action is AnswerAction.STOP_APP:
                 await fcm.until(lambda: fcm.channel.stopped(APP) is not None)
                 assert FCM_STOPPED._value.get() == stopped + 1
+            if action is AnswerAction.RENEW_TOKEN:
+                await fcm.until(lambda: bool(fcm.outcomes))
             waited_s = await fcm.advance_until(lambda: bool(fcm.outcomes))
         alarms = [entry for entry in logs if entry["log_level"] == "error"]
         match action:
@@ -98,6 +100,7 @@ async def test_a_message_without_an_answer_is_sent_again_and_shown_once(fault: s
 async def test_a_message_that_never_has_an_answer_is_recorded_as_unknown() -> None:
     async with running_fcm() as fcm:
         fcm.start("reset:x", period_s=10)
+        await fcm.until(lambda: fcm.simulator.requests == 1)
         await fcm.advance_until(lambda: bool(fcm.outcomes))
         assert fcm.outcomes == {0: (FAILED, "unknown: reset: INTERNAL_ERROR")}
 
@@ -107,7 +110,7 @@ async def test_retry_after_holds_up_the_whole_account() -> None:
         fcm.simulator.retry_after = "90"
         fcm.start("once-429-QUOTA_EXCEEDED:x")
         await fcm.until(lambda: fcm.simulator.requests == 1)
-        fcm.start("once-429-QUOTA_EXCEEDED:x", ADDRESS)
+        fcm.start(ADDRESS)
         await fcm.advance_until(lambda: len(fcm.outcomes) == 2)
         assert fcm.clock.now_ms() >= 1_800_000_000_000 + 90_000
         assert fcm.simulator.requests == 3
