@@ -8,7 +8,7 @@ from typing import Any
 
 from pyroaring import BitMap
 
-from protos.push.v1.push_pb2 import Message, SendPush
+from protos.push.v1.push_pb2 import AndroidStyle, Message, SendPush
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
 from protos.registry.v1.devices_pb2 import DeviceCommand
 from protos.registry.v1.registry_pb2 import GetTokensRequest, GetTokensResponse
@@ -70,7 +70,7 @@ class FcmHarness:
         """Start a push to further devices, which have these addresses."""
         first = len(self.addresses)
         self.addresses += addresses
-        message = Message(is_notif=True, title="Rain", content="from 14:00")
+        message = Message(is_notif=True, content="from 14:00", android=AndroidStyle(title="Rain"))
         send = SendPush(msgid=MSGID, appkey=APP, platform=PLATFORM_ANDROID, message=message)
         push = StartedPush(send, 0, START_MS + 1000 * period_s)
         push.active_parts[0] = BitmapAudience(MSGID, BitMap(range(first, len(self.addresses))), BitMap())

@@ -27,10 +27,12 @@ PATH = "/v1/projects/weather-1/messages:send"
 def own_requests() -> list[bytes]:
     """Return requests as the service makes them."""
     messages = [
-        Message(is_notif=True, title="Rain", content="from 14:00"),
-        Message(is_notif=True, title="x" * 3000, content="é" * 3000, extra='{"a":1}'),
+        Message(is_notif=True, content="from 14:00", android=AndroidStyle(title="Rain")),
+        Message(is_notif=True, content="é" * 3000, extra='{"a":1}', android=AndroidStyle(title="x" * 3000)),
         Message(content="for the app"),
-        Message(is_notif=True, content="c", android=AndroidStyle(click_action=3, click_param='"a.b.C"', sound=True)),
+        Message(
+            is_notif=True, content="c", android=AndroidStyle(click_action=3, click_param_json='"a.b.C"', sound=True)
+        ),
     ]
     targets = (FcmTarget(TOKEN), FcmTarget("cXz1yAPA91bHcXz1yAPA91", is_fid=True))
     contents = [fcm_content(message, NOW_MS + 3_600_000) for message in messages]
