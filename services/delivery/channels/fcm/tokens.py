@@ -34,6 +34,13 @@ class TokenResponse(NamedTuple):
     status: int
     body: bytes
 
+    @property
+    def reason(self) -> str:
+        """What failed; "" for an answer with a token."""
+        if self.status == 200:
+            return ""
+        return f"HTTP {self.status}" if self.status else "no answer"
+
 
 Post = Callable[[str, Mapping[str, str]], Awaitable[TokenResponse]]
 """Posts a form to a URL."""
@@ -157,8 +164,7 @@ class AccessTokens:
 def _error_of(response: TokenResponse) -> Exception:
     """Return the error of an answer without a token; its text has Google's words, and nothing of the request."""
     if response.status not in (400, 401, 403):
-        what = f"HTTP {response.status}" if response.status else "no answer"
-        return UnavailableError(f"Google's token server does not give a token ({what})")
+        return UnavailableError(f"Google's token server does not give a token ({response.reason or 'HTTP 200'})")
     try:
         refused = _refused.decode(response.body)
     except (msgspec.DecodeError, UnicodeDecodeError):
