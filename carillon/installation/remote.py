@@ -77,7 +77,7 @@ def settings_body(change: UpdateAppRequest) -> SettingsBody:
         apns=_key_body(change.apns) if change.HasField("apns") else None,
         web_push=_web_push_body(change.web_push) if change.HasField("web_push") else None,
         web_origins=list(change.web_origins.origins) if change.HasField("web_origins") else None,
-        fcm_service_account=_text(change.fcm.file) if change.HasField("fcm") else None,
+        fcm_service_account=_file_text(change.fcm.file) if change.HasField("fcm") else None,
         channel_route=ROUTE_NAMES[change.channel_route] if change.HasField("channel_route") else None,
         identity=_identity_body(change.identity) if change.HasField("identity") else None,
         drop_old_secret=change.drop_old_secret,
@@ -90,7 +90,7 @@ def _key_body(change: ApnsKeyChange) -> ApnsKeyBody:
     return ApnsKeyBody(**given, environment=environment, remove=change.remove)
 
 
-def _text(file: bytes) -> str:
+def _file_text(file: bytes) -> str:
     """Return a file as text; one that is none stays one that the installation refuses."""
     return file.decode(errors="replace")
 
