@@ -9,9 +9,14 @@ from typing import Any
 from pyroaring import BitMap
 
 from protos.push.v1.push_pb2 import AndroidStyle, Message, SendPush
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
-from protos.registry.v1.devices_pb2 import DeviceCommand
-from protos.registry.v1.registry_pb2 import GetTokensRequest, GetTokensResponse
+from protos.registry.v1.apps_pb2 import CHANNEL_FCM, PLATFORM_ANDROID, App
+from protos.registry.v1.devices_pb2 import Address, DeviceCommand
+from protos.registry.v1.registry_pb2 import (
+    GetAddressesRequest,
+    GetAddressesResponse,
+    GetTokensRequest,
+    GetTokensResponse,
+)
 from services.delivery.channels.fcm.responses import FcmAnswer
 from services.delivery.channels.fcm.sender import FcmEndpoint, FcmRequest, SenderPool
 from services.delivery.channels.fcm.service import FcmService
@@ -53,7 +58,7 @@ class FcmHarness:
         self.removed: list[DeviceCommand] = []
         stubs: Any = SimpleNamespace(
             append=self._append,
-            owner=lambda role, partition: SimpleNamespace(unary_unary=lambda *_, **__: self._tokens),
+            owner=lambda role, partition: SimpleNamespace(unary_unary=lambda *_, **__: self._registry),
             get=lambda appkey: App(appkey=appkey),
             is_paused=lambda appkey: False,
             pauses_changed=asyncio.Event(),
@@ -94,8 +99,13 @@ class FcmHarness:
     async def _append(self, commands: list[Command]) -> None:
         self.removed += [command.envelope for command in commands]
 
-    async def _tokens(self, request: GetTokensRequest, **_: object) -> GetTokensResponse:
-        tokens = [self.addresses[number] for number in request.numbers]
+    async def _registry(
+        self, request: GetTokensRequest | GetAddressesRequest, **_: object
+    ) -> GetTokensResponse | GetAddressesResponse:
+        if isinstance(request, GetAddressesRequest):
+            found = [Address(channel=CHANNEL_FCM, address=self.addresses[number]) for number in request.numbers]
+            return GetAddressesResponse(addresses=found)
+        tokens = [f"device-{number}" for number in request.numbers]
         return GetTokensResponse(tokens=tokens, active_ms=[0 for _ in request.numbers])
 
     def _record(
