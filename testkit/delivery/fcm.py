@@ -86,14 +86,14 @@ class FcmHarness:
             while not holds():
                 await asyncio.sleep(0)
 
-    async def advance_until(self, holds: Callable[[], bool], seconds: int = 1000) -> int:
-        """Move the clock second by second until the condition holds; return how many it took."""
-        for second in range(seconds):
+    async def advance_until(self, holds: Callable[[], bool], step_s: int = 1) -> int:
+        """Move the clock step by step until the condition holds; return how many seconds it took."""
+        for second in range(0, 1000, step_s):
             for _ in range(50):
                 if holds():
                     return second
                 await asyncio.sleep(0.0002)
-            self.clock.move(1)
+            self.clock.move(step_s)
         raise AssertionError("it does not hold")
 
     async def _append(self, commands: list[Command]) -> None:

@@ -98,8 +98,13 @@ async def test_a_message_is_handed_over_once_the_phone_was_absent_for_the_grace(
     assert files_containing(fcm.delivery.directory, words) == []
 
 
+REFUSALS = {AnswerAction.FAIL: 1, AnswerAction.REMOVE: 1, AnswerAction.STOP_APP: 1, AnswerAction.RENEW_TOKEN: 2}
+"""The actions by which a message goes back to the device's own connection, after so many requests."""
+
+
 @pytest.mark.parametrize(("status", "reason"), [key for key in HANDLINGS if key[1] != ACCOUNT_REFUSED])
 async def test_what_follows_from_each_documented_answer(fcm: FcmHarness, status: int, reason: str) -> None:
+    """A refused message goes back, also while the app is stopped; any other is requested again until it expires."""
     address, action = f"{status}-{reason}:x", HANDLINGS[status, reason]
     counter = FCM_ANSWERS.labels(f"{status} {reason}")
     before = counter._value.get()
@@ -107,17 +112,17 @@ async def test_what_follows_from_each_documented_answer(fcm: FcmHarness, status:
         phone = await fcm.phone(address)
         await fcm.delivery.advance(20)
         msgid = await fcm.send_to(phone, period_s=600)
-        if action in (AnswerAction.FAIL, AnswerAction.REMOVE):
-            await fcm.advance_until(lambda: fcm.google.requests > 0)
+        requests = REFUSALS.get(action, 2)
+        await fcm.advance_until(lambda: counter._value.get() == before + requests, 20 if status == 429 else 1)
+        if action in REFUSALS:
+            await fcm.delivery.advance(1)
             await fcm.delivery.expect_outcomes(OutcomeRow(msgid, phone.device, RETURNED, reason))
         else:
-            await fcm.advance_until(lambda: fcm.google.requests >= 2)
             assert await fcm.delivery.outcomes(FAILED, RETURNED, HANDED_OVER) == []
-        assert counter._value.get() > before
         await fcm.wait_commands_applied()
         is_dead = action is AnswerAction.REMOVE
         assert await fcm.dead() == ([(f"phone-{address}", reason)] if is_dead else [])
-    assert not fcm.google.received
+    assert (fcm.google.requests, len(fcm.google.received)) == (requests, 0)
 
 
 @pytest.mark.parametrize("address", ["once-reset:x", "once-503-UNAVAILABLE:x", "once-401-UNAUTHENTICATED:x"])

@@ -52,7 +52,7 @@ async def test_every_documented_answer_has_its_reaction_its_outcome_and_its_coun
                 assert FCM_STOPPED._value.get() == stopped + 1
             if action is AnswerAction.RENEW_TOKEN:
                 await fcm.until(lambda: bool(fcm.outcomes))
-            waited_s = await fcm.advance_until(lambda: bool(fcm.outcomes))
+            waited_s = await fcm.advance_until(lambda: bool(fcm.outcomes), 10 if status == 429 else 1)
         alarms = [entry for entry in logs if entry["log_level"] == "error"]
         match action:
             case AnswerAction.FAIL:
@@ -111,7 +111,7 @@ async def test_retry_after_holds_up_the_whole_account() -> None:
         fcm.start("once-429-QUOTA_EXCEEDED:x")
         await fcm.until(lambda: fcm.simulator.requests == 1)
         fcm.start(ADDRESS)
-        await fcm.advance_until(lambda: len(fcm.outcomes) == 2)
+        await fcm.advance_until(lambda: len(fcm.outcomes) == 2, 10)
         assert fcm.clock.now_ms() >= 1_800_000_000_000 + 90_000
         assert fcm.simulator.requests == 3
 
