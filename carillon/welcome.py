@@ -32,10 +32,11 @@ DEMO = CreateAppRequest(platform=PLATFORM_ANDROID, name="Demo", package="org.exa
 SECRET_FILE = "demo-app.secret"  # noqa: S105
 """The file of the data directory with the demo app's secret, readable by its owner alone."""
 
-_SERVICES = {"apns": "Apple's push service", "webpush": "the push services of Web Push"}
+_SERVICES = {"apns": "Apple's push service", "webpush": "the push services of Web Push", "fcm": "Google (FCM)"}
 _INSTEAD = {
     "apns": " CARILLON_APNS_URL=https://api.push.apple.com sends to Apple.",
     "webpush": " CARILLON_WEBPUSH=internet sends to them.",
+    "fcm": " CARILLON_FCM_URL=https://fcm.googleapis.com sends to Google.",
 }
 
 _ALIAS = "alice"

@@ -201,7 +201,7 @@ async def main(directory: Path, real: bool) -> None:
 
 def _delivery_settings(directory: Path) -> DeliverySettings:
     """Return settings with an unreachable APNs: no device here is an iOS device."""
-    return DeliverySettings(data_dir=str(directory), apns_url="http://127.0.0.1:9")
+    return DeliverySettings(data_dir=str(directory), apns_url="http://127.0.0.1:9", fcm_url="https://127.0.0.1:9")
 
 
 async def _run_commands(delivery: ForwardingDelivery | ScriptedDelivery) -> None:

@@ -79,7 +79,11 @@ async def measure(devices: int, frames_per_s: int, directory: Path) -> None:
     apps = AppDirectory(log)
     context = RoleContext(log, SystemClock(), peers, MasterKey(bytes(32)).only(ROLE.keys), apps)
     settings = DeliverySettings(
-        data_dir=str(directory), partitions=PARTITIONS, apns_url="https://127.0.0.1:1", snapshot_s=100_000
+        data_dir=str(directory),
+        partitions=PARTITIONS,
+        apns_url="https://127.0.0.1:1",
+        fcm_url="https://127.0.0.1:1",
+        snapshot_s=100_000,
     )
     role = build(settings, context)
     address = f"127.0.0.1:{free_ports(1)[0]}"

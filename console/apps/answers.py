@@ -14,6 +14,7 @@ from protos.registry.v1.apps_pb2 import (
     APNS_ENVIRONMENT_PRODUCTION,
     APNS_ENVIRONMENT_SANDBOX,
     CHANNEL_APNS,
+    CHANNEL_FCM,
     CHANNEL_WEBPUSH,
     PLATFORM_ANDROID,
     PLATFORM_IOS,
@@ -263,6 +264,8 @@ def _is_set_up(app: StoredApp, channel: int) -> bool:
         return app.platform == PLATFORM_IOS
     if channel == CHANNEL_WEBPUSH:
         return app.HasField("web_push")
+    if channel == CHANNEL_FCM:
+        return app.HasField("fcm")
     return app.platform != PLATFORM_IOS
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +38,13 @@ PROJECT = "weather-1"
 START_MS = 1_800_000_000_000
 MSGID = 7
 ACCOUNT = new_account(PROJECT)
+
+
+def account_file(account: ServiceAccount) -> bytes:
+    """Return the JSON file of an account, as Google's console gives it."""
+    names = ("project_id", "private_key_id", "private_key", "client_email", "token_uri")
+    fields = {name: getattr(account, name) for name in names}
+    return json.dumps({"type": "service_account", **fields, "universe_domain": "googleapis.com"}).encode()
 
 
 def endpoint_of(simulator: FcmSimulator) -> FcmEndpoint:

@@ -6,11 +6,18 @@ import re
 import httpx
 
 from protos.delivery.v1.delivery_pb2 import GetAppleStateResponse, MostlyBadTokens, RefusedKey
-from protos.registry.v1.apps_pb2 import CHANNEL_APNS, CHANNEL_WEBPUSH, PLATFORM_IOS
-from protos.registry.v1.registry_pb2 import QuotasChange, TakeBroadcastsRequest, UpdateAppRequest, WebPushChange
+from protos.registry.v1.apps_pb2 import CHANNEL_APNS, CHANNEL_FCM, CHANNEL_WEBPUSH, PLATFORM_IOS
+from protos.registry.v1.registry_pb2 import (
+    FcmChange,
+    QuotasChange,
+    TakeBroadcastsRequest,
+    UpdateAppRequest,
+    WebPushChange,
+)
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.processes_pb2 import AppDevices
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
+from testkit.delivery.fcm import ACCOUNT, account_file
 from testkit.proofs import ProofKey
 from tests.console.conftest import OPERATOR, START_MS, Browser, ConsoleInstallation, text_of
 from tests.console.live.announcements import announce, status_of
@@ -93,19 +100,25 @@ async def test_an_ios_app_shows_what_apples_answers_say_of_its_settings(console:
         assert "Whether Apple accepts the app's pushes is not known at present" in page
 
 
-async def test_an_app_with_a_web_push_key_shows_that_a_simulator_answers(console: ConsoleInstallation) -> None:
-    """An app without a key does not: none of its pushes leave by Web Push."""
+async def test_an_app_with_credentials_of_a_channel_shows_that_a_simulator_answers(
+    console: ConsoleInstallation,
+) -> None:
+    """An app without them does not: none of its pushes leave by Web Push or FCM."""
     appkey = await console.app(team_id=await console.team("News", head="administrator"))
     head = await console.logged_in("head")
-    console.delivery.apple[appkey] = GetAppleStateResponse(simulators=[CHANNEL_APNS, CHANNEL_WEBPUSH])
+    channels = [CHANNEL_APNS, CHANNEL_WEBPUSH, CHANNEL_FCM]
+    console.delivery.apple[appkey] = GetAppleStateResponse(simulators=channels)
     assert 'class="alert' not in (await head.get(f"/apps/{appkey}")).text
     key = WebPushChange(new_key=True, contact="mailto:push@example.org")
     registry = RegistryServiceStub(console.peers.all("registry")[0])
-    await registry.UpdateApp(UpdateAppRequest(appkey=appkey, web_push=key, origin=OPERATOR))
+    account = FcmChange(file=account_file(ACCOUNT))
+    await registry.UpdateApp(UpdateAppRequest(appkey=appkey, web_push=key, fcm=account, origin=OPERATOR))
     await console.context.apps.refresh()
     page = text_of(await head.get(f"/apps/{appkey}"))
-    assert page.count("A simulator answers in the place of") == 1
-    assert "A simulator answers in the place of Web Push: what it accepts does not leave this installation" in page
+    assert page.count("A simulator answers in the place of") == 2
+    for service in ("Web Push", "Google's push service (FCM)"):
+        assert f"A simulator answers in the place of {service}: what it accepts does not leave this" in page
+    assert f"{ACCOUNT.client_email} of project {ACCOUNT.project_id}" in page
 
 
 async def test_settings_are_changed_by_the_teams_administrator_and_quotas_by_the_installations(

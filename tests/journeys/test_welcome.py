@@ -48,6 +48,8 @@ async def test_each_printed_command_works(installation: Installation, tmp_path: 
         " CARILLON_APNS_URL=https://api.push.apple.com sends to Apple.",
         "A simulator answers in the place of the push services of Web Push: what it accepts does not leave this"
         " installation. CARILLON_WEBPUSH=internet sends to them.",
+        "A simulator answers in the place of Google (FCM): what it accepts does not leave this installation."
+        " CARILLON_FCM_URL=https://fcm.googleapis.com sends to Google.",
     ]
     health = next(line.split()[-1] for line in lines if line.startswith("health "))
     metrics = next(line.split()[-1] for line in lines if line.startswith("metrics "))

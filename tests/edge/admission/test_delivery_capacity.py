@@ -20,7 +20,7 @@ from testkit.waiting import run_ready_tasks, until
 
 
 def delivery_settings(**common: object) -> DeliverySettings:
-    return DeliverySettings(**common, apns_url="https://127.0.0.1:1")  # type: ignore[arg-type]
+    return DeliverySettings(**common, apns_url="https://127.0.0.1:1", fcm_url="https://127.0.0.1:1")  # type: ignore[arg-type]
 
 
 async def test_an_app_whose_pushes_fill_its_share_of_delivery_is_refused_and_another_app_is_not(

@@ -21,7 +21,11 @@ async def delivery(tmp_path: Path) -> AsyncIterator[DeliveryHarness]:
     log = SqliteLog(tmp_path / "log.sqlite", TOPICS)
     clock = ManualClock(START_MS)
     settings = DeliverySettings(
-        data_dir=str(tmp_path), partitions=PARTITIONS, apns_url="https://127.0.0.1:1", snapshot_s=1_000_000
+        data_dir=str(tmp_path),
+        partitions=PARTITIONS,
+        apns_url="https://127.0.0.1:1",
+        fcm_url="https://127.0.0.1:1",
+        snapshot_s=1_000_000,
     )
     yield DeliveryHarness(tmp_path, KillingLog(log), clock, SoleWriterIds(clock), settings)
     await log.close()

@@ -29,7 +29,9 @@ async def shared_port(gateway: RunningGateway, tmp_path: Path) -> AsyncIterator[
     delivery = LocalServer()
     channels = {role: gateway.context.peers.all(role) for role in ("registry", "targeting")}
     context = replace(gateway.context, peers=Peers({**channels, "delivery": [delivery.channel()]}, TOPICS))
-    settings = DeliverySettings(partitions=PARTITIONS, data_dir=str(tmp_path), apns_url="http://127.0.0.1:1")
+    settings = DeliverySettings(
+        partitions=PARTITIONS, data_dir=str(tmp_path), apns_url="http://127.0.0.1:1", fcm_url="https://127.0.0.1:1"
+    )
     role = build_delivery(settings, context)
     for add in role.servicers:
         add(cast(Server, delivery))

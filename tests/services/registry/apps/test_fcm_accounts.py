@@ -1,6 +1,5 @@
 """An app's service account for FCM: sealed, opened for its app alone, shown without its key, replaced and removed."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -11,23 +10,12 @@ from protos.registry.v1.registry_pb2 import FcmChange, UpdateAppRequest
 from services.domain.fcm_credentials import MAX_FILE_BYTES, AccountCache, open_account
 from services.domain.master_key import MasterKey
 from services.errors import CarillonError, InputError
-from services.fcm_simulator.accounts import new_account
 from testkit.apns.keys import canaries, files_containing
+from testkit.delivery.fcm import ACCOUNT, account_file
 from tests.services.registry.apps.command import Carillon
 from tests.services.registry.conftest import RunningRegistry
 
-ACCOUNT = new_account("weather-1")
-FILE = json.dumps(
-    {
-        "type": "service_account",
-        "project_id": ACCOUNT.project_id,
-        "private_key_id": ACCOUNT.private_key_id,
-        "private_key": ACCOUNT.private_key,
-        "client_email": ACCOUNT.client_email,
-        "token_uri": ACCOUNT.token_uri,
-        "universe_domain": "googleapis.com",
-    }
-).encode()
+FILE = account_file(ACCOUNT)
 
 
 async def change(registry: RunningRegistry, app: App, file: bytes) -> App:

@@ -1,6 +1,5 @@
 """A message of an absent phone: claimed, posted to FCM with the app's service account, and each documented answer."""
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,10 +13,10 @@ from protos.registry.v1.apps_pb2 import CHANNEL_FCM, PLATFORM_ANDROID
 from protos.registry.v1.devices_pb2 import RegisterDevice, SetAddress
 from protos.registry.v1.registry_pb2 import CreateAppRequest, FcmChange, GetDevicesRequest, UpdateAppRequest
 from services.delivery.channels.fcm.responses import ACCOUNT_REFUSED, HANDLINGS, AnswerAction
-from services.fcm_simulator.accounts import new_account
 from services.fcm_simulator.server import FcmSimulator
 from services.process.metrics import FCM_ANSWERS
 from testkit.apns.keys import canaries, files_containing
+from testkit.delivery.fcm import ACCOUNT, account_file
 from testkit.delivery.records import FAILED, NumberedDevice, OutcomeRow
 from testkit.delivery.role import DeliveryHarness
 from testkit.services import running_services
@@ -25,7 +24,6 @@ from tests.services.delivery.channels.webpush.test_handing_over import WebPushHa
 
 CLAIMED, RETURNED = OutcomeKind.OUTCOME_KIND_CLAIMED, OutcomeKind.OUTCOME_KIND_RETURNED
 HANDED_OVER = OutcomeKind.OUTCOME_KIND_HANDED_OVER
-ACCOUNT = new_account("weather-1")
 
 
 class Phone(NamedTuple):
@@ -56,15 +54,14 @@ class FcmHarness(WebPushHarness):
     async def _create_app(self) -> None:
         request = CreateAppRequest(platform=PLATFORM_ANDROID, name="Weather", package="org.example.weather")
         appkey = (await self.registry.CreateApp(request)).app.appkey
-        names = ("project_id", "private_key_id", "private_key", "client_email", "token_uri")
-        file = {"type": "service_account", **{name: getattr(ACCOUNT, name) for name in names}}
-        change = UpdateAppRequest(appkey=appkey, fcm=FcmChange(file=json.dumps(file).encode()))
+        change = UpdateAppRequest(appkey=appkey, fcm=FcmChange(file=account_file(ACCOUNT)))
         self.app = (await self.registry.UpdateApp(change)).app
 
 
 @pytest.fixture
 async def fcm(delivery: DeliveryHarness, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FcmHarness]:
     harness = FcmHarness(delivery)
+    delivery.settings = msgspec.structs.replace(delivery.settings, webpush="internet")
     async with running_services([harness.google]):
         authority = Path(tmp_path_factory.mktemp("authority")) / "authority.pem"
         authority.write_text(harness.google.authority)
@@ -91,11 +88,30 @@ async def test_a_message_is_handed_over_once_the_phone_was_absent_for_the_grace(
         checks = ChannelsServiceStub(fcm.delivery.server.channel())
         answer = await checks.CheckChannel(CheckChannelRequest(appkey=fcm.app.appkey, channel="fcm"))
         assert (answer.accepted, answer.simulated) == (True, False)
+        assert await fcm.simulators() == ([], [[], []])
     words = canaries(ACCOUNT.private_key)
     said = "".join(capfd.readouterr())
     assert not [word for word in words if word.decode() in said]
     assert "ya29." not in said
     assert files_containing(fcm.delivery.directory, words) == []
+
+
+async def test_what_the_simulator_takes_stays_in_the_process_and_is_told(delivery: DeliveryHarness) -> None:
+    delivery.settings = msgspec.structs.replace(delivery.settings, fcm_url=None, webpush="internet")
+    fcm = FcmHarness(delivery)
+    async with fcm.running():
+        phone = await fcm.phone("cXz1y:APA91bH")
+        await delivery.advance(20)
+        msgid = await fcm.send_to(phone)
+        (simulator,) = [service for service in delivery.role.services if isinstance(service, FcmSimulator)]
+        await fcm.advance_until(lambda: len(simulator.received) == 1)
+        await delivery.expect_outcomes(
+            OutcomeRow(msgid, phone.device, CLAIMED), OutcomeRow(msgid, phone.device, HANDED_OVER)
+        )
+        assert await fcm.simulators() == ([CHANNEL_FCM], [[CHANNEL_FCM], [CHANNEL_FCM]])
+        checks = ChannelsServiceStub(delivery.server.channel())
+        answer = await checks.CheckChannel(CheckChannelRequest(appkey=fcm.app.appkey, channel="fcm"))
+        assert (answer.accepted, answer.simulated) == (True, True)
 
 
 REFUSALS = {AnswerAction.FAIL: 1, AnswerAction.REMOVE: 1, AnswerAction.STOP_APP: 1, AnswerAction.RENEW_TOKEN: 2}
