@@ -117,8 +117,18 @@ class FcmHarness:
         return GetTokensResponse(tokens=tokens, active_ms=[0 for _ in request.numbers])
 
     def _record(
-        self, partition: int, appkey: str, msgid: int, number: int, kind: int, at: int, reason: str, badge: int | None
+        self,
+        partition: int,
+        appkey: str,
+        msgid: int,
+        number: int,
+        kind: int,
+        at: int,
+        reason: str,
+        badge: int | None,
+        service: int,
     ) -> None:
+        assert service == CHANNEL_FCM
         assert number not in self.outcomes
         self.outcomes[number] = kind, reason
 
