@@ -190,7 +190,7 @@ def _invalid(message: str, field: str) -> RefusedError:
 
 
 def _where(text: str) -> tuple[str, str]:
-    """Return what msgspec says is wrong, and the path of the field."""
+    """Return what msgspec says is wrong, and the path of the field; "" where the whole body is of a wrong type."""
     found = _WHERE.fullmatch(text)
     assert found is not None
-    return found[1], found[2] or "message"
+    return found[1], found[2] or ("" if text.startswith("Expected") else "message")

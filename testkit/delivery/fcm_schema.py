@@ -25,7 +25,7 @@ def problems(body: bytes) -> list[str]:
         found.append("message: android and androidV2")
     found += [f"message/data: {name} is reserved" for name in message.get("data", {}) if _RESERVED.fullmatch(name)]
     ttl = message.get("android", {}).get("ttl")
-    if ttl is not None and (not (match := _DURATION.fullmatch(ttl)) or int(match[1]) > MAX_TTL_S):
+    if isinstance(ttl, str) and (not (match := _DURATION.fullmatch(ttl)) or int(match[1]) > MAX_TTL_S):
         found.append(f"message/android/ttl: {ttl}")
     return found
 

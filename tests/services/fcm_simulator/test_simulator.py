@@ -85,8 +85,10 @@ def test_what_googles_schema_refuses_is_refused_with_its_field(body: bytes, fiel
         (wrong({"token": ""}), "message.token"),
         (b"{", ""),
         (b"\xff", ""),
+        (b"[]", ""),
         (b"[" * 10_000, ""),
     ],
+    ids=["too big", "no token", "empty token", "no JSON", "no text", "no object", "deep"],
 )
 def test_what_only_googles_pages_refuse_is_refused(body: bytes, field: str) -> None:
     with pytest.raises(RefusedError) as refused:
