@@ -204,12 +204,17 @@ CASES = {
         {},
         "pushes ended as failed before they started",
     ),
-    "CarillonApnsStopped": Case(
-        {"carillon_apns_apps_stopped": "0+0x5 2+0x20"},
+    "CarillonChannelStopped": Case(
+        {
+            'carillon_apns_apps_stopped{instance="d-0"}': "0+0x30",
+            'carillon_webpush_apps_stopped{instance="d-0"}': "0+0x30",
+            'carillon_fcm_apps_stopped{instance="d-0"}': "0+0x5 2+0x20",
+            'carillon_fcm_apps_stopped{instance="d-1"}': "0+0x5 1+0x20",
+        },
         10,
         11,
-        {},
-        "pushes of 2 iOS apps wait: Apple does not accept their keys",
+        {"channel": "fcm"},
+        "messages of 3 apps do not leave by fcm: it does not accept their credentials",
     ),
     "CarillonApnsBadTokens": Case(
         {"carillon_apns_apps_with_bad_tokens": "0+0x5 1+0x20"},
