@@ -80,8 +80,8 @@ def checks(env: Dict[str, str]) -> List[Check]:
 def checks_of_tests() -> List[Check]:
     """Check the programs that the tests start."""
     return [
-        _version("Java 17", ["java", "-version"], 17, TEST + " (a Kafka broker)", _install("java")),
-        _program("Maven", ["mvn"], TEST + " (the broker's files)", _install("mvn")),
+        _version("Java 17", ["java", "-version"], 17, TEST + " (a Kafka broker, the Kotlin SDK)", _install("java")),
+        _program("Maven", ["mvn"], TEST + " (the broker's files, the Kotlin SDK)", _install("mvn")),
         _version("Node.js 20", ["node", "--version"], 20, TEST + " (the JavaScript SDK)", _NODE),
         _program("npx", ["npx"], TEST + " (buf, which checks protos/)", _NODE),
         _program(

@@ -7,7 +7,6 @@ import pytest
 
 from testkit.gateway.role import RunningGateway
 from testkit.gateway.scripted_gateway import ScriptedGateway
-from testkit.programs import needed
 from tests.contract.sdk.driven_device import DrivenDevice, StartDevice
 from tests.services.gateway.conftest import pytest_asyncio_loop_factories
 
@@ -30,13 +29,11 @@ async def gateway() -> AsyncIterator[ScriptedGateway]:
     await gateway.close()
 
 
-@pytest.fixture(params=["python", "javascript"])
+@pytest.fixture(params=["python", "javascript", pytest.param("kotlin", marks=pytest.mark.long)])
 async def start_device(
     request: pytest.FixtureRequest, gateway: ScriptedGateway, tmp_path: Path
 ) -> AsyncIterator[StartDevice]:
-    """Starts a device of either SDK at the scripted gateway; its `random` is always 0.5, its clock is the test's."""
-    if request.param == "javascript":
-        needed("node")
+    """Starts a device of each SDK at the scripted gateway; its `random` is always 0.5, its clock is the test's."""
     devices: list[DrivenDevice] = []
 
     async def start(

@@ -1,4 +1,4 @@
-"""Drives a device of either SDK in a process of its own; commands and events are JSON lines, the same for both."""
+"""Drives a device of an SDK in a process of its own; commands and events are JSON lines, the same for all."""
 
 import asyncio
 import json
@@ -9,12 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from testkit.gateway.scripted_gateway import ScriptedConnection, ScriptedGateway
+from testkit.kotlin_sdk import kotlin_sdk
+from testkit.programs import needed
 
 HERE = Path(__file__).parent
-PROGRAMS = {
-    "python": [sys.executable, str(HERE / "driver.py")],
-    "javascript": ["node", "--no-warnings", "--experimental-websocket", str(HERE / "driver.mjs")],
+PROGRAMS: Mapping[str, Callable[[], list[str]]] = {
+    "python": lambda: [sys.executable, str(HERE / "driver.py")],
+    "javascript": lambda: [needed("node"), "--no-warnings", "--experimental-websocket", str(HERE / "driver.mjs")],
+    "kotlin": lambda: kotlin_sdk().command("dev.carillon.device.DriverKt"),
 }
+"""By SDK, its driver's command line; making it skips the test where a program that it needs is missing."""
+
 BOUND_S = 60.0
 Json = dict[str, Any]
 
@@ -32,7 +37,7 @@ class DrivenDevice:
     ) -> "DrivenDevice":
         """Start a device; `options` are attributes and heartbeat."""
         process = await asyncio.create_subprocess_exec(
-            *PROGRAMS[sdk],
+            *PROGRAMS[sdk](),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, **({"NODE_EXTRA_CA_CERTS": ca} if ca else {})},

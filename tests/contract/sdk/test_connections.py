@@ -1,8 +1,9 @@
-"""Connections of both SDKs to a scripted gateway: hello, heartbeats, goodbyes, reconnects, TLS.
+"""Connections of the SDKs to a scripted gateway: hello, heartbeats, goodbyes, reconnects, TLS.
 
 `random` is always 0.5, so that a jittered delay is half of its bound. Waits end when the test orders it.
 """
 
+import asyncio
 import json
 import ssl
 from pathlib import Path
@@ -206,7 +207,24 @@ async def test_the_connection_and_the_welcome_have_10_s_each(start_device: Start
     await gateway.close()
 
 
-async def test_tls_needs_a_certificate_of_a_trusted_authority(start_device: StartDevice, tmp_path: Path) -> None:
+async def test_it_follows_no_redirect(start_device: StartDevice, gateway: ScriptedGateway) -> None:
+    async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        location = gateway.url.replace("ws://", "http://")
+        writer.write(f"HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode())
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(redirect, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        device = await start_device(f"ws://127.0.0.1:{port}/device/v1")
+        assert await device.retry_ms() == 200
+    assert gateway.connections.empty()
+
+
+async def test_tls_needs_a_certificate_of_a_trusted_authority_for_the_host(
+    start_device: StartDevice, tmp_path: Path
+) -> None:
     authority = Authority(tmp_path / "authority")
     issued = authority.issue("gateway")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -214,6 +232,8 @@ async def test_tls_needs_a_certificate_of_a_trusted_authority(start_device: Star
     secure = ScriptedGateway(context)
     await secure.open()
     await (await start_device(secure.url)).retry_ms()
+    other_name = secure.url.replace("127.0.0.1", "localhost")
+    await (await start_device(other_name, ca=str(authority.file))).retry_ms()
     device = await start_device(secure.url, ca=str(authority.file))
     await secure.welcome_next()
     await device.welcomed()

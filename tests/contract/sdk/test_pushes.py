@@ -1,4 +1,4 @@
-"""Pushes at both SDKs from a scripted gateway: handled once, saved, then acknowledged.
+"""Pushes at the SDKs from a scripted gateway: handled once, saved, then acknowledged.
 
 Waits end when the test orders it.
 """

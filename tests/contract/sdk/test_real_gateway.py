@@ -1,4 +1,4 @@
-"""Both SDKs with the real gateway."""
+"""The SDKs with the real gateway."""
 
 import asyncio
 from pathlib import Path
@@ -10,7 +10,6 @@ from protos.push.v1.push_pb2 import Message
 from testkit.device import VirtualDevice
 from testkit.gateway.role import ANDROID, IOS, RunningGateway
 from testkit.gateway.websocket import BOUND_S, DeviceClient
-from testkit.programs import needed
 from tests.contract.sdk.driven_device import DrivenDevice
 
 
@@ -112,13 +111,12 @@ async def test_it_keeps_trying_while_the_gateway_is_away() -> None:
     await device.close()
 
 
-async def test_the_javascript_sdk_registers_sends_requests_and_shows_pushes(
-    real_gateway: RunningGateway, tmp_path: Path
+@pytest.mark.parametrize("sdk", ["javascript", pytest.param("kotlin", marks=pytest.mark.long)])
+async def test_the_other_sdks_register_send_requests_and_show_pushes(
+    real_gateway: RunningGateway, tmp_path: Path, sdk: str
 ) -> None:
-    needed("node")
-    device = await DrivenDevice.start(
-        "javascript", url(real_gateway), str(tmp_path / "state.json"), None, {"heartbeat": 600}
-    )
+    state = str(tmp_path / "state.json")
+    device = await DrivenDevice.start(sdk, url(real_gateway), state, None, {"heartbeat": 600})
     try:
         welcome = await device.event("welcome")
         assert (welcome["new"], welcome["heartbeat"]) == (True, 600)

@@ -1,4 +1,4 @@
-"""Requests of both SDKs to a scripted gateway: frames, answers and errors."""
+"""Requests of the SDKs to a scripted gateway: frames, answers and errors."""
 
 from typing import Any
 
