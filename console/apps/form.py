@@ -20,10 +20,14 @@ from protos.registry.v1.apps_pb2 import (
 from protos.registry.v1.registry_pb2 import (
     AllowFromChange,
     ApnsKeyChange,
+    FcmChange,
     IdentityChange,
     IdentityKeys,
     IdentityTags,
     UpdateAppRequest,
+    WebOrigins,
+    WebPushChange,
+    WebPushHosts,
 )
 from services.domain.addresses import ROUTES, route_name
 from services.domain.identity import MODES, identity_mode_name
@@ -45,13 +49,14 @@ ENVIRONMENTS: Mapping[str, "ApnsEnvironment.ValueType"] = MappingProxyType(
 _UNITS_S = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
 _MAX_DIGITS = 15
 _REMOVE = "remove"
+_NEW = "new"
 _REGISTRATIONS: Final = "registrations_per_minute"
 """The quota of which an empty field means the installation's, and 0 none."""
 _PEM = re.compile(r"-----BEGIN [A-Z ]+-----[^-]*-----END [A-Z ]+-----")
 
 
 def form_of(app: App) -> dict[str, str]:
-    """Return the fields of the form. The key for Apple itself is not among them."""
+    """Return the fields of the form. Private keys are not among them: what is stored of one is never shown."""
     unit = next(unit for unit, length in _UNITS_S.items() if app.default_period_s % length == 0)
     fields = {
         "name": app.name,
@@ -70,6 +75,9 @@ def form_of(app: App) -> dict[str, str]:
     if app.platform == PLATFORM_IOS:
         fields |= {"key_id": app.apns.key_id, "apple_team": app.apns.team_id, "topic": app.apns.topic or app.package}
         fields["environment"] = ENVIRONMENT_NAMES.get(app.apns.environment, "production")
+    else:
+        fields |= {"web_push": "", "web_push_contact": app.web_push.contact, "fcm_file": ""}
+        fields |= {"web_push_hosts": "\n".join(app.web_push.hosts), "web_origins": "\n".join(app.web_origins)}
     return fields
 
 
@@ -82,16 +90,19 @@ def difference_of(app: App, form: Form, shown: Form, *, with_quotas: bool) -> Up
     if not shown:
         return change
     same = _change_of(app, shown, with_quotas=with_quotas)
-    for name in ("name", "default_period_s", "ack_info_enabled", "allow_from", "channel_route"):
+    for name in ("name", "default_period_s", "ack_info_enabled", "allow_from", "channel_route", "web_origins"):
         if getattr(change, name) == getattr(same, name):
             change.ClearField(name)
     _drop_same(change, same, "apns")
     _drop_same(change, same, "quotas")
     _drop_same(change, same, "identity")
+    _drop_same(change, same, "web_push")
     return change
 
 
-def _drop_same(change: UpdateAppRequest, same: UpdateAppRequest, name: Literal["apns", "quotas", "identity"]) -> None:
+def _drop_same(
+    change: UpdateAppRequest, same: UpdateAppRequest, name: Literal["apns", "quotas", "identity", "web_push"]
+) -> None:
     """Drop the fields of a part that have the same value in `same`, and the part itself once it is empty."""
     part, other = getattr(change, name), getattr(same, name)
     for field, value in other.ListFields():
@@ -107,7 +118,7 @@ def _change_of(app: App, form: Form, *, with_quotas: bool) -> UpdateAppRequest:
         appkey=app.appkey,
         name=form.get("name", "").strip(),
         default_period_s=_period_s(form),
-        allow_from=AllowFromChange(networks=form.get("allow_from", "").replace(",", " ").split()),
+        allow_from=AllowFromChange(networks=_listed(form, "allow_from")),
     )
     if app.platform == PLATFORM_IOS:
         if (apns := _apns_change(app, form)) is not None:
@@ -116,6 +127,13 @@ def _change_of(app: App, form: Form, *, with_quotas: bool) -> UpdateAppRequest:
         change.ack_info_enabled = form.get("acks") == "on"
         if (route := ROUTES.get(form.get("channel_route", ""))) is not None:
             change.channel_route = route
+        if (web_push := _web_push_change(app, form)) is not None:
+            change.web_push.CopyFrom(web_push)
+        if "web_origins" in form:
+            change.web_origins.CopyFrom(WebOrigins(origins=_listed(form, "web_origins")))
+        file = "" if form.get("fcm") == _REMOVE else form.get("fcm_file", "").strip()
+        if file or form.get("fcm") == _REMOVE:
+            change.fcm.CopyFrom(FcmChange(file=file.encode()))
     if "identity" in form:
         change.identity.CopyFrom(_identity_change(form))
     if with_quotas:
@@ -125,6 +143,23 @@ def _change_of(app: App, form: Form, *, with_quotas: bool) -> UpdateAppRequest:
             change.quotas.ClearField(_REGISTRATIONS)
             change.quotas.default_registrations = True
     return change
+
+
+def _listed(form: Form, name: str) -> list[str]:
+    """Return the entries of a field, which stand on lines or between commas."""
+    return form.get(name, "").replace(",", " ").split()
+
+
+def _web_push_change(app: App, form: Form) -> WebPushChange | None:
+    """Return what is to change about Web Push; None for an app that has no key and gets none."""
+    choice = form.get("web_push")
+    if choice == _REMOVE:
+        return WebPushChange(remove=True)
+    is_new = choice == _NEW
+    if choice is None or not (app.HasField("web_push") or is_new):
+        return None
+    hosts = WebPushHosts(hosts=_listed(form, "web_push_hosts"))
+    return WebPushChange(new_key=is_new, contact=form.get("web_push_contact", "").strip(), hosts=hosts)
 
 
 def _identity_change(form: Form) -> IdentityChange:

@@ -137,7 +137,7 @@ class AppSettingsPage(Page):
         except InputError as error:
             # A private key is not written back into the page.
             keys = visit.form.get("identity_keys", "")
-            form = {**visit.form, "pem": "", "identity_keys": "" if "PRIVATE KEY" in keys else keys}
+            form = {**visit.form, "pem": "", "fcm_file": "", "identity_keys": "" if "PRIVATE KEY" in keys else keys}
             self._show(request, response, app, form, problem_of(error, visit))
             return
         visit.notify(visit.gettext("The settings are saved."))

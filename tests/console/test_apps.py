@@ -5,6 +5,8 @@ import re
 
 import httpx
 
+from console.apps.form import form_of
+from console.shell.page import shown_text
 from protos.delivery.v1.delivery_pb2 import GetAppleStateResponse, MostlyBadTokens, RefusedKey
 from protos.registry.v1.apps_pb2 import CHANNEL_APNS, CHANNEL_FCM, CHANNEL_WEBPUSH, PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import (
@@ -153,6 +155,45 @@ async def test_settings_are_changed_by_the_teams_administrator_and_quotas_by_the
         text = text_of(await root.get(f"/apps/{appkey}"))
         assert words in text if words else "New devices a minute" not in text
     assert "Allowed addresses all" in text_of(await root.get(f"/apps/{appkey}"))
+
+
+async def test_keys_for_web_push_and_fcm_are_made_and_set_in_the_form(console: ConsoleInstallation) -> None:
+    appkey = await console.app(team_id=await console.team("News", head="administrator"))
+    head = await console.logged_in("head")
+    path, file = f"/apps/{appkey}/settings", account_file(ACCOUNT).decode()
+
+    async def saved(**fields: str) -> str:
+        """Send the form as it is shown, with these changes; return the text of the app's page, or of the refusal."""
+        await console.context.apps.refresh()
+        app = console.context.apps.get(appkey)
+        assert app is not None
+        shown = form_of(app)
+        answer = await head.post(path, shown=shown_text(shown), **{**shown, **fields})
+        assert "PRIVATE KEY" not in answer.text
+        return text_of(answer if answer.status_code == 400 else await head.get(answer.headers["location"]))
+
+    page = await saved(web_push_contact="mailto:push@example.org")
+    assert "Web Push key" not in page, "a contact alone makes no key"
+    assert "is no origin as browsers send it" in await saved(web_origins="example.org")
+    assert "contact" in await saved(web_push="new", web_push_contact="push@localhost")
+    origins = "https://example.org\nhttps://www.example.org"
+    page = await saved(web_push="new", web_push_contact="mailto:push@example.org", web_origins=origins)
+    for words in ("Web Push contact mailto:push@example.org", "https://example.org https://www.example.org"):
+        assert words in page, page
+    (key,) = re.findall("Web Push key (\\S{87}) ", page)
+    assert key in await saved(web_push_hosts="push.example.org")
+    assert "the known ones push.example.org" in await saved(name="News")
+    page = await saved(web_push="new")
+    assert ("Web Push contact mailto:push@example.org" in page, key in page) == (True, False), "the contact stays"
+    assert "Web Push" not in await saved(web_push="remove", web_origins="")
+
+    for wrong, told in (("{", "is no JSON"), (file.replace("service_account", "user"), "another type")):
+        assert told in await saved(fcm_file=wrong)
+    account = f"Service account for FCM {ACCOUNT.client_email} of project {ACCOUNT.project_id}"
+    assert account in await saved(fcm_file=file)
+    assert account in await saved(name="Weather")
+    assert "An account is stored; leave this empty to keep it." in text_of(await head.get(path))
+    assert account not in await saved(fcm="remove")
 
 
 async def test_the_page_says_what_aliases_without_proofs_mean_and_the_form_demands_them(
