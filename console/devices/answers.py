@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from console.apps.answers import PLATFORMS, TimeMs
-from console.audit.answers import Behind, ByChannel, DeviceAudit, Next, PushOnDevice
+from console.audit.answers import Behind, ChannelCounts, DeviceAudit, Next, PushOnDevice
 from edge.core.parsing.fields import described
 from protos.registry.v1 import registry_pb2
 from protos.registry.v1.devices_pb2 import Device as StoredDevice
@@ -131,7 +131,10 @@ class StatisticsRow(msgspec.Struct, frozen=True):
     info: Annotated[str | None, described("The value of the category; null without one.")]
     msgid: Annotated[int | None, described("The push; null for none.")]
     counts: Annotated[dict[str, float], described("The numbers by their names.")]
-    channels: ByChannel = []
+    channels: Annotated[
+        list[ChannelCounts],
+        described("By channel; none where all rows left by own connections only, or by Apple's own service only."),
+    ] = []
 
 
 class Statistics(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """Statistics as a table with named numbers, and the page that answers the question behind each number."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from console.pushes.words import ServiceWords
@@ -23,7 +23,7 @@ NOT_RECEIVED = range(5, 8)
 class TableRow(NamedTuple):
     """One row: a day ("" for the whole period), a value of the category (None without one), a push (0: none).
 
-    `channels`: the counts of a push by channel; none if the whole push left by its platform's own one.
+    `channels`: the counts of a push by channel; none if all rows left by the platform's own one.
     """
 
     date: str
@@ -60,7 +60,7 @@ def statistics_table(answer: StatisticsResponse, gettext: Callable[[str], str]) 
         *(gettext("Audience"), gettext("Sent"), gettext("Received"), gettext("Shown")),
         *(gettext("Clicked"), gettext("Failed"), gettext("Expired"), gettext("Cancelled")),
     ]
-    return StatisticsTable(names, [_of_broadcast(row) for row in answer.broadcasts])
+    return StatisticsTable(names, _of_broadcasts(answer.broadcasts))
 
 
 def _of_connections(row: ConnectionsRow) -> TableRow:
@@ -77,31 +77,33 @@ def _of_logins(row: LoginsRow) -> TableRow:
     return TableRow(row.date, row.info if row.HasField("info") else None, 0, counts)
 
 
-def _of_broadcast(row: BroadcastRow) -> TableRow:
-    counts: list[float] = [getattr(row, name) for name in BROADCAST_COUNTS]
-    return TableRow("", row.info if row.HasField("info") else None, row.msgid, counts, row.channels)
+def _of_broadcasts(rows: Sequence[BroadcastRow]) -> list[TableRow]:
+    """Return the rows; once one of them has channels, those that left by the platform's own channel have that one."""
+    found = {each.channel for row in rows for each in row.channels}
+    of_platform = APPLE if APPLE in found else OWN
+    table = []
+    for row in rows:
+        channels = list(row.channels)
+        if found and row.sent and not channels:
+            whole: Any = {name: getattr(row, name) for name in CHANNEL_COUNTS}
+            channels = [ChannelCounts(channel=of_platform, **whole)]
+        counts: list[float] = [getattr(row, name) for name in BROADCAST_COUNTS]
+        table.append(TableRow("", row.info if row.HasField("info") else None, row.msgid, counts, channels))
+    return table
 
 
 def with_channel_columns(table: StatisticsTable, gettext: Callable[[str], str]) -> StatisticsTable:
-    """Return the table with a column for each channel by which any of its pushes left and each number of a channel.
-
-    A row without channels has its numbers at the channel of the platform: own connections, or Apple's push service.
-    """
+    """Return the table with a column for each channel by which any of its pushes left and each number of a channel."""
     found = {(each.channel, each.simulated) for row in table.rows for each in row.channels}
-    if not found:
-        return table
-    platforms_own = (APPLE if any(channel == APPLE for channel, _ in found) else OWN, False)
-    ways = [platforms_own, *sorted(found - {platforms_own})]
-    places = [BROADCAST_COUNTS.index(name) for name in CHANNEL_COUNTS]
+    ways = sorted(found, key=lambda way: (way[0] != OWN, way))
     services = ServiceWords(gettext)
-    names = [f"{services(*way)}: {table.names[place]}" for way in ways for place in places]
+    names = [
+        f"{services(*way)}: {table.names[BROADCAST_COUNTS.index(name)]}" for way in ways for name in CHANNEL_COUNTS
+    ]
 
     def with_columns(row: TableRow) -> TableRow:
-        of_ways: dict[tuple[str, bool], list[float]] = {
-            (each.channel, each.simulated): [getattr(each, name) for name in CHANNEL_COUNTS] for each in row.channels
-        }
-        of_ways = of_ways or {platforms_own: [row.values[place] for place in places]}
-        added = [count for way in ways for count in of_ways.get(way, [0] * len(places))]
+        of_ways = {(each.channel, each.simulated): each for each in row.channels}
+        added = [getattr(of_ways.get(way, ChannelCounts()), name) for way in ways for name in CHANNEL_COUNTS]
         return row._replace(values=[*row.values, *added])
 
     return StatisticsTable([*table.names, *names], [with_columns(row) for row in table.rows])
