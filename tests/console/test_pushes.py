@@ -214,15 +214,16 @@ async def test_pushes_are_listed_found_and_shown_with_their_funnel(console: Cons
 async def test_a_push_that_push_services_took_over_is_counted_by_channel(console: ConsoleInstallation) -> None:
     appkey = await push_of_app(console)
     viewer, path = await viewer_of(console), f"/apps/{appkey}/pushes/{MSGID}"
-    assert "By channel" not in text_of(await viewer.get(path))
+    assert "By push channel" not in text_of(await viewer.get(path))
     channels = [
         ChannelCounts(channel="own", sent=1000, received=900, shown=7),
         ChannelCounts(channel="webpush", simulated=True, sent=100, received=2),
+        ChannelCounts(channel="apns", sent=5),
     ]
     console.analytics.pushes[MSGID].channels.extend(channels)
     console.analytics.statistics[appkey].broadcasts[0].channels.extend(channels)
     page = text_of(await viewer.get(path))
-    assert "own connections 1,000 900 7 0 simulator of Web Push 100 2 0 0 What a simulator accepted has not" in page
+    assert "own connections 1,000 900 7 0 simulator of Web Push 100 2 0 0 Apple's push service 5 – – – What a" in page
     listed = text_of(await viewer.get("/pushes"))
     assert "own connections: 1,000, simulator of Web Push: 100" in listed
 

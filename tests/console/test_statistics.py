@@ -132,8 +132,12 @@ async def test_broadcasts_are_counted_by_channel_once_one_of_them_left_by_anothe
     answer = StatisticsResponse(broadcasts=[divided, BroadcastRow(msgid=8, target=2, sent=2)])
     console.analytics.statistics[appkey] = answer
     page = await viewer.get("/statistics?kind=broadcasts")
-    by_channel = text_of(page).partition("By channel ")[2]
-    columns, own, web = "Push Channel Sent Received Shown Clicked", "9 own connections 1 0 0 0", "9 Web Push 2 1 0 0"
+    by_channel = text_of(page).partition("By push channel ")[2]
+    columns, own, web = (
+        "Push Push channel Sent Received Shown Clicked",
+        "9 own connections 1 0 0 0",
+        "9 Web Push 2 1 0 0",
+    )
     assert by_channel.startswith(f"{columns} {own} {web} 8 own connections 2 0 0 0 Days begin")
     head, *rows = csv.reader(
         io.StringIO((await viewer.get("/statistics.csv?kind=broadcasts")).content.decode("utf-8-sig"))

@@ -68,7 +68,7 @@ WORDS = [
     (
         Detail(channel=ServiceChannel(channel="apns", simulated=True)),
         "simulator of Apple's push service",
-        "Apple 推送服务的模拟器",
+        "模拟器（Apple 推送服务）",
     ),
     (
         Detail(channel=ServiceChannel(channel="xiaomi", devices=1200)),
