@@ -109,6 +109,18 @@ class Code(Enum):
     APNS_KEY_ENCRYPTED = "{at} is encrypted; give the .p8 file as Apple made it"
     APNS_KEY_UNREADABLE = "{at} is no private key in PEM form, as Apple's AuthKey_….p8 is"
     APNS_KEY_WRONG_CURVE = "{at} is not on the curve P-256, as Apple's are"
+    WRONG_CONTACT = "{at} must be mailto:NAME@DOMAIN or https://DOMAIN/…, without spaces and brackets"
+    LOCAL_CONTACT = "{at} must be at a domain of the internet: Apple refuses localhost and .local"
+    WRONG_PUSH_HOST = "{at}: {text} is no HOST, *.DOMAIN, HOST:PORT or *: {problem}"
+    WRONG_ORIGIN = (
+        "{at}: {text} is no origin as browsers send it, such as https://example.org: in lower case, without a path, and"
+        " with the port only if it is another one than 443"
+    )
+    FCM_FILE_NO_JSON = "{at} is no JSON; give the file of a service account, as it is"
+    FCM_FILE_LACKS_FIELD = "{at} lacks a field; give the JSON file of a service account, as it is"
+    FCM_FILE_OF_ANOTHER_TYPE = "{at} is of another type than service_account (google-services.json is not it)"
+    FCM_FILE_OF_ANOTHER_SERVER = "{at} names another token_uri than {server}"
+    FCM_KEY_WRONG = "{at} has no RSA key of {least} bits or more in PEM form"
     WRONG_LOGIN = "{at} must have 1 to {most} printable characters without spaces and slashes"
     UNKNOWN_ZONE = "{at} must be the name of a time zone such as Asia/Shanghai"
     PASSWORD_REPETITION = "{at} must not be a repetition or a sequence, such as abcabcabcabc or 123456789012"

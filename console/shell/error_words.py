@@ -156,6 +156,10 @@ def _of_other_forms(gettext: Callable[[str], str]) -> Mapping[str, list[FormFiel
         "the APNs key id": [FormField("key_id", _("Key id"))],
         "the APNs team id": [FormField("apple_team", _("Apple team id"))],
         "the APNs topic": [FormField("topic", _("Bundle id"))],
+        "the Web Push contact": [FormField("web_push_contact", _("Contact"))],
+        "webpush_hosts": [FormField("web_push_hosts", _("Further push services"))],
+        "web_origins": [FormField("web_origins", _("Web pages that are devices"))],
+        "the FCM key file": [FormField("fcm_file", _("Content of the service account's JSON file"))],
         "requests_per_s": [FormField("requests_per_s", _("Requests a second"))],
         "targets_per_s": [FormField("targets_per_s", _("Targets of pushes a second"))],
         "broadcasts_per_day": [FormField("broadcasts_per_day", _("Broadcasts and multicasts per day"))],
@@ -319,6 +323,18 @@ def _of_fields(gettext: Callable[[str], str]) -> Mapping[Code, str]:
         Code.APNS_KEY_ENCRYPTED: _("The key is encrypted. Give the .p8 file as Apple made it."),
         Code.APNS_KEY_UNREADABLE: _("This is no key of Apple. Give the content of the file AuthKey_….p8."),
         Code.APNS_KEY_WRONG_CURVE: _("This is no key of Apple. Give the content of the file AuthKey_….p8."),
+        Code.WRONG_CONTACT: _("Enter mailto:NAME@DOMAIN or https://DOMAIN/…, without spaces and brackets."),
+        Code.LOCAL_CONTACT: _("Enter a contact at a domain of the internet: Apple refuses localhost and .local."),
+        Code.WRONG_PUSH_HOST: _("%(text)s is no HOST, *.DOMAIN, HOST:PORT or *."),
+        Code.WRONG_ORIGIN: _(
+            "%(text)s is no origin such as https://example.org: in lower case, without a path, and with the port only"
+            " if it is not 443."
+        ),
+        Code.FCM_FILE_NO_JSON: _("This is no JSON. Give the file of a service account as Google made it."),
+        Code.FCM_FILE_LACKS_FIELD: _("A field is missing. Give the file of a service account as Google made it."),
+        Code.FCM_FILE_OF_ANOTHER_TYPE: _("This is no file of a service account; google-services.json is another one."),
+        Code.FCM_FILE_OF_ANOTHER_SERVER: _("The file names another token_uri than %(server)s."),
+        Code.FCM_KEY_WRONG: _("The file has no RSA key of %(least)s bits or more. Give it as Google made it."),
         Code.WRONG_LOGIN: _("Enter 1 to %(most)s characters without spaces and slashes."),
         Code.UNKNOWN_ZONE: _("Enter the name of a time zone such as Asia/Shanghai."),
         Code.PASSWORD_REPETITION: _(

@@ -10,11 +10,12 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from protos.registry.v1.apps_pb2 import App, FcmAccount
 from services.domain.master_key import Keys
-from services.errors import CarillonError, InputError
+from services.errors import CarillonError, Code, InputError
 from services.process.logs import logger
 
 GOOGLE_TOKEN_URI = "https://oauth2.googleapis.com/token"  # noqa: S105  # an address, no secret
 MAX_FILE_BYTES = 16 * 1024
+_FILE = "the FCM key file"
 _MIN_KEY_BITS = 2048
 
 
@@ -47,19 +48,19 @@ def parse_service_account(content: bytes) -> ServiceAccount:
     A file of somebody else could name a server of theirs, which would get signed assertions.
     """
     if len(content) > MAX_FILE_BYTES:
-        raise InputError(f"the FCM key file has more than {MAX_FILE_BYTES} bytes: it is not Google's")
+        raise InputError(Code.WRONG_BYTES, at=_FILE, most=MAX_FILE_BYTES)
     try:
         file = _files.decode(content)
     except msgspec.ValidationError:
-        raise InputError("the FCM key file lacks a field; give the JSON file of a service account, as it is") from None
+        raise InputError(Code.FCM_FILE_LACKS_FIELD, at=_FILE) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InputError("the FCM key file is no JSON; give the file of a service account, as it is") from None
+        raise InputError(Code.FCM_FILE_NO_JSON, at=_FILE) from None
     if file.type != "service_account":
-        raise InputError("the FCM key file is of another type than service_account (google-services.json is not it)")
+        raise InputError(Code.FCM_FILE_OF_ANOTHER_TYPE, at=_FILE)
     if file.token_uri != GOOGLE_TOKEN_URI:
-        raise InputError(f"the FCM key file names another token_uri than {GOOGLE_TOKEN_URI}")
+        raise InputError(Code.FCM_FILE_OF_ANOTHER_SERVER, at=_FILE, server=GOOGLE_TOKEN_URI)
     if not all((file.project_id, file.client_email, file.private_key_id)):
-        raise InputError("the FCM key file has an empty field")
+        raise InputError(Code.FCM_FILE_LACKS_FIELD, at=_FILE)
     _check_key(file.private_key)
     return ServiceAccount(file.project_id, file.client_email, file.private_key_id, file.private_key)
 
@@ -68,9 +69,9 @@ def _check_key(pem: str) -> None:
     try:
         key = serialization.load_pem_private_key(pem.encode(), None)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        raise InputError("the private key in the FCM key file is no key in PEM form") from None
+        raise InputError(Code.FCM_KEY_WRONG, at=_FILE, least=_MIN_KEY_BITS) from None
     if not isinstance(key, rsa.RSAPrivateKey) or key.key_size < _MIN_KEY_BITS:
-        raise InputError(f"the private key in the FCM key file is no RSA key of {_MIN_KEY_BITS} bits or more")
+        raise InputError(Code.FCM_KEY_WRONG, at=_FILE, least=_MIN_KEY_BITS)
 
 
 # An app's account in its record: sealed, and opened where messages are sent.

@@ -10,7 +10,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import NamedTuple
 
-from services.errors import InputError
+from services.errors import Code, InputError
 
 KNOWN_HOSTS = (
     "fcm.googleapis.com",
@@ -23,6 +23,7 @@ KNOWN_HOSTS = (
 ANY_HOST = "*"
 """In the place of a host: every host with a public address."""
 
+_HOSTS = "webpush_hosts"
 MAX_HOSTS = 32
 MAX_ENDPOINT_LENGTH = 2048
 
@@ -121,7 +122,7 @@ def allowed_hosts(named: tuple[str, ...]) -> AllowedHosts:
 def checked_hosts(given: Sequence[str]) -> list[str]:
     """Return the hosts of an app's setting in lower case, each once. InputError names the wrong one."""
     if len(given) > MAX_HOSTS:
-        raise InputError(f"webpush_hosts must name at most {MAX_HOSTS} hosts")
+        raise InputError(Code.TOO_MANY_ENTRIES, at=_HOSTS, most=MAX_HOSTS)
     return list(dict.fromkeys(map(_checked_host, given)))
 
 
@@ -218,17 +219,17 @@ def _checked_host(given: str) -> str:
     try:
         endpoint = parse_endpoint(f"https://{host.removeprefix('*.')}/")
     except EndpointRefusedError as error:
-        raise InputError(f"{_wrong(given)}: {error}") from None
+        raise _wrong(given, str(error)) from None
     if endpoint.target != "/":
-        raise InputError(f"{_wrong(given)}: it has no path")
+        raise _wrong(given, "it has no path")
     is_address = _is_address(endpoint.host)
     if host.startswith("*.") and (is_address or _has_port(host) or "." not in endpoint.host):
-        raise InputError(f"{_wrong(given)}: a wildcard stands before a domain of two parts, without a port")
+        raise _wrong(given, "a wildcard stands before a domain of two parts, without a port")
     if is_address and not _has_port(host):
-        raise InputError(f"{_wrong(given)}: an address needs its port, such as 192.0.2.1:443")
+        raise _wrong(given, "an address needs its port, such as 192.0.2.1:443")
     shown = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     return f"{shown}:{endpoint.port}" if _has_port(host) else host
 
 
-def _wrong(given: str) -> str:
-    return f"webpush_hosts: {given!r} is no HOST, *.DOMAIN, HOST:PORT or *"
+def _wrong(given: str, problem: str) -> InputError:
+    return InputError(Code.WRONG_PUSH_HOST, at=_HOSTS, text=repr(given), problem=problem)

@@ -15,10 +15,11 @@ from cryptography.hazmat.primitives.serialization import (
 from protos.registry.v1.apps_pb2 import App, WebPushKey
 from services.domain.master_key import Keys
 from services.domain.push_endpoints import AllowedHosts, allowed_hosts
-from services.errors import CarillonError, InputError
+from services.errors import CarillonError, Code, InputError
 from services.process.logs import logger
 
 MAX_CONTACT_LENGTH = 200
+_CONTACT = "the Web Push contact"
 _MAIL = re.compile(r"mailto:[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@([A-Za-z0-9.-]{1,150})")
 _PAGE = re.compile(r"https://([A-Za-z0-9.-]{1,150})(?:/[A-Za-z0-9._~!$&'()*+,;=:@%/?-]*)?")
 _DOMAIN = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.){1,20}[A-Za-z][A-Za-z0-9-]{0,61}[A-Za-z0-9]")
@@ -59,12 +60,10 @@ def checked_contact(contact: str) -> str:
     """Return the contact. InputError: push services, Apple's above all, would refuse the app's pushes because of it."""
     found = _MAIL.fullmatch(contact) or _PAGE.fullmatch(contact)
     if len(contact) > MAX_CONTACT_LENGTH or found is None:
-        raise InputError(
-            "the Web Push contact must be mailto:NAME@DOMAIN or https://DOMAIN/…, without spaces and brackets"
-        )
+        raise InputError(Code.WRONG_CONTACT, at=_CONTACT)
     domain = found[1].lower()
     if not _DOMAIN.fullmatch(domain) or domain.rpartition(".")[2] in _LOCAL:
-        raise InputError("the Web Push contact must be at a domain of the internet: Apple refuses localhost and .local")
+        raise InputError(Code.LOCAL_CONTACT, at=_CONTACT)
     return contact
 
 

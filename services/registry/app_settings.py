@@ -143,13 +143,10 @@ def change_fcm(app: App, change: FcmChange, keys: Keys) -> None:
 def checked_origins(given: Sequence[str]) -> list[str]:
     """Return the origins of web pages, each once. InputError names the wrong one."""
     if len(given) > MAX_ORIGINS:
-        raise InputError(f"web_origins must name at most {MAX_ORIGINS} origins")
+        raise InputError(Code.TOO_MANY_ENTRIES, at="web_origins", most=MAX_ORIGINS)
     for origin in given:
         if not _ORIGIN.fullmatch(origin) or (origin.startswith("https") and origin.endswith(":443")):
-            raise InputError(
-                f"web_origins: {origin!r} is no origin as browsers send it, such as https://example.org: in lower case,"
-                " without a path, and with the port only if it is another one than 443"
-            )
+            raise InputError(Code.WRONG_ORIGIN, at="web_origins", text=repr(origin))
     return list(dict.fromkeys(given))
 
 

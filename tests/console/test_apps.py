@@ -174,20 +174,27 @@ async def test_keys_for_web_push_and_fcm_are_made_and_set_in_the_form(console: C
 
     page = await saved(web_push_contact="mailto:push@example.org")
     assert "Web Push key" not in page, "a contact alone makes no key"
-    assert "is no origin as browsers send it" in await saved(web_origins="example.org")
-    assert "contact" in await saved(web_push="new", web_push_contact="push@localhost")
+    refused = await saved(web_origins="example.org")
+    assert "Web pages that are devices: 'example.org' is no origin such as https://example.org" in refused
+    contact = "Contact: Enter mailto:NAME@DOMAIN or https://DOMAIN/…, without spaces and brackets."
+    assert contact in await saved(web_push="new", web_push_contact="push@localhost")
     origins = "https://example.org\nhttps://www.example.org"
     page = await saved(web_push="new", web_push_contact="mailto:push@example.org", web_origins=origins)
     for words in ("Web Push contact mailto:push@example.org", "https://example.org https://www.example.org"):
         assert words in page, page
     (key,) = re.findall("Web Push key (\\S{87}) ", page)
     assert key in await saved(web_push_hosts="push.example.org")
+    assert "Further push services: '10.0.0.1' is no HOST" in await saved(web_push_hosts="10.0.0.1")
     assert "the known ones push.example.org" in await saved(name="News")
     page = await saved(web_push="new")
     assert ("Web Push contact mailto:push@example.org" in page, key in page) == (True, False), "the contact stays"
     assert "Web Push" not in await saved(web_push="remove", web_origins="")
 
-    for wrong, told in (("{", "is no JSON"), (file.replace("service_account", "user"), "another type")):
+    for wrong, told in (
+        ("{", "Content of the service account's JSON file: This is no JSON."),
+        (file.replace("service_account", "user"), "This is no file of a service account"),
+        (file.replace("PRIVATE", "SECRET"), "The file has no RSA key of 2,048 bits or more."),
+    ):
         assert told in await saved(fcm_file=wrong)
     account = f"Service account for FCM {ACCOUNT.client_email} of project {ACCOUNT.project_id}"
     assert account in await saved(fcm_file=file)
