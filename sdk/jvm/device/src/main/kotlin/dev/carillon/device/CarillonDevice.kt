@@ -108,23 +108,23 @@ public class CarillonDevice @JvmOverloads constructor(
 
     /** Reads the stored state and stays connected from now on. Without effect after the first call. */
     public fun start() {
-        val reported = synchronized(lock) {
+        synchronized(lock) {
             if (phase != Phase.NEW) return
             phase = Phase.STARTED
-            threads = DeviceThreads()
-            early.toList().also { early.clear() }
-        }
-        onLoop {
-            if (load()) {
-                reported.forEach { it() }
-                connect()
+            val reported = early.toList().also { early.clear() }
+            val begin = Runnable {
+                if (load()) {
+                    reported.forEach { it() }
+                    connect()
+                }
             }
+            threads = DeviceThreads().also { it.run(begin) } // the first turn: reports of other threads come after it
         }
     }
 
     /**
      * Acknowledges the handled pushes, then disconnects and does not reconnect. `stopped` runs, on the device's thread,
-     * when nothing of the device runs any more, after some seconds at most unless the listener blocks.
+     * when nothing of the device runs any more: after six seconds at most, or 30 s after a final goodbye.
      */
     @JvmOverloads
     public fun stop(stopped: Runnable = Runnable {}) {
