@@ -28,7 +28,8 @@ async def test_a_store_that_dropped_old_rows_is_verified(log: SqliteLog, tmp_pat
     clickhouse = connect(settings)
     await clickhouse.open()
     await drop_old_rows(clickhouse)
-    assert await value(clickhouse, "SELECT count() FROM deliveries") == 2
+    assert await value(clickhouse, "SELECT count() FROM deliveries") == 3
+    assert await value(clickhouse, "SELECT count() FROM push_channels") == 1
     await clickhouse.close()
 
     assert (await verify(settings, ReplaySource(log, ends))).equal
