@@ -71,7 +71,7 @@ class WebPushSimulator:
         self.refused: Counter[str] = Counter()
         self.retry_after: str | None = None
         """The header Retry-After of refusals with 429 and 503."""
-        self.connections: set[_ServerConnection] = set()
+        self.connections: set[ServerConnection] = set()
         self._takes_all = takes_all
         self._subscriptions: dict[str, BrowserSubscription] = {}
         self._ended: set[str] = set()
@@ -97,7 +97,7 @@ class WebPushSimulator:
         return self._address
 
     async def run(self, ready: asyncio.Event) -> None:
-        server = await asyncio.get_running_loop().create_server(lambda: _ServerConnection(self), *self._address)
+        server = await asyncio.get_running_loop().create_server(lambda: ServerConnection(self), *self._address)
         self._address = server.sockets[0].getsockname()[:2]
         ready.set()
         try:
@@ -209,7 +209,7 @@ class WebPushSimulator:
         self._changed = asyncio.Event()
 
 
-class _ServerConnection(asyncio.Protocol):
+class ServerConnection(asyncio.Protocol):
     """One client's connection; its requests are answered in their order."""
 
     def __init__(self, simulator: WebPushSimulator) -> None:

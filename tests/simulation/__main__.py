@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tests.simulation.kernel.running import Outcome, run_world, run_worlds, warm_up, without_needless_faults
+from tests.simulation.kernel.running import Kind, Outcome, run_world, run_worlds, warm_up, without_needless_faults
+from tests.simulation.world.hand_overs import HandOverWorld
 from tests.simulation.world.run import InstallationWorld
 
-_KIND = InstallationWorld()
 _LAST_LINES = 60
 _FEW = 3
 """So few worlds take less than `warm_up` does."""
@@ -55,23 +55,33 @@ class Totals:
 @click.option("--first", type=click.IntRange(0), default=0, help="The first seed.")
 @click.option("--processes", type=click.IntRange(1), default=os.cpu_count() or 1, help="How many worlds run at once.")
 @click.option("--replay", type=click.IntRange(0), help="Run the world of this seed alone, and print its whole trace.")
+@click.option("--hand-overs", is_flag=True, help="Run worlds whose messages are handed over to a push service.")
 @click.option("--shorten", is_flag=True, help="Leave out the faults that a finding does not need; takes long.")
 @click.option("--lines", type=click.IntRange(0), default=_LAST_LINES, help="Lines of the trace to print of a finding.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def main(seeds: int, first: int, processes: int, replay: int | None, shorten: bool, lines: int, as_json: bool) -> None:
+def main(
+    seeds: int,
+    first: int,
+    processes: int,
+    replay: int | None,
+    hand_overs: bool,
+    shorten: bool,
+    lines: int,
+    as_json: bool,
+) -> None:
     """Run simulated worlds of the whole service under faults. Exit code 1: there are findings."""
-    totals = Totals()
+    totals, kind = Totals(), HandOverWorld() if hand_overs else InstallationWorld()
     if replay is not None:
-        for outcome in run_worlds([partial(run_world, _KIND, replay, keeps_trace=True)]):
+        for outcome in run_worlds([partial(run_world, kind, replay, keeps_trace=True)]):
             totals.add(outcome)
             sys.stdout.writelines([] if as_json else outcome.lines)
     else:
         if seeds > _FEW:
-            warm_up(_KIND)
+            warm_up(kind)
         with suppress(KeyboardInterrupt):  # the worlds that have run are shown
-            _run(totals, first, seeds, processes)
+            _run(totals, kind, first, seeds, processes)
     if shorten:
-        totals.failed = [without_needless_faults(_KIND, outcome) for outcome in totals.failed]
+        totals.failed = [without_needless_faults(kind, outcome) for outcome in totals.failed]
     if as_json:
         click.echo(msgspec.json.encode(_summary(totals)))
     else:
@@ -79,10 +89,10 @@ def main(seeds: int, first: int, processes: int, replay: int | None, shorten: bo
     sys.exit(1 if totals.failed else 0)
 
 
-def _run(totals: Totals, first: int, seeds: int, processes: int) -> None:
+def _run(totals: Totals, kind: Kind, first: int, seeds: int, processes: int) -> None:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    jobs = (partial(run_world, _KIND, seed) for seed in range(first, first + seeds))
+    jobs = (partial(run_world, kind, seed) for seed in range(first, first + seeds))
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=seeds)
         while share := list(islice(jobs, _SHARE)):

@@ -134,10 +134,11 @@ def received_violations(observed: Observations) -> Iterator[Violation]:
             continue
         for msgid in {msgid for msgid, _ in observed.history.audience(first)}:
             outcomes = observed.history.outcomes
-            received = len(outcomes["received"].get(msgid, ()))
+            received = len(outcomes["received"].get(msgid, set()) | outcomes["handed_over"].get(msgid, set()))
             # A device that lost its connection after it had shown a message is sent it again, and acknowledges then;
-            # not a message that was withdrawn meanwhile.
-            withdrawn = len(outcomes["withdrawn"].get(msgid, ()))
+            # not a message that was withdrawn meanwhile, nor one of which it is unknown whether a channel shows it.
+            unknown = outcomes["failed"].get(msgid, set()) & outcomes["claimed"].get(msgid, set())
+            withdrawn = len(outcomes["withdrawn"].get(msgid, ())) + len(unknown)
             missing = showing[msgid] - received
             if missing < 0 or (observed.must_be_shown(first) and missing > withdrawn):
                 text = f"{received} devices acknowledged it, {showing[msgid]} showed it"

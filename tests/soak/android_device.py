@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -18,6 +18,9 @@ SHARING = 5
 """Devices that share aliases: fewer than an alias can have, so none is displaced."""
 
 PAUSE_S = (0.2, 1.5)
+_AWAY_S, _BROWSERS_AWAY_S = 3.0, 9.0
+"""How long a device stays away at most, and one with an address on a channel, which takes over after a while."""
+
 _ANSWER_S = 5.0
 _CONNECT_S = 5.0
 RETRY_S = 0.2
@@ -76,9 +79,11 @@ class AndroidDevice:
         self.gateway = gateway
         self.history: list[Change] = []
         self.shown: dict[int, Shown] = {}
+        self.shown_by_channels: set[int] = set()
         self.frames: list[Frame] = []
         self.reachable: list[Reachability] = []
         self.is_leaving = False
+        self.address_frame: Callable[[str], Mapping[str, Any]] | None = None
         self._appkey = appkey
         self._ledger = ledger
         self._random = random
@@ -104,6 +109,8 @@ class AndroidDevice:
     async def live(self) -> None:
         """Connect, act at random unless the device is steady, and disconnect once `is_leaving` is set."""
         await self.connect()
+        if self.address_frame is not None:
+            await self._request(self.address_frame(self.state.token))
         await self.change(alias=self.aliases[0], channel=CHANNELS[self.index % 2])
         await self.change(tags=frozenset(self._some(TAGS)), stags=frozenset(self._some(STAGS)))
         while not self.is_leaving:
@@ -165,20 +172,31 @@ class AndroidDevice:
         self._connected_ms = self._ledger.now_ms()
 
     def received(self, msgid: int) -> None:
+        if msgid in self.shown_by_channels:  # the app cannot know, and shows it once more
+            self._note_doubled(msgid)
         self.frames.append(Frame(msgid, self._ledger.now_ms(), self._connections, self._connected_ms))
 
     async def _show(self, push: Push) -> None:
         """Show a push; the SDK acknowledges it on return. A sleeping device does not return: the push is resent."""
         await self._is_awake.wait()
         msgid = push["msgid"]
-        if msgid in self.shown:
-            self._ledger.errors.append(f"device {self.index} received {msgid} twice")
-            self._ledger.doubled.append(msgid)
+        if msgid in self.shown and msgid not in self.shown_by_channels:
+            self._note_doubled(msgid)
         self.shown[msgid] = Shown(msgid, push["content"], self._ledger.now_ms())
         self._ledger.write("shown", device=self.index, msgid=msgid, content=push["content"])
         if push["is_notif"] and self._sdk_device is not None:
             with contextlib.suppress(UnavailableError):
                 self._sdk_device.report("shown", msgid)
+
+    def show_by_system(self, msgid: int, content: str) -> None:
+        """Show a message that came by a channel; the system replaces what it shows of the message already."""
+        self.shown_by_channels.add(msgid)
+        self.shown.setdefault(msgid, Shown(msgid, content, self._ledger.now_ms()))
+        self._ledger.write("shown by a channel", device=self.index, msgid=msgid)
+
+    def _note_doubled(self, msgid: int) -> None:
+        self._ledger.errors.append(f"device {self.index} received {msgid} twice")
+        self._ledger.doubled.append(msgid)
 
     def _welcomed(self, asked_ms: int) -> None:
         assert self._sdk_device is not None
@@ -201,7 +219,7 @@ class AndroidDevice:
             await self.change(channel=self._random.choice(CHANNELS))
         elif roll < 0.75:
             await self.disconnect()
-            await asyncio.sleep(self._random.uniform(0, 3))
+            await asyncio.sleep(self._random.uniform(0, _BROWSERS_AWAY_S if self.address_frame else _AWAY_S))
             await self.connect()
         elif roll < 0.9:
             self._note_reachable(is_reachable=False)

@@ -1,8 +1,9 @@
 """The Android devices of a run, as a group."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
+from typing import Any
 
 from tests.soak.android_device import PAUSE_S, AndroidDevice, Gateway
 from tests.soak.checks import Client, Violation
@@ -21,6 +22,9 @@ class AndroidDevices:
     def __init__(self, gateway: Gateway, appkey: str, ledger: Ledger, seed: int, pace: float = 1.0) -> None:
         self.devices: list[AndroidDevice] = []
         self.appkey = appkey
+        self.address_frame: Callable[[str], Mapping[str, Any]] | None = None
+        """Returns the request by which the device with this token sets its address on a channel; None: none does."""
+
         self._gateway = gateway
         self._ledger = ledger
         self._seed = seed
@@ -86,6 +90,12 @@ class AndroidDevices:
             for device in self.devices
         }
 
+    def show_by_system(self, token: str, msgid: int, content: str) -> None:
+        """Show a message that a channel brought to a device."""
+        for device in self.devices:
+            if device.history and device.state.token == token:
+                device.show_by_system(msgid, content)
+
     def frames(self) -> list[int]:
         """Return the number of push frames that each device has received, repeated ones too."""
         return [len(device.frames) for device in self.devices]
@@ -103,5 +113,6 @@ class AndroidDevices:
         index = len(self.devices)
         random, pause_s = Random(f"{self._seed}/{index}"), (self._pace * PAUSE_S[0], self._pace * PAUSE_S[1])
         device = AndroidDevice(index, self._gateway, self.appkey, self._ledger, random, pause_s, is_steady=is_steady)
+        device.address_frame = self.address_frame
         self.devices.append(device)
         self._lives.append(asyncio.create_task(device.live()))

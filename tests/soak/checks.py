@@ -131,7 +131,10 @@ def shown(observed: Observations) -> Iterator[Violation]:
             if client is None:
                 continue
             meant.add(((appkey, observed.history.devices[appkey, device_number].token), msgid))
-            dropped = observed.history.was_dropped(msgid, device_number)
+            dropped = observed.history.was_dropped(msgid, device_number) or (
+                observed.history.was_claimed(msgid, device_number)
+                and observed.history.outcome("failed", msgid, device_number)  # it is unknown whether a channel shows it
+            )
             if msgid not in client.shown and observed.must_be_shown(first) and not dropped:
                 yield Violation("shown", f"{client.name} has not shown {content_of(sent.send)!r}", (msgid,))
     for who, client in observed.clients.items():
@@ -156,6 +159,7 @@ def order(observed: Observations) -> Iterator[Violation]:
     """Check that devices have shown messages in the order of the log, but for rate-limited and held up pushes.
 
     A push whose time to live was over when a later one was shown may follow it: its sender's clock was set back since.
+    So may one that a channel has claimed.
     """
     device_numbers = observed.device_numbers()
     ids = {id_: sent for sent in observed.history.sent.values() for id_ in _ids(sent.send)}
@@ -169,6 +173,10 @@ def order(observed: Observations) -> Iterator[Violation]:
             first, passed = ids[earlier[1]].send.msgid, ids[later[1]].send.msgid
             partition = device_numbers[who].partition if who in device_numbers else 0
             if later >= earlier or client.shown[earlier[1]].time_ms > ids[later[1]].expires_ms:
+                continue
+            if who in device_numbers and any(
+                observed.history.was_claimed(each[1], device_numbers[who]) for each in (earlier, later)
+            ):
                 continue
             if not observed.history.was_passed(passed, first, partition):
                 text = f"{client.name} showed {earlier[1]} before {later[1]}"

@@ -138,11 +138,16 @@ class History:
     def was_dropped(self, msgid: int, device_number: DeviceNumber) -> bool:
         return self.outcome("dropped", msgid, device_number) or self.outcome("withdrawn", msgid, device_number)
 
+    def was_claimed(self, msgid: int, device_number: DeviceNumber) -> bool:
+        """Return whether a channel such as Web Push was to show the message."""
+        return self.outcome("claimed", msgid, device_number)
+
     def is_settled(self, first: int, msgid: int, device_number: DeviceNumber, is_ios: bool) -> bool:
         """Return whether a message of the push `first` has its final outcome on this device."""
         if device_number.partition in self.ended.get(first, ()):
             return True
-        return any(self.outcome(kind, msgid, device_number) for kind in (*SETTLED, *(["sent"] if is_ios else [])))
+        kinds = (*SETTLED, "handed_over", *(["sent"] if is_ios else []))
+        return any(self.outcome(kind, msgid, device_number) for kind in kinds)
 
     async def _read_patiently(self, topic: Topic) -> None:
         """Read on, also where the brokers of a busy machine do not answer in time; what was read is not read again."""

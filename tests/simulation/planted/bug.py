@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from tests.simulation.planted.edit import Edit
 
-Kind = Literal["backends", "installation"]
+Kind = Literal["backends", "hand-overs", "installation"]
 
 
 class PlantedBug(NamedTuple):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from tests.simulation.planted.accounts_bugs import ACCOUNTS_BUGS
 from tests.simulation.planted.analytics_bugs import ANALYTICS_BUGS
 from tests.simulation.planted.bug import PlantedBug, planted_bug
+from tests.simulation.planted.hand_over_bugs import HAND_OVER_BUGS
 from tests.simulation.planted.owner_bugs import OWNER_BUGS
 from tests.simulation.planted.scheduling_bugs import SCHEDULING_BUGS
 
@@ -299,6 +300,7 @@ BUGS: Sequence[PlantedBug] = (
             "False",
         ),
     ),
+    *HAND_OVER_BUGS,
     *OWNER_BUGS,
     *ANALYTICS_BUGS,
     *ACCOUNTS_BUGS,

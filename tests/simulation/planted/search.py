@@ -8,9 +8,14 @@ from tests.simulation.backends.world import Backends
 from tests.simulation.kernel.running import Kind, Outcome, run_world, run_worlds, warm_up
 from tests.simulation.planted.bug import PlantedBug
 from tests.simulation.planted.edit import Edit, planted
+from tests.simulation.world.hand_overs import HandOverWorld
 from tests.simulation.world.run import InstallationWorld
 
-KINDS: Mapping[str, Kind] = {"backends": Backends(), "installation": InstallationWorld()}
+KINDS: Mapping[str, Kind] = {
+    "backends": Backends(),
+    "hand-overs": HandOverWorld(),
+    "installation": InstallationWorld(),
+}
 _AHEAD = 4
 """Worlds that are begun for each process before the results of the earlier ones are looked at."""
 
@@ -41,7 +46,7 @@ def search(
     for first in range(0, len(seeds), processes * _AHEAD):
         some = seeds[first : first + processes * _AHEAD]
         outcomes = []
-        for outcome in run_worlds([partial(_run_planted, kind, seed, bug.edits) for seed in some], processes):
+        for outcome in run_worlds([partial(run_planted, kind, seed, bug.edits) for seed in some], processes):
             outcomes.append(outcome)
             on_world()
         for outcome in sorted(outcomes, key=lambda each: each.seed):
@@ -52,7 +57,7 @@ def search(
     return Search(bug, None, "", "", worlds, cpu_s)
 
 
-def _run_planted(kind: Kind, seed: int, edits: Sequence[Edit]) -> Outcome:
+def run_planted(kind: Kind, seed: int, edits: Sequence[Edit]) -> Outcome:
     with planted(edits):
         return run_world(kind, seed)
 

@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 from collections.abc import Callable
-from contextvars import Context
 from pathlib import Path
 from random import Random
 
@@ -18,7 +17,7 @@ from services.push_simulator.connection import Fault, HttpRequest, ScriptedReply
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 from testkit.delivery.scripted_tokens import prefix_of
 from testkit.installation.app_server import AppCredentials
-from tests.simulation.kernel.network.ends import ByteTransport
+from tests.simulation.kernel.network.ends import ByteTransport, connected
 from tests.simulation.kernel.process import CURRENT
 from tests.simulation.kernel.world import LoggedError, World
 from tests.simulation.model.apple import Reasons, invalid_tokens, ios_outcomes, is_accepted
@@ -97,16 +96,11 @@ class SimulatedApple(IosDevices):
         assert process is not None
         assert host in URL
         await asyncio.sleep(_NO_ANSWER_S if self.is_away else self._delay_s())
-        near = ByteTransport(self._loop, process.context, self._delay_s)
-        far = ByteTransport(self._loop, Context, self._delay_s)
-        near.join(far)
-        process.at_death(near.die)
-        self._ends = [end for end in self._ends if not end.is_closing()]
-        self._ends += [near, far]
-        self._loop.call_soon(far.begin, ServerConnection(self, self.connections), context=Context())
         protocol = factory()
-        near.begin(protocol)
-        return near, protocol
+        server = ServerConnection(self, self.connections)
+        ends = connected(self._loop, process, self._delay_s, protocol, server)
+        self._ends = [*(end for end in self._ends if not end.is_closing()), *ends]
+        return ends[0], protocol
 
     def _note(self, request: HttpRequest, status: str, reason: str) -> None:
         token = (request.header(":path") or "").rpartition("/")[2]
@@ -118,7 +112,8 @@ class SimulatedApple(IosDevices):
 def apns_settings(apple: SimulatedApple | None, directory: Path) -> dict[str, str]:
     """Return delivery's settings for this service, whose authority becomes a file of the directory.
 
-    No app has credentials of a channel, so nothing leaves; delivery starts no simulators, which listen at sockets.
+    Delivery starts no simulators, which listen at sockets. No app has credentials of another channel than Web Push, and
+    an app that has those allows the world's push service (browsers.py) alone, so nothing leaves.
     """
     settings = {"apns_url": URL, "apns_sandbox_url": URL, "fcm_url": "https://127.0.0.1:1", "webpush": INTERNET}
     if apple is not None:

@@ -9,6 +9,7 @@ from tests.simulation.kernel.installation import Installation
 from tests.simulation.model.acknowledgements import GatewayFrame, ReceivedAcknowledgement
 from tests.simulation.world.analytics.store import ModelStore
 from tests.simulation.world.apple import SimulatedApple
+from tests.simulation.world.browsers import SimulatedPushService
 from tests.simulation.world.clients import SimulatedGateways
 from tests.simulation.world.operator import Operator
 from tests.simulation.world.plan import CLIENT_FAULTS
@@ -29,6 +30,7 @@ class WorldFaults(Faults):
         operator: Operator,
         reshard: Callable[[str, int], Sequence[RoleHost]],
         apple: SimulatedApple | None,
+        push_service: SimulatedPushService | None,
         store: ModelStore | None,
     ) -> None:
         """`reshard` stops the installation, starts it with another number of instances of a role and returns its
@@ -38,6 +40,7 @@ class WorldFaults(Faults):
         self._operator = operator
         self._reshard = reshard
         self._apple = apple
+        self._push_service = push_service
         self._store = store
 
     def reset_connections(self, fault: Fault) -> None:
@@ -60,6 +63,8 @@ class WorldFaults(Faults):
         super().heal()
         if self._apple is not None:
             self._apple.is_away, self._apple.failing_rate = False, 0.0
+        if self._push_service is not None:
+            self._push_service.trouble = ""
         if self._store is not None:
             self._store.is_away, self._store.fault_rate = False, 0.0
 
@@ -85,6 +90,12 @@ class WorldFaults(Faults):
         if (apple := self._apple) is not None:
             apple.failing_rate = 0.3
             self._later(fault.amount, lambda: setattr(apple, "failing_rate", 0.0))
+
+    def push_service_trouble(self, fault: Fault) -> None:
+        """Let the push service of browsers have the trouble `other` for `amount` seconds."""
+        if (push_service := self._push_service) is not None:
+            push_service.trouble = fault.other
+            self._later(fault.amount, lambda: setattr(push_service, "trouble", ""))
 
     def pause_app(self, fault: Fault) -> None:
         """Pause the app for `amount` seconds."""

@@ -33,7 +33,8 @@ class Plan:
     usual the log and the network between the processes take. `asks_real_store`: a world with analytics ends with
     questions to a real store. `steady`: further devices, which only stay connected. `mixture`: which pushes.
     `is_smooth`: clients reach the edges and gateways through load balancers, over lines with equal delays, nothing that
-    happens counts as broken, and no request may fail or take long.
+    happens counts as broken, and no request may fail or take long. `has_browsers`: the Android app's devices are
+    browsers with subscriptions, to which messages are handed over while they are away.
     """
 
     partitions: int
@@ -51,6 +52,7 @@ class Plan:
     steady: int = 0
     mixture: Mixture = ANY_PUSH
     is_smooth: bool = False
+    has_browsers: bool = False
 
     def internet_s(self, random: Random) -> Callable[[], float]:
         """Return what gives the seconds that the next message takes between the clients and the service."""

@@ -27,12 +27,14 @@ from tests.simulation.kernel.network.channels import Network
 from tests.simulation.kernel.world import World
 from tests.simulation.model.acknowledgements import acknowledged_and_sent
 from tests.simulation.model.deliveries import concluded_twice, expired_and_sent
+from tests.simulation.model.hand_overs import HandOverLog
 from tests.simulation.model.lateness import late
 from tests.simulation.model.owner_changes import OwnerChanges
 from tests.simulation.model.rival_owners import RivalOwners
 from tests.simulation.model.smoothness import FinishedCall, noticed
 from tests.simulation.world.analytics.role import SimulatedAnalytics
 from tests.simulation.world.apple import IosApp, SimulatedApple, apns_settings
+from tests.simulation.world.browsers import GRACE_S, SimulatedPushService
 from tests.simulation.world.clients import IMPATIENT_S, PATIENT_S, SimulatedGateways, SimulatedInterface
 from tests.simulation.world.errors import NotSettledError, in_time, unexpected
 from tests.simulation.world.faults import MustKnow, WorldFaults
@@ -91,7 +93,9 @@ class Simulation:
         self._plan = plan
         self._faults = faults
         self._rivals = RivalOwners(world.note_stored, world.loop.time, lambda: self._broker)
-        self._delivery_owners = OwnerChanges("delivery", self._rivals.note, self._now_ms)
+        self._hand_overs = HandOverLog(self._rivals.note)
+        note = self._hand_overs.note if plan.has_browsers else self._rivals.note
+        self._delivery_owners = OwnerChanges("delivery", note, self._now_ms)
         behaviour = Behaviour(world.random("log"), plan.log_slowness * _LOG_S)
         self._broker = Broker(TOPICS, plan.partitions, behaviour, self._delivery_owners.note, self._now_ms)
         self._network = Network(world, Latency(world.random("network delays"), plan.network_slowness * _NETWORK_S))
@@ -108,6 +112,7 @@ class Simulation:
         self._registry = RegistryServiceStub(self._installation.client_peers().all("registry")[0])
         self._internet_s = plan.internet_s(world.random("internet"))
         self._apple = SimulatedApple(world, self._ledger, self._internet_s) if plan.has_ios else None
+        self._push_service = SimulatedPushService(world, self._ledger, self._internet_s) if plan.has_browsers else None
         self._analytics = SimulatedAnalytics(world, plan) if "analytics" in plan.processes else None
         self._hosts = self._wanted_hosts()
 
@@ -117,11 +122,15 @@ class Simulation:
         await self._ready()
         app, ios = await self._app(_APP), await self._ios_app()
         devices, senders, pushes, gateways = self._clients(app, ios)
+        if self._push_service is not None:
+            await self._open_push_service(self._push_service, app, devices)
         await devices.begin(self._plan.devices, self._plan.steady)
         reader = await self._reader(app, gateways)
         operator = Operator(self._registry, app, [pushes, reader], gateways, self._ledger)
         store = self._analytics.store if self._analytics else None
-        faults = WorldFaults(self._installation, self._hosts, gateways, operator, self._reshard, self._apple, store)
+        faults = WorldFaults(
+            self._installation, self._hosts, gateways, operator, self._reshard, self._apple, self._push_service, store
+        )
         await self._load(senders, reader, faults, devices, ios.tokens if ios else [])
         await operator.finish(self._interface("v2"))
         if ios:  # a token whose removal could not be written is refused again
@@ -133,6 +142,7 @@ class Simulation:
         if ios:
             found += await ios.checked(observed, history.reasons, self._interface("v2"))
         found += [*violations(observed), *received_violations(observed), *sent_while_paused(observed, operator.pauses)]
+        found += self._hand_overs.found(observed)
         found += [*concluded_twice(observed), *expired_and_sent(observed, self._faults), *noticed(self._calls or [])]
         must_know = MustKnow(self._calm_ms, self._faults, self._delivery_owners.times_ms)
         found += acknowledged_and_sent(gateways.frames, must_know)
@@ -173,7 +183,8 @@ class Simulation:
                 **({"analytics": self._analytics.definition()} if self._analytics else {}),
             }
             apns = apns_settings(self._apple, self._world.directory) if role == "delivery" else {}
-            settings = {"snapshot_s": self._plan.snapshot_s, **apns}
+            graces = {"channel_grace_s": GRACE_S} if role == "delivery" and self._plan.has_browsers else {}
+            settings = {"snapshot_s": self._plan.snapshot_s, **apns, **graces}
             host = RoleHost(self._installation, definitions[role], shard, name, **settings)
             self._machines[name] = host
             self._running.append(asyncio.create_task(host.run()))
@@ -200,6 +211,19 @@ class Simulation:
         gateways = SimulatedGateways(self._of("gateway"), self._gateways, self._internet_s, random, is_balanced=smooth)
         devices = AndroidDevices(gateways, app.appkey, self._ledger, self._world.seed, self._plan.pace)
         return devices, senders, pushes, gateways
+
+    async def _open_push_service(
+        self, push_service: SimulatedPushService, app: AppCredentials, devices: AndroidDevices
+    ) -> None:
+        """Give the app its key, and let its devices subscribe and show what their browsers get."""
+        changed = await self._registry.UpdateApp(push_service.change_of(app.appkey))
+        push_service.note_key(changed.app.web_push.public_key)
+
+        def show(token: str, msgid: int, content: str) -> None:
+            self._hand_overs.shows(token, msgid)
+            devices.show_by_system(token, msgid, content)
+
+        push_service.on_shown, devices.address_frame = show, push_service.address_frame
 
     async def _reader(self, app: AppCredentials, gateways: SimulatedGateways) -> ReadBackClient:
         """Return a read-back client with a registered device of its own, which is not connected any more."""

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Any
 
+from tests.simulation.kernel.process import Process
+
 ContextOf = Callable[[], Context]
 """Returns a context whose callbacks belong to a process of the service (`Process.context`) or to none (`Context`)."""
 
@@ -128,3 +130,19 @@ class ByteTransport(ConnectionEnd, asyncio.Transport):
         """Do nothing: a protocol asks for this only after `pause_writing`, which is never called."""
 
     resume_reading = pause_reading
+
+
+def connected(
+    loop: asyncio.AbstractEventLoop,
+    process: Process,
+    delay_s: Callable[[], float],
+    client: asyncio.Protocol,
+    server: asyncio.Protocol,
+) -> tuple[ByteTransport, ByteTransport]:
+    """Connect a process with a server outside of the installation; return both ends, the process's first."""
+    near, far = ByteTransport(loop, process.context, delay_s), ByteTransport(loop, Context, delay_s)
+    near.join(far)
+    process.at_death(near.die)
+    loop.call_soon(far.begin, server, context=Context())
+    near.begin(client)
+    return near, far
