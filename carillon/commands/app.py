@@ -66,7 +66,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def apns_options(command: Command) -> Command:
-    """Decorate a command with the options whose values `apns_change` accepts."""
+    """Decorate a command with the options whose values `apns_change` accepts, and `--apns-reports`."""
     environments = click.Choice(list(ENVIRONMENTS))
     options = (
         click.option("--apns-key", metavar="FILE", help="iOS: the .p8 file of the APNs key; `none` removes the key."),
@@ -74,6 +74,11 @@ def apns_options(command: Command) -> Command:
         click.option("--apns-team", metavar="ID", help="iOS: the Apple team's id, 10 letters and digits."),
         click.option("--apns-topic", metavar="BUNDLE", help="iOS: the bundle id. Default: the app's package."),
         click.option("--apns-environment", type=environments, help="iOS: Apple's service. Default: production."),
+        click.option(
+            "--apns-reports",
+            type=click.Choice(["on", "off"]),
+            help="iOS: whether pushes carry their message id, so that devices report received, shown and clicked.",
+        ),
     )
     for option in reversed(options):
         command = option(command)
@@ -553,10 +558,11 @@ def set_app(
     """
     quotas, networks, identity = quotas_change(others), allow_from_change(allow_from), identity_change(others)
     web_push, origins = webpush_change(webpush, webpush_contact, webpush_hosts), web_origins_change(web_origins)
+    apns_reports = others.pop("apns_reports")
     change, fcm = apns_change(**others), fcm_change(fcm_service_account)
     given = (
         *(ack_info, default_period, name, replay_safe, channel_route),
-        *(quotas, networks, identity, change, web_push, origins, fcm),
+        *(quotas, networks, identity, change, web_push, origins, fcm, apns_reports),
     )
     if all(each is None for each in given):
         raise click.UsageError(
@@ -576,6 +582,7 @@ def set_app(
         identity=identity,
         replay_safe_required=None if replay_safe is None else replay_safe == "required",
         channel_route=None if channel_route is None else ROUTES[channel_route],
+        apns_reports=None if apns_reports is None else apns_reports == "on",
         web_push=web_push,
         web_origins=origins,
         fcm=fcm,

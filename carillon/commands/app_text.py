@@ -29,7 +29,7 @@ _ANY_ALIAS = (
 
 
 def print_app(app: App, zone: ZoneInfo) -> None:
-    channels = {**_web_push(app), **_fcm(app), **_route(app)}
+    channels = {**_web_push(app), **_fcm(app), **_route(app), **_reports(app)}
     services = {**_apple(app), **_simulators(app)}
     _print_rows({**_fields(app), **channels, **_limits(app, zone), "paused": pauses_text(app), **services})
 
@@ -132,6 +132,12 @@ def _fcm(app: App) -> dict[str, str]:
 def _route(app: App) -> dict[str, str]:
     route = app.channel_route
     return {} if route is msgspec.UNSET else {"channel route": f"{route}: {_ROUTES[route]}"}
+
+
+def _reports(app: App) -> dict[str, str]:
+    if app.apns_reports is msgspec.UNSET:
+        return {}
+    return {"APNs reports": "on: pushes carry their message id" if app.apns_reports else "off"}
 
 
 def _apple(app: App) -> dict[str, str]:

@@ -5,7 +5,7 @@ import contextlib
 import json
 import secrets
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -39,7 +39,10 @@ class VirtualDeviceSettings(Settings, frozen=True, kw_only=True):
 
 
 class VirtualDevice:
-    """One virtual iOS device. `opens`: it reports an app open after each push, like a user who taps on it."""
+    """One virtual iOS device. `opens`: it reports an app open after each push, like a user who taps on it.
+
+    It acknowledges pushes that carry their message id, and reports that it showed them.
+    """
 
     def __init__(
         self,
@@ -84,15 +87,29 @@ class VirtualDevice:
 
     async def receive(self, push: WatchResponse) -> None:
         payload = json.loads(push.payload)
-        if "carillon" in payload:
+        own = payload.get("carillon", {})
+        if "code" in own:
             self._show({"type": "code", "headers": dict(push.headers)})
             if not self._code.done():
-                self._code.set_result(payload["carillon"]["code"])
+                self._code.set_result(own["code"])
             return
         self._show({"type": "push", "payload": payload, "headers": dict(push.headers)})
-        if self._opens and "key" in self._identity:
-            answer = await self._request({"type": "activity", "event": "open"})
-            self._show({**answer, "request": "activity"})
+        if "key" not in self._identity:
+            return
+        for frame in self._told(own.get("msgid"), is_shown="alert" in payload["aps"]):
+            answer = await self._request(frame)
+            self._show({**answer, "request": frame["type"]})
+
+    def _told(self, msgid: int | None, *, is_shown: bool) -> Iterator[Frame]:
+        """Yield what an app tells of a push: that it came and was shown, and that the user tapped it and opened it."""
+        if msgid is not None:
+            yield {"type": "ack", "msgids": [msgid]}
+            if is_shown:
+                yield {"type": "report", "event": "shown", "msgid": msgid}
+                if self._opens:
+                    yield {"type": "report", "event": "clicked", "msgid": msgid}
+        if self._opens:
+            yield {"type": "activity", "event": "open"}
 
     async def _request(self, frame: Frame) -> dict[str, Any]:
         try:

@@ -79,6 +79,7 @@ def settings_body(change: UpdateAppRequest) -> SettingsBody:
         web_origins=list(change.web_origins.origins) if change.HasField("web_origins") else None,
         fcm_service_account=_file_text(change.fcm.file) if change.HasField("fcm") else None,
         channel_route=ROUTE_NAMES[change.channel_route] if change.HasField("channel_route") else None,
+        apns_reports=change.apns_reports if change.HasField("apns_reports") else None,
         identity=_identity_body(change.identity) if change.HasField("identity") else None,
         drop_old_secret=change.drop_old_secret,
     )

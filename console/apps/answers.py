@@ -168,6 +168,10 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = UNSET
     apns: Annotated[ApnsKey | UnsetType | None, described("iOS: the APNs key, null for none.")] = UNSET
+    apns_reports: Annotated[
+        bool | UnsetType,
+        described("iOS: whether pushes carry their message id, so that devices acknowledge and report them."),
+    ] = UNSET
     apple: Annotated[
         list[AppleProblem] | UnsetType | None,
         described(
@@ -236,6 +240,7 @@ def app_answer(app: StoredApp, installation_pause: StoredPause | None, now_ms: i
         fcm=_fcm(app),
         channel_route=UNSET if app.platform == PLATFORM_IOS else route_name(app),
         apns=_apns(app) if app.platform == PLATFORM_IOS else UNSET,
+        apns_reports=app.apns_reports if app.platform == PLATFORM_IOS else UNSET,
     )
 
 

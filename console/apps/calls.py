@@ -76,6 +76,7 @@ def change_of(appkey: str, body: SettingsBody) -> UpdateAppRequest:
         web_push=None if body.web_push is None else _web_push_change(body.web_push),
         fcm=None if body.fcm_service_account is None else FcmChange(file=body.fcm_service_account.encode()),
         web_origins=None if body.web_origins is None else WebOrigins(origins=body.web_origins),
+        apns_reports=body.apns_reports,
         channel_route=None if body.channel_route is None else ROUTES[body.channel_route],
         identity=None if body.identity is None else _identity_change(body.identity),
         drop_old_secret=body.drop_old_secret,

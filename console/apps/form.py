@@ -74,6 +74,7 @@ def form_of(app: App) -> dict[str, str]:
         fields[_REGISTRATIONS] = str(app.quotas.registrations_per_minute)
     if app.platform == PLATFORM_IOS:
         fields |= {"key_id": app.apns.key_id, "apple_team": app.apns.team_id, "topic": app.apns.topic or app.package}
+        fields["apns_reports"] = "on" if app.apns_reports else "off"
         fields["environment"] = ENVIRONMENT_NAMES.get(app.apns.environment, "production")
     else:
         fields |= {"web_push": "", "web_push_contact": app.web_push.contact, "fcm_file": ""}
@@ -90,7 +91,15 @@ def difference_of(app: App, form: Form, shown: Form, *, with_quotas: bool) -> Up
     if not shown:
         return change
     same = _change_of(app, shown, with_quotas=with_quotas)
-    for name in ("name", "default_period_s", "ack_info_enabled", "allow_from", "channel_route", "web_origins"):
+    for name in (
+        "name",
+        "default_period_s",
+        "ack_info_enabled",
+        "allow_from",
+        "channel_route",
+        "web_origins",
+        "apns_reports",
+    ):
         if getattr(change, name) == getattr(same, name):
             change.ClearField(name)
     _drop_same(change, same, "apns")
@@ -123,6 +132,8 @@ def _change_of(app: App, form: Form, *, with_quotas: bool) -> UpdateAppRequest:
     if app.platform == PLATFORM_IOS:
         if (apns := _apns_change(app, form)) is not None:
             change.apns.CopyFrom(apns)
+        if (reports := form.get("apns_reports")) is not None:
+            change.apns_reports = reports == "on"
     else:
         change.ack_info_enabled = form.get("acks") == "on"
         if (route := ROUTES.get(form.get("channel_route", ""))) is not None:

@@ -205,6 +205,7 @@ def _setting_names(gettext: Gettext) -> Mapping[str, str]:
         "apns_key": _("Key for Apple"),
         "apns_topic": _("Bundle id"),
         "apns_environment": _("Environment"),
+        "apns_reports": _("Reports of iPhones"),
         "webpush_key": _("Web Push key"),
         "fcm_account": _("Service account for FCM"),
         "webpush_contact": _("Web Push contact"),

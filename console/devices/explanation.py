@@ -75,7 +75,7 @@ def _accepted_by_apple(sent: TimelineEntry, words: Words) -> str:
     if sent.simulated:
         return _accepted_by_simulator(sent, words)
     sentence = words.gettext(
-        "Apple accepted the push for the device at %(time)s. iOS devices do not report when a push arrives."
+        "Apple accepted the push for the device at %(time)s. The device has not reported that it arrived."
     )
     return sentence % {"time": words.moment(sent.last_ms)}
 

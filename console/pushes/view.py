@@ -78,10 +78,11 @@ def funnel(answer: AuditPushResponse, row: BroadcastRow | None) -> list[FunnelSt
 def is_moving(answer: AuditPushResponse, app: App, now_ms: int) -> bool:
     """Return whether the numbers may change soon: a device may still get the push, or something happened just now.
 
-    An iOS device that was sent the push reports nothing more.
+    An iOS device that was sent the push reports nothing more, unless the app's pushes carry their message id.
     """
     is_recent = any(now_ms - entry.last_ms < RECENT_MS for entry in answer.timeline)
-    moving = ("pending",) if app.platform == PLATFORM_IOS else ("pending", "sent")
+    reports = app.platform != PLATFORM_IOS or app.apns_reports
+    moving = ("pending", "sent") if reports else ("pending",)
     return is_recent or any(count.state in moving and count.devices for count in answer.states)
 
 

@@ -291,6 +291,9 @@ class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         RouteName | None,
         described("Android: the route of pushes that name none in option.channel."),
     ] = None
+    apns_reports: Annotated[
+        bool | None, described("iOS: whether pushes carry their message id, so that devices acknowledge and report.")
+    ] = None
     identity: Annotated[IdentityBody | None, described("The proofs of aliases and identity tags.")] = None
     drop_old_secret: Annotated[bool, described("End the validity of the former secret key at once.")] = False
 

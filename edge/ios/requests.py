@@ -27,6 +27,7 @@ from edge.core.push import AppPush
 from edge.core.signature import AppRef
 from protos.push.v1.push_pb2 import KIND_BROADCAST, KIND_UNICAST, Audience, Everyone, IosStyle, Message, Tokens
 from protos.registry.v1.apps_pb2 import App
+from services.domain.apns_payload import carrying_msgid
 from services.domain.ios_tokens import ios_token, ios_tokens
 from services.errors import InputError
 
@@ -101,7 +102,7 @@ def push_order(raw: bytes, app: App) -> list[AppPush]:
     """
     check_top(raw, _KEYS, TARGETS)
     body: IosPushBody = decode(IosPushBody, raw)
-    message = _message(body)
+    message = carrying_msgid(_message(body)) if app.apns_reports else _message(body)
     return [
         AppPush(
             app=AppRef(app.appkey, app.platform),

@@ -18,7 +18,6 @@ from protos.registry.v1.apps_pb2 import Channel
 from services.delivery.event_writer import EventWriter, NewFact
 from services.delivery.state.audience_parts import DeviceAddress
 from services.delivery.state.hand_overs import NOBODY
-from services.delivery.state.sent_messages import REPORTED_KINDS
 from services.domain.recorded_reasons import FixedReason
 from services.domain.topics import DELIVERIES
 from services.process.crashpoint import Point, reached
@@ -50,6 +49,7 @@ class OutcomeColumns:
     badges: "array[int]" = field(default_factory=lambda: array("I"))
     channels: "array[int]" = field(default_factory=lambda: array("B"))
     services: "set[Channel.ValueType]" = field(default_factory=set)
+    carry_msgids: bool = False
 
     def add(
         self, msgid: int, number: int, kind: int, time_ms: int, reason: str, badge: int | None = None, channel: int = 0
@@ -90,6 +90,7 @@ class OutcomeColumns:
                 badges=self._filled_up(self.badges, at),
                 channels=self._filled_up(self.channels, at),
                 simulated=simulated,
+                carry_msgids=self.carry_msgids,
             )
             for at in range(0, len(self.msgids), _ROWS_PER_RECORD)
         ]
@@ -179,19 +180,26 @@ class OutcomeRecorder:
         reason: str = "",
         badge: int | None = None,
         service: "Channel.ValueType | None" = None,
+        *,
+        carries_msgid: bool = False,
     ) -> None:
         """Queue one outcome; `time_ms` is in milliseconds since 1970, `badge` the one that the device was sent.
 
-        `service`: the channel whose service answered so, if one did.
+        `service`: the channel whose service answered so, if one did. `carries_msgid`: the message carried its id to an
+        iOS device, which may report it.
         """
         if kind == _SENT:
             self._queued.sent.add((msgid, partition, number))
-        elif kind in REPORTED_KINDS:
-            self._queued.reports.add((kind, (msgid, partition, number)))
         columns = self._columns(partition, appkey, 1)
         columns.add(msgid, number, kind, time_ms, reason, badge)
+        columns.carry_msgids |= carries_msgid
         if service is not None:
             columns.services.add(service)
+
+    def record_report(self, device: DeviceAddress, msgid: int, kind: int, time_ms: int) -> None:
+        """Queue what a device reports of a message whose outcome does not wait for it."""
+        self._queued.reports.add((kind, (msgid, device.partition, device.number)))
+        self.record(device.partition, device.appkey, msgid, device.number, kind, time_ms)
 
     def record_claim(
         self, partition: int, appkey: str, msgid: int, numbers: BitMap, time_ms: int, channel: int
@@ -226,12 +234,16 @@ class OutcomeRecorder:
         reason: str = "",
         badge: int | None = None,
         service: "Channel.ValueType | None" = None,
+        *,
+        carries_msgid: bool = False,
     ) -> None:
         """Queue a final outcome, unless one for the same message and device is queued or being written."""
         key = (msgid, partition, number)
         if key not in self._queued.finals and key not in self._being_written.finals:
             self._queued.finals.add(key)
-            self.record(partition, appkey, msgid, number, kind, time_ms, reason, badge, service)
+            self.record(
+                partition, appkey, msgid, number, kind, time_ms, reason, badge, service, carries_msgid=carries_msgid
+            )
 
     def record_withdrawn(self, device: DeviceAddress, msgid: int, time_ms: int) -> None:
         """Queue that the message is dropped because the device changed its alias, unless a final outcome is unwritten.

@@ -10,11 +10,16 @@ MAX_PAYLOAD_BYTES = 4096
 
 MAX_BADGE = 2**31 - 1
 _BADGE_PREFIX = b'{"aps":{"badge":'
+_CARILLON = "carillon"
+"""The name beside `aps` under which the service's own values stand."""
+
+_MAX_MSGID = 2**53 - 1
+_MSGID_END = b"}}"
 
 
 def possession_payload(code: str) -> bytes:
     """Build the JSON of the silent push that brings a possession code."""
-    return json.dumps({"aps": {"content-available": 1}, "carillon": {"code": code}}, separators=(",", ":")).encode()
+    return json.dumps({"aps": {"content-available": 1}, _CARILLON: {"code": code}}, separators=(",", ":")).encode()
 
 
 def payload(message: Message) -> bytes:
@@ -25,7 +30,8 @@ def payload(message: Message) -> bytes:
     Content that is JSON with a dictionary `aps` is Apple's payload itself, in which badge, category and extra of the
     message take the place of its own.
 
-    If the message increments badges, the result is a template with badge 0 for `with_badge`.
+    If the message increments badges, the result is a template with badge 0 for `with_badge`; if it carries its id, one
+    with id 0 for `with_msgid`. An alert with its id is mutable: the app's notification service extension gets it first.
     """
     ios = message.ios
     given = apple_payload(message)
@@ -52,6 +58,11 @@ def payload(message: Message) -> bytes:
     body |= {name: value for name, value in given.items() if name != "aps"}
     if message.HasField("extra"):
         body["extra"] = message.extra
+    if ios.carries_msgid:
+        if "alert" in body["aps"]:
+            body["aps"]["mutable-content"] = 1
+        body.pop(_CARILLON, None)
+        body[_CARILLON] = {"msgid": 0}
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -71,10 +82,25 @@ def with_badge(template: bytes, badge: int) -> bytes:
     return _BADGE_PREFIX + str(badge).encode() + template[len(_BADGE_PREFIX) + 1 :]
 
 
+def with_msgid(template: bytes, msgid: int) -> bytes:
+    """Fill the message id into the template of a message that carries it."""
+    return template[: -len(_MSGID_END) - 1] + str(msgid).encode() + _MSGID_END
+
+
 def max_size_bytes(message: Message) -> int:
     """Size of the largest payload any device may get; an incremented badge may have ten digits."""
-    template = payload(message)
-    return len(with_badge(template, MAX_BADGE) if increments_badge(message) else template)
+    largest = payload(message)
+    if message.ios.carries_msgid:
+        largest = with_msgid(largest, _MAX_MSGID)
+    return len(with_badge(largest, MAX_BADGE) if increments_badge(message) else largest)
+
+
+def carrying_msgid(message: Message) -> Message:
+    """Return the message with its id in the payload; the message itself if Apple would refuse that as too large."""
+    changed = Message()
+    changed.CopyFrom(message)
+    changed.ios.carries_msgid = True
+    return changed if max_size_bytes(changed) <= MAX_PAYLOAD_BYTES else message
 
 
 def _alert(message: Message) -> Any:

@@ -176,6 +176,10 @@ def change_settings(app: App, request: UpdateAppRequest, keys: Keys) -> None:
         app.web_origins[:] = checked_origins(list(request.web_origins.origins))
     if request.HasField("channel_route"):
         _change_route(app, request.channel_route)
+    if request.HasField("apns_reports"):
+        if app.platform != PLATFORM_IOS:
+            raise InputError(f"app {app.appkey} is no iOS app: other devices acknowledge and report in any case")
+        app.apns_reports = request.apns_reports
     if request.HasField("quotas"):
         _change_quotas(app, request.quotas)
     if request.HasField("allow_from"):
@@ -300,6 +304,7 @@ def _settings(app: App) -> dict[str, str]:
         "apns_key": f"{apns.key_id} of {apns.team_id}" if app.HasField("apns") else "none",
         "apns_topic": apns.topic or "none",
         "apns_environment": environment if app.HasField("apns") else "none",
+        "apns_reports": "on" if app.apns_reports else "off",
         "webpush_key": key_text(app.web_push.public_key) if app.HasField("web_push") else "none",
         "webpush_contact": app.web_push.contact or "none",
         "webpush_hosts": ",".join(app.web_push.hosts) or "known",

@@ -127,8 +127,10 @@ class FcmHarness:
         reason: str,
         badge: int | None,
         service: int,
+        *,
+        carries_msgid: bool,
     ) -> None:
-        assert service == CHANNEL_FCM
+        assert (service, carries_msgid) == (CHANNEL_FCM, False)
         assert number not in self.outcomes
         self.outcomes[number] = kind, reason
 

@@ -273,6 +273,10 @@ async def test_the_key_for_apple_is_stored_and_not_shown(console: ConsoleInstall
     assert f"Key for Apple {KEY_ID} for org.example.news" in text_of(await head.get(f"/apps/{appkey}"))
     shown = (await head.get(path)).text
     assert ("PRIVATE KEY" in shown, 'value="sandbox" selected' in shown) == (False, True)
+    for given, told in (("on", "on"), ("off", "off")):
+        await head.post(path, **form, apns_reports=given)
+        assert f"Reports of iPhones {told}" in text_of(await head.get(f"/apps/{appkey}"))
+        assert f'value="{given}" selected' in (await head.get(path)).text
     await head.post(path, **form, key_id=KEY_ID, apple_team=TEAM_ID, apns="remove")
     assert "Nothing reaches Apple without it." in text_of(await head.get(f"/apps/{appkey}"))
 

@@ -90,6 +90,54 @@ async def test_a_virtual_iphone_receives_a_push(carillon: Installation, server: 
     assert f"carillon app set {app.appkey} --apns-environment" in said
 
 
+@SHARDS_BEFORE_RELEASES
+async def test_a_virtual_iphone_reports_what_it_gets_and_the_audit_says_so(
+    carillon: Installation, server: AppServer
+) -> None:
+    app = carillon.create_app("ios")
+    carillon.carillon("app", "set", app.appkey, "--apns-reports", "on")
+    url = f"{carillon.v2_url}/device/v1"
+    phone = await start(
+        carillon, "device", "run", "--platform", "ios", "--appkey", app.appkey, "--url", url, "--opens", "--json"
+    )
+    try:
+        welcome = await event(phone)
+        identity = {name: welcome[name] for name in ("token", "key")} | {"appkey": app.appkey}
+
+        async def sent() -> dict[str, Any] | None:
+            """Push until the edge has applied the setting, and return what the phone gets with its message id."""
+            assert (await server.push(to_all(app, "hello"), app.secret_key))["result"] == 0
+            push = await event(phone)
+            if "carillon" in push["payload"]:
+                return push
+            assert (await event(phone))["request"] == "activity"
+            return None
+
+        push = await until(sent, BOUND_S)
+        msgid = push["payload"]["carillon"]["msgid"]
+        assert push["headers"]["apns-collapse-id"] == str(msgid)
+        assert push["payload"]["aps"] == {"alert": "hello", "badge": 3, "sound": "default", "mutable-content": 1}
+        answers = [await event(phone) for _ in range(4)]
+        assert [answer["request"] for answer in answers] == ["ack", "report", "report", "activity"]
+        assert {answer["type"] for answer in answers} == {"ok"}
+        never_sent = {"type": "report", "event": "clicked", "msgid": msgid + 1000, **identity}
+        assert (await server.device_request(never_sent))["type"] == "ok"
+    finally:
+        phone.terminate()
+        assert await asyncio.wait_for(phone.wait(), BOUND_S) == 0
+
+    async def audited() -> dict[str, Any] | None:
+        named = ("audit", "push", str(msgid), "--device", welcome["token"], "--json")
+        said = await asyncio.to_thread(carillon.carillon, *named, check=False)
+        report: dict[str, Any] = json.loads(said) if said.strip() else {"device": {"timeline": []}}
+        return report if "clicked" in {entry["event"] for entry in report["device"]["timeline"]} else None
+
+    audit = await until(audited, BOUND_S)
+    events = [entry["event"] for entry in audit["device"]["timeline"]]
+    assert set(events) >= {"sent", "received", "shown", "clicked"}
+    assert {state["state"]: state["devices"] for state in audit["states"]} == {"clicked": 1}
+
+
 async def run_phone(carillon: Installation, app: AppCredentials, *options: str) -> Process:
     """Start the virtual iPhone with the token TOKEN, which keeps no key."""
     url = f"{carillon.v2_url}/device/v1"

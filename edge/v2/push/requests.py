@@ -25,6 +25,7 @@ from protos.push.v1.push_pb2 import (
 )
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, ROUTE_UNSPECIFIED, App, Platform
 from services.domain.addresses import ROUTES, RouteName
+from services.domain.apns_payload import carrying_msgid
 from services.errors import Code, InputError
 
 MAX_PERIOD_S = 30 * 86_400
@@ -137,7 +138,7 @@ def push_order(
             app=of_app.app,
             kind=_kind(scope),
             audience=of_app.audience,
-            message=messages[of_app.app.platform],
+            message=_of_app(app_of(of_app.app), messages[of_app.app.platform]),
             period_s=period_s or app_of(of_app.app).default_period_s,
             qps=option.qps or 0,
             channel=_channel(option.channel) if of_app.app.platform == PLATFORM_ANDROID else None,
@@ -152,6 +153,10 @@ def _message(platform: "Platform.ValueType", body: PushRequest, app_name: str) -
     if platform == PLATFORM_ANDROID:
         return android_message(body.style, body.extra, app_name)
     return ios_message(body.style, body.extra)
+
+
+def _of_app(app: App, message: Message) -> Message:
+    return carrying_msgid(message) if app.apns_reports else message
 
 
 def _channel(option: ChannelOption | None) -> ChannelOptions | None:

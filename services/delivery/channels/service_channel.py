@@ -398,6 +398,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
             self._shared.recorder.record_final(
                 *(recipient.partition, self._appkey, message.msgid, recipient.number, kind, self._now_ms),
                 *(reason, badge, service),
+                carries_msgid=kind == _SENT and message.progress.push.carries_msgid,
             )
         self._schedule.release(message.progress)
 

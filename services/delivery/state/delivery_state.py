@@ -213,10 +213,10 @@ class DeliveryState:
         is_apns = outcomes.appkey in self.apns_apps
         final = final_outcomes(outcomes, is_sent_final=is_apns)
         self.badges.fold(partition, outcomes)
+        self.sent_messages.fold(partition, offset, outcomes, is_sent_final=is_apns)
         if is_apns:
             self.bad_tokens.fold(partition, outcomes)
         else:
-            self.sent_messages.fold(partition, offset, outcomes)
             for change in channel_changes(outcomes):
                 self._change_channel(outcomes.appkey, partition, change)
         for by_msgid, is_withdrawn in ((final.withdrawn, True), (final.concluded, False)):

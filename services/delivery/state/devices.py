@@ -133,7 +133,7 @@ FINAL_OUTCOMES = frozenset(
         OutcomeKind.OUTCOME_KIND_HANDED_OVER,
     }
 )
-"""On iOS SENT is final too, because iOS devices send no acknowledgements."""
+"""On iOS SENT is final too: no message waits for its acknowledgement, which few iOS devices send."""
 
 _CLAIMED, _RETURNED = OutcomeKind.OUTCOME_KIND_CLAIMED, OutcomeKind.OUTCOME_KIND_RETURNED
 _IS_FINAL = numpy.isin(numpy.arange(256), list(FINAL_OUTCOMES))

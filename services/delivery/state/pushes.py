@@ -223,6 +223,16 @@ class StartedPush:
         return self.send.audience.HasField("devices")
 
     @property
+    def carries_msgid(self) -> bool:
+        """Whether iOS devices get the message id, so that they acknowledge and report the message."""
+        return self.send.message.ios.carries_msgid
+
+    @property
+    def is_reported(self) -> bool:
+        """Whether devices acknowledge and report the message."""
+        return self.channel != Channel.CHANNEL_APNS or self.carries_msgid
+
+    @property
     def msgids(self) -> range:
         """All message ids of the push; more than one only for a token list."""
         return range(self.msgid, self.msgid + max(1, self.send.id_count))

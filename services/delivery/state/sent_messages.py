@@ -19,7 +19,7 @@ from services.delivery.state.audience_parts import AppPartition, DeviceAddress, 
 
 MAX_COST_BYTES = 1024 * 1024
 """Upper bound of the memory for what the devices of one app in one partition were sent; their reports take at most
-three times as much."""
+five times as much."""
 
 REPORTED_KINDS = (
     OutcomeKind.OUTCOME_KIND_SHOWN,
@@ -35,8 +35,8 @@ shorter than three quarters of MAX_COST_BYTES, but for broadcasts that reach fur
 _SENT = OutcomeKind.OUTCOME_KIND_SENT
 _CLAIMED = OutcomeKind.OUTCOME_KIND_CLAIMED
 _RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
-_FOLDED = (_SENT, _CLAIMED, *REPORTED_KINDS)
-_BITS: dict[int, int] = {**{kind: 1 << kind for kind in (_RECEIVED, *REPORTED_KINDS)}, _CLAIMED: 1 << 7}
+_TOLD = (*REPORTED_KINDS, _RECEIVED)
+_BITS: dict[int, int] = {**{kind: 1 << kind for kind in _TOLD}, _CLAIMED: 1 << 7}
 """The bit of each kind in `_Block._single_reports`; the numbers of reported kinds are below 7."""
 
 _SINGLE_BYTES = 16
@@ -60,16 +60,22 @@ class SentMessages:
     def __init__(self) -> None:
         self._by_app_partition: dict[AppPartition, _PartitionMessages] = {}
 
-    def fold(self, partition: int, offset: int, outcomes: AppOutcomes) -> None:
+    def fold(self, partition: int, offset: int, outcomes: AppOutcomes, *, is_sent_final: bool = False) -> None:
         """Note what these outcomes say was sent and reported; the columns are of equal length.
 
+        `is_sent_final`: the app's messages have their final outcome when they are sent. They are noted only where they
+        carry their ids, as devices report no others; then acknowledgements are kept, as those of claimed messages are.
         `offset` is that of their record in the partition of `deliveries`. Outcomes that are folded already are
         ignored: a snapshot may be newer than the offsets in it.
         """
         kinds = outcomes.kinds
         known = self._by_app_partition.get((outcomes.appkey, partition))
-        has_claims = _CLAIMED in kinds or (known is not None and known.has_claims)
-        folded = [kind for kind in ((*_FOLDED, _RECEIVED) if has_claims else _FOLDED) if kind in kinds]
+        if is_sent_final:
+            foldable = ((_SENT,) if outcomes.carry_msgids else ()) + (_TOLD if known or outcomes.carry_msgids else ())
+        else:
+            has_claims = _CLAIMED in kinds or (known is not None and known.has_claims)
+            foldable = (_SENT, _CLAIMED) + (_TOLD if has_claims else REPORTED_KINDS)
+        folded = [kind for kind in foldable if kind in kinds]
         if not folded:
             return
         messages = self._by_app_partition.setdefault((outcomes.appkey, partition), known or _PartitionMessages())
@@ -84,7 +90,7 @@ class SentMessages:
                 if kind in (_SENT, _CLAIMED):
                     messages.add(msgid, some)
                 if kind != _SENT:
-                    messages.report(msgid, some, kind)
+                    messages.report(msgid, some, kind, of_all_sent=is_sent_final)
 
     def was_sent(self, device: DeviceAddress, msgid: int) -> bool | None:
         """Return whether the device was sent the message; None: that may be forgotten."""
@@ -97,7 +103,7 @@ class SentMessages:
         return messages.sent_to(msgid) if messages is not None else BitMap()
 
     def was_reported(self, device: DeviceAddress, msgid: int, kind: int) -> bool:
-        """Return whether the device has reported this kind on the message; RECEIVED only of claimed messages."""
+        """Return whether the device has reported this kind on the message; RECEIVED only where `fold` keeps it."""
         messages = self._by_app_partition.get(device.app_partition)
         return messages is not None and messages.is_reported(msgid, device.number, kind)
 
@@ -158,10 +164,10 @@ class _PartitionMessages:
         while sum([block.cost_bytes for block in self._blocks]) > MAX_COST_BYTES:
             self._highest_forgotten = max(self._highest_forgotten, self._blocks.pop(0).highest_msgid())
 
-    def report(self, msgid: int, numbers: BitMap, kind: int) -> None:
+    def report(self, msgid: int, numbers: BitMap, kind: int, *, of_all_sent: bool) -> None:
         """Note that these devices have reported this kind; devices that were not sent the message are ignored."""
         if (block := self._block(msgid)) is not None:
-            block.report(msgid, numbers, kind)
+            block.report(msgid, numbers, kind, of_all_sent=of_all_sent)
 
     def dump(self) -> PartitionRow:
         return self.next_offset, self._highest_forgotten, [block.dump() for block in self._blocks]
@@ -191,8 +197,8 @@ class _Block:
     """Messages that were first sent one after the other.
 
     A message that one device was sent is an entry of three columns sorted by message id; one that several devices were
-    sent is a bitmap. A claim is kept as a report is. An acknowledgement is kept only where there is a claim: there it
-    may come after the push is forgotten.
+    sent is a bitmap. A claim is kept as a report is. An acknowledgement is kept only where it may come after the push
+    is forgotten: where there is a claim, and where no message waits for it.
     """
 
     __slots__ = (
@@ -247,18 +253,21 @@ class _Block:
         elif at is None or numbers != BitMap([self._single_numbers[at]]):
             self._add_bitmap(msgid, numbers, at)
 
-    def report(self, msgid: int, numbers: BitMap, kind: int) -> None:
-        """Note that these devices have reported this kind; devices that were not sent the message are ignored."""
+    def report(self, msgid: int, numbers: BitMap, kind: int, *, of_all_sent: bool) -> None:
+        """Note that these devices have reported this kind; devices that were not sent the message are ignored.
+
+        `of_all_sent`: also acknowledgements of messages without a claim.
+        """
         self.has_claims |= kind == _CLAIMED
         if (bitmap := self._bitmaps.get(msgid)) is not None:
-            if kind == _RECEIVED:
+            if kind == _RECEIVED and not of_all_sent:
                 bitmap = self._reports.get((msgid, _CLAIMED), BitMap())
             if sent := bitmap & numbers:
                 self._reports[msgid, kind] = self._reports.get((msgid, kind), BitMap()) | sent
         elif (
             (at := self._single(msgid)) is not None
             and self._single_numbers[at] in numbers
-            and (kind != _RECEIVED or self._single_reports[at] & _BITS[_CLAIMED])
+            and (kind != _RECEIVED or of_all_sent or self._single_reports[at] & _BITS[_CLAIMED])
         ):
             self._single_reports[at] |= _BITS[kind]
 

@@ -105,6 +105,7 @@ async def test_settings_of_an_app_are_changed(console: ConsoleInstallation, prog
         "topic": "org.example.news",
     }
     assert (await head.post(f"/apps/{ios}/settings", {"apns": {"remove": True}})).json()["apns"] is None
+    assert (await head.post(f"/apps/{ios}/settings", {"apns_reports": True})).json()["apns_reports"] is True
 
 
 @pytest.mark.parametrize(
@@ -116,6 +117,7 @@ async def test_settings_of_an_app_are_changed(console: ConsoleInstallation, prog
         UpdateAppRequest(appkey="1", apns=ApnsKeyChange(pem="-", key_id="k", environment=APNS_ENVIRONMENT_BOTH)),
         UpdateAppRequest(appkey="1", apns=ApnsKeyChange(remove=True)),
         UpdateAppRequest(appkey="1", channel_route=ROUTE_OWN),
+        UpdateAppRequest(appkey="1", apns_reports=False),
         UpdateAppRequest(appkey="1", web_push=WebPushChange(new_key=True, contact="mailto:a@example.org")),
         UpdateAppRequest(appkey="1", web_push=WebPushChange(hosts=WebPushHosts(hosts=["a.example"]))),
         UpdateAppRequest(appkey="1", web_push=WebPushChange(remove=True), web_origins=WebOrigins(origins=["x"])),

@@ -186,6 +186,12 @@ def test_a_simulator_is_never_shown_as_the_vendor() -> None:
     assert told.endswith("and has not answered yet. The simulator of Web Push was asked.")
 
 
+def test_what_an_iphone_reports_comes_before_what_apple_said() -> None:
+    device = in_audience(entry("sent", 2), entry("received", 3), entry("shown", 3), entry("clicked", 8))
+    explanation = explain(device, WORDS, is_ios=True)
+    assert explanation == ("Received at 3, clicked at 8.", "good")
+
+
 def test_a_funnel_counts_devices_that_came_at_least_so_far() -> None:
     states = {"pending": 1, "sent": 2, "received": 4, "shown": 8, "clicked": 16, "failed": 32}
     answer = AuditPushResponse(

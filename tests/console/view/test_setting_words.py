@@ -57,6 +57,7 @@ def test_each_setting_of_an_app_has_words_and_the_end_of_a_secret_is_in_the_read
         old_secret_until_ms=OLD_SECRET_MS,
         quotas=quotas,
         channel_route=ROUTE_VENDOR,
+        apns_reports=True,
     )
     before = App(name="Old")
     for recorded in (settings_changed(before, app), settings_changed(app, before)):

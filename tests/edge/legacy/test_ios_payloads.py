@@ -8,6 +8,8 @@ import pytest
 
 from protos.push.v1.push_pb2 import Message
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
+from protos.registry.v1.registry_pb2 import UpdateAppRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.apns_payload import MAX_PAYLOAD_BYTES, max_size_bytes, payload
 from testkit.edge.legacy_client import LegacyClient
 from testkit.edge.role import EdgeInstallation
@@ -186,3 +188,31 @@ async def test_a_push_to_several_apps_is_refused_as_a_whole(installation: EdgeIn
     }
     assert (await installation.push(body, *keys))["result"] == 400
     assert await installation.sent() == []
+
+
+async def test_pushes_of_an_app_that_asks_carry_their_message_id_where_there_is_room(
+    legacy: LegacyClient, installation: EdgeInstallation, ios_app: App
+) -> None:
+    registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
+    other = await installation.app(platform=PLATFORM_IOS)
+
+    async def ask(*, is_on: bool) -> None:
+        await registry.UpdateApp(UpdateAppRequest(appkey=ios_app.appkey, apns_reports=is_on))
+        await installation.context.apps.refresh()
+
+    body = v2(ios_app, "hi", 1, {})
+    body["sendTo"]["appkey"]["ios"] = [ios_app.appkey, other.appkey]
+    await ask(is_on=True)
+    assert (await installation.push(body, ios_app.appkey, other.appkey))["result"] == 0
+    sent = {push.appkey: push.message for push in await installation.sent()}
+    assert [sent[app.appkey].ios.carries_msgid for app in (ios_app, other)] == [True, False]
+    await legacy.ios(ios_app, message="hi")
+    assert json.loads(payload(await last(installation))) == {
+        "aps": {**NOTIFICATION["aps"], "mutable-content": 1},
+        "carillon": {"msgid": 0},
+    }
+    await legacy.ios(ios_app, message="x" * CAPACITY_BYTES)
+    assert not (await last(installation)).ios.carries_msgid
+    await ask(is_on=False)
+    await legacy.ios(ios_app, message="hi")
+    assert not (await last(installation)).ios.carries_msgid

@@ -6,7 +6,14 @@ from typing import Any
 import pytest
 
 from protos.push.v1.push_pb2 import AndroidStyle, IosStyle, Message
-from services.domain.apns_payload import max_size_bytes, payload, with_badge
+from services.domain.apns_payload import (
+    MAX_PAYLOAD_BYTES,
+    carrying_msgid,
+    max_size_bytes,
+    payload,
+    with_badge,
+    with_msgid,
+)
 
 
 def ios(content: str = "hello", is_notif: bool = True, extra: str | None = None, **style: Any) -> Message:
@@ -93,3 +100,39 @@ def test_a_badge_that_counts_up_is_filled_in_for_each_device() -> None:
     form = payload(ios('{"badge":0,"aps":{"badge":0}}', badge=-1, content_is_json=True))
     assert json.loads(with_badge(form, 12)) == {"aps": {"badge": 12}, "badge": 0}
     assert json.loads(with_badge(form, 0)) == json.loads(form)
+
+
+WITH_MSGID = [
+    (ios(), '{"aps":{"alert":"hello","mutable-content":1},"carillon":{"msgid":77}}'),
+    (ios("", badge=3), '{"aps":{"badge":3},"carillon":{"msgid":77}}'),
+    (ios(extra="}}"), '{"aps":{"alert":"hello","mutable-content":1},"extra":"}}","carillon":{"msgid":77}}'),
+    (ios(is_notif=False), '{"aps":{"content-available":1},"content":"hello","carillon":{"msgid":77}}'),
+    (
+        ios('{"carillon":{"msgid":1},"aps":{"alert":"A","mutable-content":0},"id":7}', content_is_json=True),
+        '{"aps":{"alert":"A","mutable-content":1},"id":7,"carillon":{"msgid":77}}',
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "text"), WITH_MSGID)
+def test_a_message_carries_its_id_and_an_alert_is_mutable(message: Message, text: str) -> None:
+    before = message.SerializeToString()
+    carrying = carrying_msgid(message)
+    assert with_msgid(payload(carrying), 77) == text.encode()
+    assert max_size_bytes(carrying) == len(text) - len("77") + len(str(2**53 - 1))
+    assert message.SerializeToString() == before
+
+
+def test_a_message_id_and_a_badge_that_counts_up_are_filled_in_together() -> None:
+    template = payload(carrying_msgid(ios(badge=-1)))
+    assert json.loads(with_badge(with_msgid(template, 2**53 - 1), 12)) == {
+        "aps": {"badge": 12, "alert": "hello", "mutable-content": 1},
+        "carillon": {"msgid": 2**53 - 1},
+    }
+
+
+def test_a_payload_without_room_for_the_id_goes_out_without_it() -> None:
+    fitting = ios("x" * (MAX_PAYLOAD_BYTES - max_size_bytes(carrying_msgid(ios("x"))) + 1))
+    assert max_size_bytes(carrying_msgid(fitting)) == MAX_PAYLOAD_BYTES
+    longer = ios(fitting.content + "x")
+    assert carrying_msgid(longer) == longer

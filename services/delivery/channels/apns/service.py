@@ -28,7 +28,14 @@ from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.devices import Badges
 from services.delivery.state.pushes import StartedPush
 from services.domain.apns_credentials import ApnsCredentials, Environment
-from services.domain.apns_payload import MAX_BADGE, increments_badge, payload, possession_payload, with_badge
+from services.domain.apns_payload import (
+    MAX_BADGE,
+    increments_badge,
+    payload,
+    possession_payload,
+    with_badge,
+    with_msgid,
+)
 from services.domain.command_writer import Command, device_command
 from services.domain.device_protocol.possession import opened_code
 from services.domain.master_key import Keys
@@ -139,11 +146,17 @@ class ApnsService:
 
 
 class ApnsEncoder:
-    """Makes the requests of one push; all devices get the same payload, except for a badge that is incremented."""
+    """Makes the requests of one push.
+
+    All devices get the same payload, but for a badge that is incremented, and for the message ids of a push that
+    carries these and has one for each device.
+    """
 
     def __init__(self, push: StartedPush, content: bytes, badges: "BadgeCounter", clock: Clock) -> None:
         message = push.send.message
-        self._content = content
+        self._template = self._content = content
+        self._msgid: int | None = None
+        self._carries_msgid = message.ios.carries_msgid and not message.ios.sealed_possession_code
         self._badges = badges
         self._clock = clock
         self._expires_ms = push.expires_ms
@@ -155,6 +168,8 @@ class ApnsEncoder:
     def encode(self, msgid: int, recipient: Recipient, credentials: ApnsCredentials, /) -> Encoded[ApnsPush]:
         """Return the push to one device. Retries have the same collapse id, so that the device shows them once."""
         badge = self._badge_of(recipient)
+        if self._carries_msgid and msgid != self._msgid:
+            self._msgid, self._content = msgid, with_msgid(self._template, msgid)
         push = ApnsPush(
             token=recipient.address,
             topic=credentials.topic,

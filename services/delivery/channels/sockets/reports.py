@@ -47,7 +47,10 @@ class ReportIntake:
     def _acknowledge(self, device: DeviceAddress, msgid: int, time_ms: int) -> None:
         push, messages = self._state.push_of(msgid), self._state.sent_messages
         was_claimed = messages.was_claimed(device, msgid) and not messages.was_reported(device, msgid, _RECEIVED)
-        if was_claimed or decide.accepts_acknowledgement(push, device, msgid, self._was_sent(push, device, msgid)):
+        sent = self._was_sent(push, device, msgid)
+        if sent and device.appkey in self._state.apns_apps:
+            self._report(device, msgid, _RECEIVED, time_ms)  # Apple has accepted it: its outcome is final already
+        elif was_claimed or decide.accepts_acknowledgement(push, device, msgid, sent):
             self._recorder.record_final(device.partition, device.appkey, msgid, device.number, _RECEIVED, time_ms)
         else:
             REPORTS_REFUSED.labels("acknowledgement").inc()
@@ -63,7 +66,7 @@ class ReportIntake:
         if sent is None and messages.was_sent(device, msgid) is None:
             sent = False
         if not is_repeated and decide.accepts_report(push, device, msgid, sent):
-            self._recorder.record(device.partition, device.appkey, msgid, device.number, kind, time_ms)
+            self._recorder.record_report(device, msgid, kind, time_ms)
         else:
             REPORTS_REFUSED.labels("report").inc()
 
@@ -72,6 +75,8 @@ class ReportIntake:
         sent = self._state.sent_messages.was_sent(device, msgid)
         if sent or push is None:
             return bool(sent)
+        if not push.is_reported:
+            return False
         if push.send.appkey == device.appkey and self._recorder.has_unwritten_sent(
             device.partition, msgid, device.number
         ):

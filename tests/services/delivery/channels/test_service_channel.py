@@ -180,7 +180,10 @@ class Harness:
         reason: str,
         badge: int | None,
         service: "Channel.ValueType | None",
+        *,
+        carries_msgid: bool,
     ) -> None:
+        assert not carries_msgid
         self.outcomes.append((number, kind, reason, badge))
         self.services.append(service)
 

@@ -25,6 +25,8 @@ def outcomes_fact(
     rows: Sequence[tuple[int, int, int]],
     reasons: Mapping[int, FixedReason] | None = None,
     channels: Sequence[int] = (),
+    *,
+    carry_msgids: bool = False,
 ) -> DeliveryFact:
     """Return the fact of these outcomes, as rows of (message id, device number, kind).
 
@@ -41,5 +43,6 @@ def outcomes_fact(
         reason_indexes=bytes(indexes.get(place, 0) for place in range(count)),
         reasons=["other", *named] if named else [],
         channels=bytes(channels),
+        carry_msgids=carry_msgids,
     )
     return DeliveryFact(outcomes=Outcomes(apps=[columns]))

@@ -40,6 +40,7 @@ DEVICES = [NumberedDevice(partition, number) for partition in (*OWNED, FOREIGN) 
 KINDS = [kind for kind in OutcomeKind.values() if kind]
 CHANNELS = (1, 2, 3)
 CLAIMED, RETURNED = OutcomeKind.OUTCOME_KIND_CLAIMED, OutcomeKind.OUTCOME_KIND_RETURNED
+TOLD = (*REPORTED_KINDS, OutcomeKind.OUTCOME_KIND_RECEIVED)
 DROPPED = OutcomeKind.OUTCOME_KIND_DROPPED
 CHANGED = -1
 """Stands for a message that was dropped because the device changed its alias."""
@@ -60,6 +61,8 @@ class DeliveryStateMachine(RuleBasedStateMachine):
         self.records: list[tuple[Record, object]] = []
         self.sent: set[tuple[NumberedDevice, int]] = set()
         self.reported: set[tuple[NumberedDevice, int, int]] = set()
+        self.sent_by_apple: set[tuple[NumberedDevice, int]] = set()
+        self.told_of_apple: set[tuple[NumberedDevice, int, int]] = set()
         self.claimed: dict[tuple[NumberedDevice, int], int] = {}
         self.returned: dict[tuple[NumberedDevice, int], set[int]] = {}
         self.ends: dict[tuple[str, int], int] = {}
@@ -179,8 +182,8 @@ class DeliveryStateMachine(RuleBasedStateMachine):
             push.ended.clear()
 
     @precondition(lambda self: self.model.pushes)
-    @rule(data=st.data(), partition=st.sampled_from(OWNED), app=st.sampled_from([ANDROID, IOS]))
-    def record(self, data: st.DataObject, partition: int, app: str) -> None:
+    @rule(data=st.data(), partition=st.sampled_from(OWNED), app=st.sampled_from([ANDROID, IOS]), carry=st.booleans())
+    def record(self, data: st.DataObject, partition: int, app: str, carry: bool) -> None:
         one = st.tuples(
             st.sampled_from(list(self.model.pushes.values())),
             st.integers(0, 6),
@@ -198,7 +201,8 @@ class DeliveryStateMachine(RuleBasedStateMachine):
             (push.msgid + index, number, SPECIAL[kind][0] if kind in SPECIAL else kind, push)
             for push, index, number, kind, _ in drawn
         ]
-        self.write("deliveries", partition, outcomes_fact(app, [row[:3] for row in rows], reasons, channels))
+        fact = outcomes_fact(app, [row[:3] for row in rows], reasons, channels, carry_msgids=carry and app == IOS)
+        self.write("deliveries", partition, fact)
         if app == ANDROID:
             self.change_channels(partition, rows, channels, kinds)
         for msgid, number, _, push in [rows[place] for place in changed]:
@@ -214,8 +218,12 @@ class DeliveryStateMachine(RuleBasedStateMachine):
                 self.sent.add((device, msgid))
             if app == ANDROID and kind == CLAIMED:
                 self.reported.add((device, msgid, CLAIMED))
+            if app == IOS and kind == OutcomeKind.OUTCOME_KIND_SENT and carry:
+                self.sent_by_apple.add((device, msgid))
         for msgid, number, kind, _ in rows:
             device = NumberedDevice(partition, number)
+            if app == IOS and kind in TOLD and (device, msgid) in self.sent_by_apple:
+                self.told_of_apple.add((device, msgid, kind))
             if app == ANDROID and kind in REPORTED_KINDS and (device, msgid) in self.sent:
                 self.reported.add((device, msgid, kind))
 
@@ -272,7 +280,11 @@ class DeliveryStateMachine(RuleBasedStateMachine):
             for kind in (*REPORTED_KINDS, CLAIMED):
                 reported = messages.was_reported(DeviceAddress(ANDROID, *at), msgid, kind)
                 assert reported == ((at, msgid, kind) in self.reported)
-            assert not messages.was_sent(DeviceAddress(IOS, *at), msgid)
+            apple = DeviceAddress(IOS, *at)
+            assert messages.was_sent(apple, msgid) == ((at, msgid) in self.sent_by_apple)
+            assert not messages.was_claimed(apple, msgid)
+            for kind in TOLD:
+                assert messages.was_reported(apple, msgid, kind) == ((at, msgid, kind) in self.told_of_apple)
 
     @invariant()
     def every_device_has_the_same_pending_messages(self) -> None:

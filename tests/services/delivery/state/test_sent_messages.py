@@ -70,6 +70,25 @@ def test_an_acknowledgement_is_kept_where_a_channel_has_claimed_the_message() ->
         assert all(known.was_sent(DEVICE, msgid) for msgid in (5, 7, 8, 9))
 
 
+def test_of_messages_whose_sending_is_final_those_with_their_ids_and_what_is_told_of_them_are_kept() -> None:
+    messages = SentMessages()
+
+    def fold_final(rows: Sequence[tuple[int, int, int]], *, carry_msgids: bool) -> None:
+        for outcomes in outcomes_fact(APP, rows, carry_msgids=carry_msgids).outcomes.apps:
+            messages.fold(0, next(OFFSETS), outcomes, is_sent_final=True)
+
+    fold_final([(5, 1, SENT), (5, 1, SHOWN)], carry_msgids=False)
+    assert list(messages.dump()) == []
+    fold_final([(7, 1, SENT), (8, 1, SENT), (8, 2, SENT), (8, 1, RECEIVED)], carry_msgids=True)
+    fold_final([(7, 1, RECEIVED), (7, 2, SHOWN), (8, 2, CLICKED), (9, 1, SENT), (9, 1, RECEIVED)], carry_msgids=False)
+    other = DEVICE._replace(number=2)
+    for known in (messages, loaded_from(messages)):
+        assert [known.was_sent(DEVICE, msgid) for msgid in (5, 7, 8, 9)] == [False, True, True, False]
+        assert [known.was_reported(DEVICE, msgid, RECEIVED) for msgid in (5, 7, 8, 9)] == [False, True, True, False]
+        assert [known.was_reported(other, 7, SHOWN), known.was_reported(other, 8, CLICKED)] == [False, True]
+        assert not known.was_claimed(DEVICE, 7)
+
+
 def test_the_messages_of_an_app_sent_first_are_forgotten_first_and_those_of_others_stay() -> None:
     messages = SentMessages()
     fold(messages, [(5, 1, SENT)], OTHER_APP)

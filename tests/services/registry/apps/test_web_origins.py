@@ -1,4 +1,4 @@
-"""The origins of web pages whose scripts may use an app's device interface, and the route of an app's pushes."""
+"""Origins of web pages whose scripts may use the device interface, the route of pushes, and reports of iPhones."""
 
 from typing import Any
 
@@ -52,3 +52,17 @@ async def test_the_route_of_pushes_that_name_none(registry: RunningRegistry, car
     with pytest.raises(InputError, match="is an iOS app"):
         await change(registry, ios, channel_route=ROUTE_OWN)
     assert "channel_route" not in (await carillon("show", ios.appkey, "--json")).lines[0]
+
+
+async def test_an_ios_app_has_its_pushes_carry_their_message_ids(registry: RunningRegistry, carillon: Carillon) -> None:
+    app, android = await registry.app(platform=PLATFORM_IOS), await registry.app()
+    assert "APNs reports off" in " ".join((await carillon("show", app.appkey)).out.split())
+    for given, is_on in (("on", True), ("off", False)):
+        (shown,) = (await carillon("set", app.appkey, "--apns-reports", given, "--json")).lines
+        assert shown["apns_reports"] is is_on
+        known = registry.apps.get(app.appkey)
+        assert known is not None
+        assert (known.apns_reports, known.HasField("apns")) == (is_on, False)
+    with pytest.raises(InputError, match="is no iOS app"):
+        await change(registry, android, apns_reports=True)
+    assert "apns_reports" not in (await carillon("show", android.appkey, "--json")).lines[0]
