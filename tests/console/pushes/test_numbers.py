@@ -8,6 +8,8 @@ from tests.console.test_pushes import MSGID, push_of_app, viewer_of
 
 async def test_what_ios_devices_do_not_report_is_no_number(console: ConsoleInstallation) -> None:
     appkey = await push_of_app(console, platform=PLATFORM_IOS)
+    row = console.analytics.statistics[appkey].broadcasts[0]
+    row.received = row.shown = row.clicked = 0
     viewer = await viewer_of(console)
     listed = text_of(await viewer.get("/pushes"))
     assert "1,200 – – –" in listed
@@ -18,6 +20,9 @@ async def test_what_ios_devices_do_not_report_is_no_number(console: ConsoleInsta
     assert results in text_of(await viewer.get(path))
     async with event_stream(console.application, viewer, f"{path}/live") as stream:
         assert (await stream.next("numbers")).count("not reported") == 3
+    row.received, row.shown = 1000, 900
+    reported = text_of(await viewer.get("/pushes"))
+    assert "1,200 1,000 83.3% 900 0" in reported, reported
 
 
 async def test_the_last_column_counts_failed_expired_and_cancelled_devices(console: ConsoleInstallation) -> None:

@@ -113,6 +113,7 @@ def test_every_field_of_a_message_is_shown() -> None:
         {"title", "sound", "vibrate", "removable", "click_action", "click_param_json", "badge"}
         | {"content_available", "category", "content_is_json"}
         | {"sealed_possession_code"}  # of the service's own pushes alone
+        | {"carries_msgid"}  # what the app's setting was, which is no content
     ), "a field that is added to messages must be shown too"
 
 

@@ -185,11 +185,11 @@ def test_the_key_file_is_read() -> None:
     [
         ({"type": "authorized_user"}, "service_account"),
         ({"token_uri": "https://attacker.example/token"}, "token_uri"),
-        ({"private_key": "x"}, "no key in PEM form"),
+        ({"private_key": "x"}, "no RSA key"),
         ({"private_key": pem(ec.generate_private_key(ec.SECP256R1()))}, "no RSA key"),
         ({"private_key": 1}, "lacks a field"),
-        ({"project_id": ""}, "empty field"),
-        ({"client_id": "x" * 20_000}, "more than"),
+        ({"project_id": ""}, "lacks a field"),
+        ({"client_id": "x" * 20_000}, "1 to 16384 bytes"),
     ],
 )
 def test_wrong_key_files(changed: dict[str, Any], told: str) -> None:
