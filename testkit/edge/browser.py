@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from testkit.programs import BROWSERS, needed
 from testkit.repository import ROOT
 
+EXPECT_MS = 90_000
+"""Time in which a page must show what a test expects; it ends tests that hang, and is never waited for otherwise."""
 AXE = "4.14.1"
 _CACHE = ROOT / ".cache" / "axe"
 
@@ -19,6 +21,7 @@ _CACHE = ROOT / ".cache" / "axe"
 @asynccontextmanager
 async def running_browser() -> AsyncIterator[Browser]:
     """Yield the browser without a screen; a test is skipped where there is none."""
+    expect.set_options(timeout=EXPECT_MS)
     async with async_playwright() as playwright:
         options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         browser = await playwright.chromium.launch(executable_path=needed(*BROWSERS), args=options)

@@ -11,7 +11,6 @@ from tests.console.live.announcements import everything_works, some_time_later
 from tests.console.test_pushes import MSGID, push_of_app, viewer_of
 from tests.console.view.chromium import chromium_page
 
-BOUND_MS = 60_000
 LOST = "The connection is lost; the numbers shown are older ones."
 _HIDE = """(isHidden) => {
   Object.defineProperty(document, "hidden", { get: () => isHidden, configurable: true });
@@ -39,9 +38,9 @@ async def answer_with_an_event(route: Route) -> None:
 async def test_a_page_says_that_its_stream_is_lost_until_it_is_back(console: ConsoleInstallation) -> None:
     async with overview(console) as (page, _):
         line = page.get_by_text(LOST)
-        await expect(line).to_be_visible(timeout=BOUND_MS)
+        await expect(line).to_be_visible()
         await page.route("**/live", answer_with_an_event)
-        await expect(line).to_be_hidden(timeout=BOUND_MS)
+        await expect(line).to_be_hidden()
 
 
 async def test_a_page_whose_session_ended_while_it_was_hidden_goes_to_the_log_in(console: ConsoleInstallation) -> None:
@@ -55,7 +54,7 @@ async def test_a_page_whose_session_ended_while_it_was_hidden_goes_to_the_log_in
 
         await page.route("**/live", refuse)
         await page.evaluate(_HIDE, False)
-        await expect(page.get_by_label("Password")).to_be_visible(timeout=BOUND_MS)
+        await expect(page.get_by_label("Password")).to_be_visible()
 
 
 async def test_the_speed_of_a_push_that_was_opened_in_the_background_is_loaded_once_it_is_seen(
@@ -70,4 +69,4 @@ async def test_the_speed_of_a_push_that_was_opened_in_the_background_is_loaded_o
         again = page.get_by_role("link", name="Load again")
         await expect(again).to_have_count(0)
         await page.evaluate(_HIDE, False)
-        await expect(again).to_be_visible(timeout=BOUND_MS)
+        await expect(again).to_be_visible()

@@ -171,7 +171,7 @@ async def test_from_the_first_start_to_why_bob_got_no_push(installation: Install
     clicked = page.get_by_role("listitem").filter(has_text="Clicked")
     await expect(clicked).to_contain_text("0 0%")
     alice.report("clicked", msgid)
-    await expect(clicked).to_contain_text("1 100%", timeout=60_000)
+    await expect(clicked).to_contain_text("1 100%")
     await page.get_by_role("link", name="Overview").click()
     await page.get_by_label("App").select_option("News")
     await page.get_by_label("Alias or token").fill("bob")
