@@ -3,6 +3,7 @@
 import io
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Literal
 from zoneinfo import ZoneInfo
@@ -117,6 +118,7 @@ def english() -> Language:
     return Language(DEFAULT, NullTranslations())
 
 
+@cache
 def _translations(file: Path) -> NullTranslations:
     compiled = io.BytesIO()
     with file.open("rb") as source:

@@ -4,18 +4,22 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from html import unescape
 from pathlib import Path
+from types import CodeType
 from typing import Any, cast
 
 import argon2
 import httpx
+import jinja2
 import pytest
+from jinja2.bccache import Bucket
 
 import services.accounts.main
 from console.main import build
 from console.settings import ConsoleSettings
-from console.shell import backend
+from console.shell import backend, renderer
 from protos.accounts.v1.accounts_pb2 import MemberRole
 from protos.accounts.v1.service_pb2 import (
     CreateTeamRequest,
@@ -187,6 +191,29 @@ class ConsoleInstallation:
                 SetMemberRequest(team_id=team_id, user_id=user_id, role=number, origin=OPERATOR)
             )
         return team_id
+
+
+class _CompiledTemplates(jinja2.BytecodeCache):
+    """Keeps compiled templates in memory, for all consoles of a test run."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[tuple[str, str], CodeType] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        bucket.code = self._compiled.get((bucket.key, bucket.checksum))
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        assert bucket.code is not None
+        self._compiled[bucket.key, bucket.checksum] = bucket.code
+
+
+_COMPILED_TEMPLATES = _CompiledTemplates()
+
+
+@pytest.fixture(autouse=True)
+def shared_templates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compile each template once: otherwise that is nearly half of what a test of a page costs."""
+    monkeypatch.setattr(renderer, "Environment", partial(jinja2.Environment, bytecode_cache=_COMPILED_TEMPLATES))
 
 
 @pytest.fixture(autouse=True)
