@@ -17,6 +17,7 @@ from typing import NamedTuple
 import pytest
 
 from testkit.apns.keys import pem
+from testkit.delivery.fcm import ACCOUNT, account_file
 from testkit.installation.processes import Installation
 from testkit.installation.sample import SampleService
 from testkit.programs import needed
@@ -149,9 +150,10 @@ def test_the_first_push_of_the_readme(service: SampleService, folder: Path) -> N
 def test_the_snippets_of_the_operators_pages(service: SampleService, folder: Path) -> None:
     app = service.installation.create_app("ios")
     (folder / "AuthKey_ABC123DEFG.p8").write_text(pem())
+    (folder / "service-account.json").write_bytes(account_file(ACCOUNT))
     terminal = Terminal(folder, service.installation, APPKEY=app.appkey)
     (rotation,) = ROTATION
-    proofs, device, apns_key, web_push = OPERATORS
+    proofs, device, apns_key, web_push, fcm = OPERATORS
     assert "The new keys are in force since" in terminal.run(rotation)
     terminal.run(proofs)
     assert "accept: devices that have proven" in service.installation.carillon("app", "show", app.appkey)
@@ -160,8 +162,11 @@ def test_the_snippets_of_the_operators_pages(service: SampleService, folder: Pat
     terminal.run(apns_key)
     assert "ABC123DEFG" in service.installation.carillon("app", "show", app.appkey)
     android = service.installation.create_app("android")
-    Terminal(folder, service.installation, APPKEY=android.appkey).run(web_push)
+    terminal = Terminal(folder, service.installation, APPKEY=android.appkey)
+    terminal.run(web_push)
     assert "mailto:push@example.org" in service.installation.carillon("app", "show", android.appkey)
+    assert "simulator" in terminal.run(fcm)
+    assert ACCOUNT.client_email in service.installation.carillon("app", "show", android.appkey)
 
 
 def test_the_keys_are_exported_as_the_page_on_running_says(service: SampleService, folder: Path) -> None:

@@ -89,6 +89,8 @@ def _scan(block: bytes, no_table: bool) -> list[tuple[bytes, bytes]]:
                 raise ValueError
             if index in _STATUSES:
                 found.append((b":status", _STATUSES[index]))
+            elif index in _READ:
+                found.append((_READ[index], b""))
             continue
         if first & 0xE0 == 0x20 or (first & 0x40 and not no_table):
             raise ValueError
