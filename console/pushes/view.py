@@ -75,14 +75,18 @@ def funnel(answer: AuditPushResponse, row: BroadcastRow | None) -> list[FunnelSt
     return [FunnelStep("accepted", answer.audience_count), *reached]
 
 
+def devices_report(app: App) -> bool:
+    """Return whether devices tell what becomes of the app's pushes; those of iOS do if pushes carry an id."""
+    return app.platform != PLATFORM_IOS or app.apns_reports
+
+
 def is_moving(answer: AuditPushResponse, app: App, now_ms: int) -> bool:
     """Return whether the numbers may change soon: a device may still get the push, or something happened just now.
 
-    An iOS device that was sent the push reports nothing more, unless the app's pushes carry their message id.
+    A device that was sent the push reports nothing more, unless `devices_report`.
     """
     is_recent = any(now_ms - entry.last_ms < RECENT_MS for entry in answer.timeline)
-    reports = app.platform != PLATFORM_IOS or app.apns_reports
-    moving = ("pending", "sent") if reports else ("pending",)
+    moving = ("pending", "sent") if devices_report(app) else ("pending",)
     return is_recent or any(count.state in moving and count.devices for count in answer.states)
 
 

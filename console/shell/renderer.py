@@ -14,6 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
+from console.pushes.view import devices_report
 from console.shell.error_words import FormProblem
 from console.shell.languages import Language
 from console.shell.static_files import StaticFiles
@@ -72,9 +73,10 @@ class View(Protocol):
 class Renderer:
     """A Jinja2 environment in which a name that is not given is an error.
 
-    Every template has `visit`, `notice` and `shown_once`, the functions `static`, `path_of_push`, `advice_for`,
-    `share_percent` and `_`, and the filters `moment`, `ago`, `duration`, `span`, `detail_line`, `reason`, `service`,
-    `audience`, `audience_of_push`, `audience_names`, `condition`, `device_had`, `visible`, `number` and `share_of`.
+    Every template has `visit`, `notice` and `shown_once`, the functions `static`, `path_of_push`, `devices_report`,
+    `advice_for`, `share_percent` and `_`, and the filters `moment`, `ago`, `duration`, `span`, `detail_line`,
+    `reason`, `service`, `audience`, `audience_of_push`, `audience_names`, `condition`, `device_had`, `visible`,
+    `number` and `share_of`.
     """
 
     def __init__(self, files: StaticFiles, clock: Clock) -> None:
@@ -95,6 +97,7 @@ class Renderer:
             "has_file": files.__contains__,
             "Action": Action,
             "path_of_push": path_of_push,
+            "devices_report": devices_report,
             "advice_for": _advice_for,
             "share_percent": share_percent,
         }
