@@ -21,8 +21,10 @@ Only the sender has connections, and the tokens that authorise it there. So anot
 (its encoder, its table, its sender, its `PushService`), its settings, and a line where main.py composes the channels.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from email.utils import parsedate_to_datetime
 from enum import Enum, auto
 from typing import Generic, NamedTuple, Protocol, TypeVar, assert_never
 
@@ -347,6 +349,21 @@ class RetryLater:
 
     at_least_ms: int = 0
     is_unknown: bool = False
+
+
+_SECONDS = re.compile(r"[0-9]{1,9}")
+_MAX_RETRY_AFTER_MS = 86_400_000
+
+
+def retry_after_ms(value: str, now_ms: int) -> int:
+    """Return the wait of a Retry-After header (RFC 9110: seconds or a date), a day at most; 0 for an unusable one."""
+    if _SECONDS.fullmatch(value):
+        return min(int(value) * 1000, _MAX_RETRY_AFTER_MS)
+    try:
+        wait_ms = int(parsedate_to_datetime(value).timestamp() * 1000) - now_ms
+    except (ValueError, TypeError, OverflowError):
+        return 0
+    return min(max(wait_ms, 0), _MAX_RETRY_AFTER_MS)
 
 
 @dataclass(frozen=True, slots=True)

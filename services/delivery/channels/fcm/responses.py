@@ -1,6 +1,5 @@
 """The table of Google's answers to FCM requests: what follows from each for the message, its address and its app."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -17,6 +16,7 @@ from services.delivery.channels import (
     ResendOnce,
     RetryHistory,
     RetryLater,
+    retry_after_ms,
 )
 
 UNKNOWN = 0
@@ -104,7 +104,6 @@ RENEWED = "new access token"
 QUOTA_WAIT_MS = 60_000
 """The wait after 429 without Retry-After: Google refills the quota each minute."""
 
-_MAX_RETRY_AFTER_MS = 86_400_000
 _ALARM = "Google refuses FCM messages"
 _ACCOUNT_REFUSED = (
     "Google does not accept the app's service account for FCM: is its key deleted, or this machine's clock wrong? Set"
@@ -173,7 +172,6 @@ def _alarm_text(answer: FcmAnswer) -> str:
 _FCM_ERROR = "type.googleapis.com/google.firebase.fcm.v1.FcmError"
 _BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
 _NOT_AN_ADDRESS = "not a valid FCM registration token"
-_SECONDS = re.compile(r"[0-9]{1,9}")
 _MAX_TEXT = 100
 
 
@@ -191,8 +189,8 @@ class _Body(msgspec.Struct):
 _bodies = msgspec.json.Decoder(_Body)
 
 
-def parse_answer(status: int, headers: Mapping[str, str], body: bytes) -> FcmAnswer:
-    """Read an answer. `headers`: by their names in lower case. Without a reason the answer's names the status."""
+def parse_answer(status: int, retry_after: str, body: bytes, now_ms: int) -> FcmAnswer:
+    """Read an answer. `retry_after`: the header, "" for none. Without a reason the answer's names the status."""
     try:
         found = _bodies.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -202,9 +200,7 @@ def parse_answer(status: int, headers: Mapping[str, str], body: bytes) -> FcmAns
     error = found.error or _Error()
     codes = [str(each.get("errorCode", "")) for each in error.details if each.get("@type") == _FCM_ERROR]
     reason = next(filter(None, codes), error.status)[:_MAX_TEXT] or f"HTTP {status}"
-    wait = headers.get("retry-after", "")
-    wait_ms = min(int(wait) * 1000, _MAX_RETRY_AFTER_MS) if _SECONDS.fullmatch(wait) else 0
-    return FcmAnswer(status, reason, _wrong_field(error), retry_after_ms=wait_ms)
+    return FcmAnswer(status, reason, _wrong_field(error), retry_after_ms=retry_after_ms(retry_after, now_ms))
 
 
 def _wrong_field(error: _Error) -> str:

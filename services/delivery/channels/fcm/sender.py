@@ -54,9 +54,11 @@ class FcmRequest(NamedTuple):
 class _Answers:
     """Reads Google's responses."""
 
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
     def read(self, response: Response) -> FcmAnswer:
-        headers = {"retry-after": response.retry_after} if response.retry_after else {}
-        return parse_answer(response.status, headers, response.body)
+        return parse_answer(response.status, response.retry_after, response.body, self._clock.now_ms())
 
     def unknown(self, reason: str) -> FcmAnswer:
         return FcmAnswer(UNKNOWN, reason)
@@ -76,7 +78,7 @@ class FcmSender(Http2Sender[FcmRequest, FcmAnswer]):
         self, endpoint: FcmEndpoint, tokens: AccessTokens, clock: Clock, timeouts: Timeouts | None = None
     ) -> None:
         super().__init__(
-            "FCM", endpoint.url, _Answers(), clock, endpoint.authority, timeouts, max_unproven=_MAX_STREAMS
+            "FCM", endpoint.url, _Answers(clock), clock, endpoint.authority, timeouts, max_unproven=_MAX_STREAMS
         )
         self._tokens = tokens
         self._token = ""
@@ -165,24 +167,6 @@ class _TokenAnswers:
         return True
 
 
-class _Form:
-    """A form whose sender waits for the answer."""
-
-    def __init__(self, request: bytes) -> None:
-        self.request = request
-        self.answer: asyncio.Future[TokenResponse] = asyncio.get_running_loop().create_future()
-
-    def is_wanted(self) -> bool:
-        return not self.answer.done()
-
-    def answered(self, answer: TokenResponse) -> None:
-        if not self.answer.done():
-            self.answer.set_result(answer)
-
-    def skipped(self) -> None:
-        """Nobody waits any more."""
-
-
 class TokenServer(Http2Sender[bytes, TokenResponse]):
     """Posts forms to the token server; accounts share it."""
 
@@ -201,11 +185,8 @@ class TokenServer(Http2Sender[bytes, TokenResponse]):
 
     async def post(self, url: str, form: Mapping[str, str]) -> TokenResponse:
         """Post a form; status 0: there was no answer in time. `url` may be of Google also where a simulator answers."""
-        pending = _Form(urlencode(form).encode())
-        self.submit(pending)
         try:
-            async with asyncio.timeout(_TOKEN_ANSWER_S):
-                return await pending.answer
+            return await self.ask(urlencode(form).encode(), _TOKEN_ANSWER_S)
         except TimeoutError:
             return TokenResponse(0, b"")
 

@@ -1,6 +1,5 @@
 """Firebase Cloud Messaging as a `PushService`."""
 
-import asyncio
 import re
 from collections.abc import Callable
 
@@ -88,15 +87,10 @@ class FcmService:
         now_ms = self._clock.now_ms()
         content = fcm_content(Message(content="check"), now_ms)
         body = fcm_request(content, FcmTarget(_CHECK_ADDRESS), 0, now_ms, now_ms, dry=True)
-        pending = _Check(FcmRequest(account.project_id, body))
-        self._senders.get(account).submit(pending)
         try:
-            async with asyncio.timeout(_CHECK_S):
-                return await pending.answer
+            return await self._senders.get(account).ask(FcmRequest(account.project_id, body), _CHECK_S)
         except TimeoutError:
             return FcmAnswer(UNKNOWN, "no answer in time")
-        finally:
-            pending.answer.cancel()
 
 
 _ACCEPTED = frozenset(((200, ""), (400, "INVALID_ARGUMENT"), (404, "UNREGISTERED"), (403, "SENDER_ID_MISMATCH")))
@@ -118,24 +112,6 @@ class FcmCheck:
         accepted = (answer.status, answer.reason) in _ACCEPTED
         reason = f"{answer.status} {answer.reason}" if answer.status and answer.reason else answer.reason
         return CheckChannelResponse(accepted=accepted, reason=reason or "200", simulated=self._simulated)
-
-
-class _Check:
-    """A request whose sender waits for the answer."""
-
-    def __init__(self, request: FcmRequest) -> None:
-        self.request = request
-        self.answer: asyncio.Future[FcmAnswer] = asyncio.get_running_loop().create_future()
-
-    def is_wanted(self) -> bool:
-        return not self.answer.done()
-
-    def answered(self, answer: FcmAnswer) -> None:
-        if not self.answer.done():
-            self.answer.set_result(answer)
-
-    def skipped(self) -> None:
-        """Nobody waits any more."""
 
 
 class FcmEncoder:

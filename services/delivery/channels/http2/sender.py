@@ -106,6 +106,13 @@ class Http2Sender(ABC, Generic[Request, Answer]):
         self._queue.append(pending)
         self._schedule()
 
+    async def ask(self, request: Request, timeout_s: float) -> Answer:
+        """Send the request as `submit` does, and return the answer. TimeoutError: there was none in time."""
+        asked: _Asked[Request, Answer] = _Asked(request)
+        self.submit(asked)
+        async with asyncio.timeout(timeout_s):
+            return await asked.answer
+
     async def close(self) -> None:
         """Close the connections. Requests in flight are answered as unknown; queued ones are not answered."""
         self._closed = True
@@ -216,6 +223,24 @@ class Http2Sender(ABC, Generic[Request, Answer]):
             if not connection.is_proven and not connection.is_idle:
                 slot.circuit.trip(self._clock.now_ms())
         self._schedule()
+
+
+class _Asked(Generic[Request, Answer]):
+    """A request whose sender waits for the answer."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def is_wanted(self) -> bool:
+        return not self.answer.done()
+
+    def answered(self, answer: Answer) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+    def skipped(self) -> None:
+        """Nobody waits any more."""
 
 
 def _text(error: OSError) -> str:

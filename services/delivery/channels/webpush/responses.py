@@ -4,7 +4,6 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from enum import Enum, auto
 from typing import NamedTuple, assert_never
 
@@ -19,6 +18,7 @@ from services.delivery.channels import (
     ResendOnce,
     RetryHistory,
     RetryLater,
+    retry_after_ms,
 )
 
 UNKNOWN = 0
@@ -150,7 +150,6 @@ RENEWED = "new token"
 
 _ALARM = "a push service refuses the form of a Web Push request"
 _ALARM_ENDPOINT = "an endpoint of a Web Push subscription is not called"
-_MAX_RETRY_AFTER_MS = 86_400_000
 
 
 def react(answer: WebPushAnswer, history: RetryHistory, judge: Callable[[], Reaction]) -> Reaction:
@@ -253,7 +252,7 @@ def parse_answer(status: int, headers: Mapping[str, str], body: bytes, now_ms: i
     return WebPushAnswer(
         status,
         "" if 200 <= status < 300 else _reason(status, body),
-        _retry_after_ms(headers.get("retry-after", ""), now_ms),
+        retry_after_ms(headers.get("retry-after", ""), now_ms),
         int(found) if _SECONDS.fullmatch(found := headers.get("ttl", "")) else None,
     )
 
@@ -270,14 +269,3 @@ def _reason(status: int, body: bytes) -> str:
     if found.reason:
         return found.reason[:_MAX_REASON]
     return f"HTTP {status}" if found.code in (None, status) else f"code {found.code}"
-
-
-def _retry_after_ms(value: str, now_ms: int) -> int:
-    """Return the wait of a Retry-After header, in seconds or as a date (RFC 9110); 0 without a usable one."""
-    if _SECONDS.fullmatch(value):
-        return min(int(value) * 1000, _MAX_RETRY_AFTER_MS)
-    try:
-        wait_ms = int(parsedate_to_datetime(value).timestamp() * 1000) - now_ms
-    except (ValueError, TypeError, OverflowError):
-        return 0
-    return min(max(wait_ms, 0), _MAX_RETRY_AFTER_MS)

@@ -27,6 +27,7 @@ from services.delivery.channels.fcm.responses import (
 )
 
 OPEN, CLOSE, NONE = CircuitChange.OPEN, CircuitChange.CLOSE, CircuitChange.NONE
+NOW_MS = 1_800_000_000_000
 FCM_ERROR = "type.googleapis.com/google.firebase.fcm.v1.FcmError"
 BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
 
@@ -39,11 +40,11 @@ def google(status: int, canonical: str, code: str = "", field: str = "", text: s
     if code:
         details.append({"@type": FCM_ERROR, "errorCode": code})
     body = {"error": {"code": status, "message": text, "status": canonical, "details": details}}
-    return parse_answer(status, {"retry-after": wait} if wait else {}, json.dumps(body).encode())
+    return parse_answer(status, wait, json.dumps(body).encode(), NOW_MS)
 
 
 ROWS: list[tuple[FcmAnswer, Step, CircuitChange, bool]] = [
-    (parse_answer(200, {}, b'{"name":"projects/p/messages/0:1"}'), RecordSent(), CLOSE, False),
+    (parse_answer(200, "", b'{"name":"projects/p/messages/0:1"}', NOW_MS), RecordSent(), CLOSE, False),
     (google(400, "INVALID_ARGUMENT", "INVALID_ARGUMENT", "message.token"), RemoveAddress(), CLOSE, False),
     (
         google(400, "INVALID_ARGUMENT", text="The registration token is not a valid FCM registration token"),
@@ -64,10 +65,10 @@ ROWS: list[tuple[FcmAnswer, Step, CircuitChange, bool]] = [
     (google(503, "UNAVAILABLE", "UNAVAILABLE", wait="5"), RetryLater(5_000), NONE, False),
     (google(503, "UNAVAILABLE"), RetryLater(), NONE, False),
     (FcmAnswer(UNKNOWN, "timeout"), RetryLater(is_unknown=True), NONE, False),
-    (parse_answer(502, {}, b"<html>"), RetryLater(is_unknown=True), NONE, False),
-    (parse_answer(404, {}, b"<html>"), RetryLater(), OPEN, True),
-    (parse_answer(413, {}, b""), RecordFailed(), NONE, True),
-    (parse_answer(302, {"location": "https://x"}, b""), RecordFailed(), NONE, True),
+    (parse_answer(502, "", b"<html>", NOW_MS), RetryLater(is_unknown=True), NONE, False),
+    (parse_answer(404, "", b"<html>", NOW_MS), RetryLater(), OPEN, True),
+    (parse_answer(413, "", b"", NOW_MS), RecordFailed(), NONE, True),
+    (parse_answer(302, "", b"", NOW_MS), RecordFailed(), NONE, True),
 ]  # fmt: skip
 
 
@@ -100,4 +101,8 @@ def test_what_is_read_of_answers() -> None:
      json.dumps({"error": {"details": [{"@type": BAD_REQUEST, "fieldViolations": "x"}]}}).encode()],
 )  # fmt: skip
 def test_bodies_that_say_nothing(body: bytes) -> None:
-    assert parse_answer(400, {"retry-after": "soon"}, body) == FcmAnswer(400, "HTTP 400")
+    assert parse_answer(400, "soon", body, NOW_MS) == FcmAnswer(400, "HTTP 400")
+
+
+def test_a_date_is_a_wait_too() -> None:
+    assert google(503, "UNAVAILABLE", wait="Fri, 15 Jan 2027 08:01:00 GMT").retry_after_ms == 60_000
