@@ -138,7 +138,8 @@ def received_violations(observed: Observations) -> Iterator[Violation]:
             # A device that lost its connection after it had shown a message is sent it again, and acknowledges then;
             # not a message that was withdrawn meanwhile, nor one of which it is unknown whether a channel shows it.
             unknown = outcomes["failed"].get(msgid, set()) & outcomes["claimed"].get(msgid, set())
-            withdrawn = len(outcomes["withdrawn"].get(msgid, ())) + len(unknown)
+            dropped = outcomes["dropped"].get(msgid, set())
+            withdrawn = sum((msgid, device) in observed.history.withdrawn for device in dropped) + len(unknown)
             missing = showing[msgid] - received
             if missing < 0 or (observed.must_be_shown(first) and missing > withdrawn):
                 text = f"{received} devices acknowledged it, {showing[msgid]} showed it"

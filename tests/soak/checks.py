@@ -131,7 +131,7 @@ def shown(observed: Observations) -> Iterator[Violation]:
             if client is None:
                 continue
             meant.add(((appkey, observed.history.devices[appkey, device_number].token), msgid))
-            dropped = observed.history.was_dropped(msgid, device_number) or (
+            dropped = observed.history.outcome("dropped", msgid, device_number) or (
                 observed.history.was_claimed(msgid, device_number)
                 and observed.history.outcome("failed", msgid, device_number)  # it is unknown whether a channel shows it
             )

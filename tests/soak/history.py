@@ -24,7 +24,7 @@ from services.net.rpc.clock_sync import MAX_SKEW_MS
 from services.replica.epochs import Epochs
 
 READ = (TASK_COMMANDS, PUSH_COMMANDS, DEVICES, PUSHES, DELIVERIES)
-SETTLED = ("received", "failed", "expired", "cancelled", "dropped", "withdrawn")
+SETTLED = ("received", "failed", "expired", "cancelled", "dropped")
 _RETRIES = 5
 
 
@@ -56,10 +56,9 @@ class History:
     """The folded log; `read` brings it up to the log's current end.
 
     `tasks_ms`: by the message id of each push of a task, when the command that created the task was written.
-    `concluded` counts the final outcomes of each message on each device; a receipt of a withdrawn message is no further
-    one, as the message may have been on its way. Messages that were dropped because the device changed its alias have
-    the outcome "withdrawn". `clock_error_ms`: how far the times in the
-    records may be wrong.
+    `withdrawn`: the messages that were dropped because the device changed its alias. `concluded` counts the final
+    outcomes of each message on each device; a receipt of a withdrawn message is no further one, as the message may have
+    been on its way. `clock_error_ms`: how far the times in the records may be wrong.
     """
 
     def __init__(self, log: Log, partitions: int, clock_error_ms: int = 0) -> None:
@@ -72,6 +71,7 @@ class History:
         self.started_ms: dict[int, int] = {}
         self.ended: dict[int, set[int]] = defaultdict(set)
         self.outcomes: dict[str, dict[int, set[DeviceNumber]]] = defaultdict(lambda: defaultdict(set))
+        self.withdrawn: set[tuple[int, DeviceNumber]] = set()
         self.concluded: Counter[tuple[int, DeviceNumber]] = Counter()
         self._folded_outcomes: set[bytes] = set()
         self.devices: dict[tuple[str, DeviceNumber], Device] = {}
@@ -135,9 +135,6 @@ class History:
     def outcome(self, kind: str, msgid: int, device_number: DeviceNumber) -> bool:
         return device_number in self.outcomes[kind].get(msgid, ())
 
-    def was_dropped(self, msgid: int, device_number: DeviceNumber) -> bool:
-        return self.outcome("dropped", msgid, device_number) or self.outcome("withdrawn", msgid, device_number)
-
     def was_claimed(self, msgid: int, device_number: DeviceNumber) -> bool:
         """Return whether a channel such as Web Push was to show the message."""
         return self.outcome("claimed", msgid, device_number)
@@ -186,9 +183,10 @@ class History:
             case DELIVERIES.name if message.meta.event_id not in self._folded_outcomes:
                 self._folded_outcomes.add(message.meta.event_id)
                 for outcomes in message.outcomes.apps:
+                    self.withdrawn |= _withdrawn(record.partition, outcomes)
                     for kind, msgid, device_number in rows(record.partition, outcomes):
                         self.outcomes[kind][msgid].add(device_number)
-                        is_late = kind == "received" and self.outcome("withdrawn", msgid, device_number)
+                        is_late = kind == "received" and (msgid, device_number) in self.withdrawn
                         self.concluded[msgid, device_number] += kind in SETTLED and not is_late
 
     def _command(self, record: Record, command: PushCommand) -> None:
@@ -233,9 +231,17 @@ def rows(partition: int, outcomes: AppOutcomes) -> Iterator[tuple[str, int, Devi
     """Yield the kind, message id and device of each outcome."""
     msgids = numpy.frombuffer(outcomes.msgids, "<u8").tolist()
     numbers = numpy.frombuffer(outcomes.numbers, "<u4").tolist()
-    reasons = ["", *outcomes.reasons]
-    indexes = outcomes.reason_indexes or bytes(len(msgids))
-    for kind, msgid, number, index in zip(outcomes.kinds, msgids, numbers, indexes, strict=True):
+    for kind, msgid, number in zip(outcomes.kinds, msgids, numbers, strict=True):
         name = OutcomeKind.Name(OutcomeKind.ValueType(kind)).removeprefix("OUTCOME_KIND_").lower()
-        is_withdrawn = name == "dropped" and reasons[index] == FixedReason.ALIAS_CHANGED
-        yield "withdrawn" if is_withdrawn else name, msgid, DeviceNumber(partition, number)
+        yield name, msgid, DeviceNumber(partition, number)
+
+
+def _withdrawn(partition: int, outcomes: AppOutcomes) -> set[tuple[int, DeviceNumber]]:
+    """Return the messages that were dropped because the device changed its alias."""
+    if FixedReason.ALIAS_CHANGED not in outcomes.reasons:
+        return set()
+    changed = 1 + list(outcomes.reasons).index(FixedReason.ALIAS_CHANGED)
+    each = zip(rows(partition, outcomes), outcomes.reason_indexes, strict=True)
+    return {
+        (msgid, device_number) for (kind, msgid, device_number), index in each if kind == "dropped" and index == changed
+    }

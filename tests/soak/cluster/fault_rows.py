@@ -85,7 +85,7 @@ def _due(observed: Observations, pushes: Sequence[Push]) -> Iterator[tuple[int, 
             continue
         for msgid, device_number in observed.history.audience(first):
             client = observed.client(appkey, device_number)
-            if client is not None and not observed.history.was_dropped(msgid, device_number):
+            if client is not None and not observed.history.outcome("dropped", msgid, device_number):
                 yield msgid, msgid in client.shown
 
 
