@@ -54,5 +54,6 @@ def test_a_finding_is_shown_with_the_faults_that_it_needs() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_many_worlds_find_nothing() -> None:
-    assert "findings in" in simulated("--seeds", "150", "--at-once", "2")
+@pytest.mark.parametrize(("first", "seeds"), [("0", "80"), pytest.param("80", "70", marks=pytest.mark.seeds)])
+def test_many_worlds_find_nothing(first: str, seeds: str) -> None:
+    assert "findings in" in simulated("--first", first, "--seeds", seeds, "--at-once", "2")
