@@ -59,7 +59,9 @@
     try {
       // Without a content type the browser asks for no permission first, which would be a request more.
       const body = new Blob([JSON.stringify({ ...frame, appkey, token, key })]);
-      answer = await (await fetch(url, { method: "POST", body, keepalive: true, credentials: "omit" })).json();
+      const response = await fetch(url, { method: "POST", body, keepalive: true, credentials: "omit", redirect: "error" });
+      const answered = await response.json();
+      answer = typeof answered?.type === "string" ? answered : { ...answer, desc: "the answer is no frame" };
     } catch (error) {
       answer.desc = String(error);
     }

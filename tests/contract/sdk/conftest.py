@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.edge.scripted_endpoint import ScriptedEndpoint
 from testkit.gateway.role import RunningGateway
 from testkit.gateway.scripted_gateway import ScriptedGateway
 from tests.contract.sdk.driven_device import DrivenDevice, StartDevice
@@ -27,6 +28,14 @@ async def gateway() -> AsyncIterator[ScriptedGateway]:
     await gateway.open()
     yield gateway
     await gateway.close()
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[ScriptedEndpoint]:
+    endpoint = ScriptedEndpoint()
+    await endpoint.open()
+    yield endpoint
+    await endpoint.close()
 
 
 @pytest.fixture(params=["python", "javascript", pytest.param("kotlin", marks=pytest.mark.long)])

@@ -17,6 +17,7 @@ PROGRAMS: Mapping[str, Callable[[], list[str]]] = {
     "python": lambda: [sys.executable, str(HERE / "driver.py")],
     "javascript": lambda: [needed("node"), "--no-warnings", "--experimental-websocket", str(HERE / "driver.mjs")],
     "kotlin": lambda: kotlin_sdk().command("dev.carillon.device.DriverKt"),
+    "webpush": lambda: [needed("node"), "--no-warnings", str(HERE / "driver_webpush.mjs")],
 }
 """By SDK, its driver's command line; making it skips the test where a program that it needs is missing."""
 

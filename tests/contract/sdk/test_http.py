@@ -1,0 +1,119 @@
+"""Acknowledgements and reports over HTTP, by the SDKs of browsers and of iPhones, to a scripted endpoint."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from testkit.edge.scripted_endpoint import ScriptedEndpoint, ScriptedRequest
+from tests.contract.sdk.driven_device import DrivenDevice, Json, StartDevice
+
+TOKEN = "ab" * 32
+
+
+@pytest.fixture(params=["webpush"])
+async def start_http_device(
+    request: pytest.FixtureRequest, endpoint: ScriptedEndpoint, tmp_path: Path
+) -> AsyncIterator[StartDevice]:
+    devices: list[DrivenDevice] = []
+
+    async def start() -> DrivenDevice:
+        state = str(tmp_path / "state.json")
+        device = await DrivenDevice.start(request.param, endpoint.url, state, None, {"token": TOKEN})
+        devices.append(device)
+        return device
+
+    yield start
+    for device in devices:
+        await device.kill()
+
+
+async def registered(start: StartDevice, endpoint: ScriptedEndpoint) -> tuple[DrivenDevice, Json]:
+    """Start a device that the service welcomes; return it with the fields that its frames have from then on."""
+    device = await start()
+    hello = await endpoint.next("hello")
+    identity = {"token": hello.frame.get("token", "t-1"), "key": "k-1"}
+    hello.answer({"type": "welcome", "heartbeat": 240, "new": True, **identity})
+    if device.sdk == "webpush":
+        (await endpoint.next("set_address")).ok()
+    await device.event("welcome")
+    return device, {"appkey": "1000000001", **identity}
+
+
+def notification(device: DrivenDevice, event: str, msgid: int) -> None:
+    device.command(do="notification", event=event, msgid=msgid)
+
+
+async def test_what_happens_to_a_notification_is_told(
+    start_http_device: StartDevice, endpoint: ScriptedEndpoint
+) -> None:
+    device, identity = await registered(start_http_device, endpoint)
+    notification(device, "shown", 5)
+    acknowledged = await endpoint.next("ack")
+    assert acknowledged.frame == {"type": "ack", "msgids": [5], **identity}
+    acknowledged.ok()
+    for event in ("shown", "clicked", "dismissed"):
+        if event != "shown":
+            notification(device, event, 5)
+        reported = await endpoint.next("report")
+        assert reported.frame == {"type": "report", "event": event, "msgid": 5, **identity}
+        reported.ok()
+        await device.next("returned")
+    await device.close()
+
+
+FAULTS: dict[str, Callable[[ScriptedRequest], None]] = {
+    "no answer": ScriptedRequest.drop,
+    "a fault of the service": lambda request: request.refuse(500),
+    "a role that is away": lambda request: request.refuse(503),
+    "a proxy's page": lambda request: request.answer("<html>Bad Gateway</html>", 502),
+    "no frame": lambda request: request.answer("{}"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+async def test_what_is_not_confirmed_is_told_again_with_the_next_event(
+    start_http_device: StartDevice, endpoint: ScriptedEndpoint, fault: Callable[[ScriptedRequest], None]
+) -> None:
+    device, _ = await registered(start_http_device, endpoint)
+    notification(device, "shown", 5)
+    fault(await endpoint.next("ack"))
+    await device.next("returned")
+    assert endpoint.requests.empty()
+    notification(device, "clicked", 5)
+    (await endpoint.next("ack")).ok()
+    for event in ("shown", "clicked"):
+        reported = await endpoint.next("report")
+        assert reported.frame["event"] == event
+        reported.ok()
+    await device.next("returned")
+
+
+async def test_what_the_service_finds_wrong_is_told_once(
+    start_http_device: StartDevice, endpoint: ScriptedEndpoint
+) -> None:
+    device, _ = await registered(start_http_device, endpoint)
+    notification(device, "shown", 5)
+    (await endpoint.next("ack")).refuse(400, "input error: msgids")
+    (await endpoint.next("report")).refuse(400, "input error: event")
+    await device.next("returned")
+    notification(device, "dismissed", 6)
+    reported = await endpoint.next("report")
+    assert (reported.frame["event"], reported.frame["msgid"]) == ("dismissed", 6)
+    reported.ok()
+    await device.next("returned")
+
+
+async def test_no_other_address_gets_the_key(start_http_device: StartDevice, endpoint: ScriptedEndpoint) -> None:
+    other = ScriptedEndpoint()
+    await other.open()
+    try:
+        device, _ = await registered(start_http_device, endpoint)
+        notification(device, "shown", 5)
+        (await endpoint.next("ack")).redirect(other.url)
+        await device.next("returned")
+        assert other.requests.empty()
+        notification(device, "clicked", 5)
+        (await endpoint.next("ack")).ok()
+    finally:
+        await other.close()
