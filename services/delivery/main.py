@@ -30,7 +30,6 @@ from services.delivery.channels.service_channel import ServiceChannel
 from services.delivery.channels.sockets.fanout import Fanout
 from services.delivery.channels.sockets.presence import Presence
 from services.delivery.channels.sockets.reports import ReportIntake
-from services.delivery.channels.webpush.endpoints import EndpointConnector, ReplacedConnector, SystemResolver
 from services.delivery.channels.webpush.sender import PushServices
 from services.delivery.channels.webpush.service import WebPushService
 from services.delivery.due_hand_overs import DueHandOvers
@@ -58,6 +57,7 @@ from services.domain.apns_credentials import ApnsCredentials, CredentialsCache, 
 from services.domain.apps import AppDirectory
 from services.domain.bitmap_resolver import AudienceBitmapResolver
 from services.domain.command_writer import CommandWriter
+from services.domain.endpoint_connections import EndpointConnector, ReplacedConnector, SystemResolver
 from services.domain.fcm_credentials import AccountCache
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay

@@ -1,7 +1,8 @@
-"""Which endpoints of Web Push subscriptions may be called: devices choose these URLs, so any could name any server.
+"""Which endpoints of Web Push subscriptions, and which receivers of webhooks, may be called: others choose these URLs.
 
-An endpoint is called only if its host is a known push service, or one that the operator has named for the app, and only
-at an address that is public. A host named with its port may be private, and reached without TLS: HOST:PORT.
+An endpoint is called only if its host is allowed, and only at an address that is public: for Web Push a known push
+service, or a host that the operator has named for the app; for webhooks every public host. A host that the operator has
+named with its port may be private, and reached without TLS: HOST:PORT.
 """
 
 import re
@@ -80,11 +81,20 @@ def parse_endpoint(url: str) -> Endpoint:
 
 
 class AllowedHosts:
-    """The hosts whose endpoints an app's pushes may go to: KNOWN_HOSTS, and those that the operator named."""
+    """The hosts whose endpoints may be called: the known ones, and those that the operator named."""
 
-    def __init__(self, named: Iterable[str] = ()) -> None:
-        """`named`: HOST, *.DOMAIN, HOST:PORT or ANY_HOST each, as `checked_hosts` returns them."""
-        hosts = (*KNOWN_HOSTS, *named)
+    def __init__(
+        self,
+        named: Iterable[str] = (),
+        known: Iterable[str] = KNOWN_HOSTS,
+        naming: str = "carillon app set APPKEY --webpush-hosts ",
+    ) -> None:
+        """`named`: HOST, *.DOMAIN, HOST:PORT or ANY_HOST each, as `checked_hosts` returns them.
+
+        `naming`: what the operator writes before a host to name it, for errors.
+        """
+        hosts = (*known, *named)
+        self._naming = naming
         self._any = ANY_HOST in hosts
         self._with_port = frozenset(host for host in hosts if _has_port(host))
         self._names = frozenset(hosts)
@@ -101,14 +111,14 @@ class AllowedHosts:
         if endpoint.scheme != "https" or endpoint.port != _HTTPS_PORT:
             raise EndpointRefusedError(
                 f"the endpoint's host {endpoint.authority} is called by https and port 443 alone, unless the operator"
-                " names it with its port: carillon app set APPKEY --webpush-hosts HOST:PORT"
+                f" names it with its port: {self._naming}HOST:PORT"
             )
         if _is_address(endpoint.host):
             raise EndpointRefusedError("the endpoint's host is an address; the operator may name it with its port")
         if not (self._any or endpoint.host in self._names or endpoint.host.endswith(self._domains)):
             raise EndpointRefusedError(
                 f"the endpoint's host {endpoint.host} is no known push service; the operator may name it:"
-                " carillon app set APPKEY --webpush-hosts HOST"
+                f" {self._naming}HOST"
             )
         return False
 
@@ -119,11 +129,22 @@ def allowed_hosts(named: tuple[str, ...]) -> AllowedHosts:
     return AllowedHosts(named)
 
 
-def checked_hosts(given: Sequence[str]) -> list[str]:
-    """Return the hosts of an app's setting in lower case, each once. InputError names the wrong one."""
+@lru_cache(16)
+def webhook_hosts(named: str) -> AllowedHosts:
+    """Return the hosts to which webhooks may go: all public ones, and those named in CARILLON_WEBHOOK_HOSTS.
+
+    InputError names a wrong one.
+    """
+    setting = "CARILLON_WEBHOOK_HOSTS"
+    hosts = checked_hosts([host for host in named.split(",") if host.strip()], setting)
+    return AllowedHosts(hosts, known=[ANY_HOST], naming=f"{setting}=")
+
+
+def checked_hosts(given: Sequence[str], setting: str = "webpush_hosts") -> list[str]:
+    """Return the hosts of a setting in lower case, each once. InputError names the wrong one."""
     if len(given) > MAX_HOSTS:
-        raise InputError(Code.TOO_MANY_ENTRIES, at=_HOSTS, most=MAX_HOSTS)
-    return list(dict.fromkeys(map(_checked_host, given)))
+        raise InputError(Code.TOO_MANY_ENTRIES, at=setting, most=MAX_HOSTS)
+    return list(dict.fromkeys(_checked_host(host, setting) for host in given))
 
 
 def public_addresses(addresses: Iterable[str]) -> list[str]:
@@ -212,24 +233,24 @@ def _has_port(host: str) -> bool:
     return re.search(r":[0-9]+$", host.rpartition("]")[2] if host.startswith("[") else host) is not None
 
 
-def _checked_host(given: str) -> str:
+def _checked_host(given: str, setting: str) -> str:
     host = given.strip().lower()
     if host == ANY_HOST:
         return host
     try:
         endpoint = parse_endpoint(f"https://{host.removeprefix('*.')}/")
     except EndpointRefusedError as error:
-        raise _wrong(given, str(error)) from None
+        raise _wrong(given, setting, str(error)) from None
     if endpoint.target != "/":
-        raise _wrong(given, "it has no path")
+        raise _wrong(given, setting, "it has no path")
     is_address = _is_address(endpoint.host)
     if host.startswith("*.") and (is_address or _has_port(host) or "." not in endpoint.host):
-        raise _wrong(given, "a wildcard stands before a domain of two parts, without a port")
+        raise _wrong(given, setting, "a wildcard stands before a domain of two parts, without a port")
     if is_address and not _has_port(host):
-        raise _wrong(given, "an address needs its port, such as 192.0.2.1:443")
+        raise _wrong(given, setting, "an address needs its port, such as 192.0.2.1:443")
     shown = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
     return f"{shown}:{endpoint.port}" if _has_port(host) else host
 
 
-def _wrong(given: str, problem: str) -> InputError:
-    return InputError(Code.WRONG_PUSH_HOST, at=_HOSTS, text=repr(given), problem=problem)
+def _wrong(given: str, setting: str, problem: str) -> InputError:
+    return InputError(Code.WRONG_PUSH_HOST, at=setting, text=repr(given), problem=problem)

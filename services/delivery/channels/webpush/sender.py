@@ -1,13 +1,11 @@
 """Sends requests to push services by HTTP/1.1, which all of them speak, over connections that all apps share.
 
-`PushServices` ─▶ `_Origin`, one for each scheme, host and port ─▶ `_Connection`, for one request at a time
+`PushServices` ─▶ `_Origin`, one for each scheme, host and port ─▶ `HttpConnection`, for one request at a time
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias, TypeVar, cast
-
-import httptools
+from typing import Protocol, TypeAlias, TypeVar
 
 from services.delivery.channels import PendingRequest
 from services.delivery.channels.webpush.request import WebPushRequest
@@ -23,6 +21,7 @@ from services.delivery.channels.webpush.responses import (
 from services.delivery.channels.webpush.vapid import VapidHeaders
 from services.domain.push_endpoints import AllowedHosts, Endpoint, EndpointRefusedError, parse_endpoint
 from services.errors import UnavailableError
+from services.net.http.client import HttpConnection, NoAnswerError
 from services.process import background
 from services.process.clock import Clock
 from services.process.metrics import WEBPUSH_ANSWERS
@@ -30,10 +29,6 @@ from services.process.metrics import WEBPUSH_ANSWERS
 CONNECTIONS = 32
 """Connections to one origin, each with one request at a time."""
 
-MAX_ANSWER_BYTES = 65_536
-"""Upper bound of an answer with its head; what is longer is not read."""
-
-ANSWER_S = 10.0
 IDLE_S = 20.0
 """Time without a request after which a connection is closed; services keep theirs for longer."""
 
@@ -49,106 +44,6 @@ class Connector(Protocol):
         ...
 
 
-class _NoAnswerError(Exception):
-    """A request may have arrived, and there is no answer; the text says why."""
-
-
-class _HttpAnswer(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-class _Connection(asyncio.Protocol):
-    """One connection to a push service, for one request at a time."""
-
-    def __init__(self) -> None:
-        self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpResponseParser(self)
-        self._answer: asyncio.Future[_HttpAnswer] | None = None
-        self._headers: dict[str, str] = {}
-        self._body = bytearray()
-        self._received = 0
-        self._has_head = False
-        self._is_reusable = True
-
-    @property
-    def is_usable(self) -> bool:
-        return self._is_reusable and self._transport is not None and not self._transport.is_closing()
-
-    async def post(self, request: bytes) -> _HttpAnswer:
-        """Send a request and return its answer. _NoAnswerError."""
-        assert self._transport is not None
-        self._answer = asyncio.get_running_loop().create_future()
-        self._headers, self._body, self._received, self._has_head = {}, bytearray(), 0, False
-        self._transport.write(request)
-        try:
-            async with asyncio.timeout(ANSWER_S):
-                return await self._answer
-        except TimeoutError:
-            raise _NoAnswerError(f"no answer within {ANSWER_S:g} s") from None
-        finally:
-            self._answer = None
-
-    def close(self) -> None:
-        self._is_reusable = False
-        if self._transport is not None:
-            self._transport.close()
-
-    # --- asyncio.Protocol
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._fail(f"connection lost: {exc or 'closed by the service'}")
-
-    def data_received(self, data: bytes) -> None:
-        self._received += len(data)
-        if self._answer is None:  # nothing was asked
-            self.close()
-            return
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._fail(f"no HTTP answer: {type(error).__name__}")
-            self.close()
-        if self._received > MAX_ANSWER_BYTES:
-            self._fail("the answer is too long")
-            self.close()
-
-    # --- httptools
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_body(self, body: bytes) -> None:
-        self._body += body
-
-    def on_message_complete(self) -> None:
-        if self._has_head:
-            self._is_reusable = self._parser.should_keep_alive()
-            self._complete()
-
-    def on_headers_complete(self) -> None:
-        self._has_head = self._parser.get_status_code() >= 200
-        if not self._has_head:  # an interim answer: the final one follows
-            self._headers = {}
-
-    def _complete(self) -> None:
-        if self._answer is not None and not self._answer.done():
-            answer = _HttpAnswer(self._parser.get_status_code(), self._headers, bytes(self._body))
-            self._answer.set_result(answer)
-
-    def _fail(self, reason: str) -> None:
-        """End the request. An answer whose head is there is one, whatever becomes of its body."""
-        self._is_reusable = False
-        if self._has_head:
-            self._complete()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(_NoAnswerError(reason))
-
-
 class _Origin:
     """The connections to one origin, and until when its service wants no requests."""
 
@@ -156,13 +51,13 @@ class _Origin:
         self.slots = asyncio.Semaphore(CONNECTIONS)
         self.users = 0
         self.delayed_until_ms = 0
-        self._idle: list[tuple[float, _Connection]] = []
+        self._idle: list[tuple[float, HttpConnection]] = []
 
     @property
     def is_idle(self) -> bool:
         return not (self.users or self._idle)
 
-    def take(self) -> _Connection | None:
+    def take(self) -> HttpConnection | None:
         """Return a connection that may be used, if there is one."""
         while self._idle:
             _, connection = self._idle.pop()
@@ -170,7 +65,7 @@ class _Origin:
                 return connection
         return None
 
-    def put(self, connection: _Connection, now_s: float) -> None:
+    def put(self, connection: HttpConnection, now_s: float) -> None:
         if connection.is_usable:
             self._idle.append((now_s, connection))
         else:
@@ -259,14 +154,14 @@ class PushServices:
         written: Callable[[Endpoint], bytes],
     ) -> WebPushAnswer:
         try:
-            connection = origin.take() or (await self._connector.connect(endpoint, hosts, _Connection))[1]
+            connection = origin.take() or (await self._connector.connect(endpoint, hosts, HttpConnection))[1]
         except EndpointRefusedError:
             return WebPushAnswer(LOCAL, ENDPOINT_REFUSED)
         except UnavailableError:
             return WebPushAnswer(LOCAL, NO_CONNECTION)
         try:
             status, headers, content = await connection.post(written(endpoint))
-        except _NoAnswerError as error:
+        except NoAnswerError as error:
             connection.close()
             return WebPushAnswer(UNKNOWN, str(error))
         except asyncio.CancelledError:

@@ -9,13 +9,14 @@ import pytest
 
 from protos.push.v1.push_pb2 import Message
 from services.delivery.channels.webpush.encryption import Subscription
-from services.delivery.channels.webpush.endpoints import ReplacedConnector
 from services.delivery.channels.webpush.request import WebPushRequest, urgency, web_push_text
 from services.delivery.channels.webpush.responses import ENDPOINT_REFUSED, LOCAL, NO_CONNECTION, UNKNOWN, WebPushAnswer
-from services.delivery.channels.webpush.sender import MAX_ANSWER_BYTES, PushServices, WebPushSender
+from services.delivery.channels.webpush.sender import PushServices, WebPushSender
 from services.delivery.channels.webpush.vapid import VapidHeaders
+from services.domain.endpoint_connections import ReplacedConnector
 from services.domain.push_endpoints import AllowedHosts
 from services.domain.webpush_credentials import WebPushCredentials
+from services.net.http.client import MAX_ANSWER_BYTES
 from services.process.clock import ManualClock
 from services.webpush_simulator.subscriptions import BrowserSubscription
 from tests.services.webpush_simulator.test_simulator import new_credentials

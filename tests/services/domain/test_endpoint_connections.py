@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from services.delivery.channels.webpush.endpoints import EndpointConnector, SystemResolver
+from services.domain.endpoint_connections import EndpointConnector, SystemResolver
 from services.domain.push_endpoints import AllowedHosts, EndpointRefusedError, parse_endpoint
 from services.errors import UnavailableError
 from services.push_simulator.certificates import SelfSigned

@@ -1,8 +1,8 @@
-"""Connections to push services: to hosts that an app allows, at an address that was checked and no other.
+"""Connections to push services and receivers of webhooks: to an allowed host, at a checked address and no other.
 
 The name is resolved here, once for each connection, and the connection goes to an address of that answer. So a name
-whose next answer is a private address (DNS rebinding) leads nowhere. Redirections are not followed, as an answer is
-only read: see responses.py.
+whose next answer is a private address (DNS rebinding) leads nowhere. Redirections are not followed: an
+answer is only read.
 """
 
 import asyncio

@@ -1,0 +1,111 @@
+"""An HTTP/1.1 client connection to servers of others, such as push services, which may answer anything or nothing."""
+
+import asyncio
+from typing import NamedTuple, cast
+
+import httptools
+
+MAX_ANSWER_BYTES = 65_536
+"""Upper bound of an answer with its head; what is longer is not read."""
+
+ANSWER_S = 10.0
+
+
+class NoAnswerError(Exception):
+    """A request may have arrived, and there is no answer; the text says why."""
+
+
+class HttpAnswer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class HttpConnection(asyncio.Protocol):
+    """One connection to a server of others, for one request at a time; nothing that the server sends can do harm."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer: asyncio.Future[HttpAnswer] | None = None
+        self._headers: dict[str, str] = {}
+        self._body = bytearray()
+        self._received = 0
+        self._has_head = False
+        self._is_reusable = True
+
+    @property
+    def is_usable(self) -> bool:
+        return self._is_reusable and self._transport is not None and not self._transport.is_closing()
+
+    async def post(self, request: bytes) -> HttpAnswer:
+        """Send a request and return its answer. NoAnswerError."""
+        assert self._transport is not None
+        self._answer = asyncio.get_running_loop().create_future()
+        self._headers, self._body, self._received, self._has_head = {}, bytearray(), 0, False
+        self._transport.write(request)
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                return await self._answer
+        except TimeoutError:
+            raise NoAnswerError(f"no answer within {ANSWER_S:g} s") from None
+        finally:
+            self._answer = None
+
+    def close(self) -> None:
+        self._is_reusable = False
+        if self._transport is not None:
+            self._transport.close()
+
+    # --- asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(f"connection lost: {exc or 'closed by the service'}")
+
+    def data_received(self, data: bytes) -> None:
+        self._received += len(data)
+        if self._answer is None:  # nothing was asked
+            self.close()
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(f"no HTTP answer: {type(error).__name__}")
+            self.close()
+        if self._received > MAX_ANSWER_BYTES:
+            self._fail("the answer is too long")
+            self.close()
+
+    # --- httptools
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        if self._has_head:
+            self._is_reusable = self._parser.should_keep_alive()
+            self._complete()
+
+    def on_headers_complete(self) -> None:
+        self._has_head = self._parser.get_status_code() >= 200
+        if not self._has_head:  # an interim answer: the final one follows
+            self._headers = {}
+
+    def _complete(self) -> None:
+        if self._answer is not None and not self._answer.done():
+            answer = HttpAnswer(self._parser.get_status_code(), self._headers, bytes(self._body))
+            self._answer.set_result(answer)
+
+    def _fail(self, reason: str) -> None:
+        """End the request. An answer whose head is there is one, whatever becomes of its body."""
+        self._is_reusable = False
+        if self._has_head:
+            self._complete()
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(NoAnswerError(reason))
