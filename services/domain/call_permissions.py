@@ -19,6 +19,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "GetApp": (OPERATOR,),
         "UpdateApp": (OPERATOR, "console"),
         "RotateSecret": (OPERATOR, "console"),
+        "ChangeWebhook": (OPERATOR, "console"),
         "PauseApps": (OPERATOR, "console"),
         "ResumeApps": (OPERATOR, "console"),
         "RevokeDeviceKey": (OPERATOR,),

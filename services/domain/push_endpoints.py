@@ -140,7 +140,7 @@ def webhook_hosts(named: str) -> AllowedHosts:
     return AllowedHosts(hosts, known=[ANY_HOST], naming=f"{setting}=")
 
 
-def checked_hosts(given: Sequence[str], setting: str = "webpush_hosts") -> list[str]:
+def checked_hosts(given: Sequence[str], setting: str = _HOSTS) -> list[str]:
     """Return the hosts of a setting in lower case, each once. InputError names the wrong one."""
     if len(given) > MAX_HOSTS:
         raise InputError(Code.TOO_MANY_ENTRIES, at=setting, most=MAX_HOSTS)

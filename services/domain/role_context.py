@@ -64,6 +64,7 @@ HAZARDOUS = frozenset(
         "/protos.targeting.v1.TargetingService/Resolve",
         f"{_REGISTRY}/CreateApp",
         f"{_REGISTRY}/RotateSecret",
+        f"{_REGISTRY}/ChangeWebhook",
         f"{_REGISTRY}/TakeBroadcasts",
         f"{_REGISTRY}/RevokeDeviceKey",
         f"{_REGISTRY}/RevokeAppKeys",

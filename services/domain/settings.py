@@ -12,6 +12,7 @@ from zoneinfo import TZPATH, ZoneInfo, ZoneInfoNotFoundError, available_timezone
 import msgspec
 from dotenv import dotenv_values
 
+from services.domain.push_endpoints import webhook_hosts
 from services.errors import CarillonError, InputError
 from services.log.kafka.security import (
     MECHANISMS,
@@ -54,6 +55,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     `registrations_per_minute` bounds the new devices of each app, `registrations_per_minute_per_address` those of each
     app from one address; 0: no bound. Five times as many may come at once. The processes of a role share both.
+
+    `webhook_hosts`: hosts of webhooks that may be private or called without TLS, HOST:PORT each, separated by commas.
     """
 
     data_dir: str = "./data"
@@ -99,6 +102,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     plaintext_calls: bool = False
     calls_host: str | None = None
     trusted_proxies: str = ""
+    webhook_hosts: str = ""
 
     def check(self) -> None:
         """Check what the types do not express; SettingsError names the setting."""
@@ -125,6 +129,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         self._check_archive()
         self.kafka_security()
         self.client_addresses()
+        try:
+            webhook_hosts(self.webhook_hosts)
+        except InputError as error:
+            raise SettingsError(str(error)) from None
 
     def _check_archive(self) -> None:
         given = {name: getattr(self, name) for name in ("kafka_archive_dir", "kafka_archive_url")}

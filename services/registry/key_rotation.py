@@ -23,6 +23,7 @@ from services.domain.device_protocol.possession import LIFETIME_S
 from services.domain.fcm_credentials import account_sealed_anew
 from services.domain.master_key import KeyChain, KeyPurpose
 from services.domain.role import RoleContext
+from services.domain.webhooks import seal_secrets_anew
 from services.domain.webpush_credentials import web_push_sealed_anew
 from services.errors import ConflictError, InputError, UnavailableError
 from services.process.logs import logger
@@ -183,6 +184,8 @@ class KeyRotation:
             app.web_push.sealed_pem = web_push_sealed_anew(app, self._keys) or app.web_push.sealed_pem
         if app.HasField("fcm"):
             app.fcm.sealed_pem = account_sealed_anew(app, self._keys) or app.fcm.sealed_pem
+        for webhook in app.webhooks:
+            seal_secrets_anew(webhook, app.appkey, self._keys)
         return app if app != known else None
 
     async def _drop(self, request: DropFormerKeysRequest) -> DropFormerKeysResponse:

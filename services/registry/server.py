@@ -16,6 +16,8 @@ from protos.registry.v1.apps_pb2 import (
 )
 from protos.registry.v1.devices_pb2 import DeviceCommand, RevokeAllKeys, RevokeKey
 from protos.registry.v1.registry_pb2 import (
+    ChangeWebhookRequest,
+    ChangeWebhookResponse,
     CountDevicesNotBackRequest,
     CountDevicesNotBackResponse,
     CreateAppRequest,
@@ -69,6 +71,7 @@ from services.domain.command_writer import Command, CommandWriter, device_comman
 from services.domain.identity import identity_mode
 from services.domain.ios_tokens import spellings
 from services.domain.master_key import KeyPurpose
+from services.domain.push_endpoints import webhook_hosts
 from services.domain.role import RoleContext
 from services.domain.settings import Settings
 from services.domain.text import check_texts, checked_text
@@ -92,6 +95,7 @@ from services.registry.key_rotation import ChangeQueue, KeyRotation
 from services.registry.pauses import Pauses
 from services.registry.queries import AliasRanking, RegistryQueries
 from services.registry.tenure import RegistryTenure
+from services.registry.webhooks import change_webhook
 
 MAX_INVALID_PAGE = 5000
 MAX_ADDRESS_PAGE = 5000
@@ -119,6 +123,7 @@ class RegistryServicer(RegistryServiceServicer):
         self._context = context
         self._queries = queries
         self._partitions = settings.partitions
+        self._webhook_hosts = webhook_hosts(settings.webhook_hosts)
         self._writer = CommandWriter("registry", context.log, context.peers, context.clock, settings.partitions)
         self._tenure = tenure
         self._epochs = epochs
@@ -166,6 +171,11 @@ class RegistryServicer(RegistryServiceServicer):
         self._check_owner()
         check_texts(request)
         return await self._changes.make(partial(self._rotate_secret, request))
+
+    async def ChangeWebhook(self, request: ChangeWebhookRequest, context: Context) -> ChangeWebhookResponse:
+        self._check_owner()
+        check_texts(request)
+        return await self._changes.make(partial(self._change_webhook, request))
 
     async def PauseApps(self, request: PauseAppsRequest, context: Context) -> PauseAppsResponse:
         self._check_owner()
@@ -342,6 +352,13 @@ class RegistryServicer(RegistryServiceServicer):
         rotate_secret(app, sealed, request, self._context.clock.now_ms())
         await self._write(app, "secret rotated", secret_kept(app), request.origin)
         return RotateSecretResponse(app=app, secret_key=secret)
+
+    async def _change_webhook(self, request: ChangeWebhookRequest) -> ChangeWebhookResponse:
+        app, now_ms = self._app(request.appkey), self._context.clock.now_ms()
+        changed = change_webhook(app, request, self._context.keys, self._webhook_hosts, now_ms)
+        if app != self._app(request.appkey):
+            await self._write(app, changed.action, changed.settings, request.origin)
+        return ChangeWebhookResponse(webhook=changed.webhook, secret=changed.secret)
 
     async def _write(self, app: App, action: str, settings: Sequence[str], origin: Origin) -> None:
         """Append the change and the app's new record; return once this process has applied them."""

@@ -11,6 +11,7 @@ from protos.gateway.v1.sessions_pb2 import SessionEventKind
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App, KeyFingerprint
 from protos.registry.v1.registry_pb2 import (
     ApnsKeyChange,
+    ChangeWebhookRequest,
     CountDevicesNotBackRequest,
     DropFormerKeysRequest,
     NoteKeyFingerprintRequest,
@@ -24,6 +25,7 @@ from services.domain.apps import AppDirectory
 from services.domain.master_key import KeyPurpose, Keys, MasterKey, derive
 from services.domain.role_context import follow_keys
 from services.domain.topics import APPS, decode
+from services.domain.webhooks import secrets_in_force
 from services.domain.webpush_credentials import open_web_push
 from services.errors import CarillonError, ConflictError, InputError
 from services.log.point_in_time import until_ready
@@ -116,6 +118,21 @@ async def test_web_push_keys_are_sealed_with_the_new_key(start: Start) -> None:
         assert open_web_push(sealed_anew, NEW) == before
         with pytest.raises(CarillonError, match="another master key"):
             open_web_push(sealed_anew, OLD)
+
+
+async def test_secrets_of_webhooks_are_sealed_with_the_new_key(start: Start) -> None:
+    async with rotating(start) as registry:
+        app = await registry.app()
+        change = ChangeWebhookRequest(appkey=app.appkey, url="https://hooks.example.org/")
+        made = await registry.stub.ChangeWebhook(change)
+        again = ChangeWebhookRequest(appkey=app.appkey, webhook_id=made.webhook.webhook_id, rotate_keep_old_s=60)
+        rotated = await registry.stub.ChangeWebhook(again)
+        await registry.stub.RotateKeys(to(NEW))
+        sealed_anew = registry.apps.get(app.appkey)
+        assert sealed_anew is not None
+        assert secrets_in_force(sealed_anew.webhooks[0], app.appkey, NEW, 0) == [rotated.secret, made.secret]
+        with pytest.raises(CarillonError, match="another master key"):
+            secrets_in_force(sealed_anew.webhooks[0], app.appkey, OLD, 0)
 
 
 async def test_all_secrets_of_apps_are_sealed_with_the_new_key_and_the_old_one_opens_nothing(

@@ -1,0 +1,147 @@
+"""Changes of an app's webhooks, in place, and their description for the audit, without secrets."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from protos.registry.v1.apps_pb2 import (
+    WEBHOOK_FORM_STANDARD,
+    WEBHOOK_FORM_UNSPECIFIED,
+    App,
+    EventKind,
+    Webhook,
+    WebhookForm,
+)
+from protos.registry.v1.registry_pb2 import ChangeWebhookRequest
+from services.domain.master_key import Keys
+from services.domain.push_endpoints import AllowedHosts, parse_endpoint
+from services.domain.secret_texts import new_id
+from services.domain.webhooks import KIND_NAMES, new_secret, seal_secret, shown_url
+from services.errors import InputError, NotFoundError
+
+MAX_WEBHOOKS = 10
+MAX_PUSHES = 100
+MAX_KEEP_OLD_S = 90 * 86_400
+
+
+class ChangedWebhook(NamedTuple):
+    """A webhook after its change, None if it was removed; what was done, in lines for the audit; and its new secret."""
+
+    webhook: Webhook | None
+    action: str
+    settings: Sequence[str]
+    secret: str = ""
+
+
+def change_webhook(
+    app: App, request: ChangeWebhookRequest, keys: Keys, hosts: AllowedHosts, now_ms: int
+) -> ChangedWebhook:
+    """Apply the request to the app in place. Fields that it does not name stay.
+
+    InputError: a field is wrong, or the URL may not be called. NotFoundError: the app has no such webhook.
+    """
+    if request.remove:
+        return _remove(app, request)
+    is_new = not request.webhook_id
+    webhook = _new(app, request, now_ms) if is_new else _find(app, request.webhook_id)
+    before = Webhook()
+    before.CopyFrom(webhook)
+    _set_fields(webhook, request, hosts)
+    action, secret = "webhook set", ""
+    if request.resume:
+        webhook.resumed_ms, action = now_ms, "webhook resumed"
+    if is_new:
+        action, secret = "webhook made", new_secret()
+    elif request.HasField("rotate_keep_old_s"):
+        action, secret = "webhook secret rotated", new_secret()
+        _keep_old_secret(webhook, request.rotate_keep_old_s, now_ms)
+    if secret:
+        webhook.sealed_secret = seal_secret(secret, app.appkey, webhook.webhook_id, keys)
+    if is_new:
+        app.webhooks.append(webhook)
+        before = Webhook()
+    return ChangedWebhook(webhook, action, _described(before, webhook), secret)
+
+
+def _remove(app: App, request: ChangeWebhookRequest) -> ChangedWebhook:
+    bare = ChangeWebhookRequest(appkey=request.appkey, webhook_id=request.webhook_id, remove=True)
+    if request.HasField("origin"):
+        bare.origin.CopyFrom(request.origin)
+    if request != bare:
+        raise InputError("a webhook is removed whole: name no other field of it")
+    webhook = _find(app, request.webhook_id)
+    settings = [f"webhook {webhook.webhook_id}", f"host {shown_url(webhook.url)}"]
+    app.webhooks.remove(webhook)
+    return ChangedWebhook(None, "webhook removed", settings)
+
+
+def _new(app: App, request: ChangeWebhookRequest, now_ms: int) -> Webhook:
+    if len(app.webhooks) >= MAX_WEBHOOKS:
+        raise InputError(f"an app has at most {MAX_WEBHOOKS} webhooks")
+    if not request.HasField("url"):
+        raise InputError("a new webhook needs a url")
+    if request.resume or request.HasField("rotate_keep_old_s"):
+        raise InputError("a new webhook is neither resumed nor has it a former secret")
+    return Webhook(webhook_id=new_id(), form=WEBHOOK_FORM_STANDARD, created_ms=now_ms)
+
+
+def _find(app: App, webhook_id: str) -> Webhook:
+    for webhook in app.webhooks:
+        if webhook.webhook_id == webhook_id:
+            return webhook
+    raise NotFoundError(f"app {app.appkey} has no webhook {webhook_id!r}")
+
+
+def _set_fields(webhook: Webhook, request: ChangeWebhookRequest, hosts: AllowedHosts) -> None:
+    if request.HasField("url"):
+        hosts.check(parse_endpoint(request.url))
+        webhook.url = request.url
+    if request.HasField("form"):
+        if request.form == WEBHOOK_FORM_UNSPECIFIED or request.form not in WebhookForm.values():
+            raise InputError("form must be standard, slack, dingtalk, feishu or wecom")
+        webhook.form = request.form
+    if request.HasField("kinds"):
+        webhook.kinds[:] = sorted(set(request.kinds.kinds))
+        if not KIND_NAMES.keys() >= set(webhook.kinds):
+            raise InputError(f"kinds must be among {', '.join(KIND_NAMES.values())}")
+    if request.HasField("pushes"):
+        if len(request.pushes.msgids) > MAX_PUSHES:
+            raise InputError(f"pushes must name at most {MAX_PUSHES} message ids")
+        webhook.msgids[:] = sorted(set(request.pushes.msgids))
+    if request.HasField("disabled"):
+        webhook.disabled = request.disabled
+    if webhook.form != WEBHOOK_FORM_STANDARD and not webhook.kinds:
+        raise InputError("a webhook to a chat service names the kinds of its events: people read each of them")
+
+
+def _keep_old_secret(webhook: Webhook, keep_old_s: int, now_ms: int) -> None:
+    """Let the present secret sign for so long beside the next one; an older one ends in any case."""
+    if keep_old_s > MAX_KEEP_OLD_S:
+        raise InputError(f"the old secret can be kept for {MAX_KEEP_OLD_S // 86_400} days at most")
+    webhook.old_sealed_secret = webhook.sealed_secret if keep_old_s else b""
+    webhook.old_secret_until_ms = now_ms + keep_old_s * 1000 if keep_old_s else 0
+
+
+def _described(before: Webhook, after: Webhook) -> list[str]:
+    """Return the webhook's id, and a line for each changed setting; of the URL, which may be a secret, its host."""
+    old, new = _settings(before), _settings(after)
+    changed = [f"{name} {value}" for name, value in new.items() if value != old.get(name)]
+    if before.url != after.url and f"host {new['host']}" not in changed:
+        changed.append("another url of this host")
+    return [f"webhook {after.webhook_id}", *changed]
+
+
+def _settings(webhook: Webhook) -> dict[str, str]:
+    if not webhook.url:
+        return {}
+    return {
+        "host": shown_url(webhook.url),
+        "form": WebhookForm.Name(webhook.form).removeprefix("WEBHOOK_FORM_").lower(),
+        "kinds": ",".join(kind_name(kind) for kind in webhook.kinds) or "all",
+        "pushes": ",".join(map(str, webhook.msgids)) or "all",
+        "webhook_state": "off" if webhook.disabled else "on",
+    }
+
+
+def kind_name(kind: "EventKind.ValueType") -> str:
+    """Return the public name of a kind; its number for one of a later release."""
+    return KIND_NAMES.get(kind, str(kind))
