@@ -146,3 +146,38 @@ class _PointInTimeReader:
     async def close(self) -> None:
         for reader, _ in self._readers:
             await reader.close()
+
+
+async def offsets_at(log: Log, partitions: Iterable[Partition], moment_ms: int) -> dict[Partition, int]:
+    """Return the offset of each partition's first record of the moment or later, or its end; found by halving.
+
+    The times of a partition rise but for the differences of its writers' clocks: the answer may be off by as much.
+    """
+    wanted = list(partitions)
+    low, high = await log.begins(wanted), await log.ends(wanted)
+    while middle := {p: (low[p] + high[p]) // 2 for p in wanted if low[p] < high[p]}:
+        for partition, record in (await _records_from(log, middle)).items():
+            if time_ms(log.topics, record) < moment_ms:
+                low[partition] = record.offset + 1
+            else:
+                high[partition] = middle[partition]
+    return low
+
+
+async def _records_from(log: Log, offsets: Mapping[Partition, int]) -> dict[Partition, Record]:
+    """Return the first record of each partition at or behind an offset before its end.
+
+    A reader is opened anew once it brings nothing, so few records are read of a partition with many behind the offset.
+    """
+    found: dict[Partition, Record] = {}
+    while missing := {partition: offset for partition, offset in offsets.items() if partition not in found}:
+        reader = await log.open(missing)
+        try:
+            before = -1
+            while before < len(found) < len(offsets):
+                before = len(found)
+                for record in await reader.read(len(missing)):
+                    found.setdefault(Partition(record.topic, record.partition), record)
+        finally:
+            await reader.close()
+    return found

@@ -212,6 +212,20 @@ FCM_TOKENS = Counter(
     "Access tokens asked of Google: granted, refused or failed",
     ["result"],
 )
+WEBHOOK_REQUESTS = Counter(
+    "carillon_webhook_requests_total",
+    "Requests to receivers of webhooks, by the class of the answer's status: 2xx to 5xx, or none",
+    ["answer"],
+)
+WEBHOOK_EVENTS = Counter("carillon_webhook_events_total", "Events that receivers of webhooks have taken")
+WEBHOOK_AGE = Gauge(
+    "carillon_webhook_age_seconds",
+    "Age of the oldest event that waits for a receiver which is neither paused nor switched off",
+)
+WEBHOOKS_FAILING = Gauge("carillon_webhooks_failing", "Webhooks whose receiver did not take the latest request")
+WEBHOOKS_PAUSED = Gauge(
+    "carillon_webhooks_paused", "Webhooks that wait for `carillon webhook resume` because their receiver has failed"
+)
 TASKS_FIRED = Counter("carillon_scheduling_tasks_fired_total", "Timed tasks that were sent")
 TASKS_FAILED = Counter("carillon_scheduling_tasks_failed_total", "Timed tasks that could not be sent, ended as failed")
 LOG_INS = Counter(

@@ -210,7 +210,7 @@ def submitted(draft_id: str, *appkeys: str) -> DraftFact:
 
 async def test_drafts_wait_and_are_decided_for_each_of_their_apps(log: SqliteLog) -> None:
     drafts = DraftApps(log)
-    translator = EventTranslator({}.get, drafts)
+    translator = EventTranslator(lambda appkey: None, drafts)
     earlier = submitted("d0", OTHER).SerializeToString()
     await log.append([NewRecord(DRAFTS.name, 0, b"d0", earlier)])
     await drafts.catch_up(1)

@@ -1,0 +1,11 @@
+"""Webhooks posts the events of apps to the receivers that their webhooks name.
+
+    walks.py      reads the log, makes events (services/domain/events.py) and puts them into lanes
+      └─▶ lane.py     the events of one webhook that wait, in order, and the offsets behind those that were delivered
+            └─▶ sender.py   one request at a time, back-off, the pause after three days of failures
+                  └─▶ requests.py, receivers.py   the forms and signatures of requests; the connections and answers
+    service.py    the webhooks of the apps as they are now, each with its lane and its sender; resending an hour
+    store.py      offsets, failures and latest attempts in SQLite: read, act, commit the offset
+
+The role decides nothing and answers for no partition. Without a webhook it reads nothing.
+"""

@@ -1,0 +1,143 @@
+"""The events of one webhook between the log and its receiver: in order, bounded, and committed once delivered."""
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from protos.registry.v1.apps_pb2 import EventKind, Webhook
+from services.domain.events import Event
+from services.domain.webhooks import KIND_NAMES
+from services.log.port import Partition
+
+MAX_QUEUED = 5_000
+"""Events of a lane from which on it takes no further record; one record may exceed it by its rows."""
+
+Offsets = Mapping[Partition, int]
+_ALL_KINDS = frozenset(KIND_NAMES)
+
+
+class QueuedEvent(NamedTuple):
+    """An event that waits; `ends`: the offset behind its record, if it is the last one of the record, else None."""
+
+    event: Event
+    partition: Partition
+    ends: int | None
+
+
+class Lane:
+    """Takes the events of one webhook from the log, each once, and hands them out in the order in which they came.
+
+    `taken` has the next offset to take of each partition; records before it are passed over, so a walk may begin at
+    smaller offsets. `delivered` has the next offset behind all events that were delivered.
+    """
+
+    def __init__(
+        self, lane_id: str, appkey: str, webhook: Webhook, starts: Offsets, until: Offsets | None = None
+    ) -> None:
+        """`until`: the offsets at which the lane ends; None for one that goes on for ever."""
+        self.id = lane_id
+        self.appkey = appkey
+        self.taken = dict(starts)
+        self.delivered = dict(starts)
+        self.until = until
+        self.has_changed = asyncio.Event()
+        """Set when events have come, the webhook has changed, or the lane has reached its end."""
+
+        self.has_new_webhook = asyncio.Event()
+        self.has_room = asyncio.Event()
+        self.has_room.set()
+        self._queue: deque[QueuedEvent] = deque()
+        self.use(webhook)
+
+    def use(self, webhook: Webhook) -> None:
+        """Go on by the webhook as it is now."""
+        self.webhook = webhook
+        self.kinds = frozenset(webhook.kinds) or _ALL_KINDS
+        self._msgids = frozenset(webhook.msgids)
+        self.has_changed.set()
+        self.has_new_webhook.set()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._queue) >= MAX_QUEUED
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """The time of the oldest event that waits."""
+        return self._queue[0].event.time_ms if self._queue else None
+
+    @property
+    def has_taken_all(self) -> bool:
+        """Whether the lane has reached its end, if it has one."""
+        ends = self.until
+        return ends is not None and all(self.taken.get(partition, 0) >= end for partition, end in ends.items())
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the lane has reached its end and everything is delivered."""
+        return not self._queue and self.has_taken_all
+
+    def awaits(self, partition: Partition, offset: int) -> bool:
+        """Return whether the record is one that the lane has not taken."""
+        if offset < self.taken.get(partition, 0):
+            return False
+        return self.until is None or offset < self.until.get(partition, 0)
+
+    def take(self, partition: Partition, offset: int, events: Iterable[Event]) -> None:
+        """Take the record that the lane awaits, with those of its events that the webhook wants."""
+        self.taken[partition] = offset + 1
+        last = None
+        for event in events:
+            if event.kind in self.kinds and (not self._msgids or not event.msgid or event.msgid in self._msgids):
+                if last is not None:
+                    self._queue.append(QueuedEvent(last, partition, None))
+                last = event
+        if last is not None:
+            self._queue.append(QueuedEvent(last, partition, offset + 1))
+            self.has_changed.set()
+            if self.is_full:
+                self.has_room.clear()
+        elif not self._queue:
+            self.delivered[partition] = offset + 1
+        if self.has_taken_all:
+            self.has_changed.set()
+
+    def pass_over(self, position: Offsets) -> None:
+        """Note that nothing before this position is to be taken any more."""
+        for partition, offset in position.items():
+            self.taken[partition] = max(self.taken.get(partition, 0), offset)
+        if not self._queue:
+            self.delivered.update(self.taken)
+        if self.has_taken_all:
+            self.has_changed.set()
+
+    def next_events(self, most: int) -> Sequence[QueuedEvent]:
+        """Return the next events, which stay in the lane until `remove`."""
+        return list(islice(self._queue, most))
+
+    def remove(self, count: int) -> dict[Partition, int]:
+        """Remove the next events, which were delivered; return the offsets to commit."""
+        ends: dict[Partition, int] = {}
+        for _ in range(count):
+            queued = self._queue.popleft()
+            if queued.ends is not None:
+                ends[queued.partition] = queued.ends
+        if not self._queue:
+            ends = {p: offset for p, offset in self.taken.items() if offset > self.delivered.get(p, 0)}
+        self.delivered.update(ends)
+        if not self.is_full:
+            self.has_room.set()
+        return ends
+
+
+Wanted = dict[str, frozenset["EventKind.ValueType"]]
+
+
+def wanted_of(lanes: Iterable[Lane]) -> Wanted:
+    """Return the kinds of events that some of the lanes want, by appkey."""
+    wanted: Wanted = {}
+    for lane in lanes:
+        wanted[lane.appkey] = wanted.get(lane.appkey, frozenset()) | lane.kinds
+    return wanted

@@ -1,0 +1,183 @@
+"""The webhooks of all apps as they are now: each has a lane, a sender, and offsets that outlive the process."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+
+from protos.registry.v1.apps_pb2 import Webhook
+from services.domain.apps import AppDirectory
+from services.domain.master_key import Keys
+from services.domain.push_endpoints import AllowedHosts
+from services.log.point_in_time import offsets_at
+from services.log.port import LOG_UNAVAILABLE, Log, Partition
+from services.process import background
+from services.process.clock import Clock, wait_for_first
+from services.process.logs import logger
+from services.process.metrics import WEBHOOK_AGE, WEBHOOKS_FAILING, WEBHOOKS_PAUSED
+from services.process.retries import retry_until_available
+from services.process.worker_thread import WorkerThread
+from services.webhooks.lane import Lane
+from services.webhooks.receivers import Connector, Receiver
+from services.webhooks.sender import LaneSender, LaneStore
+from services.webhooks.settings import ROLE_NAME
+from services.webhooks.store import StoredLane, WebhookStore
+from services.webhooks.tokens import DeviceTokens
+from services.webhooks.walks import Walks
+
+SAVED_EVERY_MS = 10_000
+"""How often the offsets of lanes that have nothing to deliver are stored."""
+
+_PAUSE_S = 0.05
+"""Shortest time between two looks at the apps: many may change at once."""
+
+LOST_MS = 3_600_000
+"""How far back a webhook begins whose offsets are not known, unless it was made later."""
+
+
+class WebhookService:
+    """Service that delivers the events of the apps to their webhooks.
+
+    A webhook gets the events from the moment at which it was made. What happens while it is switched off or paused
+    waits in the log.
+    """
+
+    name = ROLE_NAME
+
+    def __init__(
+        self,
+        log: Log,
+        partitions: Sequence[Partition],
+        apps: AppDirectory,
+        store: WebhookStore,
+        connector: Connector,
+        hosts: AllowedHosts,
+        tokens: DeviceTokens,
+        keys: Keys,
+        clock: Clock,
+        jitter: random.Random,
+    ) -> None:
+        """`partitions`: those of all topics whose records make events."""
+        self._log = log
+        self._partitions = partitions
+        self._apps = apps
+        self._store = store
+        self._keys = keys
+        self._clock = clock
+        self._walks = Walks(log, partitions, apps.get)
+        self._thread = WorkerThread(ROLE_NAME)
+        self._senders: dict[str, LaneSender] = {}
+        self._sending: dict[str, asyncio.Task[None]] = {}
+        self._saved: dict[str, Mapping[Partition, int]] = {}
+
+        def new_sender(lane: Lane, failing_since_ms: int, paused_ms: int) -> LaneSender:
+            of_lane = LaneStore(store, self._thread, lane.id)
+            receiver = Receiver(connector, hosts)
+            return LaneSender(lane, receiver, tokens, of_lane, keys, clock, jitter, failing_since_ms, paused_ms)
+
+        self._new_sender: Callable[[Lane, int, int], LaneSender] = new_sender
+
+    @property
+    def senders(self) -> Mapping[str, LaneSender]:
+        """The sender of each webhook, by its id."""
+        return self._senders
+
+    async def run(self, ready: asyncio.Event) -> None:
+        WEBHOOKS_FAILING.set_function(lambda: sum(1 for each in self._active() if each.failing_since_ms))
+        WEBHOOKS_PAUSED.set_function(lambda: sum(1 for each in self._senders.values() if each.is_paused))
+        WEBHOOK_AGE.set_function(self._age_s)
+        stored = {lane.lane_id: lane for lane in await self._thread.call(self._store.lanes)}
+        ready.set()
+        try:
+            while True:
+                change = self._apps.applied.change
+                await self._follow(stored)
+                await wait_for_first(self._clock, self._clock.now_ms() + SAVED_EVERY_MS, change)
+                await self._save()
+                await asyncio.sleep(_PAUSE_S)
+        finally:
+            await self._close()
+
+    async def _follow(self, stored: dict[str, StoredLane]) -> None:
+        """Begin with the webhooks that are new, go on by those that have changed, and end those that are gone.
+
+        `stored`: the lanes that an earlier process left, each of which is taken out as it goes on.
+        """
+        known = {webhook.webhook_id: (app.appkey, webhook) for app in self._apps.all() for webhook in app.webhooks}
+        for webhook_id, (appkey, webhook) in known.items():
+            sender = self._senders.get(webhook_id)
+            if sender is None:
+                await self._begin(appkey, webhook, stored.pop(webhook_id, None))
+            elif sender.lane.webhook is not webhook:
+                sender.lane.use(webhook)
+        for webhook_id in [*(self._senders.keys() - known), *(stored.keys() - known)]:
+            await self._forget(webhook_id)
+            stored.pop(webhook_id, None)
+
+    async def _begin(self, appkey: str, webhook: Webhook, left: StoredLane | None) -> None:
+        lane_id = webhook.webhook_id
+        if left is None:
+            starts = await self._first_offsets(webhook)
+            await self._thread.call(partial(self._store.add, lane_id, lane_id, starts, None))
+        else:
+            # A partition that is new, after the installation got further ones or an upgrade further topics.
+            starts = dict.fromkeys(self._partitions, 0) | dict(left.starts)
+        lane = Lane(lane_id, appkey, webhook, starts)
+        sender = self._new_sender(lane, left.failing_since_ms if left else 0, left.paused_ms if left else 0)
+        self._senders[lane_id] = sender
+        self._saved[lane_id] = dict(starts)
+        self._walks.add(lane)
+        self._sending[lane_id] = background.start_endless(f"webhook {lane_id}", sender.run())
+
+    async def _first_offsets(self, webhook: Webhook) -> dict[Partition, int]:
+        """Return the offsets from which on a webhook without a lane gets events."""
+        now_ms = self._clock.now_ms()
+        since_ms = max(webhook.created_ms, now_ms - LOST_MS)
+        if since_ms > webhook.created_ms:
+            logger.warning(
+                "a webhook's offsets are not known: it goes on with the events of the last hour; earlier ones can be"
+                " sent again with `carillon webhook resend`",
+                webhook=webhook.webhook_id,
+            )
+        return await retry_until_available(
+            LOG_UNAVAILABLE, lambda: offsets_at(self._log, self._partitions, since_ms), role=ROLE_NAME
+        )
+
+    async def _forget(self, webhook_id: str) -> None:
+        await self._walks.remove(webhook_id)
+        self._senders.pop(webhook_id, None)
+        self._saved.pop(webhook_id, None)
+        if (task := self._sending.pop(webhook_id, None)) is not None:
+            task.cancel()
+            await asyncio.wait([task])
+        await self._thread.call(partial(self._store.remove, webhook_id))
+        await self._thread.call(partial(self._store.forget_attempts, webhook_id))
+
+    async def _save(self) -> None:
+        """Store the offsets of lanes that have nothing to deliver."""
+        for lane_id, sender in self._senders.items():
+            saved, delivered = self._saved[lane_id], dict(sender.lane.delivered)
+            if changed := {p: offset for p, offset in delivered.items() if offset != saved.get(p)}:
+                await self._thread.call(partial(self._store.commit, lane_id, changed))
+                self._saved[lane_id] = delivered
+
+    async def _close(self) -> None:
+        await self._walks.close()
+        for task in self._sending.values():
+            task.cancel()
+        if self._sending:
+            await asyncio.wait(self._sending.values())
+        with contextlib.suppress(Exception):
+            await self._save()
+        await asyncio.to_thread(self._thread.shutdown)
+        self._store.close()
+
+    def _active(self) -> Iterator[LaneSender]:
+        return (each for each in self._senders.values() if not each.is_paused and not each.lane.webhook.disabled)
+
+    def _age_s(self) -> float:
+        """Return the age of the oldest event that waits for a receiver that is neither paused nor switched off."""
+        oldest = [each.lane.oldest_ms for each in self._active()]
+        found = [oldest_ms for oldest_ms in oldest if oldest_ms is not None]
+        return max(0.0, (self._clock.now_ms() - min(found)) / 1000) if found else 0.0

@@ -1,0 +1,167 @@
+"""Walks through the log: one for all lanes that keep up with it, and one for each lane that does not.
+
+    behind ── near the end of the log, and with room ──> live
+    live ──── its queue is full ───────────────────────> behind
+
+A lane passes over records that it has taken, so lanes with different offsets share a walk: when one joins, the live
+walk is opened anew at the smaller offset of each partition. A walk behind waits while its lane is full; the live walk
+waits for no lane, so a slow receiver delays no other one.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+
+from protos.registry.v1.apps_pb2 import App, AppFact
+from services.domain.apps import has_epoch
+from services.domain.events import DraftApps, EventTranslator
+from services.domain.topics import DRAFTS, decode
+from services.log.port import LOG_UNAVAILABLE, Log, Partition, Record, ends_of
+from services.process import background
+from services.process.retries import retry_until_available
+from services.replica.dead_letters import UNUSABLE, leave_out
+from services.replica.epochs import Epochs
+from services.webhooks.lane import Lane, Offsets, wanted_of
+from services.webhooks.settings import ROLE_NAME
+
+NEAR_RECORDS = 2_000
+"""Records between a lane and the end of the log, up to which it may join the live walk."""
+
+READ_AT_ONCE = 500
+_DRAFTS = Partition(DRAFTS.name, 0)
+
+
+class Walks:
+    """The walks of all lanes of the process. `close` ends them."""
+
+    def __init__(self, log: Log, partitions: Sequence[Partition], app: Callable[[str], App | None]) -> None:
+        self._log = log
+        self._partitions = partitions
+        self._app = app
+        self._drafts = DraftApps(log)
+        self._live: dict[str, Lane] = {}
+        self._position: dict[Partition, int] = {}
+        self._live_task: asyncio.Task[None] | None = None
+        self._behind: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def live(self) -> Iterable[str]:
+        """The ids of the lanes that share the live walk."""
+        return self._live.keys()
+
+    def add(self, lane: Lane) -> None:
+        """Let the lane take the records from its `taken` on."""
+        work = self._walk_behind(lane)
+        self._behind[lane.id] = background.start_endless(f"webhook {lane.id} behind the log", work)
+
+    async def remove(self, lane_id: str) -> None:
+        self._live.pop(lane_id, None)
+        if (task := self._behind.pop(lane_id, None)) is not None:
+            await _end(task)
+        if not self._live:
+            await self._stop_live()
+
+    async def close(self) -> None:
+        for lane_id in [*self._live, *self._behind]:
+            await self.remove(lane_id)
+
+    async def _stop_live(self) -> None:
+        task, self._live_task = self._live_task, None
+        if task is not None:
+            await _end(task)
+
+    def _start_live(self, position: Offsets) -> None:
+        """Open the live walk anew at this position. The cancelled walk has handled every record before its own one."""
+        if self._live_task is not None:
+            self._live_task.cancel()
+        self._position = dict(position)
+        self._live_task = background.start_endless("webhooks at the end of the log", self._walk_live())
+
+    async def _walk_live(self) -> None:
+        walk = _Walk(self._log, self._app, self._drafts, self._position)
+        await walk.open()
+        try:
+            while True:
+                for record in await walk.read():
+                    walk.handle(record, self._live.values())
+                    for lane in [lane for lane in self._live.values() if lane.is_full]:
+                        del self._live[lane.id]
+                        lane.pass_over({p: o for p, o in self._position.items() if o > lane.taken.get(p, 0)})
+                        self.add(lane)
+                for lane in self._live.values():
+                    lane.pass_over(self._position)
+        finally:
+            await walk.close()
+
+    async def _walk_behind(self, lane: Lane) -> None:
+        walk = _Walk(self._log, self._app, self._drafts, dict(lane.taken))
+        await walk.open()
+        try:
+            while not (lane.has_taken_all or await self._may_join(lane, walk.position)):
+                for record in await walk.read():
+                    await lane.has_room.wait()
+                    walk.handle(record, [lane])
+                lane.pass_over(walk.position)
+                await lane.has_room.wait()  # a full lane may not join, and the next read waits for a record
+        finally:
+            await walk.close()
+        if lane.until is None:
+            self._join(lane, walk.position)
+        await asyncio.Event().wait()  # until this task is cancelled, by `_join` if the lane has joined
+
+    async def _may_join(self, lane: Lane, position: Offsets) -> bool:
+        if lane.until is not None or lane.is_full:
+            return False
+        ends = await ends_of(self._log, ROLE_NAME, self._partitions)
+        return sum(max(0, end - position.get(partition, 0)) for partition, end in ends.items()) <= NEAR_RECORDS
+
+    def _join(self, lane: Lane, position: Offsets) -> None:
+        now = self._position if self._live else position
+        self._live[lane.id] = lane
+        self._behind.pop(lane.id).cancel()
+        self._start_live({p: min(now.get(p, 0), position.get(p, 0)) for p in self._partitions})
+
+
+class _Walk:
+    """A reader of the log from a position on, which it advances, and the events of what it reads."""
+
+    def __init__(
+        self, log: Log, app: Callable[[str], App | None], drafts: DraftApps, position: dict[Partition, int]
+    ) -> None:
+        self.position = position
+        self._log = log
+        self._drafts = drafts
+        self._translator = EventTranslator(app, drafts)
+        self._epochs = Epochs()
+
+    async def open(self) -> None:
+        await self._drafts.catch_up(self.position.get(_DRAFTS, 0))
+        self._reader = await retry_until_available(
+            LOG_UNAVAILABLE, lambda: self._log.open(self.position), role=ROLE_NAME
+        )
+
+    async def read(self) -> Sequence[Record]:
+        return await retry_until_available(LOG_UNAVAILABLE, lambda: self._reader.read(READ_AT_ONCE), role=ROLE_NAME)
+
+    def handle(self, record: Record, lanes: Iterable[Lane]) -> None:
+        """Put the events of the record into the lanes that await it."""
+        partition = Partition(record.topic, record.partition)
+        awaiting = [lane for lane in lanes if lane.awaits(partition, record.offset)]
+        try:
+            message = decode(record)
+            is_fenced = not isinstance(message, AppFact) or has_epoch(message)
+            counts = record.value and (not is_fenced or self._epochs.admits(record, message))
+            events = list(self._translator.events(record, message, wanted_of(awaiting))) if counts else []
+        except UNUSABLE as error:
+            leave_out(ROLE_NAME, record, error)
+            events = []
+        for lane in awaiting:
+            lane.take(partition, record.offset, (event for event in events if event.appkey == lane.appkey))
+        self.position[partition] = record.offset + 1
+
+    async def close(self) -> None:
+        await self._reader.close()
+
+
+async def _end(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.wait([task])

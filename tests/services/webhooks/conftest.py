@@ -1,0 +1,179 @@
+"""The webhooks role on an embedded log, a registry that knows all tokens, and a receiver on this machine."""
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, Outcomes
+from protos.registry.v1.apps_pb2 import WEBHOOK_FORM_STANDARD, App, AppFact, Webhook
+from protos.registry.v1.registry_pb2 import GetTokensRequest, GetTokensResponse
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, add_RegistryServiceServicer_to_server
+from protos.runtime.v1.log_pb2 import Meta
+from services.domain import ids
+from services.domain.apps import AppDirectory
+from services.domain.master_key import MasterKey
+from services.domain.role import RoleContext
+from services.domain.topics import APPS, DELIVERIES, TOPICS
+from services.domain.webhooks import new_secret, seal_secret
+from services.errors import UnavailableError
+from services.log.port import NewRecord
+from services.log.sqlite.log import SqliteLog
+from services.net.rpc.local import LocalServer
+from services.net.rpc.server import Context
+from services.process.clock import ManualClock
+from services.replica.peers import Peers
+from services.webhooks.main import build
+from services.webhooks.service import WebhookService
+from services.webhooks.settings import WebhooksSettings
+from testkit.services import started
+from testkit.waiting import until_holds
+from testkit.webhook_receiver import WebhookReceiver, webhook_receiver
+
+NOW_MS = 1_800_000_000_000
+APP, OTHER = "1000000001", "1000000002"
+PARTITIONS = 2
+RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
+
+
+class Registry(RegistryServiceServicer):  # type: ignore[misc]
+    """Knows the token of every device but those with an odd hundred, and counts the calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.is_away = False
+
+    async def GetTokens(self, request: GetTokensRequest, context: Context) -> GetTokensResponse:
+        self.calls += 1
+        if self.is_away:
+            raise UnavailableError("the registry is away")
+        tokens = ["" if number // 100 % 2 else f"token-{request.partition}-{number}" for number in request.numbers]
+        return GetTokensResponse(tokens=tokens)
+
+
+class Installation:
+    """A log with apps, and the webhooks role, which may be started anew."""
+
+    def __init__(self, directory: Path, hosts: Sequence[str]) -> None:
+        self.clock = ManualClock(NOW_MS)
+        self.keys = MasterKey(bytes(32))
+        self.registry = Registry()  # type: ignore[abstract]
+        self.settings = WebhooksSettings(data_dir=str(directory), partitions=PARTITIONS, webhook_hosts=",".join(hosts))
+        self.log = SqliteLog(directory / "events.db", TOPICS, partitions=PARTITIONS)
+        self.apps = {appkey: App(appkey=appkey) for appkey in (APP, OTHER)}
+        self.secrets: dict[str, str] = {}
+        self.outcomes = 0
+        self._service: WebhookService | None = None
+
+    @property
+    def service(self) -> WebhookService:
+        assert self._service is not None
+        return self._service
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[WebhookService]:
+        """Run the role."""
+        directory = AppDirectory(self.log)
+        server = LocalServer()
+        add_RegistryServiceServicer_to_server(self.registry, server)  # type: ignore[arg-type]
+        peers = Peers({"registry": [server.channel()]}, TOPICS)
+        context = RoleContext(self.log, self.clock, peers, self.keys, directory)
+        tasks = [await started(directory)]
+        try:
+            (service,) = build(self.settings, context).services
+            assert isinstance(service, WebhookService)
+            self._service = service
+            tasks.append(await started(service))
+            yield service
+        finally:
+            for task in reversed(tasks):
+                task.cancel()
+                await asyncio.wait([task])
+
+    async def write_app(self, appkey: str) -> None:
+        fact = AppFact(meta=self.meta(), app=self.apps[appkey])
+        await self.log.append([NewRecord(APPS.name, 0, appkey.encode(), fact.SerializeToString())])
+
+    async def subscribe(self, url: str, appkey: str = APP, **fields: Any) -> Webhook:
+        """Give the app a webhook."""
+        webhook_id = f"{len(self.secrets):016x}"
+        secret = self.secrets[webhook_id] = new_secret()
+        fields = {"form": WEBHOOK_FORM_STANDARD, "created_ms": self.clock.now_ms()} | fields
+        sealed = seal_secret(secret, appkey, webhook_id, self.keys)
+        webhook = Webhook(webhook_id=webhook_id, url=url, sealed_secret=sealed, **fields)
+        self.apps[appkey].webhooks.append(webhook)
+        await self.write_app(appkey)
+        return webhook
+
+    async def until_followed(self, webhook: Webhook) -> None:
+        """Return once the role has begun with the webhook, or goes on by it as it is now."""
+
+        def is_followed() -> bool:
+            sender = self.service.senders.get(webhook.webhook_id)
+            return sender is not None and sender.lane.webhook == webhook
+
+        await until_holds(is_followed)
+
+    async def change(self, webhook: Webhook, **fields: Any) -> Webhook:
+        """Change the webhook in its app's record."""
+        (own,) = [each for app in self.apps.values() for each in app.webhooks if each.webhook_id == webhook.webhook_id]
+        for name, value in fields.items():
+            setattr(own, name, value)
+        await self.write_app(next(key for key, app in self.apps.items() if own in app.webhooks))
+        return own
+
+    async def report(self, count: int, appkey: str = APP, partition: int = 0, first_number: int = 0) -> list[str]:
+        """Append one record with that many outcomes; return the ids of their events."""
+        meta = self.meta()
+        self.outcomes += count
+        rows = range(count)
+        of_app = AppOutcomes(
+            appkey=appkey,
+            msgids=struct.pack(f"<{count}Q", *(7 for _ in rows)),
+            numbers=struct.pack(f"<{count}I", *(first_number + row for row in rows)),
+            kinds=bytes([RECEIVED]) * count,
+            times_ms=struct.pack(f"<{count}q", *(self.clock.now_ms() for _ in rows)),
+            reason_indexes=bytes(count),
+        )
+        fact = DeliveryFact(meta=meta, outcomes=Outcomes(apps=[of_app]))
+        await self.log.append([NewRecord(DELIVERIES.name, partition, b"p", fact.SerializeToString())])
+        return [f"{meta.event_id.hex()}.{row}" for row in rows]
+
+    def meta(self) -> Meta:
+        return Meta(event_id=ids.event_id(), time_ms=self.clock.now_ms())
+
+    async def moving(self, condition: Callable[[], bool], step_s: float = 1) -> None:
+        """Move the clock until the condition holds."""
+
+        def holds() -> bool:
+            if condition():
+                return True
+            self.clock.move(step_s)
+            return False
+
+        await until_holds(holds)
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[WebhookReceiver]:
+    async with webhook_receiver() as running:
+        yield running
+
+
+@pytest.fixture
+async def other_receiver() -> AsyncIterator[WebhookReceiver]:
+    async with webhook_receiver() as running:
+        yield running
+
+
+@pytest.fixture
+async def installation(
+    tmp_path: Path, receiver: WebhookReceiver, other_receiver: WebhookReceiver
+) -> AsyncIterator[Installation]:
+    made = Installation(tmp_path, [receiver.host, other_receiver.host])
+    yield made
+    await made.log.close()

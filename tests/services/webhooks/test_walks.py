@@ -1,0 +1,96 @@
+"""Lanes share one walk while they keep up, walk alone while they do not, and take each record once."""
+
+import pytest
+
+from protos.registry.v1.apps_pb2 import Webhook
+from services.log.point_in_time import offsets_at
+from services.log.port import Partition
+from services.webhooks import lane, walks
+from services.webhooks.lane import Lane
+from services.webhooks.main import sources
+from services.webhooks.walks import Walks
+from testkit.waiting import until_holds
+from tests.services.webhooks.conftest import APP, PARTITIONS, Installation
+
+OUTCOMES = Partition("deliveries", 0)
+
+
+def new_lane(name: str, outcomes_from: int, until: int | None = None) -> Lane:
+    starts = dict.fromkeys(sources(PARTITIONS), 0) | {OUTCOMES: outcomes_from}
+    ends = dict.fromkeys(sources(PARTITIONS), 0) | {OUTCOMES: until} if until is not None else None
+    return Lane(name, APP, Webhook(webhook_id=name), starts, ends)
+
+
+def held(lane: Lane) -> list[str]:
+    return [queued.event.id for queued in lane.next_events(10_000)]
+
+
+async def test_lanes_at_different_offsets_join_and_take_each_record_once(installation: Installation) -> None:
+    expected = [event for _ in range(6) for event in await installation.report(2)]
+    walking = Walks(installation.log, sources(PARTITIONS), installation.apps.get)
+    ahead, behind = new_lane("ahead", 5), new_lane("behind", 1)
+    walking.add(ahead)
+    await until_holds(lambda: "ahead" in walking.live)
+    walking.add(behind)
+    await until_holds(lambda: "behind" in walking.live)
+    expected += await installation.report(2)
+    await until_holds(lambda: held(ahead)[-1:] == held(behind)[-1:] == expected[-1:])
+    assert held(ahead) == expected[10:]
+    assert held(behind) == expected[2:]
+    await walking.close()
+
+
+async def test_a_full_lane_leaves_waits_for_room_and_joins_again(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "MAX_QUEUED", 4)
+    monkeypatch.setattr(walks, "NEAR_RECORDS", 2)
+    walking = Walks(installation.log, sources(PARTITIONS), installation.apps.get)
+    full, quick = new_lane("full", 0), new_lane("quick", 0)
+    for each in (full, quick):
+        walking.add(each)
+        await until_holds(lambda each=each: each.id in walking.live)  # type: ignore[misc]
+    taken: list[str] = []
+    expected: list[str] = []
+    for _ in range(10):
+        expected += await installation.report(2)
+        await until_holds(lambda: len(quick.next_events(9)) == 2)
+        taken += held(quick)
+        quick.remove(2)
+    assert taken == expected
+    assert (held(full), list(walking.live)) == (expected[:4], ["quick"])
+    found: list[str] = []
+    while len(found) < len(expected):
+        await until_holds(lambda: bool(full.next_events(1)))
+        found += held(full)
+        full.remove(len(full.next_events(10_000)))
+    await until_holds(lambda: "full" in walking.live)
+    assert found == expected
+    assert full.delivered[OUTCOMES] == 10
+    await walking.close()
+
+
+async def test_a_lane_with_an_end_takes_what_is_before_it(installation: Installation) -> None:
+    expected = [event for _ in range(5) for event in await installation.report(1)]
+    walking = Walks(installation.log, sources(PARTITIONS), installation.apps.get)
+    hour = new_lane("hour", 1, until=3)
+    walking.add(hour)
+    await until_holds(lambda: hour.has_taken_all)
+    assert held(hour) == expected[1:3]
+    hour.remove(2)
+    assert hour.is_over
+    assert not walking.live
+    await walking.close()
+
+
+async def test_the_offsets_of_a_moment_are_found(installation: Installation) -> None:
+    begun_ms = installation.clock.now_ms()
+    for count in range(40):
+        await installation.report(1, partition=count % 3 // 2)
+        installation.clock.move(1)
+    for seconds in (-5, 0, 1, 13, 39, 40, 99):
+        found = await offsets_at(installation.log, sources(PARTITIONS), begun_ms + seconds * 1000)
+        before = [count for count in range(40) if count < seconds]
+        assert found[OUTCOMES] == sum(count % 3 < 2 for count in before)
+        assert found[Partition("deliveries", 1)] == sum(count % 3 == 2 for count in before)
+        assert found[Partition("apps", 0)] == 0
