@@ -64,6 +64,11 @@ class Lane:
         return len(self._queue) >= MAX_QUEUED
 
     @property
+    def waiting(self) -> int:
+        """How many events wait in the lane."""
+        return len(self._queue)
+
+    @property
     def oldest_ms(self) -> int | None:
         """The time of the oldest event that waits."""
         return self._queue[0].event.time_ms if self._queue else None

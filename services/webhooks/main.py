@@ -2,8 +2,10 @@
 
 import random
 import ssl
+from functools import partial
 
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
+from protos.webhooks.v1.webhooks_pb2_grpc import add_WebhooksServiceServicer_to_server
 from services.domain.endpoint_connections import EndpointConnector, SystemResolver
 from services.domain.events import SOURCES
 from services.domain.master_key import KeyPurpose
@@ -12,7 +14,8 @@ from services.domain.role import BuiltRole, RoleContext, RoleDefinition
 from services.log.identity import check_log_identity
 from services.log.port import Partition
 from services.replica.positions import PositionsServicer
-from services.webhooks.receivers import Connector
+from services.webhooks.receivers import Connector, Receiver
+from services.webhooks.server import WebhooksServicer
 from services.webhooks.service import WebhookService
 from services.webhooks.settings import ROLE_NAME, WebhooksSettings
 from services.webhooks.store import WebhookStore
@@ -28,23 +31,28 @@ def build(settings: WebhooksSettings, context: RoleContext, connector: Connector
     """Wire the role."""
     directory = settings.state_dir(ROLE_NAME)
     check_log_identity(directory, context.log, ROLE_NAME)
+    connector = connector or EndpointConnector(SystemResolver(), ssl.create_default_context())
+    new_receiver = partial(Receiver, connector, webhook_hosts(settings.webhook_hosts))
     service = WebhookService(
         context.log,
         sources(settings.partitions),
         context.apps,
         WebhookStore(directory),
-        connector or EndpointConnector(SystemResolver(), ssl.create_default_context()),
-        webhook_hosts(settings.webhook_hosts),
+        new_receiver,
         DeviceTokens(context.peers),
         context.keys,
         context.clock,
         random.Random(),  # noqa: S311 - spreads attempts in time
     )
+    servicer = WebhooksServicer(service, new_receiver, context.clock)
     positions = PositionsServicer(context.apps.applied)
     return BuiltRole(
         ROLE_NAME,
         services=[service],
-        servicers=[lambda server: add_PositionsServiceServicer_to_server(positions, server)],
+        servicers=[
+            lambda server: add_WebhooksServiceServicer_to_server(servicer, server),
+            lambda server: add_PositionsServiceServicer_to_server(positions, server),
+        ],
     )
 
 

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 
 from protos.registry.v1.apps_pb2 import WebhookForm
-from services.domain.events import NO_DEVICE
+from services.domain.events import NO_DEVICE, timestamp
 from services.domain.master_key import Keys
 from services.domain.push_endpoints import Endpoint
 from services.domain.webhooks import secrets_in_force, shown_url
@@ -97,13 +97,36 @@ class LaneSender:
         finally:
             self._receiver.close()
 
+    async def send_test(self, receiver: Receiver, event_id: str) -> tuple[Attempt, bool]:
+        """Send a test event over a connection of its own; return what became of it, and whether it was taken.
+
+        CarillonError: its secret was sealed with another master key.
+        """
+        now_ms, webhook = self._clock.now_ms(), self.lane.webhook
+        event = {"id": event_id, "type": "webhook.test", "timestamp": timestamp(now_ms), "data": {}}
+        batch = make_batch(webhook.form, self.lane.appkey, [event], now_ms)
+        secrets = self._secrets(now_ms)
+        try:
+            answer = await receiver.post(
+                webhook.url, webhook.form, lambda endpoint: http_request(endpoint, batch, secrets, now_ms)
+            )
+        finally:
+            receiver.close()
+        took_ms = self._clock.now_ms() - now_ms
+        return Attempt(batch.message_id, now_ms, took_ms, 1, answer.status, answer.reason), answer.is_taken
+
+    def _secrets(self, now_ms: int) -> list[str]:
+        """Return the secrets that sign requests; none for a chat service."""
+        webhook = self.lane.webhook
+        is_signed = webhook.form == WebhookForm.WEBHOOK_FORM_STANDARD
+        return secrets_in_force(webhook, self.lane.appkey, self._keys, now_ms) if is_signed else []
+
     async def _attempt(self) -> int:
         """Send the next events; return after how many milliseconds to go on."""
         try:
             batch = await self._next_batch()
             webhook, now_ms = self.lane.webhook, self._clock.now_ms()
-            is_signed = webhook.form == WebhookForm.WEBHOOK_FORM_STANDARD
-            secrets = secrets_in_force(webhook, self.lane.appkey, self._keys, now_ms) if is_signed else []
+            secrets = self._secrets(now_ms)
         except CarillonError as error:
             logger.warning("a webhook's request cannot be made yet", webhook=self.lane.id, error=str(error))
             return FIRST_DELAY_MS

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from protos.registry.v1.apps_pb2 import Webhook
+from protos.webhooks.v1.webhooks_pb2 import WebhookState
 from services.domain.apps import AppDirectory
 from services.domain.master_key import Keys
-from services.domain.push_endpoints import AllowedHosts
+from services.errors import ConflictError, NotFoundError
 from services.log.point_in_time import offsets_at
 from services.log.port import LOG_UNAVAILABLE, Log, Partition
 from services.process import background
@@ -19,10 +20,10 @@ from services.process.metrics import WEBHOOK_AGE, WEBHOOKS_FAILING, WEBHOOKS_PAU
 from services.process.retries import retry_until_available
 from services.process.worker_thread import WorkerThread
 from services.webhooks.lane import Lane
-from services.webhooks.receivers import Connector, Receiver
+from services.webhooks.receivers import Receiver
 from services.webhooks.sender import LaneSender, LaneStore
 from services.webhooks.settings import ROLE_NAME
-from services.webhooks.store import StoredLane, WebhookStore
+from services.webhooks.store import Attempt, StoredLane, WebhookStore
 from services.webhooks.tokens import DeviceTokens
 from services.webhooks.walks import Walks
 
@@ -51,8 +52,7 @@ class WebhookService:
         partitions: Sequence[Partition],
         apps: AppDirectory,
         store: WebhookStore,
-        connector: Connector,
-        hosts: AllowedHosts,
+        new_receiver: Callable[[], Receiver],
         tokens: DeviceTokens,
         keys: Keys,
         clock: Clock,
@@ -70,17 +70,17 @@ class WebhookService:
         self._senders: dict[str, LaneSender] = {}
         self._sending: dict[str, asyncio.Task[None]] = {}
         self._saved: dict[str, Mapping[Partition, int]] = {}
+        self._beginning: set[str] = set()
 
         def new_sender(lane: Lane, failing_since_ms: int, paused_ms: int) -> LaneSender:
             of_lane = LaneStore(store, self._thread, lane.id)
-            receiver = Receiver(connector, hosts)
-            return LaneSender(lane, receiver, tokens, of_lane, keys, clock, jitter, failing_since_ms, paused_ms)
+            return LaneSender(lane, new_receiver(), tokens, of_lane, keys, clock, jitter, failing_since_ms, paused_ms)
 
         self._new_sender: Callable[[Lane, int, int], LaneSender] = new_sender
 
     @property
     def senders(self) -> Mapping[str, LaneSender]:
-        """The sender of each webhook, by its id."""
+        """The sender of each lane, by the lane's id; that of a webhook's own lane is the webhook's."""
         return self._senders
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -99,36 +99,98 @@ class WebhookService:
         finally:
             await self._close()
 
+    # --- calls
+
+    def sender_of(self, appkey: str, webhook_id: str) -> LaneSender:
+        """Return the sender of an app's webhook. NotFoundError: there is none, or the role has not begun with it."""
+        sender = self._senders.get(webhook_id)
+        if sender is None or sender.lane.appkey != appkey or sender.lane.until is not None:
+            raise NotFoundError(f"app {appkey} has no webhook {webhook_id!r}, or it was made just now")
+        return sender
+
+    def states(self, appkey: str) -> list[WebhookState]:
+        """Return the state of each webhook of the app."""
+        return [
+            self._state(each) for each in self._senders.values() if each.lane.appkey == appkey and not each.lane.until
+        ]
+
+    async def attempts(self, webhook_id: str) -> list[Attempt]:
+        return await self._thread.call(partial(self._store.attempts, webhook_id))
+
+    async def resend(self, sender: LaneSender, from_ms: int, until_ms: int) -> None:
+        """Send the events of a time again. ConflictError: those of another time are being sent again."""
+        lane, again = sender.lane, f"{sender.lane.id}/again"
+        if again in self._senders or again in self._beginning:
+            raise ConflictError("events are being sent again already: wait until that is done")
+        self._beginning.add(again)
+        try:
+            starts = await offsets_at(self._log, self._partitions, from_ms)
+            until = await offsets_at(self._log, self._partitions, until_ms)
+            await self._thread.call(partial(self._store.add, again, lane.id, starts, until))
+            self._begin(lane.appkey, lane.webhook, StoredLane(again, lane.id, starts, until, 0, 0))
+        finally:
+            self._beginning.discard(again)
+
+    def _state(self, sender: LaneSender) -> WebhookState:
+        lane = sender.lane
+        return WebhookState(
+            webhook_id=lane.id,
+            failing_since_ms=sender.failing_since_ms,
+            paused_ms=sender.paused_ms if sender.is_paused else 0,
+            waiting=lane.waiting,
+            oldest_ms=lane.oldest_ms or 0,
+            is_behind=lane.id not in self._walks.live,
+            is_resending=f"{lane.id}/again" in self._senders,
+        )
+
+    # --- following the apps
+
     async def _follow(self, stored: dict[str, StoredLane]) -> None:
         """Begin with the webhooks that are new, go on by those that have changed, and end those that are gone.
 
         `stored`: the lanes that an earlier process left, each of which is taken out as it goes on.
         """
         known = {webhook.webhook_id: (app.appkey, webhook) for app in self._apps.all() for webhook in app.webhooks}
-        for webhook_id, (appkey, webhook) in known.items():
-            sender = self._senders.get(webhook_id)
-            if sender is None:
-                await self._begin(appkey, webhook, stored.pop(webhook_id, None))
-            elif sender.lane.webhook is not webhook:
+        for sender in list(self._senders.values()):
+            _, webhook = known.get(sender.lane.webhook.webhook_id, ("", None))
+            if webhook is None:
+                await self._forget(sender.lane)
+            elif webhook is not sender.lane.webhook:
                 sender.lane.use(webhook)
-        for webhook_id in [*(self._senders.keys() - known), *(stored.keys() - known)]:
-            await self._forget(webhook_id)
-            stored.pop(webhook_id, None)
+        for webhook_id in known.keys() - self._senders.keys():
+            left = stored.pop(webhook_id, None)
+            if left is None:
+                starts = await self._first_offsets(known[webhook_id][1])
+                await self._thread.call(partial(self._store.add, webhook_id, webhook_id, starts, None))
+                left = StoredLane(webhook_id, webhook_id, starts, None, 0, 0)
+            self._begin(*known[webhook_id], left)
+        for lane_id, left in list(stored.items()):
+            del stored[lane_id]
+            if left.webhook_id in known and left.until is not None:
+                self._begin(*known[left.webhook_id], left)
+            else:
+                await self._thread.call(partial(self._store.remove, lane_id))
+                await self._thread.call(partial(self._store.forget_attempts, left.webhook_id))
 
-    async def _begin(self, appkey: str, webhook: Webhook, left: StoredLane | None) -> None:
-        lane_id = webhook.webhook_id
-        if left is None:
-            starts = await self._first_offsets(webhook)
-            await self._thread.call(partial(self._store.add, lane_id, lane_id, starts, None))
-        else:
-            # A partition that is new, after the installation got further ones or an upgrade further topics.
-            starts = dict.fromkeys(self._partitions, 0) | dict(left.starts)
-        lane = Lane(lane_id, appkey, webhook, starts)
-        sender = self._new_sender(lane, left.failing_since_ms if left else 0, left.paused_ms if left else 0)
-        self._senders[lane_id] = sender
-        self._saved[lane_id] = dict(starts)
+    def _begin(self, appkey: str, webhook: Webhook, left: StoredLane) -> None:
+        """Go on with a lane where it was left."""
+        # A partition may be new: an installation gets further ones, and an upgrade further topics.
+        starts = dict.fromkeys(self._partitions, 0) | dict(left.starts)
+        lane = Lane(left.lane_id, appkey, webhook, starts, left.until)
+        sender = self._new_sender(lane, left.failing_since_ms, left.paused_ms)
+        self._senders[lane.id] = sender
+        self._saved[lane.id] = dict(starts)
         self._walks.add(lane)
-        self._sending[lane_id] = background.start_endless(f"webhook {lane_id}", sender.run())
+        if left.until is None:
+            self._sending[lane.id] = background.start_endless(f"webhook {lane.id}", sender.run())
+        else:
+            self._sending[lane.id] = background.start(f"webhook {lane.id}", self._send_again(sender))
+
+    async def _send_again(self, sender: LaneSender) -> None:
+        """Deliver the events of a lane with an end, and forget the lane."""
+        await sender.run()
+        del self._sending[sender.lane.id]
+        await self._forget(sender.lane)
 
     async def _first_offsets(self, webhook: Webhook) -> dict[Partition, int]:
         """Return the offsets from which on a webhook without a lane gets events."""
@@ -144,19 +206,21 @@ class WebhookService:
             LOG_UNAVAILABLE, lambda: offsets_at(self._log, self._partitions, since_ms), role=ROLE_NAME
         )
 
-    async def _forget(self, webhook_id: str) -> None:
-        await self._walks.remove(webhook_id)
-        self._senders.pop(webhook_id, None)
-        self._saved.pop(webhook_id, None)
-        if (task := self._sending.pop(webhook_id, None)) is not None:
+    async def _forget(self, lane: Lane) -> None:
+        """End a lane, and forget the attempts if its webhook is gone."""
+        await self._walks.remove(lane.id)
+        self._senders.pop(lane.id, None)
+        self._saved.pop(lane.id, None)
+        if (task := self._sending.pop(lane.id, None)) is not None:
             task.cancel()
             await asyncio.wait([task])
-        await self._thread.call(partial(self._store.remove, webhook_id))
-        await self._thread.call(partial(self._store.forget_attempts, webhook_id))
+        await self._thread.call(partial(self._store.remove, lane.id))
+        if lane.until is None:
+            await self._thread.call(partial(self._store.forget_attempts, lane.id))
 
     async def _save(self) -> None:
         """Store the offsets of lanes that have nothing to deliver."""
-        for lane_id, sender in self._senders.items():
+        for lane_id, sender in list(self._senders.items()):
             saved, delivered = self._saved[lane_id], dict(sender.lane.delivered)
             if changed := {p: offset for p, offset in delivered.items() if offset != saved.get(p)}:
                 await self._thread.call(partial(self._store.commit, lane_id, changed))

@@ -14,6 +14,7 @@ from protos.registry.v1.apps_pb2 import WEBHOOK_FORM_STANDARD, App, AppFact, Web
 from protos.registry.v1.registry_pb2 import GetTokensRequest, GetTokensResponse
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, add_RegistryServiceServicer_to_server
 from protos.runtime.v1.log_pb2 import Meta
+from protos.webhooks.v1.webhooks_pb2_grpc import WebhooksServiceStub
 from services.domain import ids
 from services.domain.apps import AppDirectory
 from services.domain.master_key import MasterKey
@@ -84,7 +85,12 @@ class Installation:
         context = RoleContext(self.log, self.clock, peers, self.keys, directory)
         tasks = [await started(directory)]
         try:
-            (service,) = build(self.settings, context).services
+            role = build(self.settings, context)
+            (service,) = role.services
+            own = LocalServer()
+            for add in role.servicers:
+                add(own)  # type: ignore[arg-type]
+            self.stub = WebhooksServiceStub(own.channel())
             assert isinstance(service, WebhookService)
             self._service = service
             tasks.append(await started(service))
