@@ -39,6 +39,7 @@ COMMANDS = {
     "up-console": "carillon.children.console",
     "upgrade": "carillon.commands.upgrade",
     "user": "carillon.commands.users",
+    "webhook": "carillon.commands.webhooks",
 }
 """Module of each subcommand. The subcommand's object in it has the same name, with `_` for `-`."""
 

@@ -13,6 +13,7 @@ ROLES = {
     "targeting": "services.targeting.main",
     "delivery": "services.delivery.main",
     "scheduling": "services.scheduling.main",
+    "webhooks": "services.webhooks.main",
     "analytics": "analytics.main",
     "gateway": "services.gateway.main",
     "edge": "edge.main",

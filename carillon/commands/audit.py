@@ -348,8 +348,8 @@ def app(appkey: str, first: str | None, last: str | None, allow_behind: bool, as
     requests of its devices.
     """
     zone = _zone()
-    to_ms = _moment_ms("--to", last, zone) if last else int(time.time() * 1000)
-    from_ms = _moment_ms("--from", first, zone) if first else to_ms - int(timedelta(days=1).total_seconds() * 1000)
+    to_ms = moment_ms("--to", last, zone) if last else int(time.time() * 1000)
+    from_ms = moment_ms("--from", first, zone) if first else to_ms - int(timedelta(days=1).total_seconds() * 1000)
     if from_ms >= to_ms:
         raise click.BadParameter("must be earlier than --to", param_hint="--from")
     for page in chosen_installation().audit_app(appkey, from_ms, to_ms, allow_behind=allow_behind):
@@ -369,7 +369,8 @@ def _zone() -> ZoneInfo:
         raise click.ClickException(str(error)) from None
 
 
-def _moment_ms(option: str, text: str, zone: ZoneInfo) -> int:
+def moment_ms(option: str, text: str, zone: ZoneInfo) -> int:
+    """Return the moment that an option names, in ms since 1970; one without a zone is in `zone`."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

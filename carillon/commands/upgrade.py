@@ -23,13 +23,16 @@ from services.replica.catch_up import read_until
 from services.replica.dead_letters import UNUSABLE
 from services.replica.status_board import PROCESSES_PARTITION, RECENT_RECORDS, Process, StatusBoard
 
-ORDER = ("analytics", "targeting", "delivery", "scheduling", "registry", "accounts", "gateway", "edge", "console")
+ORDER = (
+    *("analytics", "webhooks", "targeting", "delivery", "scheduling", "registry", "accounts"),
+    *("gateway", "edge", "console"),
+)
 """The order in which roles are upgraded: those that read records before those that write them."""
 
 LATE_MS = 10_000
 """A role that is further behind the log is not upgraded: its next process would start further behind."""
 
-_OPTIONAL = ("accounts", "console")
+_OPTIONAL = ("accounts", "console", "webhooks")
 _STAGES = {
     ProcessStage.PROCESS_STAGE_STARTING: "starting",
     ProcessStage.PROCESS_STAGE_READY: "ready",

@@ -4,7 +4,10 @@ from collections.abc import Mapping
 
 from services.net.rpc.caller import OPERATOR
 
-EVERY_ROLE = ("edge", "gateway", "registry", "targeting", "scheduling", "delivery", "analytics", "accounts", "console")
+EVERY_ROLE = (
+    *("edge", "gateway", "registry", "targeting", "scheduling", "delivery", "analytics", "accounts", "console"),
+    "webhooks",
+)
 
 _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "protos.runtime.v1.PositionsService": {"Await": EVERY_ROLE},
@@ -27,14 +30,14 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "FindDevices": ("edge", "gateway", "registry", "scheduling", "console", "accounts"),
         "FindAliases": ("edge", "scheduling", "delivery", "console", "accounts"),
         "GetDevices": ("edge", "gateway", "console"),
-        "GetTokens": ("delivery", "console"),
+        "GetTokens": ("delivery", "console", "webhooks"),
         "GetAddresses": ("delivery",),
         "ListAddresses": ("console",),
         "ListInvalidTokens": ("edge",),
         "TakeBroadcasts": ("edge", "console"),
         "ReserveDevice": ("edge", "gateway"),
         **dict.fromkeys(("RotateKeys", "CountDevicesNotBack", "DropFormerKeys"), (OPERATOR,)),
-        "NoteKeyFingerprint": ("edge", "gateway", "delivery", "accounts", "console"),
+        "NoteKeyFingerprint": ("edge", "gateway", "delivery", "accounts", "console", "webhooks"),
     },
     "protos.targeting.v1.TargetingService": {
         "Resolve": ("delivery", "console", "accounts"),
@@ -98,6 +101,9 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         **dict.fromkeys(("SubmitDraft", "DecideDraft", "GetDrafts", "ListDrafts", "AdmitPush"), ("console",)),
         "AdmitTask": ("scheduling",),
     },
+    "protos.webhooks.v1.WebhooksService": dict.fromkeys(
+        ("ListStates", "ListAttempts", "SendTest", "Resend"), (OPERATOR, "console")
+    ),
     "protos.analytics.v1.AnalyticsService": {
         "AuditPush": (OPERATOR, "console"),
         "AuditDevice": (OPERATOR, "console"),

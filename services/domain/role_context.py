@@ -52,6 +52,7 @@ DEFAULT_ADDRESSES = {
     "delivery": "127.0.0.1:7404",
     "analytics": "127.0.0.1:7405",
     "accounts": "127.0.0.1:7406",
+    "webhooks": "127.0.0.1:7407",
 }
 """Default addresses of the roles that others call; CARILLON_<ROLE>_ADDR overrides them."""
 

@@ -37,7 +37,7 @@ PUSH_COMMANDS = Topic(
     PushCommand,
     single=True,
     written_by=("edge", "console", "scheduling"),
-    read_by=("delivery", "analytics"),
+    read_by=("delivery", "analytics", "webhooks"),
     answered_by=("delivery",),
 )
 TASK_COMMANDS = Topic(
@@ -54,7 +54,7 @@ DEVICES = Topic(
     DeviceFact,
     compacted=True,
     written_by=("registry",),
-    read_by=("registry", "targeting", "analytics"),
+    read_by=("registry", "targeting", "analytics", "webhooks"),
     answered_by=("registry", "targeting"),
     whole_read_by=("registry",),
 )
@@ -67,8 +67,8 @@ SESSIONS = Topic(
     whole_read_by=("registry",),
 )
 TASKS = Topic("tasks", TaskFact, written_by=("scheduling",), read_by=("scheduling", "analytics"))
-PUSHES = Topic("pushes", PushFact, written_by=("delivery",), read_by=("delivery", "analytics"))
-DELIVERIES = Topic("deliveries", DeliveryFact, written_by=("delivery",), read_by=("delivery", "analytics"))
+PUSHES = Topic("pushes", PushFact, written_by=("delivery",), read_by=("delivery", "analytics", "webhooks"))
+DELIVERIES = Topic("deliveries", DeliveryFact, written_by=("delivery",), read_by=("delivery", "analytics", "webhooks"))
 MESSAGE_IDS = Topic(
     "message-ids", MessageIdFact, single=True, written_by=("edge", "console"), read_by=("edge", "console")
 )
@@ -83,7 +83,9 @@ ACCOUNTS = Topic(
     read_by=("accounts", "console", "analytics"),
 )
 LOG_INS = Topic("log-ins", LogInFact, single=True, written_by=("accounts",), read_by=("accounts", "analytics"))
-DRAFTS = Topic("drafts", DraftFact, single=True, written_by=("accounts",), read_by=("accounts", "analytics"))
+DRAFTS = Topic(
+    "drafts", DraftFact, single=True, written_by=("accounts",), read_by=("accounts", "analytics", "webhooks")
+)
 PROCESSES = Topic(
     PROCESSES_TOPIC,
     ProcessFact,

@@ -41,7 +41,7 @@ PARTITIONS = 2
 RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
 
 
-class Registry(RegistryServiceServicer):  # type: ignore[misc]
+class Registry(RegistryServiceServicer):
     """Knows the token of every device but those with an odd hundred, and counts the calls."""
 
     def __init__(self) -> None:
