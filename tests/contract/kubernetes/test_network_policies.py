@@ -113,7 +113,7 @@ def test_what_goes_out() -> None:
     log = {Way(pod, "kafka", port) for pod in PODS for port in (9092, 9093)}
     assert int(COMMON["CARILLON_KAFKA_BOOTSTRAP"].rpartition(":")[2]) in {way.port for way in log}
     history = {Way("analytics", "clickhouse", port) for port in (8123, 8443)}
-    assert outside == log | history | {Way("delivery", WORLD, 443), Way("console", WORLD, 443)}
+    assert outside == log | history | {Way(pod, WORLD, 443) for pod in ("delivery", "console", "webhooks")}
 
 
 def test_the_page_names_the_labels_of_namespaces() -> None:

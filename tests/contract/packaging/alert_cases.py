@@ -223,6 +223,20 @@ CASES = {
         {},
         "Apple calls most tokens of 1 iOS apps bad: their environment is probably wrong",
     ),
+    "CarillonWebhooksPaused": Case(
+        {"carillon_webhooks_paused": "0+0x5 2+0x20"},
+        5,
+        6,
+        {},
+        "2 webhooks are paused: their receivers have failed for three days, or are gone",
+    ),
+    "CarillonWebhooksBehind": Case(
+        {'carillon_webhook_age_seconds{instance="w"}': "600+0x5 1200+0x20"},
+        15,
+        16,
+        {},
+        "an event waits for the receiver of a webhook for 20m 0s",
+    ),
     "CarillonDevicesGone": Case(
         {
             'carillon_gateway_connections{instance="g1"}': "1000+0x40",

@@ -286,6 +286,7 @@ def test_a_container_is_in_the_networks_that_it_needs() -> None:
         "back": {*OURS, "kafka", "operator", "prometheus"},
         "store": {"clickhouse", "analytics", "grafana"},
         "apple": {"delivery"},
+        "receivers": {"webhooks"},
         "pages": {"console"},
         "dashboards": {"prometheus", "grafana"},
     }
