@@ -40,6 +40,7 @@ ROLES = {
     "gateway",
     "registry",
     "targeting",
+    "webhooks",
     "scheduling",
     "delivery",
     "analytics",
