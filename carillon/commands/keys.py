@@ -51,7 +51,7 @@ def keys() -> None:
 @click.option(
     "--secrets-key",
     type=_FILE,
-    help="Key that seals and opens secrets: for registry, delivery, accounts, console and edge.",
+    help="Key that seals and opens secrets: for registry, delivery, accounts, webhooks, console and edge.",
 )
 @click.option("--registry-signing-key", type=_FILE, help="Key with which the registry signs topic apps: for it alone.")
 @click.option(
