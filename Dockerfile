@@ -37,7 +37,7 @@ RUN groupadd --gid 10001 carillon \
  && install -d -o carillon -g carillon -m 0700 /data /keys /device-keys /secrets-key /accounts-signing-key \
       /registry-signing-key /public-keys /identity /identities \
       /identities/registry /identities/targeting /identities/scheduling /identities/delivery \
-      /identities/analytics /identities/accounts /identities/gateway /identities/edge \
+      /identities/analytics /identities/accounts /identities/webhooks /identities/gateway /identities/edge \
       /identities/console /identities/operator /identities/operator-compose /identities/archive
 ENV PATH=/opt/carillon/bin:$PATH \
     PYTHONUNBUFFERED=1 \
