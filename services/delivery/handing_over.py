@@ -29,6 +29,7 @@ from services.delivery.state.audience_parts import DeviceAddress
 from services.delivery.state.delivery_state import DeliveryState
 from services.domain.recorded_reasons import ChannelAcceptanceUnknown, FixedReason
 from services.process.clock import Clock, wait_for_first
+from services.process.crashpoint import Point, reached
 
 _SENT_AT_ONCE = 250
 """Messages that are given to a sender before other tasks run."""
@@ -132,6 +133,8 @@ class HandOvers:
                 self._recall(each)
         returned, self._returned = self._returned, []
         claims = self._due.take(self._clock.now_ms(), self._room)
+        if claims:
+            reached(Point.CLAIM_DECIDED)
         for claim in claims:
             self._recorder.record_claim(
                 *(claim.partition, claim.push.send.appkey, claim.msgid, claim.numbers),
@@ -139,6 +142,10 @@ class HandOvers:
             )
         if claims or returned:
             await self._recorder.wait_recorded()
+        if claims:
+            reached(Point.CLAIM_RECORDED)
+        if returned:
+            reached(Point.RETURN_RECORDED)
         for claim in claims:
             await self._send(claim, is_uncertain=False)
         self._see_to_returned(returned)

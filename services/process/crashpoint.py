@@ -23,6 +23,9 @@ class Point(StrEnum):
     EXPIRY_DONE = "expiry-done"  # the expiry of the push is in the log
     OUTCOMES_GATHERED = "outcomes-gathered"  # the outcomes of pushes are only in memory
     OUTCOMES_APPENDED = "outcomes-appended"  # the outcomes of pushes are in the log
+    CLAIM_DECIDED = "claim-decided"  # channels are to show messages, which is only in memory
+    CLAIM_RECORDED = "claim-recorded"  # the claims are in the log, no request is made
+    RETURN_RECORDED = "return-recorded"  # that channels do not show messages is in the log, no other way has them yet
     SERVICE_SENDING = "service-sending"  # pushes are about to go to a push service, such as Apple's
     SERVICE_ANSWERED = "service-answered"  # the push service has answered requests, no answer is recorded
     SNAPSHOT_TAKEN = "snapshot-taken"  # a snapshot of the state is taken, nothing of it is on the disk

@@ -45,12 +45,13 @@ WITHOUT_FACTS = ["follower-appended@registry-aliases", "follower-appended@target
 
 
 def crash_points() -> Iterator[str]:
-    """Yield the name of every crash point, once for each consumer that has it, but those of the archive.
+    """Yield the name of every crash point, once for each consumer that has it, but those of archive and hand-overs.
 
-    No record gets old enough for the archive here: tests/contract/log/test_archive.py has its crash points.
+    No record gets old enough for the archive here: tests/contract/log/test_archive.py has its crash points. Those of
+    hand-overs to push services are in test_hand_over_crashes.py.
     """
     for point in Point:
-        if point.startswith("segment-"):
+        if point.startswith(("segment-", "claim-", "return-")):
             continue
         shared = CONSUMERS.get(point.partition("-")[0])
         for name in [f"{point}@{consumer}" for consumer in shared] if shared else [str(point)]:

@@ -1,0 +1,322 @@
+"""The process is killed at 20 points of a hand-over, while a browser's push service and own connections show messages.
+
+Each of the installations is killed at some of the points, one after the other; they run side by side, because most of
+the time is the grace for which a new process hands nothing over.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from carillon.commands.role_calls import SOCKET_NAME
+from carillon_device import Device, DeviceError, MemoryStorage, Push, Saved
+from protos.analytics.v1.analytics_pb2 import AuditPushRequest
+from protos.analytics.v1.analytics_pb2_grpc import AnalyticsServiceStub
+from services.errors import CarillonError
+from services.net.rpc.channel import connect
+from services.process.clock import SystemClock
+from services.webpush_simulator.server import CUT, Reply, WebPushSimulator
+from testkit.installation.app_server import AppCredentials, AppServer
+from testkit.services import running_services
+from testkit.waiting import until, until_holds
+from tests.journeys.test_crash_points import BACK_OFF_SHARE, CrashingInstallation
+from tests.journeys.test_push import message
+from tests.journeys.test_web_push import base64url
+
+GRACE_S = 5
+PAUSE_S = 0.25
+LIMIT_S = 240
+ARRIVED = "request-arrived"
+TAKEN = "message-taken"
+"""Points that the push service reaches: it has read a request and forgets it, or it has taken the message; the process
+has no answer."""
+
+POINTS = (
+    # A push starts, and a channel claims its messages.
+    ("push-decided", "push-started", "push-sent", "claim-decided", "claim-recorded"),
+    # A request leaves and is answered.
+    ("service-sending", ARRIVED, TAKEN, "service-answered", "service-sending:5"),
+    # Outcomes are written: claims, answers, and messages that go back to the own connection.
+    ("outcomes-gathered", "outcomes-appended", "outcomes-gathered:3", "outcomes-appended:3", "return-recorded"),
+    # What the hand-over stands on: addresses, the snapshot, and a message that is recalled.
+    (
+        *("follower-appended@registry", "follower-committed@targeting"),
+        *("snapshot-taken@delivery", "snapshot-replaced@delivery", "return-recorded:2"),
+    ),
+)
+AWAY, REFUSED, PHONE, BUSY = "away", "400-101.refused", "phone", "503-201.busy"
+"""Devices: a browser that has no connection; one whose push service refuses all; a phone that comes and goes; and a
+phone that does too, whose push service wants no requests now, so that its messages are recalled."""
+
+
+class KillingPushService(WebPushSimulator):
+    """A push service that may kill the process whose request it has read, or whose message it has taken.
+
+    `to_kill`: by the path of the subscriptions of an installation, the point and the process.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(SystemClock())
+        self.to_kill: dict[str, tuple[str, int]] = {}
+
+    def reply_to(self, fields: list[tuple[str, str]], body: bytes) -> Reply:
+        end = dict(fields)[":path"].rpartition("-")[2]
+        point, process = self.to_kill.pop(end, ("", 0))
+        if point == ARRIVED:
+            os.kill(process, signal.SIGKILL)
+            return Reply(201, [], fault=CUT)
+        reply = super().reply_to(fields, body)
+        if point == TAKEN:
+            os.kill(process, signal.SIGKILL)
+            return reply._replace(fault=CUT)
+        return reply
+
+
+class Receiver:
+    """A device with an address on a push service, and what each way has shown of its messages.
+
+    It keeps what it has seen over its own connection, as the SDK does, so a repetition there is dropped.
+    """
+
+    def __init__(self, name: str, subscription: str) -> None:
+        self.name = name
+        self.subscription = subscription
+        self.due: dict[str, int] = {}
+        """Contents whose push was answered with 0, and the message ids."""
+
+        self.by_own: Counter[str] = Counter()
+        self._storage = MemoryStorage()
+        self._url = ""
+        self._appkey = ""
+
+    async def register(
+        self, installation: CrashingInstallation, app: AppCredentials, address: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Register the device and set its address; return the answer to that."""
+        server = AppServer(installation.v2_url)
+        welcome = await server.device_request({"type": "hello", "appkey": app.appkey})
+        identity = {"appkey": app.appkey, "token": welcome["token"], "key": welcome["key"]}
+        answer = await server.device_request({"type": "set_address", "id": 1, **identity, **address})
+        await server.close()
+        self._storage = MemoryStorage(Saved(welcome["token"], welcome["key"]))
+        self._url, self._appkey = installation.gateway_url, app.appkey
+        self.token: str = welcome["token"]
+        return answer
+
+    @contextlib.asynccontextmanager
+    async def connected(self) -> AsyncIterator[Device]:
+        """Connect; what comes meanwhile is shown. DeviceError: there is nobody to connect to."""
+        device = Device(
+            self._url, self._appkey, storage=self._storage, on_push=self._show, random=lambda: BACK_OFF_SHARE
+        )
+        try:
+            await device.connect(seconds=2)
+            yield device
+        finally:
+            await device.close()
+
+    def _show(self, push: Push) -> None:
+        self.by_own[push["content"]] += 1
+
+
+class Lane:
+    """One installation under load, which is killed again and again."""
+
+    def __init__(self, number: int, data: Path, push_service: KillingPushService) -> None:
+        self.installation = CrashingInstallation(data, None)
+        self.installation.env |= {
+            "CARILLON_SNAPSHOT_S": "1",
+            "CARILLON_PARTITIONS": "4",
+            "CARILLON_WEBPUSH": "internet",
+            "CARILLON_CHANNEL_GRACE_S": str(GRACE_S),
+        }
+        self._end = f"lane{number}"
+        self._push_service = push_service
+        self._server = AppServer(self.installation.v2_url)
+        self._serial = itertools.count()
+        self.receivers = {name: Receiver(name, f"{name}-{self._end}") for name in (AWAY, REFUSED, PHONE, BUSY)}
+        self.around_kills: list[tuple[Receiver, str]] = []
+        """The last messages before each kill, whose audits are read."""
+
+    async def set_up(self) -> None:
+        """Create the app and its devices, then kill the process."""
+        carillon = self.installation
+        await asyncio.to_thread(carillon.start)
+        self.app = await asyncio.to_thread(carillon.create_app)
+        await asyncio.to_thread(
+            carillon.carillon, "app", "set", self.app.appkey, "--webpush", "new",
+            "--webpush-contact", "mailto:push@example.org", "--webpush-hosts", self._push_service.authority,
+        )  # fmt: skip
+
+        async def key() -> str | None:
+            async with httpx.AsyncClient(base_url=carillon.v2_url) as client:
+                answer = (await client.get("/device/v1/webpush-key", params={"appkey": self.app.appkey})).json()
+            found: str | None = answer.get("key")
+            return found
+
+        self._key = await until(key, LIMIT_S)
+        for receiver in self.receivers.values():
+            answer = await receiver.register(carillon, self.app, self._address(receiver.subscription))
+            assert answer["type"] == "ok", answer
+        await asyncio.to_thread(carillon.kill)
+
+    def _address(self, token: str) -> dict[str, Any]:
+        browser = self._push_service.subscribe(token, self._key)
+        keys = {"p256dh": base64url(browser.p256dh), "auth": base64url(browser.auth)}
+        return {"channel": "webpush", "address": self._push_service.endpoint(browser), "keys": keys}
+
+    async def crash_at(self, point: str) -> None:
+        """Start the process, and load it until it dies at the point."""
+        is_by_service = point in (ARRIVED, TAKEN)
+        process = await self.installation.start_armed("none" if is_by_service else point)
+        if is_by_service:
+            self._push_service.to_kill[self._end] = point, process.pid
+        dying = asyncio.create_task(process.wait())
+        working = asyncio.create_task(self._load())
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                await asyncio.wait([dying, working], return_when=asyncio.FIRST_COMPLETED)
+                if working.done():
+                    working.result()
+                assert await dying == -signal.SIGKILL, f"the process ended before {point}"
+        except TimeoutError:
+            pytest.fail(f"{point} was never reached")
+        finally:
+            working.cancel()
+            await asyncio.wait([working])
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        for receiver in self.receivers.values():
+            self.around_kills += [(receiver, content) for content in list(receiver.due)[-2:]]
+
+    async def _load(self) -> None:
+        """Send pushes, and let the phones come and go, until cancelled."""
+        away, refused, phone, busy = self.receivers.values()
+        works: dict[Callable[[str], Awaitable[None]], float] = {
+            lambda content: self._push(away, content): PAUSE_S,
+            lambda content: self._push(refused, content): 4 * PAUSE_S,
+            lambda content: self._push(phone, content): PAUSE_S,
+            lambda content: self._push(busy, content): 2 * PAUSE_S,
+            lambda _: self._come_and_go(phone): 2 * PAUSE_S,
+            lambda _: self._come_and_go(busy): 4 * PAUSE_S,
+            self._new_browser: PAUSE_S,
+        }
+        await asyncio.gather(*(self._repeat(work, pause_s) for work, pause_s in works.items()))
+
+    async def _repeat(self, work: Callable[[str], Awaitable[None]], pause_s: float) -> None:
+        while True:
+            with contextlib.suppress(httpx.TransportError, DeviceError, KeyError):
+                await work(f"{self._end} {next(self._serial)}")
+            await asyncio.sleep(pause_s)
+
+    async def _push(self, to: Receiver, content: str) -> None:
+        """Send an urgent push, so that there is no grace where a device has certainly left."""
+        option = {"channel": {"importance": "high"}}
+        sent = await self._server.push(
+            message(self.app, 5, f"{to.name} {content}", option, token={"android": to.token}), self.app.secret_key
+        )
+        if sent["result"] == 0:
+            to.due[f"{to.name} {content}"] = sent["id"]
+
+    async def _come_and_go(self, receiver: Receiver) -> None:
+        async with receiver.connected():
+            await asyncio.sleep(PAUSE_S)
+
+    async def _new_browser(self, content: str) -> None:
+        """Register another browser, whose address the registry and targeting follow."""
+        address = self._address(f"{content.replace(' ', '.')}-{self._end}")
+        await Receiver("another", "").register(self.installation, self.app, address)
+
+    async def check(self) -> None:
+        """Start without a crash point: all is shown, by one way each, and the audits say by which."""
+        await asyncio.to_thread(self.installation.start)
+        _, refused, _, busy = self.receivers.values()
+        async with refused.connected(), busy.connected():
+            await until_holds(lambda: not self._missing(), LIMIT_S)
+        channel = connect(f"unix:{self.installation.data / SOCKET_NAME}")
+        analytics = AnalyticsServiceStub(channel)
+        for receiver, content in self.around_kills:
+            end = "handed_over" if content in self._by_service(receiver) else "received"
+            await until(partial(self._is_audited, analytics, receiver.due[content], end), LIMIT_S)
+        await channel.close()
+        await asyncio.to_thread(self.installation.stop)
+        for receiver in self.receivers.values():
+            by_service = self._by_service(receiver)
+            assert not {content: times for content, times in receiver.by_own.items() if times > 1}
+            assert not by_service.keys() & receiver.by_own.keys(), "shown by two ways"
+            assert {len(topics) for topics in by_service.values()} <= {1}, "a repetition has another topic"
+        assert not self._by_service(refused)
+        await self._server.close()
+
+    async def _is_audited(self, analytics: Any, msgid: int, end: str) -> bool:
+        """Whether the audit counts this end of the message, once, and no other; it may be behind the log."""
+        try:
+            answer = await analytics.AuditPush(AuditPushRequest(msgid=msgid), timeout=30)
+        except CarillonError:
+            return False
+        counts: Counter[str] = Counter()
+        for entry in answer.timeline:
+            counts[entry.event] += entry.count
+        ends = {event: counts[event] for event in ("handed_over", "received", "failed") if counts[event]}
+        assert ends in ({}, {end: 1}), f"{msgid}: the audit says {ends}, and {end} was seen"
+        return bool(ends)
+
+    def _by_service(self, receiver: Receiver) -> dict[str, set[str | None]]:
+        """Return the contents that the push service has brought the receiver, each with the topics it had."""
+        brought: dict[str, set[str | None]] = {}
+        for got in self._push_service.received:
+            if got.token == receiver.subscription:
+                assert got.plaintext is not None
+                brought.setdefault(json.loads(got.plaintext)["content"], set()).add(got.message.topic)
+        return brought
+
+    def _missing(self) -> dict[str, set[str]]:
+        """Return by device the contents that are due and were shown by no way."""
+        found = {
+            each.name: each.due.keys() - each.by_own.keys() - self._by_service(each).keys()
+            for each in self.receivers.values()
+        }
+        return {name: contents for name, contents in found.items() if contents}
+
+
+@pytest.fixture
+async def push_service() -> AsyncIterator[KillingPushService]:
+    service = KillingPushService()
+    async with running_services([service]):
+        yield service
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+async def test_a_kill_at_20_points_of_a_hand_over_loses_and_repeats_nothing(
+    tmp_path: Path, push_service: KillingPushService
+) -> None:
+    """Each push answered with 0 is shown once: by the push service or the own connection, and the audit says which."""
+    assert sum(map(len, POINTS)) == 20
+    lanes = [Lane(number, tmp_path / str(number), push_service) for number in range(len(POINTS))]
+
+    async def run(lane: Lane, points: tuple[str, ...]) -> None:
+        await lane.set_up()
+        for point in points:
+            await lane.crash_at(point)
+        await lane.check()
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for lane, points in zip(lanes, POINTS, strict=True):
+                group.create_task(run(lane, points))
+    finally:
+        for lane in lanes:
+            lane.installation.close()
