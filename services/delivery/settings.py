@@ -32,12 +32,19 @@ class DeliverySettings(Settings, frozen=True, kw_only=True):
     fcm_token_url: str = GOOGLE_TOKEN_URI
     fcm_authority: str | None = None
     channel_grace_s: int = 15
-    """Time after the end of a device's connection from which a channel is asked to show its messages."""
+    """Time after the end of a device's connection from which a channel is asked to show its messages.
+
+    Longer than a frame, or its acknowledgement, may be on its way to and from a gateway; otherwise a channel shows
+    again what the device has shown.
+    """
 
     def check(self) -> None:
         super().check()
-        if not 1 <= self.channel_grace_s <= 3600:
-            raise SettingsError(f"{PREFIX}CHANNEL_GRACE_S is {self.channel_grace_s}; it must be 1 to 3600 seconds")
+        if not 5 <= self.channel_grace_s <= 3600:
+            raise SettingsError(
+                f"{PREFIX}CHANNEL_GRACE_S is {self.channel_grace_s}; it must be 5 to 3600 seconds, because a message"
+                " may be on its way to a device for some seconds, and a channel would show it again"
+            )
         if self.webpush not in ("simulator", INTERNET):
             raise SettingsError(f"{PREFIX}WEBPUSH is {self.webpush!r}; it must be simulator or {INTERNET}")
         for name, authority in (("APNS_AUTHORITY", self.apns_authority), ("FCM_AUTHORITY", self.fcm_authority)):

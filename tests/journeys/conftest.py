@@ -62,7 +62,7 @@ def carillon(
             installation.env["CARILLON_CLICKHOUSE_URL"] = clickhouse.url
             installation.env["CARILLON_KAFKA_ARCHIVE_DIR"] = str(tmp_path_factory.mktemp("archive"))
         installation.env["CARILLON_STAGES_DIR"] = str(data / "stages")
-        installation.env |= {"CARILLON_WEBPUSH": "internet", "CARILLON_CHANNEL_GRACE_S": "1"}
+        installation.env |= {"CARILLON_WEBPUSH": "internet", "CARILLON_CHANNEL_GRACE_S": "5"}
         installation.env |= {"CARILLON_TRACES_URL": collector.url, "CARILLON_TRACES_RATIO": "1"}
         installation.env["OTEL_BSP_SCHEDULE_DELAY"] = "100"
         names = [name for name in installation.names if name not in STANDBYS]

@@ -9,9 +9,11 @@ from pyroaring import BitMap
 from protos.push.v1.push_pb2 import Audience, Everyone, Message, SendPush
 from services.delivery import due_hand_overs
 from services.delivery.due_hand_overs import Claim, DueHandOvers
+from services.delivery.settings import DeliverySettings
 from services.delivery.state.audience_parts import BitmapAudience, DeviceAddress, ListedAudience
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import PackedPushes, SinglePush, StartedPush
+from services.domain.settings import SettingsError, load
 from testkit.delivery.records import APP, OTHER_APP, START_MS
 
 GRACE_MS = 15_000
@@ -144,3 +146,15 @@ def test_a_push_from_a_snapshot_is_unpacked_only_where_a_channel_reaches_its_dev
     assert (made.state.started.packed(1000) is None) == is_unpacked
     if is_unpacked:
         assert isinstance(made.state.started[1000].active_parts[0], ListedAudience)
+
+
+@pytest.mark.parametrize("seconds", [-1, 0, 1, 4, 3601])
+def test_a_grace_in_which_a_message_may_still_be_on_its_way_is_refused(seconds: int) -> None:
+    """With 1 s a device showed messages that a channel was given too."""
+    with pytest.raises(SettingsError, match=f"^CARILLON_CHANNEL_GRACE_S is {seconds}; it must be 5 to 3600 seconds, "):
+        load(DeliverySettings, {"CARILLON_CHANNEL_GRACE_S": str(seconds)})
+
+
+def test_the_shortest_and_the_longest_grace_are_accepted() -> None:
+    for seconds in (5, 3600):
+        assert load(DeliverySettings, {"CARILLON_CHANNEL_GRACE_S": str(seconds)}).channel_grace_s == seconds

@@ -24,8 +24,8 @@ TROUBLE = ("postpones", "loses", "fails", "away")
 """Kinds of trouble: it refuses until later; loses answers, or does not answer; fails, with errors or by closing the
 connection; cannot be reached."""
 
-GRACE_S = 4
-"""The setting CARILLON_CHANNEL_GRACE_S: longer than a frame to a device may be on its way, which is up to 3 s."""
+GRACE_S = 5
+"""The setting CARILLON_CHANNEL_GRACE_S, as short as it may be; a frame to a device may be on its way for up to 3 s."""
 
 _HOST, _PORT = "10.9.8.7", 8080
 _NO_ANSWER_S = 600.0
