@@ -122,6 +122,12 @@ class AllowedHosts:
             )
         return False
 
+    def service_of(self, endpoint: Endpoint) -> str | None:
+        """Return the host or domain, as known or named, by which the endpoint is allowed; None: only by ANY_HOST."""
+        if endpoint.authority in self._with_port or endpoint.host in self._names:
+            return endpoint.authority
+        return next((f"*{domain}" for domain in self._domains if endpoint.host.endswith(domain)), None)
+
 
 @lru_cache(1024)
 def allowed_hosts(named: tuple[str, ...]) -> AllowedHosts:

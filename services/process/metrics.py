@@ -212,6 +212,11 @@ FCM_TOKENS = Counter(
     "Access tokens asked of Google: granted, refused or failed",
     ["result"],
 )
+CHANNEL_UNREACHABLE = Gauge(
+    "carillon_channel_unreachable_services",
+    "Push services of a channel to which the latest attempt to connect failed, and no connection is open",
+    ["channel"],
+)
 WEBHOOK_REQUESTS = Counter(
     "carillon_webhook_requests_total",
     "Requests to receivers of webhooks, by the class of the answer's status: 2xx to 5xx, or none",

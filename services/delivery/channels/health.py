@@ -1,4 +1,4 @@
-"""Health of an app at a push service: circuit breaker, gauge of stopped apps, and rate-limited alarms."""
+"""Health of push services, and of an app at one: unreachable services, circuit breaker, rate-limited alarms."""
 
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ from services.delivery.channels import MAX_BACKOFF_MS, CircuitChange
 from services.delivery.limits import CircuitBreaker
 from services.process.clock import Clock
 from services.process.logs import logger
+from services.process.metrics import CHANNEL_UNREACHABLE
 
 _FIRST_BACKOFF_MS = 5_000
 _ALARM_INTERVAL_MS = 60_000
@@ -88,3 +89,41 @@ class AppHealth:
         if self._stopped is not None:
             self._stopped = None
             self._apps_stopped.dec()
+
+
+class UnreachableServices:
+    """The push services of a channel that cannot be reached, counted by the channel's gauge.
+
+    A service is one of them from a failed attempt to connect until a connection opens. It is forgotten FORGOTTEN_MS
+    after the last attempt, because nothing is sent there any more: a retry comes earlier.
+    """
+
+    FORGOTTEN_MS = 2 * MAX_BACKOFF_MS
+
+    def __init__(self, channel: str, clock: Clock) -> None:
+        self._gauge = CHANNEL_UNREACHABLE.labels(channel)
+        self._clock = clock
+        self._until_ms: dict[str, int] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._until_ms)
+
+    def failed(self, service: str) -> None:
+        """Note that no connection could be opened to the service, and none is open."""
+        if service not in self._until_ms:
+            self._gauge.inc()
+        self._until_ms[service] = self._clock.now_ms() + self.FORGOTTEN_MS
+
+    def reached(self, service: str) -> None:
+        """Note that a connection to the service has opened, or that nothing is sent to it any more."""
+        if self._until_ms.pop(service, None) is not None:
+            self._gauge.dec()
+
+    def forget_old(self) -> None:
+        now_ms = self._clock.now_ms()
+        for service in [service for service, until_ms in self._until_ms.items() if until_ms <= now_ms]:
+            self.reached(service)
+
+    def clear(self) -> None:
+        for service in list(self._until_ms):
+            self.reached(service)

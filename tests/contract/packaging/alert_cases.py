@@ -216,6 +216,17 @@ CASES = {
         {"channel": "fcm"},
         "messages of 3 apps do not leave by fcm: it does not accept their credentials",
     ),
+    "CarillonChannelUnreachable": Case(
+        {
+            'carillon_channel_unreachable_services{instance="d-0",channel="apns"}': "0+0x30",
+            'carillon_channel_unreachable_services{instance="d-0",channel="webpush"}': "0+0x5 1+0x20",
+            'carillon_channel_unreachable_services{instance="d-1",channel="webpush"}': "0+0x5 2+0x20",
+        },
+        10,
+        11,
+        {"channel": "webpush"},
+        "no connection leads to 3 push services of webpush",
+    ),
     "CarillonApnsBadTokens": Case(
         {"carillon_apns_apps_with_bad_tokens": "0+0x5 1+0x20"},
         10,

@@ -53,7 +53,7 @@ class ApnsSender(Http2Sender[ApnsPush, ApnsResult]):
         timeouts: Timeouts | None = None,
         connections: int = CONNECTIONS,
     ) -> None:
-        super().__init__("Apple", url, ApnsAnswers(), clock, authority, timeouts, connections)
+        super().__init__("Apple", "apns", url, ApnsAnswers(), clock, authority, timeouts, connections)
         self._provider_token = provider_token
 
     def _wire(self, request: ApnsPush) -> WireRequest | ApnsResult:

@@ -78,7 +78,14 @@ class FcmSender(Http2Sender[FcmRequest, FcmAnswer]):
         self, endpoint: FcmEndpoint, tokens: AccessTokens, clock: Clock, timeouts: Timeouts | None = None
     ) -> None:
         super().__init__(
-            "FCM", endpoint.url, _Answers(clock), clock, endpoint.authority, timeouts, max_unproven=_MAX_STREAMS
+            "FCM",
+            "fcm",
+            endpoint.url,
+            _Answers(clock),
+            clock,
+            endpoint.authority,
+            timeouts,
+            max_unproven=_MAX_STREAMS,
         )
         self._tokens = tokens
         self._token = ""
@@ -173,6 +180,7 @@ class TokenServer(Http2Sender[bytes, TokenResponse]):
     def __init__(self, endpoint: FcmEndpoint, clock: Clock, timeouts: Timeouts | None = None) -> None:
         super().__init__(
             "Google's token server",
+            "fcm",
             endpoint.token_url,
             _TokenAnswers(),
             clock,

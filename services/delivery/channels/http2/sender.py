@@ -9,6 +9,7 @@ from typing import Generic
 from urllib.parse import urlsplit
 
 from services.delivery.channels import Answer, PendingRequest, Request
+from services.delivery.channels.health import UnreachableServices
 from services.delivery.channels.http2.service_connection import AnswerReader, ServiceConnection, Timeouts, WireRequest
 from services.delivery.limits import CircuitBreaker
 from services.process import background
@@ -45,14 +46,16 @@ class ConnectionSlot(Generic[Request, Answer]):
 
 
 class Http2Sender(ABC, Generic[Request, Answer]):
-    """Sends requests to one server; the caller bounds the number that it submits. `name`: the service's, in logs.
+    """Sends requests to one server; the caller bounds the number that it submits.
 
+    `name`: the service's, in logs. `channel`: what it is called in metrics.
     `authority`: PEM text of trusted certificates, None for the system's. `max_unproven`: as of a ServiceConnection.
     """
 
     def __init__(
         self,
         name: str,
+        channel: str,
         url: str,
         answers: AnswerReader[Answer],
         clock: Clock,
@@ -70,6 +73,7 @@ class Http2Sender(ABC, Generic[Request, Answer]):
         self._clock = clock
         self._timeouts = timeouts or Timeouts()
         self._max_unproven = max_unproven
+        self._unreachable = UnreachableServices(channel, clock)
         self._tls = ssl.create_default_context(cadata=authority)
         self._tls.set_alpn_protocols(["h2"])
         self._slots: list[ConnectionSlot[Request, Answer]] = [ConnectionSlot() for _ in range(connections)]
@@ -124,6 +128,7 @@ class Http2Sender(ABC, Generic[Request, Answer]):
         await asyncio.gather(*tasks, return_exceptions=True)
         for connection in list(self._connections):
             connection.close()
+        self._unreachable.clear()
 
     # --- from the queue to the connections
 
@@ -187,8 +192,11 @@ class Http2Sender(ABC, Generic[Request, Answer]):
             await connection.open(self._host, self._port, self._tls)
             self._connections.add(connection)
             slot.connection = connection
+            self._unreachable.reached(self._host)
         except OSError as error:
             slot.circuit.trip(self._clock.now_ms())
+            if not self._connections:
+                self._unreachable.failed(self._host)
             logger.warning("no connection to the push service", host=self._host, error=_text(error))
         finally:
             slot.connecting = None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, TypeVar
 
 from services.delivery.channels import PendingRequest
+from services.delivery.channels.health import UnreachableServices
 from services.delivery.channels.webpush.request import WebPushRequest
 from services.delivery.channels.webpush.responses import (
     ENDPOINT_REFUSED,
@@ -89,6 +90,7 @@ class PushServices:
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweep: asyncio.TimerHandle | None = None
         self._on_close = on_close
+        self._unreachable = UnreachableServices("webpush", clock)
 
     def submit(self, pending: PendingWebPush, hosts: AllowedHosts, written: Callable[[Endpoint], bytes]) -> None:
         """Send the request as soon as its origin has a free connection. `written`: its bytes, made right before."""
@@ -105,6 +107,7 @@ class PushServices:
             self._sweep.cancel()
         for origin in self._origins.values():
             origin.close_idle()
+        self._unreachable.clear()
         self._on_close()
 
     async def _send(self, pending: PendingWebPush, hosts: AllowedHosts, written: Callable[[Endpoint], bytes]) -> None:
@@ -158,7 +161,11 @@ class PushServices:
         except EndpointRefusedError:
             return WebPushAnswer(LOCAL, ENDPOINT_REFUSED)
         except UnavailableError:
+            if service := hosts.service_of(endpoint):  # devices choose the others, which may never have existed
+                self._unreachable.failed(service)
             return WebPushAnswer(LOCAL, NO_CONNECTION)
+        if self._unreachable and (service := hosts.service_of(endpoint)):
+            self._unreachable.reached(service)
         try:
             status, headers, content = await connection.post(written(endpoint))
         except NoAnswerError as error:
@@ -181,7 +188,8 @@ class PushServices:
             origin.close_idle(before_s)
             if origin.is_idle and origin.delayed_until_ms <= now_ms:
                 del self._origins[name]
-        if self._origins:
+        self._unreachable.forget_old()
+        if self._origins or self._unreachable:
             self._sweep_later()
 
 

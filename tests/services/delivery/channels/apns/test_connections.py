@@ -10,6 +10,7 @@ from services.apns_simulator.server import ApnsSimulator
 from services.delivery.channels.apns.request import ApnsResult
 from services.delivery.channels.http2.service_connection import Timeouts
 from services.process.clock import ManualClock
+from services.process.metrics import CHANNEL_UNREACHABLE
 from services.push_simulator.certificates import SelfSigned
 from services.push_simulator.connection import Fault
 from testkit.delivery.apns import (
@@ -24,6 +25,8 @@ from testkit.delivery.apns import (
     submit,
 )
 from testkit.delivery.scripted_tokens import prefix_of, token_with
+from testkit.ports import free_ports
+from testkit.services import running_services
 from testkit.waiting import until_holds
 
 NOW_MS = 1_800_000_000_000
@@ -84,6 +87,35 @@ async def test_failed_connection_attempts_back_off_exponentially() -> None:
             clock.move(backoff_ms / 1000)
         assert not push.result.done()
         await sender.close()
+
+
+async def test_a_service_that_cannot_be_reached_is_counted_until_it_can() -> None:
+    unreachable, clock = CHANNEL_UNREACHABLE.labels("apns")._value.get, ManualClock(NOW_MS)
+    before = unreachable()
+    (port,) = free_ports(1)
+    simulator = ApnsSimulator(clock, port=port)
+    sender = Team(clock).sender(f"https://127.0.0.1:{port}", simulator.authority, None)
+    (push,) = submit(sender, make_push())
+    await until_holds(lambda: unreachable() == before + 1)
+    clock.move(1)
+    await until_holds(lambda: sender._slots[0].circuit.open_until_ms > clock.now_ms())
+    assert unreachable() == before + 1
+    async with running_services([simulator]):
+        clock.move(2)
+        await until_holds(push.result.done)
+        assert unreachable() == before
+        await sender.close()
+
+
+async def test_a_closed_sender_counts_no_service() -> None:
+    unreachable, clock = CHANNEL_UNREACHABLE.labels("apns")._value.get, ManualClock(NOW_MS)
+    before = unreachable()
+    (port,) = free_ports(1)
+    sender = Team(clock).sender(f"https://127.0.0.1:{port}", None, None)
+    submit(sender, make_push())
+    await until_holds(lambda: unreachable() == before + 1)
+    await sender.close()
+    assert unreachable() == before
 
 
 async def test_a_half_open_connection_is_detected_and_replaced(simulator: ApnsSimulator) -> None:

@@ -1,17 +1,23 @@
 """FCM's channel against the simulator, over TLS and HTTP/2: what follows from every documented answer."""
 
+import asyncio
+
 import pytest
 from structlog.testing import capture_logs
 
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.registry.v1.apps_pb2 import CHANNEL_FCM, App
 from services.delivery.channels.fcm.responses import ACCOUNT_REFUSED, HANDLINGS, AnswerAction
+from services.delivery.channels.fcm.sender import FcmEndpoint, TokenServer
 from services.delivery.channels.fcm.service import FcmCheck, target_of
 from services.domain.addresses import address_hash
 from services.fcm_simulator.accounts import new_account
-from services.process.metrics import FCM_ANSWERS, FCM_STOPPED, FCM_TOKENS
+from services.process.clock import ManualClock
+from services.process.metrics import CHANNEL_UNREACHABLE, FCM_ANSWERS, FCM_STOPPED, FCM_TOKENS
 from testkit.apns.keys import canaries
 from testkit.delivery.fcm import ACCOUNT, APP, MSGID, PROJECT, running_fcm
+from testkit.ports import free_ports
+from testkit.waiting import until_holds
 
 SENT, FAILED = OutcomeKind.OUTCOME_KIND_SENT, OutcomeKind.OUTCOME_KIND_FAILED
 ADDRESS = "cXz1y:APA91bH"
@@ -158,6 +164,17 @@ async def test_a_project_of_others_stops_the_app() -> None:
         fcm.start(ADDRESS)
         await fcm.until(lambda: fcm.channel.stopped(APP) is not None)
         assert fcm.simulator.refused == {"403 PERMISSION_DENIED": 1}
+
+
+async def test_a_token_server_that_cannot_be_reached_is_counted() -> None:
+    unreachable = CHANNEL_UNREACHABLE.labels("fcm")._value.get
+    before, url = unreachable(), f"https://127.0.0.1:{free_ports(1)[0]}"
+    server = TokenServer(FcmEndpoint(url, f"{url}/token"), ManualClock(0))
+    asking = asyncio.create_task(server.post(url, {}))
+    await until_holds(lambda: unreachable() == before + 1)
+    await server.close()
+    assert unreachable() == before
+    asking.cancel()
 
 
 async def test_a_check_sends_nothing_and_says_whether_google_accepts_the_account() -> None:

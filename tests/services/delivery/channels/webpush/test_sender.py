@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from protos.push.v1.push_pb2 import Message
+from services.delivery.channels.health import UnreachableServices
 from services.delivery.channels.webpush.encryption import Subscription
 from services.delivery.channels.webpush.request import WebPushRequest, urgency, web_push_text
 from services.delivery.channels.webpush.responses import ENDPOINT_REFUSED, LOCAL, NO_CONNECTION, UNKNOWN, WebPushAnswer
@@ -18,6 +19,7 @@ from services.domain.push_endpoints import AllowedHosts
 from services.domain.webpush_credentials import WebPushCredentials
 from services.net.http.client import MAX_ANSWER_BYTES
 from services.process.clock import ManualClock
+from services.process.metrics import CHANNEL_UNREACHABLE
 from services.webpush_simulator.subscriptions import BrowserSubscription
 from tests.services.webpush_simulator.test_simulator import new_credentials
 
@@ -161,3 +163,33 @@ async def test_what_is_not_sent() -> None:
     lost = WebPushSender(nowhere, vapid, AllowedHosts(), ManualClock(NOW_MS))
     assert await answer_of(lost, pending()) == WebPushAnswer(LOCAL, NO_CONNECTION)
     await nowhere.close()
+
+
+async def test_a_known_service_that_cannot_be_reached_is_counted_until_it_can() -> None:
+    """Services that only `*` allows are not: a device may name any host, also one that never existed."""
+    unreachable, clock = CHANNEL_UNREACHABLE.labels("webpush")._value.get, ManualClock(NOW_MS)
+    before = unreachable()
+    service = RawService(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
+    server = await asyncio.start_server(service.serve, "127.0.0.1", 0)
+    address = nowhere = "127.0.0.1", 1
+    services = PushServices(ReplacedConnector(lambda: address), clock)
+    sender = WebPushSender(services, VapidHeaders(CREDENTIALS, clock), AllowedHosts(["*", "push.example.org"]), clock)
+
+    async def counted_after(*hosts: str) -> float:
+        for host in hosts:
+            await answer_of(sender, pending(f"https://{host}/a"))
+        return unreachable() - before
+
+    assert await counted_after("gone.example.net") == 0
+    assert await counted_after("a.notify.windows.com", "b.notify.windows.com") == 1
+    assert await counted_after("push.example.org", "fcm.googleapis.com") == 3
+    address = server.sockets[0].getsockname()[:2]
+    assert await counted_after("c.notify.windows.com", "push.example.org") == 1
+    address = nowhere
+    clock.move(UnreachableServices.FORGOTTEN_MS // 1000)
+    services._close_idle()
+    assert unreachable() == before
+    assert await counted_after("web.push.apple.com") == 1
+    await services.close()
+    assert unreachable() == before
+    server.close()
