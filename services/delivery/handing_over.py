@@ -185,7 +185,8 @@ class HandOvers:
         elif answer is ClaimAnswer.POSTPONED:
             if found.standing is _Standing.REQUESTED:
                 found.standing = _Standing.WAITS
-            self._recall(found)
+            if not self._recall(found):
+                self._has_work.set()  # others may be claimed while it waits
         else:
             self._conclude(message, *_outcome(answer, reason, is_uncertain=found.standing is _Standing.UNCERTAIN))
 

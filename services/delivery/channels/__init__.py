@@ -164,10 +164,14 @@ class Limits(NamedTuple):
 
     `window`: messages that wait for a connection or an answer. `delayed_messages`: messages that wait for a retry;
     beyond it they wait for the push's next pass over its audience. `delayed_devices`: beyond it only the refused
-    message is delayed, not its device.
+    message is delayed, not its device. `server_window`: those of `window` that one of the service's servers may hold.
+    `waiting_claims`: messages claimed beyond `window`, at most, in place of those that wait for a retry or a server, so
+    that messages for other servers are claimed meanwhile.
     """
 
     window: int = 2_000
+    server_window: int = 2_000
+    waiting_claims: int = 0
     delayed_messages: int = 10_000
     delayed_devices: int = 10_000
 
@@ -206,6 +210,10 @@ class PushService(Protocol[Credentials, Request, Answer]):
 
     def can_carry(self, push: StartedPush) -> bool:
         """Whether the service can show the push's message, also shortened."""
+        ...
+
+    def server(self, recipient: Recipient) -> str:
+        """Return which of the service's servers takes the recipient's messages; "" where one takes all."""
         ...
 
     def credentials_of(self, app: App) -> Credentials | None:
@@ -284,7 +292,10 @@ class ClaimAnswer(Enum):
     """A request may have arrived and has no answer; the sender repeats it while `Claims.may_request`."""
 
     POSTPONED = auto()
-    """The channel has refused the request for certain, and is asked again later while `Claims.may_request`."""
+    """The channel certainly does not have it: it refused the request, or there are too many to its server.
+
+    It is asked again later while `Claims.may_request`.
+    """
 
     GIVEN_UP = auto()
     """`Claims.may_request` does not hold any more, or there is nobody to ask; no further request is made."""

@@ -199,6 +199,9 @@ class PushSchedule(Generic[Credentials, Request, Answer]):
         self._clock = clock
         self._has_credentials = has_credentials
         self._max_delayed = max_delayed
+        self.delayed_claims = 0
+        """Claimed messages that wait for a retry, with those that are not needed any more."""
+
         self._purge_at = max_delayed
         self._running: set[PushProgress[Credentials, Request]] = set()
         self._turns = RoundRobin(clock, shards, wake_up, self._end_if_done)
@@ -223,6 +226,7 @@ class PushSchedule(Generic[Credentials, Request, Answer]):
             if isinstance(item, PushProgress):
                 self._turns.add(item)
             elif item is not None:
+                self.delayed_claims -= isinstance(item, ClaimedDeviceMessage)
                 self._ready.append(item)
 
     def take_ready(self, count: int) -> list[DeviceMessage[Credentials, Request, Answer]]:
@@ -246,6 +250,7 @@ class PushSchedule(Generic[Credentials, Request, Answer]):
         unneeded = self._delayed.remove(
             lambda item: isinstance(item, ClaimedDeviceMessage) and not item.is_pending(now_ms)
         )
+        self.delayed_claims -= len(unneeded)
         self._purge_at = max(self._max_delayed, 2 * len(self._delayed))
         return [message for message in unneeded if isinstance(message, ClaimedDeviceMessage)]
 
@@ -262,6 +267,7 @@ class PushSchedule(Generic[Credentials, Request, Answer]):
         is_claimed = isinstance(message, ClaimedDeviceMessage)
         if is_claimed or len(self._delayed) + len(self._ready) < self._max_delayed:
             self._delayed.put(due_ms, message)
+            self.delayed_claims += is_claimed
         else:
             message.progress.needs_pass = True
             self.release(message.progress)

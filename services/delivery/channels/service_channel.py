@@ -74,6 +74,15 @@ class _Claim(NamedTuple):
     claims: Claims
 
 
+class _Server(Generic[Credentials, Request, Answer]):
+    """One of the service's servers: how many of the app's messages it holds, and those that wait for it."""
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.waiting: deque[DeviceMessage[Credentials, Request, Answer]] = deque()
+        self.purge_at = 1_000
+
+
 _CLAIM_RETRY_MS = 2_000
 """Wait for a claimed message that cannot be requested now, because its address cannot be looked up for example."""
 
@@ -95,6 +104,10 @@ class AppSender(Generic[Credentials, Request, Answer]):
         self._health = AppHealth(shared.clock, shared.service.apps_stopped)
         self._claims: deque[_Claim] = deque()
         self._later_claims: DelayQueue[_Claim] = DelayQueue(shared.clock, wake_up)
+        self._servers: dict[str, _Server[Credentials, Request, Answer]] = {}
+        """Those that messages are in flight to, where the service has several."""
+
+        self._waiting = 0
         self._closed = False
         self.stops = 0
         """How often the service has stopped accepting the app's credentials."""
@@ -105,10 +118,16 @@ class AppSender(Generic[Credentials, Request, Answer]):
 
     @property
     def claim_window(self) -> int:
-        """How many messages may be claimed and not answered: 0 while nothing may be sent, and then 1 as a probe."""
+        """How many messages may be claimed and not answered: 0 while nothing may be sent, and then 1 as a probe.
+
+        Those that wait for a retry or for a server make room for others, up to a bound.
+        """
         if self._health.is_stopped:
             return 0
-        return 1 if self._health.is_probing else self._service.limits.window
+        if self._health.is_probing:
+            return 1
+        limits = self._service.limits
+        return limits.window + min(self._waiting + self._schedule.delayed_claims, limits.waiting_claims)
 
     @property
     def stopped(self) -> Stopped | None:
@@ -227,14 +246,64 @@ class AppSender(Generic[Credentials, Request, Answer]):
         until_ms = self._device_delays.until_ms(message.recipient.address, self._now_ms)
         if until_ms is not None:
             self._schedule.postpone(message, until_ms)
+            self._let_in(message.recipient)
             return
         sender = self._sender(message)
         if sender is None:
             self._take_step(message, RetryLater(), "")
+            self._let_in(message.recipient)
+            return
+        if not self._enter_server(message):
             return
         self._window.enter()
         reached(Point.SERVICE_SENDING)
         sender.submit(message)
+
+    def _enter_server(self, message: DeviceMessage[Credentials, Request, Answer]) -> bool:
+        """Count the message for its server; False: it waits, because the server holds its share of the window."""
+        name = self._service.server(message.recipient)
+        if not name:
+            return True
+        server = self._servers.setdefault(name, _Server())
+        if server.in_flight < self._service.limits.server_window:
+            server.in_flight += 1
+            return True
+        server.waiting.append(message)
+        self._waiting += 1
+        if isinstance(message, ClaimedDeviceMessage):
+            message.claims.answered(message.claimed, ClaimAnswer.POSTPONED)
+        if len(server.waiting) > server.purge_at:
+            self._purge(server)
+        return False
+
+    def _purge(self, server: _Server[Credentials, Request, Answer]) -> None:
+        """Give up those that wait for the server and may not be requested any more, where the queue has doubled."""
+        waiting, server.waiting = server.waiting, deque()
+        for message in waiting:
+            if message.is_pending(self._now_ms):
+                server.waiting.append(message)
+            else:
+                self._waiting -= 1
+                self._expire(message)
+        server.purge_at = max(1_000, 2 * len(server.waiting))
+
+    def _leave_server(self, message: DeviceMessage[Credentials, Request, Answer]) -> None:
+        """Note that the server does not hold the message any more, and let the next one in."""
+        if server := self._servers.get(self._service.server(message.recipient)):
+            server.in_flight -= 1
+        self._let_in(message.recipient)
+
+    def _let_in(self, recipient: Recipient, count: int = 1) -> None:
+        """Make ready the next messages that wait for the recipient's server; those that find no room wait again."""
+        server = self._servers.get(name := self._service.server(recipient))
+        if server is None:
+            return
+        for _ in range(min(count, len(server.waiting))):
+            self._waiting -= 1
+            self._schedule.resend(server.waiting.popleft())
+            self._work_available.set()
+        if not (server.in_flight or server.waiting):
+            del self._servers[name]
 
     def _sender(self, message: DeviceMessage[Credentials, Request, Answer]) -> Sender[Request, Answer] | None:
         credentials = self._credentials
@@ -281,6 +350,9 @@ class AppSender(Generic[Credentials, Request, Answer]):
     def _refuse_claims(self) -> None:
         """While the app is stopped here, let others show what the service certainly does not have."""
         reason = self._health.stopped.reason if self._health.stopped else ""
+        for server in list(self._servers.values()):
+            if server.waiting:
+                self._let_in(server.waiting[0].recipient, len(server.waiting))
         waiting, self._claims = self._claims, deque()
         for claim in waiting:
             self._refuse(claim, reason)
@@ -308,6 +380,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
 
     def skipped(self, message: DeviceMessage[Credentials, Request, Answer]) -> None:
         self._window.leave()
+        self._leave_server(message)
         if message.is_pending(self._now_ms):
             self._schedule.resend(message)
         elif message.expires_ms <= self._now_ms or isinstance(message, ClaimedDeviceMessage):
@@ -320,6 +393,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
             return
         reached(Point.SERVICE_ANSWERED)
         self._window.leave()
+        self._leave_server(message)
         reaction = self._service.react(answer, message.history, message.recipient, self._credentials)
         if reaction.alarm:
             self._alarm(reaction.alarm, answer.reason)

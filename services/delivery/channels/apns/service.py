@@ -96,6 +96,9 @@ class ApnsService:
     def can_carry(self, push: StartedPush) -> bool:
         return True
 
+    def server(self, recipient: Recipient) -> str:
+        return ""
+
     def credentials_of(self, app: App) -> ApnsCredentials | None:
         return self._credentials_of(app)
 

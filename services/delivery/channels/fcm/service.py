@@ -59,6 +59,9 @@ class FcmService:
         """Whether FCM can show the message: any, because it is shortened to what fits."""
         return True
 
+    def server(self, recipient: Recipient) -> str:
+        return ""
+
     def credentials_of(self, app: App) -> ServiceAccount | None:
         return self._account_of(app)
 

@@ -1,10 +1,12 @@
-"""Sends requests to push services by HTTP/1.1, which all of them speak, over connections that all apps share.
+"""Sends requests to push services by HTTP/1.1, which all of them speak, over connections that apps take turns with.
 
 `PushServices` ─▶ `_Origin`, one for each scheme, host and port ─▶ `HttpConnection`, for one request at a time
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol, TypeAlias, TypeVar
 
 from services.delivery.channels import PendingRequest
@@ -22,6 +24,7 @@ from services.delivery.channels.webpush.responses import (
 from services.delivery.channels.webpush.vapid import VapidHeaders
 from services.domain.push_endpoints import AllowedHosts, Endpoint, EndpointRefusedError, parse_endpoint
 from services.errors import UnavailableError
+from services.net.fairness import FairSemaphore
 from services.net.http.client import HttpConnection, NoAnswerError
 from services.process import background
 from services.process.clock import Clock
@@ -46,17 +49,33 @@ class Connector(Protocol):
 
 
 class _Origin:
-    """The connections to one origin, and until when its service wants no requests."""
+    """The connections to one origin, and until when its service wants no requests, of all apps or of one.
+
+    Apps are named by their public keys.
+    """
 
     def __init__(self) -> None:
-        self.slots = asyncio.Semaphore(CONNECTIONS)
+        self.slots = FairSemaphore("Web Push requests", CONNECTIONS, max_waiting=math.inf)
         self.users = 0
-        self.delayed_until_ms = 0
+        self._delayed_until_ms = 0
+        self._apps_delayed_until_ms: dict[str, int] = {}
         self._idle: list[tuple[float, HttpConnection]] = []
 
-    @property
-    def is_idle(self) -> bool:
-        return not (self.users or self._idle)
+    def is_unused(self, now_ms: int) -> bool:
+        """Whether there is nothing to be kept of it."""
+        self._apps_delayed_until_ms = {app: at for app, at in self._apps_delayed_until_ms.items() if at > now_ms}
+        return not (self.users or self._idle or self._apps_delayed_until_ms or self._delayed_until_ms > now_ms)
+
+    def delayed_until_ms(self, app: str) -> int:
+        """Return until when the service wants no requests of the app."""
+        return max(self._delayed_until_ms, self._apps_delayed_until_ms.get(app, 0))
+
+    def note_delay(self, app: str, answer: WebPushAnswer, now_ms: int) -> None:
+        """Note an answer's Retry-After: a service that is overloaded wants no requests; one app may send too many."""
+        if answer.retry_after_ms and answer.status == 503:
+            self._delayed_until_ms = now_ms + answer.retry_after_ms
+        elif answer.retry_after_ms and answer.status == 429:
+            self._apps_delayed_until_ms[app] = now_ms + answer.retry_after_ms
 
     def take(self) -> HttpConnection | None:
         """Return a connection that may be used, if there is one."""
@@ -92,9 +111,14 @@ class PushServices:
         self._on_close = on_close
         self._unreachable = UnreachableServices("webpush", clock)
 
-    def submit(self, pending: PendingWebPush, hosts: AllowedHosts, written: Callable[[Endpoint], bytes]) -> None:
-        """Send the request as soon as its origin has a free connection. `written`: its bytes, made right before."""
-        task = background.start("Web Push request", self._send(pending, hosts, written))
+    def submit(
+        self, pending: PendingWebPush, app: str, hosts: AllowedHosts, written: Callable[[Endpoint], bytes]
+    ) -> None:
+        """Send the request as soon as its origin has a free connection, for which apps wait in turns.
+
+        `app`: the public key of the request's app. `written`: the request's bytes, made right before it is sent.
+        """
+        task = background.start("Web Push request", self._send(pending, app, hosts, written))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -110,7 +134,9 @@ class PushServices:
         self._unreachable.clear()
         self._on_close()
 
-    async def _send(self, pending: PendingWebPush, hosts: AllowedHosts, written: Callable[[Endpoint], bytes]) -> None:
+    async def _send(
+        self, pending: PendingWebPush, app: str, hosts: AllowedHosts, written: Callable[[Endpoint], bytes]
+    ) -> None:
         try:
             endpoint = parse_endpoint(pending.request.subscription.endpoint)
             hosts.check(endpoint)
@@ -122,8 +148,8 @@ class PushServices:
         origin = self._origins.setdefault(endpoint.origin, _Origin())
         origin.users += 1
         try:
-            async with origin.slots:
-                await self._send_now(pending, endpoint, origin, hosts, written)
+            async with origin.slots.slot(app):
+                await self._send_now(pending, app, endpoint, origin, hosts, written)
         finally:
             origin.users -= 1
             self._sweep_later()
@@ -131,6 +157,7 @@ class PushServices:
     async def _send_now(
         self,
         pending: PendingWebPush,
+        app: str,
         endpoint: Endpoint,
         origin: _Origin,
         hosts: AllowedHosts,
@@ -139,12 +166,11 @@ class PushServices:
         now_ms = self._clock.now_ms()
         if not pending.is_wanted():
             pending.skipped()
-        elif now_ms < origin.delayed_until_ms:
-            pending.answered(WebPushAnswer(503, "HTTP 503", origin.delayed_until_ms - now_ms))
+        elif now_ms < (until_ms := origin.delayed_until_ms(app)):
+            pending.answered(WebPushAnswer(503, "HTTP 503", until_ms - now_ms))
         else:
             answer = await self._post(pending.request, endpoint, origin, hosts, written)
-            if answer.status in (429, 503) and answer.retry_after_ms:
-                origin.delayed_until_ms = self._clock.now_ms() + answer.retry_after_ms
+            origin.note_delay(app, answer, self._clock.now_ms())
             WEBPUSH_ANSWERS.labels(label(answer)).inc()
             pending.answered(answer)
 
@@ -186,7 +212,7 @@ class PushServices:
         now_ms, before_s = self._clock.now_ms(), asyncio.get_running_loop().time() - IDLE_S
         for name, origin in list(self._origins.items()):
             origin.close_idle(before_s)
-            if origin.is_idle and origin.delayed_until_ms <= now_ms:
+            if origin.is_unused(now_ms):
                 del self._origins[name]
         self._unreachable.forget_old()
         if self._origins or self._unreachable:
@@ -214,7 +240,8 @@ class WebPushSender:
         self._is_renewed = is_renewed
 
     def submit(self, pending: PendingWebPush, /) -> None:
-        self._services.submit(pending, self._hosts, lambda endpoint: self._written(pending.request, endpoint))
+        written = partial(self._written, pending.request)
+        self._services.submit(pending, self._vapid.public_key, self._hosts, written)
 
     def _written(self, request: WebPushRequest, endpoint: Endpoint) -> bytes:
         """Return the request as it is written to the connection."""

@@ -15,6 +15,7 @@ from services.delivery.channels.webpush.vapid import VapidHeaders
 from services.delivery.state.pushes import StartedPush
 from services.domain.command_writer import Command
 from services.domain.master_key import Keys
+from services.domain.push_endpoints import EndpointRefusedError, parse_endpoint
 from services.domain.webpush_credentials import WebPushCredentials, WebPushCredentialsCache
 from services.process.clock import Clock
 from services.process.metrics import WEBPUSH_STOPPED
@@ -25,7 +26,7 @@ class WebPushService:
 
     channel: "Channel.ValueType" = Channel.CHANNEL_WEBPUSH
     title = "Web Push"
-    limits = Limits()
+    limits = Limits(server_window=500, waiting_claims=20_000)
     no_credentials = "the app has no Web Push key; make one: carillon app set APPKEY --webpush new"
     apps_stopped: Gauge = WEBPUSH_STOPPED
 
@@ -47,6 +48,13 @@ class WebPushService:
     def can_carry(self, push: StartedPush) -> bool:
         """Every message, shortened where it is too long."""
         return True
+
+    def server(self, recipient: Recipient) -> str:
+        """Return the origin of the endpoint: browsers of each vendor have another."""
+        try:
+            return parse_endpoint(recipient.address).origin
+        except EndpointRefusedError:
+            return ""
 
     def credentials_of(self, app: App) -> WebPushCredentials | None:
         return self._credentials(app)

@@ -25,7 +25,7 @@ class VapidHeaders:
 
     def __init__(self, credentials: WebPushCredentials, clock: Clock) -> None:
         self._key = ECKey.import_key(credentials.key_pem)
-        self._public_key = credentials.public_key_text
+        self.public_key = credentials.public_key_text
         self._contact = credentials.contact
         self._clock = clock
         self._headers: OrderedDict[str, tuple[int, str]] = OrderedDict()
@@ -45,4 +45,4 @@ class VapidHeaders:
     def _signed(self, audience: str, now_ms: int) -> str:
         claims = {"aud": audience, "exp": (now_ms + LIFETIME_MS) // 1000, "sub": self._contact}
         token = jwt.encode({"typ": "JWT", "alg": "ES256"}, claims, self._key, algorithms=["ES256"])
-        return f"vapid t={token}, k={self._public_key}"
+        return f"vapid t={token}, k={self.public_key}"

@@ -96,6 +96,8 @@ class Toy:
         self.pending: list[PendingRequest[str, ToyAnswer]] = []
         self.variants: list[frozenset[str]] = []
         self.key: str | None = "key"
+        self.slow: set[str] = set()
+        """Addresses at a server of their own."""
 
     def open(self, is_in_use: Callable[[str], bool]) -> None:
         pass
@@ -105,6 +107,9 @@ class Toy:
 
     def can_carry(self, push: StartedPush) -> bool:
         return True
+
+    def server(self, recipient: Recipient) -> str:
+        return "slow" if recipient.address in self.slow else ""
 
     def credentials_of(self, app: App) -> str | None:
         return self.key
@@ -419,6 +424,94 @@ async def test_claimed_messages_that_were_recalled_before_a_request_do_not_add_u
     await web.answer(*[""] * WINDOW)
     assert web.channel.is_idle
     assert {number for number, answer, _ in web.claims if answer == "GIVEN_UP"} == set(range(WINDOW, 60))
+
+
+def with_slow_server(web: Harness) -> None:
+    """Give devices 0 to 49 a server that may hold 2 messages of the 4 of the window."""
+    web.toy.slow = {f"https://{number}" for number in range(50)}
+    web.toy.limits = Limits(window=4, server_window=2, waiting_claims=10)
+
+
+def requested(web: Harness) -> list[int]:
+    """Return the devices of the requests that are not answered."""
+    return [int(pending.request.partition(": ")[0].removeprefix("https://")) for pending in web.toy.pending]
+
+
+async def test_a_slow_server_delays_no_messages_for_others(web: Harness) -> None:
+    with_slow_server(web)
+    await web.hand_over(*range(6))
+    assert (requested(web), web.channel.claim_window(APP)) == ([0, 1], 4 + 4)
+    await web.hand_over(50, 51)
+    assert requested(web) == [0, 1, 50, 51]
+    assert web.claims == [(number, "POSTPONED", "") for number in range(2, 6)]
+    web.toy.pending = web.toy.pending[2:] + web.toy.pending[:2]
+    await web.answer("", "")
+    assert requested(web) == [0, 1]
+    web.claims.clear()
+    await web.answer("")
+    assert (requested(web), web.channel.claim_window(APP)) == ([1, 2], 4 + 3)
+    for _ in range(5):
+        await web.answer("")
+    assert web.claims == [(number, "ACCEPTED", "") for number in range(6)]
+    assert web.channel.claim_window(APP) == 4
+    assert web.channel.is_idle
+
+
+async def test_messages_that_wait_for_a_retry_make_room_up_to_a_bound(web: Harness) -> None:
+    with_slow_server(web)
+    for first in range(50, 66, 4):
+        await web.hand_over(*range(first, first + 4))
+        await web.answer(*["busy"] * 4)
+    assert web.channel.claim_window(APP) == 4 + 10
+    await web.move(7)
+    while web.toy.pending:
+        await web.answer("")
+    assert web.channel.claim_window(APP) == 4
+    assert web.channel.is_idle
+
+
+async def test_a_server_takes_the_next_message_where_one_cannot_be_sent(web: Harness) -> None:
+    """A message is over, another one's device is delayed; neither holds up those that wait behind it."""
+    with_slow_server(web)
+    await web.hand_over(2)
+    await web.answer("slow down")
+    await web.hand_over(0, 1, 2, 3, 4, 5)
+    web.not_wanted.add(3)
+    await web.answer("", "")
+    assert requested(web) == [3, 4]
+    web.toy.pending.pop(0).skipped()
+    await run_ready_tasks()
+    assert requested(web) == [4, 5]
+    await web.answer("", "")
+    await web.move(1)
+    await web.answer("", "")
+    assert {number for number, answer, _ in web.claims if answer == "ACCEPTED"} == {0, 1, 2, 4, 5}
+    assert web.channel.is_idle
+
+
+async def test_a_stopped_app_gives_back_what_waits_for_a_server(web: Harness) -> None:
+    with_slow_server(web)
+    await web.hand_over(*range(6))
+    await web.answer("who are you")
+    web.toy.pending.pop().skipped()
+    await web.move(2)
+    assert {number for number, answer, _ in web.claims if answer == "REFUSED"} == set(range(6))
+    assert web.channel.is_idle
+
+
+async def test_recalled_messages_that_wait_for_a_server_take_no_memory(web: Harness) -> None:
+    with_slow_server(web)
+    await web.hand_over(0, 1)
+    for _ in range(10):
+        await web.hand_over(*[2] * 100)
+    web.not_wanted.add(2)
+    await web.hand_over(3)
+    (sender,) = web.channel._apps.values()
+    assert len(sender._servers["slow"].waiting) == 1
+    await web.answer("", "", "")
+    assert web.claims[-1] == (3, "ACCEPTED", "")
+    assert web.claims.count((2, "GIVEN_UP", "")) == 1000
+    assert web.channel.is_idle
 
 
 async def test_a_stopped_app_gives_back_what_the_service_certainly_does_not_have(web: Harness) -> None:

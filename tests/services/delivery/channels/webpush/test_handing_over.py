@@ -23,7 +23,9 @@ from protos.registry.v1.registry_pb2 import (
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Position
+from services.delivery.channels import Limits
 from services.delivery.channels.webpush.responses import HANDLINGS, LOCAL, AnswerAction
+from services.delivery.channels.webpush.service import WebPushService
 from services.domain.ids import event_id
 from services.domain.recorded_reasons import FixedReason
 from services.domain.topics import DELIVERIES, DEVICE_COMMANDS, TOPICS, decode, device_key
@@ -82,10 +84,11 @@ class WebPushHarness:
     def registry(self) -> Any:
         return RegistryServiceStub(self._registry.channel())
 
-    async def browser(self, token: str) -> Browser:
+    async def browser(self, token: str, push_service: WebPushSimulator | None = None) -> Browser:
         """Register a device with a subscription; `token` scripts the push service's answers."""
-        subscription = self.push_service.subscribe(token, key_text(self.app.web_push.public_key))
-        endpoint = self.push_service.endpoint(subscription)
+        push_service = push_service or self.push_service
+        subscription = push_service.subscribe(token, key_text(self.app.web_push.public_key))
+        endpoint = push_service.endpoint(subscription)
         address = SetAddress(
             channel=CHANNEL_WEBPUSH, address=endpoint, p256dh=subscription.p256dh, auth=subscription.auth
         )
@@ -271,6 +274,25 @@ async def test_a_service_that_asks_for_a_pause_gets_no_request_before_its_end(we
         await web.delivery.expect_outcomes(
             OutcomeRow(first, slow.device, HANDED_OVER), OutcomeRow(second, other.device, HANDED_OVER)
         )
+
+
+async def test_a_service_that_does_not_answer_delays_no_messages_for_another_one(
+    web: WebPushHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WebPushService, "limits", Limits(window=4, server_window=2, waiting_claims=10))
+    other = WebPushSimulator(web.delivery.clock)
+    async with running_services([other]), web.running():
+        hosts = WebPushHosts(hosts=[web.push_service.authority, other.authority])
+        await web.registry.UpdateApp(UpdateAppRequest(appkey=web.app.appkey, web_push=WebPushChange(hosts=hosts)))
+        silent = [await web.browser(f"silence.{number}") for number in range(6)]
+        answering = await web.browser("a", other)
+        await web.delivery.advance(20)
+        for browser in silent:
+            await web.send(browser)
+        await web.advance_until(lambda: web.push_service.requests == 2)
+        msgid = await web.send(answering)
+        await web.advance_until(lambda: len(other.received) == 1)
+        await web.delivery.expect_outcomes(OutcomeRow(msgid, answering.device, HANDED_OVER))
 
 
 @pytest.mark.parametrize("token", ["once-503-201.x", "once-429-201.x"])

@@ -12,7 +12,7 @@ from services.delivery.channels.health import UnreachableServices
 from services.delivery.channels.webpush.encryption import Subscription
 from services.delivery.channels.webpush.request import WebPushRequest, urgency, web_push_text
 from services.delivery.channels.webpush.responses import ENDPOINT_REFUSED, LOCAL, NO_CONNECTION, UNKNOWN, WebPushAnswer
-from services.delivery.channels.webpush.sender import PushServices, WebPushSender
+from services.delivery.channels.webpush.sender import CONNECTIONS, PushServices, WebPushSender
 from services.delivery.channels.webpush.vapid import VapidHeaders
 from services.domain.endpoint_connections import ReplacedConnector
 from services.domain.push_endpoints import AllowedHosts
@@ -21,6 +21,7 @@ from services.net.http.client import MAX_ANSWER_BYTES
 from services.process.clock import ManualClock
 from services.process.metrics import CHANNEL_UNREACHABLE
 from services.webpush_simulator.subscriptions import BrowserSubscription
+from testkit.waiting import run_ready_tasks, until_holds
 from tests.services.webpush_simulator.test_simulator import new_credentials
 
 NOW_MS = 1_800_000_000_000
@@ -37,6 +38,9 @@ class RawService:
         self._answer = answer
         self._ends = ends
 
+    async def before_answer(self) -> None:
+        """Return once the next request may be answered."""
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -44,11 +48,27 @@ class RawService:
                 head = await reader.readuntil(b"\r\n\r\n")
                 length = int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
                 self.requests.append(head + await reader.readexactly(length))
+                await self.before_answer()
                 writer.write(self._answer)
                 await writer.drain()
                 if self._ends:
                     break
         writer.close()
+
+
+class HeldService(RawService):
+    """Answers as many requests as the test releases."""
+
+    def __init__(self, answer: bytes) -> None:
+        super().__init__(answer)
+        self._released = asyncio.Semaphore(0)
+
+    def release(self, count: int) -> None:
+        for _ in range(count):
+            self._released.release()
+
+    async def before_answer(self) -> None:
+        await self._released.acquire()
 
 
 @dataclass
@@ -163,6 +183,52 @@ async def test_what_is_not_sent() -> None:
     lost = WebPushSender(nowhere, vapid, AllowedHosts(), ManualClock(NOW_MS))
     assert await answer_of(lost, pending()) == WebPushAnswer(LOCAL, NO_CONNECTION)
     await nowhere.close()
+
+
+BUSY = b"HTTP/1.1 %d Busy\r\nRetry-After: 60\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize(("status", "requests"), [(429, 2), (503, 1)])
+async def test_a_pause_that_a_service_asks_of_an_app_is_no_other_apps(status: int, requests: int) -> None:
+    """429: the app sends too much. 503: the service wants no requests at all."""
+    service = RawService(BUSY % status)
+    server = await asyncio.start_server(service.serve, "127.0.0.1", 0)
+    clock = ManualClock(NOW_MS)
+    services = PushServices(ReplacedConnector(lambda: server.sockets[0].getsockname()[:2]), clock)
+    for credentials in (CREDENTIALS, new_credentials()):
+        sender = WebPushSender(services, VapidHeaders(credentials, clock), AllowedHosts(), clock)
+        for _ in range(2):
+            answer = await answer_of(sender, pending())
+            assert answer is not None
+            assert answer.retry_after_ms == 60_000
+    assert len(service.requests) == requests
+    clock.move(60)
+    await answer_of(sender, pending())
+    assert len(service.requests) == requests + 1
+    await services.close()
+    server.close()
+
+
+async def test_an_app_with_many_messages_takes_turns_with_another_one() -> None:
+    service = HeldService(b"HTTP/1.1 201 Created\r\nContent-Length: 0\r\n\r\n")
+    server = await asyncio.start_server(service.serve, "127.0.0.1", 0)
+    clock = ManualClock(NOW_MS)
+    services = PushServices(ReplacedConnector(lambda: server.sockets[0].getsockname()[:2]), clock)
+    busy, quiet = (
+        WebPushSender(services, VapidHeaders(credentials, clock), AllowedHosts(), clock)
+        for credentials in (CREDENTIALS, new_credentials())
+    )
+    many, few = [pending() for _ in range(10 * CONNECTIONS)], pending()
+    for each in many:
+        busy.submit(each)
+    await until_holds(lambda: len(service.requests) == CONNECTIONS)
+    quiet.submit(few)
+    await run_ready_tasks()
+    service.release(2)
+    await until_holds(few.result.done)
+    assert sum(each.result.done() for each in many) <= 2
+    await services.close()
+    server.close()
 
 
 async def test_a_known_service_that_cannot_be_reached_is_counted_until_it_can() -> None:
