@@ -165,7 +165,9 @@ FORMATS = {"csv": CSV, "parquet": ExportFormat.EXPORT_FORMAT_PARQUET}
 @click.argument("msgid", type=MSGID)
 @click.option("--format", "file_format", type=click.Choice(list(FORMATS)), default="csv", show_default=True)
 @click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="The file; standard output unless given."
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path, allow_dash=True),
+    help="The file; standard output with `-` or unless given.",
 )
 @allow_behind
 def export(msgid: int, file_format: str, output: Path | None, allow_behind: bool) -> None:
@@ -173,6 +175,8 @@ def export(msgid: int, file_format: str, output: Path | None, allow_behind: bool
 
     The file that --output names appears only once it is complete.
     """
+    if output == Path("-"):
+        output = None
     if output is None and file_format == "parquet" and sys.stdout.isatty():
         raise click.UsageError("Parquet cannot be shown on a terminal; name a file with --output")
     if output is not None and output.exists() and not output.is_file():

@@ -144,6 +144,7 @@ async def test_an_export(carillon: Carillon, tmp_path: Path) -> None:
     printed = await carillon("export", "1000")
     assert printed.exit_code == 0
     assert printed.stdout.splitlines()[1].startswith('"token-1-3",3,1,1000,"sent",""')
+    assert (await carillon("export", "1000", "--output", "-")).stdout == printed.stdout
     written = await carillon("export", "1000", "--format", "parquet", "--output", str(tmp_path / "push.parquet"))
     assert (written.exit_code, written.output) == (0, "")
     assert pq.read_table(tmp_path / "push.parquet").to_pydict()["token"] == ["token-1-3"]
