@@ -268,6 +268,8 @@ async def _outcome_entries(
     counts: dict[str, list[Detail]] = {}
     for kind, reason, devices in await clickhouse.rows(sql(__package__, "push_outcome_reasons"), parameters):
         counts.setdefault(kind, []).append(Detail(reason_count=ReasonCount(reason=reason, devices=devices)))
+    for kind, via, simulated, devices in await clickhouse.rows(sql(__package__, "push_outcome_channels"), parameters):
+        counts.setdefault(kind, []).extend(channels(via or APPLE, devices, simulated=simulated))
     for each in by_channel:
         if each.channel != OWN:
             kind = "sent" if each.channel == APPLE else "handed_over"

@@ -71,13 +71,19 @@ async def test_every_device_of_a_broadcast(log: SqliteLog, clickhouse: ClickHous
                     app_outcomes(1000, [1], Outcome.OUTCOME_KIND_DISMISSED, T0 + 30),
                     app_outcomes(1000, [2], Outcome.OUTCOME_KIND_DROPPED, T0 + 40, 'mailbox "full", or so'),
                     app_outcomes(1000, [99], Outcome.OUTCOME_KIND_SENT, T0 + 40),
-                    app_outcomes(1000, [5, 6], Outcome.OUTCOME_KIND_CLAIMED, T0 + 11),
+                    app_outcomes(
+                        *(1000, [5, 6], Outcome.OUTCOME_KIND_CLAIMED, T0 + 11),
+                        channel=CHANNEL_WEBPUSH,
+                        simulated=[CHANNEL_WEBPUSH],
+                    ),
                     app_outcomes(
                         *(1000, [5], Outcome.OUTCOME_KIND_HANDED_OVER, T0 + 12),
                         channel=CHANNEL_WEBPUSH,
                         simulated=[CHANNEL_WEBPUSH],
                     ),
-                    app_outcomes(1000, [6], Outcome.OUTCOME_KIND_RETURNED, T0 + 12, "no quota"),
+                    app_outcomes(
+                        *(1000, [6], Outcome.OUTCOME_KIND_RETURNED, T0 + 12, "no quota"), channel=CHANNEL_WEBPUSH
+                    ),
                     app_outcomes(1001, [3], Outcome.OUTCOME_KIND_RECEIVED, T0 + 40),
                 ),
                 cancelled(1000, 2, T0 + 50),
@@ -111,6 +117,7 @@ async def test_every_device_of_a_broadcast(log: SqliteLog, clickhouse: ClickHous
     ]
     told = {entry.event: entry.detail for entry in audit.timeline}
     assert (told["handed_over"], told["sent"]) == ("simulator of webpush: 1", "")
+    assert (told["claimed"], told["returned"]) == ("simulator of webpush: 2", "no quota: 1, webpush: 1")
     states = Counter({count.state: count.devices for count in audit.states})
     assert Counter(row["state"] for row in found) == states
     columns = pq.read_table(io.BytesIO(b"".join(parquet))).to_pydict()
