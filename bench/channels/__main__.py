@@ -1,159 +1,59 @@
-"""Benchmark of making messages for push services, without the network: Carillon's beside other libraries and a floor.
+"""Benchmark of push channels: making messages, sending them over TLS, and the own connection beside a broadcast.
 
-    python -m bench.channels --messages 5000 --json
+    python -m bench.channels --messages 20000 --devices 100000 --json
 
-Web Push: `floor` is the key pair, the agreement and the cipher alone, as `cryptography` calls them; `encrypt` adds the
-derivation of keys and the record; `request` is all that Carillon does for a message: text, encryption and headers.
-http_ece and pywebpush do what `encrypt` does.
-
-Each is measured in turns, in CPU time of one process; the figure is the median turn.
+`making`, in CPU time of one process: Carillon's messages beside other libraries and a floor (bench/channels/making.py).
+`sending`, one process on one core, to HAProxy on another: all that delivery does with a message, beside pywebpush and a
+floor that writes ready-made requests (sending.py). `beside`: the time to the frame of a connected device, alone and
+while a broadcast is handed over for as many devices (beside.py). Needs `apt install haproxy`.
 """
 
 import argparse
-import base64
 import json
-import os
-import statistics
-import sys
-import time
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from rich.console import Console
 from rich.table import Table
 
-from protos.push.v1.push_pb2 import AndroidStyle, Message
-from services.delivery.channels.webpush.encryption import Subscription, encrypt
-from services.delivery.channels.webpush.request import SMALL_BODY_BYTES, WebPushRequest, urgency, web_push_text
-from services.delivery.channels.webpush.vapid import VapidHeaders
-from services.domain.push_endpoints import AllowedHosts, parse_endpoint
-from services.domain.webpush_credentials import WebPushCredentials
-from services.process.clock import ManualClock
+from bench.channels import beside, making, sending
+from bench.channels.server import server
 
-TURNS = 5
-NOW_MS = 1_800_000_000_000
-EXPIRES_MS = NOW_MS + 86_400_000
-SUBSCRIPTIONS = 100
-MESSAGE = Message(
-    is_notif=True,
-    content="Your order is on its way, and arrives between 9 and 11. " * 3,
-    extra="campaign-7",
-    android=AndroidStyle(title="News", click_action=2, click_param_json='"https://example.org/orders/7"'),
-)
-_CURVE = ec.SECP256R1()
-Make = Callable[[int], object]
-"""Makes the message of a number."""
-
-
-def subscriptions() -> list[Subscription]:
-    points = [ec.generate_private_key(_CURVE).public_key() for _ in range(SUBSCRIPTIONS)]
-    return [
-        Subscription(
-            f"https://updates.push.services.mozilla.com/wpush/v2/{os.urandom(60).hex()}",
-            point.public_bytes(Encoding.X962, PublicFormat.UncompressedPoint),
-            os.urandom(16),
-        )
-        for point in points
-    ]
-
-
-def makers() -> dict[str, Make]:
-    """Return what is measured by its name."""
-    receivers = subscriptions()
-    text = web_push_text(MESSAGE, EXPIRES_MS).push
-    plaintext = text.text(7)
-    small = web_push_text(MESSAGE, EXPIRES_MS, SMALL_BODY_BYTES).push
-    key = ec.generate_private_key(_CURVE)
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
-    point = key.public_key().public_bytes(Encoding.X962, PublicFormat.UncompressedPoint)
-    vapid = VapidHeaders(WebPushCredentials(point, "mailto:push@example.org", pem), ManualClock(NOW_MS))
-    hosts = AllowedHosts()
-
-    def receiver(number: int) -> Subscription:
-        return receivers[number % SUBSCRIPTIONS]
-
-    def floor(number: int) -> object:
-        known = ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, receiver(number).p256dh)
-        shared = ec.generate_private_key(_CURVE).exchange(ec.ECDH(), known)
-        return AESGCM(shared[:16]).encrypt(shared[16:28], plaintext, None)
-
-    def request(number: int) -> object:
-        made = WebPushRequest(receiver(number), number, text, small, EXPIRES_MS, urgency(MESSAGE))
-        endpoint = parse_endpoint(made.subscription.endpoint)
-        hosts.check(endpoint)
-        return made.headers(vapid.header(endpoint.origin), NOW_MS), made.body()
-
-    return {
-        "Web Push: floor": floor,
-        "Web Push: encrypt": lambda number: encrypt(plaintext, receiver(number)),
-        "Web Push: request": request,
-        **_others(receivers, plaintext),
-    }
-
-
-def _others(receivers: Sequence[Subscription], plaintext: bytes) -> dict[str, Make]:
-    """Return other libraries by their names, without those that are not installed."""
-    try:
-        import http_ece
-        import pywebpush
-    except ImportError:
-        print("left out: pip install pywebpush", file=sys.stderr)
-        return {}
-
-    def base64url(data: bytes) -> str:
-        return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-    def by_http_ece(number: int) -> object:
-        known = receivers[number % SUBSCRIPTIONS]
-        sender = ec.generate_private_key(_CURVE)
-        return http_ece.encrypt(
-            plaintext,
-            salt=os.urandom(16),
-            private_key=sender,
-            dh=known.p256dh,
-            auth_secret=known.auth,
-            version="aes128gcm",
-        )
-
-    def by_pywebpush(number: int) -> object:
-        known = receivers[number % SUBSCRIPTIONS]
-        keys = {"p256dh": base64url(known.p256dh), "auth": base64url(known.auth)}
-        return pywebpush.WebPusher({"endpoint": known.endpoint, "keys": keys}).encode(plaintext, "aes128gcm")
-
-    return {"Web Push: http_ece": by_http_ece, "Web Push: pywebpush": by_pywebpush}
-
-
-def measured(made: dict[str, Make], messages: int) -> list[dict[str, Any]]:
-    """Return messages a second and microseconds of CPU time of each, by the median of the turns."""
-    seconds: dict[str, list[float]] = {name: [] for name in made}
-    for turn in range(TURNS):
-        for name, make in made.items():
-            begun = time.process_time()
-            for number in range(turn * messages, (turn + 1) * messages):
-                make(number)
-            seconds[name].append((time.process_time() - begun) / messages)
-    medians = {name: statistics.median(each) for name, each in seconds.items()}
-    return [{"name": name, "per_s": round(1 / each), "cpu_us": round(each * 1e6, 1)} for name, each in medians.items()]
+PARTS = ("making", "sending", "beside")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.channels", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        prog="python -m bench.channels", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--messages", type=int, default=5_000, help="messages of each in a turn (5000)")
+    parser.add_argument("--messages", type=int, default=5_000, help="messages of each turn or client (5000)")
+    parser.add_argument("--devices", type=int, default=10_000, help="devices of the broadcast (10000)")
+    parser.add_argument("--seconds", type=float, default=20, help="time for which frames are measured at least (20)")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="what to measure; all")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     given = parser.parse_args()
-    rows = measured(makers(), given.messages)
+    with tempfile.TemporaryDirectory() as made, server(Path(made)) as to:
+        parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
+            "making": lambda: making.measure(given.messages),
+            "sending": lambda: sending.measure(given.messages, to),
+            "beside": lambda: beside.measure(given.devices, given.seconds, to, Path(made)),
+        }
+        found = {name: parts[name]() for name in PARTS if name in given.parts}
     if given.json:
-        print(json.dumps({"messages": given.messages, "turns": TURNS, "rows": rows}))
+        print(json.dumps({"messages": given.messages, "devices": given.devices, **found}))
         return
-    table = Table("", "messages/s", "CPU us")
-    for row in rows:
-        table.add_row(row["name"], f"{row['per_s']:,}", f"{row['cpu_us']}")
-    Console().print(table)
+    for name, rows in found.items():
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        table = Table(*("" if column == "name" else column.replace("_", " ") for column in columns), title=name)
+        for row in rows:
+            table.add_row(*(_text(row.get(column, "")) for column in columns))
+        Console().print(table)
+
+
+def _text(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
 if __name__ == "__main__":

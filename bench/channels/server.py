@@ -1,0 +1,61 @@
+"""A server in the place of push services: HAProxy, which reads each request and gives the same answer to all."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.programs import connected
+from services.push_simulator.certificates import SelfSigned
+from testkit.ports import free_ports
+
+_CONFIGURATION = """
+global
+  nbthread 1
+defaults
+  mode http
+  timeout client 60s
+  timeout server 60s
+  timeout connect 5s
+  timeout http-request 30s
+frontend services
+  bind 127.0.0.1:{tls} ssl crt {directory}/server.pem alpn h2,http/1.1
+  bind 127.0.0.1:{plain}
+  option http-buffer-request
+  http-request return status 200 content-type application/json string '{token}' if {{ path /token }}
+  http-request return status 200 content-type application/json string '{accepted}' if {{ path_beg /v1/projects/ }}
+  http-request return status 201 hdr ttl 60
+"""
+_TOKEN = '{"access_token":"ya29.bench","expires_in":3599,"token_type":"Bearer"}'
+_ACCEPTED = '{"name":"projects/bench/messages/0:1"}'
+
+
+class Server(NamedTuple):
+    """Where the server listens: by TLS, with HTTP/2 and HTTP/1.1, and without. `certificate`: the file to trust."""
+
+    tls_port: int
+    plain_port: int
+    certificate: Path
+
+
+@contextlib.contextmanager
+def server(directory: Path) -> Iterator[Server]:
+    """Run the server, on the last core of the machine."""
+    made = SelfSigned.make("127.0.0.1")
+    (directory / "server.pem").write_text(made.certificate_pem + made.key_pem)
+    (directory / "certificate.pem").write_text(made.certificate_pem)
+    tls, plain = free_ports(2)
+    configuration = directory / "haproxy.cfg"
+    configuration.write_text(
+        _CONFIGURATION.format(tls=tls, plain=plain, directory=directory, token=_TOKEN, accepted=_ACCEPTED)
+    )
+    process = subprocess.Popen(["haproxy", "-db", "-f", str(configuration)])
+    os.sched_setaffinity(process.pid, {sorted(os.sched_getaffinity(0))[-1]})
+    try:
+        connected(plain).close()
+        yield Server(tls, plain, directory / "certificate.pem")
+    finally:
+        process.terminate()
+        process.wait()
