@@ -22,7 +22,12 @@ from protos.registry.v1.apps_pb2 import (
     ROUTE_VENDOR,
     Route,
 )
-from protos.targeting.v1.targeting_pb2 import FindAddressedRequest, FindAddressedResponse
+from protos.targeting.v1.targeting_pb2 import (
+    FindAddressedRequest,
+    FindAddressedResponse,
+    WaitAddressedRequest,
+    WaitAddressedResponse,
+)
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.delivery.channels import ClaimAnswer, ClaimedMessage, Claims
 from services.delivery.channels.service_channel import ServiceChannel
@@ -33,7 +38,8 @@ from services.delivery.state.hand_overs import NOBODY
 from services.delivery.state.pushes import StartedPush
 from services.domain.apps import AppDirectory
 from services.errors import CarillonError
-from services.process.clock import Clock
+from services.process import background
+from services.process.clock import Clock, wait_for_first
 from services.process.logs import logger
 from services.replica.peers import Peers
 
@@ -136,9 +142,12 @@ class ServiceSenders(ChannelSenders):
 
 
 REFRESH_MS = 10_000
-"""Age of what is known of addresses, at most while targeting answers."""
+"""Age of what is known of removed addresses and of credentials, at most while targeting answers."""
 
 _CALL_S = 10.0
+_INCOMPLETE_MS = 1_000
+"""Wait after an answer that does not have all new addresses: each has all of them asked for."""
+
 _AT_ONCE = 8
 """Apps that targeting is asked about at the same time, so that many apps do not wait for each other in turn."""
 
@@ -150,7 +159,11 @@ class ChannelsChanged(Protocol):
 
 
 class AddressRefresher:
-    """A service that asks targeting which devices have addresses, and notes changes of apps' channels and routes."""
+    """A service that asks targeting which devices have addresses, and notes changes of apps' channels and routes.
+
+    Each instance of targeting tells which devices have got an address as soon as it has read it in the log, those of all
+    apps in one answer. All addresses of each app are asked for every REFRESH_MS.
+    """
 
     name = "delivery addresses"
 
@@ -171,16 +184,72 @@ class AddressRefresher:
         self._partitions = partitions
         self._clock = clock
         self._usable: dict[str, tuple[list[int], int]] | None = None
+        self._appkeys: list[str] = []
+        self._told: list[WaitAddressedResponse] = []
+        self._has_told = asyncio.Event()
+        self._has_apps = asyncio.Event()
 
     async def run(self, ready: asyncio.Event) -> None:
         ready.set()
+        await self.refresh()
+        waiting = [
+            background.start_endless(f"new addresses of targeting {number}", self._wait_addressed(number))
+            for number in range(len(self._peers.all("targeting")))
+        ]
+        try:
+            while True:
+                until_ms = self._clock.now_ms() + REFRESH_MS
+                while self._clock.now_ms() < until_ms and self._note_told():
+                    await wait_for_first(self._clock, until_ms, self._has_told)
+                await self.refresh()
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _wait_addressed(self, instance: int) -> None:
+        """Keep what the instance tells of new addresses until it is noted."""
+        latest = WaitAddressedResponse()
         while True:
-            await self.refresh()
-            await self._clock.sleep_until(self._clock.now_ms() + REFRESH_MS)
+            await self._has_apps.wait()
+            request = WaitAddressedRequest(process=latest.process, after=latest.until)
+            stub = TargetingServiceStub(self._peers.all("targeting")[instance])
+            try:
+                latest = await stub.WaitAddressed(request, timeout=_CALL_S)
+            except CarillonError:  # it is away, which the next refresh logs, or of a version without this call
+                await self._clock.sleep_until(self._clock.now_ms() + REFRESH_MS)
+                continue
+            if latest.addresses or latest.is_incomplete:
+                self._told.append(latest)
+                self._has_told.set()
+            if latest.is_incomplete and request.process:
+                await self._clock.sleep_until(self._clock.now_ms() + _INCOMPLETE_MS)
+
+    def _note_told(self) -> bool:
+        """Note the new addresses; False: all addresses are to be asked for."""
+        self._has_told.clear()
+        told, self._told = self._told, []
+        added: dict[str, dict[tuple[int, int], BitMap]] = {}
+        known = set(self._appkeys)
+        for new in (each for response in told for each in response.addresses):
+            if new.appkey in known and new.partition in self._partitions:
+                of_app = added.setdefault(new.appkey, {})
+                for channel in new.channels:
+                    of_app.setdefault((new.partition, channel), BitMap()).add(new.number)
+        for appkey, of_app in added.items():
+            for key, numbers in of_app.items():
+                of_app[key] = numbers | self._senders.addressed((appkey, key[0]), key[1])
+            for partition, numbers in self._senders.note_addressed(appkey, of_app).items():
+                self._due.look_at_devices((appkey, partition), numbers)
+        return not any(response.is_incomplete for response in told)
 
     async def refresh(self) -> None:
         """Ask once about each app that has credentials."""
-        appkeys = self._senders.appkeys
+        appkeys = self._appkeys = self._senders.appkeys
+        if appkeys:
+            self._has_apps.set()
+        else:
+            self._has_apps.clear()
         self._senders.forget_addressed(but=appkeys)
         for appkey, former_route in self._senders.note_routes(appkeys).items():
             self._channels_changed(appkey, was_vendor_first=former_route == ROUTE_VENDOR)

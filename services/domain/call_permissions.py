@@ -42,6 +42,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "protos.targeting.v1.TargetingService": {
         "Resolve": ("delivery", "console", "accounts"),
         "FindAddressed": ("delivery",),
+        "WaitAddressed": ("delivery",),
     },
     "protos.scheduling.v1.SchedulingService": {
         "GetTask": ("edge", "console"),

@@ -1,6 +1,7 @@
 """TargetingService: resolves audiences in the follower's thread, in slices between which others have their turn."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Sequence
 
 from protos.registry.v1.apps_pb2 import IDENTITY_MODE_REQUIRE, App, Channel
@@ -8,8 +9,11 @@ from protos.targeting.v1.targeting_pb2 import (
     AddressedDevices,
     FindAddressedRequest,
     FindAddressedResponse,
+    NewAddress,
     ResolveRequest,
     ResolveResponse,
+    WaitAddressedRequest,
+    WaitAddressedResponse,
 )
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceServicer
 from services.domain.apps import AppDirectory
@@ -27,6 +31,9 @@ MAX_WAITING = 1000
 """Requests of one app that wait for a slice; beyond it, BusyError."""
 
 DEADLINE_S = 30.0
+
+WAIT_S = 2.0
+"""Time after which WaitAddressed is answered without devices."""
 
 
 class TargetingServicer(TargetingServiceServicer):
@@ -65,6 +72,34 @@ class TargetingServicer(TargetingServiceServicer):
     async def FindAddressed(self, request: FindAddressedRequest, context: Context) -> FindAddressedResponse:
         self._check_owned(request.partitions)
         return await self._projection.query(self._addressed, request.appkey, list(request.partitions))
+
+    async def WaitAddressed(self, request: WaitAddressedRequest, context: Context) -> WaitAddressedResponse:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + WAIT_S
+        while True:
+            change = self._projection.follower.applied.change
+            response = await self._projection.query(self._new_addresses, request.process, request.after)
+            left_s = until_s - loop.time()
+            if response.addresses or response.is_incomplete or left_s <= 0:
+                return response
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await change.wait()
+
+    def _new_addresses(self, process: bytes, after: int) -> WaitAddressedResponse:
+        known = self._state.new_addresses
+        found = known.after(after) if process == self._process else None
+        response = WaitAddressedResponse(process=self._process, until=known.until, is_incomplete=found is None)
+        for each in found or ():
+            response.addresses.append(
+                NewAddress(
+                    appkey=each.appkey,
+                    partition=each.partition,
+                    number=each.number,
+                    channels=map(Channel.ValueType, each.channels),
+                )
+            )
+        return response
 
     def _addressed(self, appkey: str, partitions: Sequence[int]) -> FindAddressedResponse:
         response = FindAddressedResponse()

@@ -3,6 +3,7 @@
 import hashlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias, assert_never
 
 from pyroaring import BitMap
@@ -76,6 +77,13 @@ class AppIndex:
         for attribute, index in self.attributes.items():
             index.put(number, getattr(attributes, ATTRIBUTES[attribute]) or None)
 
+    def new_channels(self, device: Device) -> list[int]:
+        """Return the channels of the device's addresses on which it has none here yet."""
+        if not device.addresses:
+            return []
+        known = {channel for channel, devices in self.channels.values.items() if device.number in devices}
+        return [address.channel for address in device.addresses if address.channel not in known]
+
     def revoke(self, revocations: Revocations) -> None:
         """Remove the devices whose keys were revoked; the records that remove them one by one may come much later."""
         revoked = RevokedKeys.of(revocations)
@@ -122,6 +130,36 @@ class PartitionIndex:
         return False
 
 
+class NewAddress(NamedTuple):
+    """A device that has got an address on channels on which it had none."""
+
+    appkey: str
+    partition: int
+    number: int
+    channels: tuple[int, ...]
+
+
+class NewAddresses:
+    """The devices that have got addresses since the process has started: the last ones, by position, counted from 0."""
+
+    KEPT = 10_000
+
+    def __init__(self) -> None:
+        self.until = 0
+        self._latest: deque[NewAddress] = deque(maxlen=self.KEPT)
+
+    def add(self, new: NewAddress) -> None:
+        self._latest.append(new)
+        self.until += 1
+
+    def after(self, position: int) -> list[NewAddress] | None:
+        """Return those from a position on; None: they are not all kept."""
+        count = self.until - position
+        if not 0 <= count <= len(self._latest):
+            return None
+        return list(islice(self._latest, len(self._latest) - count, None))
+
+
 class TargetingState:
     """The state of all owned partitions; it is the follower's rules and its storage of offsets as well.
 
@@ -132,6 +170,7 @@ class TargetingState:
     def __init__(self, partitions: Sequence[int], clock: Clock) -> None:
         self.partitions = {number: PartitionIndex() for number in partitions}
         self.epochs = Epochs()
+        self.new_addresses = NewAddresses()
         self._clock = clock
 
     def applied_partitions(self) -> list[Partition]:
@@ -207,6 +246,10 @@ class TargetingState:
                 if device.removed_ms:
                     index.remove(device.number)
                 else:
+                    if channels := index.new_channels(device):
+                        self.new_addresses.add(
+                            NewAddress(device.appkey, device.partition, device.number, tuple(channels))
+                        )
                     index.put(device)
             case "revocations":
                 check_revocations(fact.revocations)

@@ -10,6 +10,8 @@ from protos.targeting.v1.targeting_pb2 import (
     FindAddressedResponse,
     ResolveRequest,
     ResolveResponse,
+    WaitAddressedRequest,
+    WaitAddressedResponse,
 )
 from protos.targeting.v1.targeting_pb2_grpc import (
     TargetingServiceServicer,
@@ -61,6 +63,9 @@ class FaultyTargeting(TargetingServiceServicer):
 
     async def FindAddressed(self, request: FindAddressedRequest, context: Any) -> FindAddressedResponse:
         return await self._real.FindAddressed(request)
+
+    async def WaitAddressed(self, request: WaitAddressedRequest, context: Any) -> WaitAddressedResponse:
+        return await self._real.WaitAddressed(request)
 
     async def _resolve(self, request: ResolveRequest) -> ResolveResponse:
         stags = [stag for group in request.audience.filter.stags for stag in group.stags]

@@ -23,7 +23,7 @@ def base64url(data: bytes) -> str:
     return urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-@pytest.mark.long  # delivery learns of new addresses every 10 s
+@pytest.mark.long
 async def test_a_push_reaches_a_browser_that_has_no_connection(
     carillon: Installation, app: AppCredentials, server: AppServer
 ) -> None:

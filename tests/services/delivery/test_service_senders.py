@@ -115,6 +115,24 @@ async def test_an_address_that_is_set_while_a_message_waits_has_it_handed_over(
         await delivery.expect_outcomes(OutcomeRow(msgid, LATER, RETURNED, "too long"))
 
 
+async def test_a_new_address_is_known_at_once(delivery: DeliveryHarness, toy: Toy, registry: LocalServer) -> None:
+    """By a push that is sent after the address was set, and by one that has waited for it; the clock does not move."""
+    async with delivery.running(registry=registry.channel()):
+        await delivery.resume(ANDROID_APP)
+        await refresh(delivery)
+        await delivery.advance(16, steps=2)
+        await delivery.register(LATER)
+        waiting = await delivery.send(LATER)
+        await delivery.register(A, channels=[CHANNEL_WEBPUSH])
+        msgid = await delivery.send(A)
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, CLAIMED))
+        await delivery.register(LATER, channels=[CHANNEL_WEBPUSH])
+        await delivery.expect_outcomes(OutcomeRow(waiting, LATER, CLAIMED))
+        await until_holds(lambda: len(toy.pending) == 2)
+        for _ in range(2):
+            await answer(toy, "")
+
+
 async def test_what_waits_is_handed_over_once_the_service_accepts_the_credentials_again(
     delivery: DeliveryHarness, toy: Toy, registry: LocalServer
 ) -> None:

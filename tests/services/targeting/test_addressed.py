@@ -1,5 +1,6 @@
 """Which devices have an address on a channel: one bitmap for each app, partition and channel."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,14 +10,15 @@ from pyroaring import BitMap
 
 from protos.registry.v1.apps_pb2 import CHANNEL_FCM, CHANNEL_WEBPUSH, Revocations
 from protos.registry.v1.devices_pb2 import Address, Device, DeviceFact
-from protos.targeting.v1.targeting_pb2 import FindAddressedRequest
+from protos.targeting.v1.targeting_pb2 import FindAddressedRequest, WaitAddressedRequest
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceStub
 from services.domain.topics import DEVICES
 from services.errors import UnavailableError
 from services.log.port import NewRecord
 from services.net.rpc.channel import Channel
 from services.process.clock import ManualClock
-from services.targeting.state import TargetingState
+from services.targeting import server
+from services.targeting.state import NewAddress, NewAddresses, TargetingState
 from services.targeting.store import PartitionSnapshots
 from tests.services.targeting.conftest import TargetingHarness
 from tests.services.targeting.model import APP, NOON_MS, PARTITIONS, device_record, same_each_time
@@ -65,6 +67,51 @@ async def test_the_bitmaps_follow_the_devices(harness: TargetingHarness) -> None
             await addressed(channel, 2)
     async with harness.running() as again:
         assert await addressed(again, 0) == {(0, CHANNEL_FCM): [7]}
+
+
+async def test_new_addresses_are_told_once_as_soon_as_they_are_read(
+    harness: TargetingHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with harness.running() as channel:
+        targeting = TargetingServiceStub(channel)
+        await harness.write(channel, [device_record(device(0, CHANNEL_WEBPUSH))])
+        latest = await targeting.WaitAddressed(WaitAddressedRequest())
+        assert (latest.is_incomplete, latest.until, len(latest.addresses)) == (True, 1, 0)
+
+        async def told() -> list[tuple[int, int, list[int]]]:
+            nonlocal latest
+            latest = await targeting.WaitAddressed(WaitAddressedRequest(process=latest.process, after=latest.until))
+            assert not latest.is_incomplete
+            assert {each.appkey for each in latest.addresses} <= {APP}
+            return [(each.partition, each.number, list(each.channels)) for each in latest.addresses]
+
+        waiting = asyncio.create_task(told())
+        await harness.write(channel, [device_record(device(1))])
+        assert not waiting.done()
+        changed = [device(0, CHANNEL_WEBPUSH, CHANNEL_FCM), device(5, CHANNEL_FCM, partition=1)]
+        await harness.write(channel, [device_record(each) for each in changed])
+        found = await waiting
+        while len(found) < 2:  # the partitions were read one after the other
+            found += await told()
+        assert sorted(found) == [(0, 0, [CHANNEL_FCM]), (1, 5, [CHANNEL_FCM])]
+        monkeypatch.setattr(server, "WAIT_S", 0.05)
+        await harness.write(channel, [device_record(changed[0]), device_record(device(5, partition=1))])
+        assert await told() == []
+        await harness.write(channel, [device_record(changed[1])])
+        assert await told() == [(1, 5, [CHANNEL_FCM])]
+        latest.process = b"of a former process"
+        answer = await targeting.WaitAddressed(WaitAddressedRequest(process=latest.process, after=latest.until))
+        assert (answer.is_incomplete, answer.until, len(answer.addresses)) == (True, latest.until, 0)
+
+
+def test_only_the_last_new_addresses_are_kept() -> None:
+    known = NewAddresses()
+    for number in range(NewAddresses.KEPT + 2):
+        known.add(NewAddress(APP, 0, number, (CHANNEL_FCM,)))
+    assert known.after(1) is None
+    assert [new.number for new in known.after(2) or ()] == list(range(2, NewAddresses.KEPT + 2))
+    assert known.after(known.until) == []
+    assert known.after(known.until + 1) is None
 
 
 CHANGES = st.lists(
