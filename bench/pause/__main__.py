@@ -29,6 +29,8 @@ from protos.targeting.v1.targeting_pb2 import (
     PartitionAudience,
     ResolveRequest,
     ResolveResponse,
+    WaitAddressedRequest,
+    WaitAddressedResponse,
 )
 from protos.targeting.v1.targeting_pb2_grpc import TargetingServiceServicer, add_TargetingServiceServicer_to_server
 from services.delivery.main import ROLE, build
@@ -38,6 +40,7 @@ from services.domain.ids import event_id
 from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
 from services.domain.topics import APPS, PUSH_COMMANDS, TOPICS
+from services.errors import UnavailableError
 from services.log.port import NewRecord
 from services.log.sqlite.log import SqliteLog
 from services.net.rpc.local import LocalServer
@@ -68,6 +71,9 @@ class WholeAudience(TargetingServiceServicer):
 
     async def FindAddressed(self, request: FindAddressedRequest, context: Any) -> FindAddressedResponse:
         return FindAddressedResponse()
+
+    async def WaitAddressed(self, request: WaitAddressedRequest, context: Any) -> WaitAddressedResponse:
+        raise UnavailableError("no device gets an address")
 
 
 async def measure(devices: int, frames_per_s: int, directory: Path) -> None:
