@@ -182,11 +182,12 @@ class HandOvers:
             return
         if answer is ClaimAnswer.UNANSWERED:
             found.standing = _Standing.UNCERTAIN
+            self._has_work.set()  # others may be claimed while it waits
         elif answer is ClaimAnswer.POSTPONED:
             if found.standing is _Standing.REQUESTED:
                 found.standing = _Standing.WAITS
             if not self._recall(found):
-                self._has_work.set()  # others may be claimed while it waits
+                self._has_work.set()
         else:
             self._conclude(message, *_outcome(answer, reason, is_uncertain=found.standing is _Standing.UNCERTAIN))
 

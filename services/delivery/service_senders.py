@@ -161,8 +161,8 @@ class ChannelsChanged(Protocol):
 class AddressRefresher:
     """A service that asks targeting which devices have addresses, and notes changes of apps' channels and routes.
 
-    Each instance of targeting tells which devices have got an address as soon as it has read it in the log, those of all
-    apps in one answer. All addresses of each app are asked for every REFRESH_MS.
+    Each instance of targeting tells which devices have got an address as soon as it has read so in the log, those of
+    all apps in one answer. All addresses of each app are asked for every REFRESH_MS.
     """
 
     name = "delivery addresses"

@@ -124,7 +124,8 @@ class AllowedHosts:
 
     def service_of(self, endpoint: Endpoint) -> str | None:
         """Return the host or domain, as known or named, by which the endpoint is allowed; None: only by ANY_HOST."""
-        if endpoint.authority in self._with_port or endpoint.host in self._names:
+        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        if f"{host}:{endpoint.port}" in self._with_port or endpoint.host in self._names:
             return endpoint.authority
         return next((f"*{domain}" for domain in self._domains if endpoint.host.endswith(domain)), None)
 

@@ -51,7 +51,7 @@ from services.domain.recorded_reasons import FixedReason
 from services.errors import UnavailableError
 from services.process.clock import ManualClock
 from testkit.delivery.records import APP, START_MS
-from testkit.waiting import run_ready_tasks
+from testkit.waiting import run_ready_tasks, until_holds
 
 NO_ADDRESS = 100
 """The first device without an address on the channel."""
@@ -502,13 +502,16 @@ async def test_a_stopped_app_gives_back_what_waits_for_a_server(web: Harness) ->
 async def test_recalled_messages_that_wait_for_a_server_take_no_memory(web: Harness) -> None:
     with_slow_server(web)
     await web.hand_over(0, 1)
+    (sender,) = web.channel._apps.values()
+    waiting = sender._servers["slow"]
     for _ in range(10):
         await web.hand_over(*[2] * 100)
+    await until_holds(lambda: len(waiting.waiting) == 1000)
     web.not_wanted.add(2)
     await web.hand_over(3)
-    (sender,) = web.channel._apps.values()
-    assert len(sender._servers["slow"].waiting) == 1
-    await web.answer("", "", "")
+    await until_holds(lambda: len(waiting.waiting) == 1)
+    for _ in range(3):
+        await web.answer("")
     assert web.claims[-1] == (3, "ACCEPTED", "")
     assert web.claims.count((2, "GIVEN_UP", "")) == 1000
     assert web.channel.is_idle

@@ -175,6 +175,7 @@ async def test_a_token_server_that_cannot_be_reached_is_counted() -> None:
     await server.close()
     assert unreachable() == before
     asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
 
 
 async def test_a_check_sends_nothing_and_says_whether_google_accepts_the_account() -> None:
