@@ -142,10 +142,7 @@ class HandOvers:
             )
         if claims or returned:
             await self._recorder.wait_recorded()
-        if claims:
-            reached(Point.CLAIM_RECORDED)
-        if returned:
-            reached(Point.RETURN_RECORDED)
+            reached(Point.RETURN_RECORDED if returned else Point.CLAIM_RECORDED)
         for claim in claims:
             await self._send(claim, is_uncertain=False)
         self._see_to_returned(returned)
@@ -186,8 +183,8 @@ class HandOvers:
         elif answer is ClaimAnswer.POSTPONED:
             if found.standing is _Standing.REQUESTED:
                 found.standing = _Standing.WAITS
-            if not self._recall(found):
-                self._has_work.set()
+            self._recall(found)
+            self._has_work.set()
         else:
             self._conclude(message, *_outcome(answer, reason, is_uncertain=found.standing is _Standing.UNCERTAIN))
 

@@ -14,9 +14,11 @@ HAND_OVER_BUGS: Sequence[PlantedBug] = (
         (
             f"{_HAND_OVERS}.step",
             "    if claims or returned:\n        await self._recorder.wait_recorded()\n"
+            "        reached(Point.RETURN_RECORDED if returned else Point.CLAIM_RECORDED)\n"
             "    for claim in claims:\n        await self._send(claim, is_uncertain=False)\n",
             "    for claim in claims:\n        await self._send(claim, is_uncertain=False)\n"
-            "    if claims or returned:\n        await self._recorder.wait_recorded()\n",
+            "    if claims or returned:\n        await self._recorder.wait_recorded()\n"
+            "        reached(Point.RETURN_RECORDED if returned else Point.CLAIM_RECORDED)\n",
         ),
         (
             f"{_HAND_OVERS}.may_request",

@@ -14,9 +14,11 @@ FAULTS: Mapping[str, Sequence[Edit]] = {
         Edit(
             f"{_SERVICE}:HandOvers.step",
             "    if claims or returned:\n        await self._recorder.wait_recorded()\n"
+            "        reached(Point.RETURN_RECORDED if returned else Point.CLAIM_RECORDED)\n"
             "    for claim in claims:\n        await self._send(claim, is_uncertain=False)\n",
             "    for claim in claims:\n        await self._send(claim, is_uncertain=False)\n"
-            "    if claims or returned:\n        await self._recorder.wait_recorded()\n",
+            "    if claims or returned:\n        await self._recorder.wait_recorded()\n"
+            "        reached(Point.RETURN_RECORDED if returned else Point.CLAIM_RECORDED)\n",
         ),
         Edit(
             f"{_SERVICE}:HandOvers.may_request",
