@@ -69,7 +69,9 @@ class _Sent:
 class _Run:
     """Sends `count` messages, IN_FLIGHT at a time; `done` is set once all are answered."""
 
-    def __init__(self, encoder: PushEncoder[Any, Any], sender: Sender[Any, Any], to: list[Recipient], credentials: Any):
+    def __init__(
+        self, encoder: PushEncoder[Any, Any], sender: Sender[Any, Any], to: list[Recipient], credentials: Any
+    ) -> None:
         self.done = asyncio.Event()
         self._encoder, self._sender, self._to, self._credentials = encoder, sender, to, credentials
         self._left = self._unanswered = 0
@@ -180,12 +182,11 @@ def floor(port: int, certificate: str) -> Client:
 
 
 def pywebpush(port: int, certificate: str) -> Client:
-    import requests
+    import pywebpush as library
     from cryptography.hazmat.primitives import serialization
     from py_vapid import Vapid
-    from pywebpush import webpush
 
-    session = requests.Session()
+    session = library.requests.Session()
     session.verify = certificate
     key = serialization.load_pem_private_key(new_credentials().key_pem.encode(), None)
     vapid = Vapid(key)
@@ -199,7 +200,7 @@ def pywebpush(port: int, certificate: str) -> Client:
 
     async def send(count: int) -> None:
         for number in range(count):
-            webpush(
+            library.webpush(
                 to[number % len(to)],
                 MESSAGE.content,
                 vapid_private_key=vapid,
