@@ -15,7 +15,6 @@ from services.delivery.channels.webpush.vapid import VapidHeaders
 from services.delivery.state.pushes import StartedPush
 from services.domain.command_writer import Command
 from services.domain.master_key import Keys
-from services.domain.push_endpoints import EndpointRefusedError, parse_endpoint
 from services.domain.webpush_credentials import WebPushCredentials, WebPushCredentialsCache
 from services.process.clock import Clock
 from services.process.metrics import WEBPUSH_STOPPED
@@ -51,10 +50,7 @@ class WebPushService:
 
     def server(self, recipient: Recipient) -> str:
         """Return the origin of the endpoint: browsers of each vendor have another."""
-        try:
-            return parse_endpoint(recipient.address).origin
-        except EndpointRefusedError:
-            return ""
+        return "/".join(recipient.address.split("/", 3)[:3]).lower()
 
     def credentials_of(self, app: App) -> WebPushCredentials | None:
         return self._credentials(app)
