@@ -118,7 +118,10 @@ class _Measurement:
         await asyncio.gather(*sending)
         await until_holds(lambda: sent_s.keys() <= self._arrived_s.keys())
         times_ms = sorted(1000 * (self._arrived_s[content] - at_s) for content, at_s in sent_s.items())
-        at = lambda share: round(times_ms[min(len(times_ms) - 1, int(share * len(times_ms)))], 2)  # noqa: E731
+
+        def at(share: float) -> float:
+            return round(times_ms[min(len(times_ms) - 1, int(share * len(times_ms)))], 2)
+
         return {"pushes": len(times_ms), "p50_ms": at(0.5), "p99_ms": at(0.99), "max_ms": at(1)}
 
     async def _until_taken(self, count: float) -> None:

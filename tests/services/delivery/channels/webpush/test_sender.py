@@ -244,7 +244,7 @@ async def test_a_known_service_that_cannot_be_reached_is_counted_until_it_can() 
     async def counted_after(*hosts: str) -> float:
         for host in hosts:
             await answer_of(sender, pending(f"https://{host}/a"))
-        return unreachable() - before
+        return float(unreachable() - before)
 
     assert await counted_after("gone.example.net") == 0
     assert await counted_after("a.notify.windows.com", "b.notify.windows.com") == 1
