@@ -230,7 +230,7 @@ def measure(messages: int, to: Server) -> list[dict[str, Any]]:
     """Return messages a second and microseconds of CPU time of each client."""
     rows = []
     for name in CLIENTS:
-        if name == "pywebpush" and not find_spec(name):
+        if name == "pywebpush" and not all(map(find_spec, ("pywebpush", "aiohttp"))):
             print("left out: pip install pywebpush", file=sys.stderr)
             continue
         count = max(1, messages // _PEER_SHARE) if name == "pywebpush" else messages

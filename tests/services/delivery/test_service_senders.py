@@ -127,7 +127,7 @@ async def test_a_new_address_is_known_at_once(delivery: DeliveryHarness, toy: To
         msgid = await delivery.send(A)
         await delivery.expect_outcomes(OutcomeRow(msgid, A, CLAIMED))
         await delivery.register(LATER, channels=[CHANNEL_WEBPUSH])
-        await delivery.expect_outcomes(OutcomeRow(waiting, LATER, CLAIMED))
+        await delivery.expect_outcomes(OutcomeRow(msgid, A, CLAIMED), OutcomeRow(waiting, LATER, CLAIMED))
         await until_holds(lambda: len(toy.pending) == 2)
         for _ in range(2):
             await answer(toy, "")
