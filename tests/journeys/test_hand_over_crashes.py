@@ -297,6 +297,12 @@ class Lane:
         assert not self._by_service(refused) | self._by_service(busy)
         await self._server.close()
 
+    async def is_replayed(self) -> bool:
+        """Whether a replay of delivery equals its state; the process has stopped."""
+        command = ("replay", "delivery", "--verify", "--json")
+        answer = await asyncio.to_thread(self.installation.carillon, *command, check=False)
+        return bool(json.loads(answer)["equal"])
+
     async def _is_audited(self, analytics: Any, msgid: int, end: str) -> bool:
         """Whether the audit counts this end of the message, once, and no other; it may be behind the log."""
         try:
@@ -335,7 +341,10 @@ async def push_service() -> AsyncIterator[KillingPushService]:
 async def test_a_kill_at_20_points_of_a_hand_over_loses_and_repeats_nothing(
     tmp_path: Path, push_service: KillingPushService
 ) -> None:
-    """Each push answered with 0 is shown once: by the push service or the own connection, and the audit says which."""
+    """Each push answered with 0 is shown once: by the push service or the own connection, and the audit says which.
+
+    A replay of delivery equals its state, and asks the push service for nothing.
+    """
     assert sum(map(len, POINTS)) == 20
     lanes = [Lane(number, tmp_path / str(number), push_service) for number in range(len(POINTS))]
 
@@ -349,6 +358,9 @@ async def test_a_kill_at_20_points_of_a_hand_over_loses_and_repeats_nothing(
         async with asyncio.TaskGroup() as group:
             for lane, points in zip(lanes, POINTS, strict=True):
                 group.create_task(run(lane, points))
+        requests = push_service.requests
+        assert await asyncio.gather(*(lane.is_replayed() for lane in lanes)) == [True] * len(lanes)
+        assert push_service.requests == requests
     finally:
         for lane in lanes:
             lane.installation.close()
