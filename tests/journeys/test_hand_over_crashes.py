@@ -61,8 +61,9 @@ AWAY, REFUSED, PHONE, BUSY = "away", "400-101.refused", "phone", "503-201.busy"
 """Devices: a browser that has no connection; one whose push service refuses all; a phone that comes and goes, at times
 for longer than the grace; and one whose push service wants no requests now, so that its messages are recalled."""
 
-PUSHES = 15
-"""To each device between two kills, at most: mailboxes hold 100, however long a busy machine takes."""
+EVERYONE = "everyone"
+PUSHES = {AWAY: 12, REFUSED: 12, PHONE: 12, BUSY: 12, EVERYONE: 4}
+"""To each device, and to all, between two kills, at most: mailboxes hold 100, however long a busy machine takes."""
 
 
 class Brought(NamedTuple):
@@ -207,7 +208,7 @@ class Lane:
     async def crash_at(self, point: str) -> None:
         """Start the process, and load it until it dies at the point."""
         is_by_service = point in (ARRIVED, TAKEN)
-        self._pushes_left = Counter(dict.fromkeys(self.receivers, PUSHES))
+        self._pushes_left = Counter(PUSHES)
         process = await self.installation.start_armed("none" if is_by_service else point)
         if is_by_service:
             self._push_service.to_kill[self._end] = point, process.pid
@@ -228,7 +229,8 @@ class Lane:
                 process.kill()
             await process.wait()
         for receiver in self.receivers.values():
-            self.around_kills += [(receiver, content) for content in list(receiver.due)[-2:]]
+            own = [content for content in receiver.due if content.startswith(receiver.name)]
+            self.around_kills += [(receiver, content) for content in own[-2:]]
 
     async def _load(self) -> None:
         """Send pushes, and let the phones come and go, until cancelled."""
@@ -237,7 +239,8 @@ class Lane:
             *((partial(self._push, receiver), [PAUSE_S]) for receiver in (away, refused, phone, busy)),
             (partial(self._come_and_go, phone), [PAUSE_S, PAUSE_S, GRACE_S + 2]),
             (partial(self._come_and_go, busy), [4 * PAUSE_S]),
-            (self._new_browser, [PAUSE_S]),
+            (self._push_to_everyone, [4 * PAUSE_S]),
+            (self._new_browser, [4 * PAUSE_S]),
         ]
         await asyncio.gather(*(self._repeat(work, pauses_s) for work, pauses_s in works))
 
@@ -249,15 +252,25 @@ class Lane:
 
     async def _push(self, to: Receiver, content: str) -> None:
         """Send a push, unless enough were sent. To the phone that is recalled it is urgent: there is no grace."""
-        if not self._pushes_left[to.name]:
+        importance = "high" if to.name == BUSY else "normal"
+        await self._send(to.name, [to], 5, content, importance, token={"android": to.token})
+
+    async def _push_to_everyone(self, content: str) -> None:
+        """Send a broadcast, whose start is in the log before it is sent."""
+        await self._send(EVERYONE, list(self.receivers.values()), 1, content, "normal")
+
+    async def _send(
+        self, name: str, to: Sequence[Receiver], scope: int, content: str, importance: str, **target: Any
+    ) -> None:
+        if not self._pushes_left[name]:
             return
-        option = {"period": 86_400, "channel": {"importance": "high" if to.name == BUSY else "normal"}}
-        sent = await self._server.push(
-            message(self.app, 5, f"{to.name} {content}", option, token={"android": to.token}), self.app.secret_key
-        )
-        self._pushes_left[to.name] -= 1
+        option = {"period": 86_400, "channel": {"importance": importance}}
+        body = message(self.app, scope, f"{name} {content}", option, **target)
+        sent = await self._server.push(body, self.app.secret_key)
+        self._pushes_left[name] -= 1
         if sent["result"] == 0:
-            to.due[f"{to.name} {content}"] = sent["id"]
+            for receiver in to:
+                receiver.due[f"{name} {content}"] = sent["id"]
 
     async def _come_and_go(self, receiver: Receiver, _: str) -> None:
         async with receiver.connected(seconds=2):
