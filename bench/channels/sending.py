@@ -31,10 +31,10 @@ from services.delivery.channels.fcm.sender import FcmEndpoint
 from services.delivery.channels.fcm.sender import SenderPool as FcmSenderPool
 from services.delivery.channels.fcm.service import FcmService
 from services.delivery.channels.webpush.encryption import encrypt
-from services.delivery.channels.webpush.endpoints import EndpointConnector, SystemResolver
 from services.delivery.channels.webpush.sender import CONNECTIONS, PushServices
 from services.delivery.channels.webpush.service import WebPushService
 from services.delivery.state.pushes import StartedPush
+from services.domain.endpoint_connections import EndpointConnector, SystemResolver
 from services.fcm_simulator.accounts import new_account
 from services.process.clock import SystemClock
 
