@@ -1,4 +1,4 @@
-"""The Kotlin SDK of `sdk/jvm`, built by Maven once for its sources, with its tests and the snippets of its pages.
+"""The Kotlin SDKs of `sdk/jvm`, each built by Maven once for its sources, with its tests and the snippets of its pages.
 
 Maven's own configuration says from which repositories the compiler comes.
 """
@@ -11,51 +11,78 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+from xml.etree import ElementTree
 
 from testkit.programs import needed
 from testkit.repository import ROOT
 
 SOURCES = ROOT / "sdk/jvm"
 PAGES = (ROOT / "docs/kotlin-sdk.md", ROOT / "sdk/README.md")
+ANDROID_PAGE = ROOT / "docs/android-sdk.md"
 _CACHE = ROOT / ".cache/kotlin-sdk"
-_BOUND_S = 280
+_ANDROIDS = ROOT / ".cache/androids"
+"""Robolectric's Androids, 600 MB, which all builds share."""
+_BOUND_S = 580
 _FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 """For programs that run for a second: they start faster."""
 
 _BUILD = ("dependency:build-classpath", "-Dmdep.outputFile=target/classpath", "-Dmaven.test.failure.ignore=true")
+_OPENED = ("--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-opens=java.base/java.util=ALL-UNNAMED")
 
 
-class KotlinSdk(NamedTuple):
-    """`device` is the folder of the built module; its `target` has the jar, the classes and the tests' reports."""
+class BuiltModule(NamedTuple):
+    """`folder` is that of a built module; its `target` has the artifact, the classes and the tests' reports."""
 
-    device: Path
+    folder: Path
 
-    @property
-    def jar(self) -> Path:
-        (jar,) = (self.device / "target").glob("carillon-device-*.jar")
-        return jar
+    def artifact(self, suffix: str) -> Path:
+        """Return the jar or the AAR."""
+        (made,) = (self.folder / "target").glob(f"carillon-*.{suffix}")
+        return made
+
+    def test_cases(self) -> list[ElementTree.Element]:
+        reports = (self.folder / "target/surefire-reports").glob("*.xml")
+        return [case for report in reports for case in ElementTree.parse(report).iter("testcase")]
 
     def command(self, main: str, *options: str) -> list[str]:
-        """Return the command that runs a class of the module's tests, or a snippet, with the jar."""
-        libraries = (self.device / "target/classpath").read_text().strip()
-        path = os.pathsep.join([str(self.jar), str(self.device / "target/test-classes"), libraries])
-        return [needed("java"), *_FLAGS, *options, "-cp", path, main]
+        """Return the command that runs a class of the module's tests, or a snippet, with the artifact."""
+        target = self.folder / "target"
+        libraries = (target / "classpath").read_text().strip()
+        path = [str(self.artifact("jar")), str(target / "test-classes"), libraries, str(target / "monitor/classes.jar")]
+        return [needed("java"), *_FLAGS, *options, "-cp", os.pathsep.join(path), *main.split()]
 
 
-def kotlin_sdk() -> KotlinSdk:
-    """Return the built SDK; skip the test where Java or Maven is missing."""
+def kotlin_sdk() -> BuiltModule:
+    """Return the built SDK for the JVM; skip the test where Java or Maven is missing."""
+    return _built("device", PAGES, ["-pl", "device"])
+
+
+def android_sdk() -> BuiltModule:
+    """Return the built SDK for Android, tested on each of Robolectric's Androids, in two minutes."""
+    alone = ["-Dtest=dev/carillon/android/*Test", "-Dsurefire.failIfNoSpecifiedTests=false"]
+    return _built("android", [ANDROID_PAGE], ["-pl", "android", "-am", f"-Dandroids={_ANDROIDS}", *alone])
+
+
+def run_on_android(sdk: BuiltModule, main: str, *options: str) -> list[str]:
+    """Return the command that runs a class of JUnit on an Android of Robolectric, in the module's folder."""
+    robolectric = ("-Drobolectric.offline=true", f"-Drobolectric.dependency.dir={_ANDROIDS}")
+    return sdk.command(f"org.junit.runner.JUnitCore {main}", *robolectric, *_OPENED, *options)
+
+
+def _built(module: str, pages: Sequence[Path], options: list[str]) -> BuiltModule:
     needed("java")
     maven = needed("mvn")
-    made = _CACHE / _digest()
+    made = _CACHE / _digest(module, pages)
     _CACHE.mkdir(parents=True, exist_ok=True)
     with (_CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        failed = "" if made.exists() else _build(maven, made)
+        failed = "" if made.exists() else _build(maven, made, module, tuple(pages), tuple(options))
     if failed:
-        raise RuntimeError(f"Maven did not build the Kotlin SDK:\n{failed}")
-    return KotlinSdk(made / "device")
+        raise RuntimeError(f"Maven did not build carillon-{module}:\n{failed}")
+    return BuiltModule(made / module)
 
 
 def snippets(page: Path) -> list[str]:
@@ -68,28 +95,35 @@ def snippet_main(page: Path, number: int) -> str:
     return f"docs.{_package(page)}.Snippet{number}Kt"
 
 
-def _digest() -> str:
+def _digest(module: str, pages: Sequence[Path]) -> str:
     """Return what changes with every file that is built from, and with this one."""
-    files = [path for path in sorted(SOURCES.rglob("*")) if path.is_file() and "target" not in path.parts]
-    digest = hashlib.sha256()
-    for path in [*files, *PAGES, Path(__file__)]:
+    others = {"android"} - {module}
+    files = [
+        path
+        for path in sorted(SOURCES.rglob("*"))
+        if path.is_file() and "target" not in path.parts and path.relative_to(SOURCES).parts[0] not in others
+    ]
+    digest = hashlib.sha256(module.encode())
+    for path in [*files, *pages, Path(__file__)]:
         digest.update(f"{path.relative_to(ROOT)}\n".encode() + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()[:16]
 
 
 @functools.cache
-def _build(maven: str, made: Path) -> str:
-    """Build the SDK, once in a run of the tests; return what Maven said if it failed, else ""."""
+def _build(maven: str, made: Path, module: str, pages: tuple[Path, ...], options: tuple[str, ...]) -> str:
+    """Build a module, once in a run of the tests; return what Maven said if it failed, else ""."""
     with tempfile.TemporaryDirectory(dir=_CACHE) as scratch:
         source = Path(scratch, "jvm")
         shutil.copytree(SOURCES, source, ignore=shutil.ignore_patterns("target"))
-        for page in PAGES:
+        for page in pages:
             for number, text in enumerate(snippets(page)):
-                _write_snippet(source / "device/src/test/kotlin/docs" / _package(page), number, text)
-        command = [maven, "-q", "-B", "package", *_BUILD]
+                _write_snippet(source / module / "src/test/kotlin/docs" / _package(page), number, text)
+        command = [maven, "-q", "-B", "package", *_BUILD, *options]
         done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=_BOUND_S, check=False)
         if done.returncode:
             return done.stdout[-6000:] + done.stderr[-2000:]
+        classpath = source / module / "target/classpath"
+        classpath.write_text(classpath.read_text().replace(str(source), str(made)))
         source.rename(made)
         return ""
 

@@ -4,6 +4,7 @@ import asyncio
 import re
 import subprocess
 import zipfile
+from collections.abc import Iterable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,40 +13,41 @@ import pytest
 from carillon_device import FINAL
 from testkit.gateway.role import ANDROID, IOS, RunningGateway
 from testkit.gateway.websocket import BOUND_S
-from testkit.kotlin_sdk import PAGES, SOURCES, KotlinSdk, kotlin_sdk, snippet_main
+from testkit.kotlin_sdk import PAGES, SOURCES, BuiltModule, kotlin_sdk, snippet_main
 from tests.contract.sdk.test_packages import shows_a_push
 
 SMALL_BYTES = 128 << 10
 
 
 @pytest.fixture(scope="module")
-def sdk() -> KotlinSdk:
+def sdk() -> BuiltModule:
     return kotlin_sdk()
 
 
 @pytest.mark.long
-def test_its_own_tests_pass(sdk: KotlinSdk) -> None:
-    cases = [
-        case
-        for report in (sdk.device / "target/surefire-reports").glob("*.xml")
-        for case in ElementTree.parse(report).iter("testcase")
-    ]
-    failed = [
+def test_its_own_tests_pass(sdk: BuiltModule) -> None:
+    cases = sdk.test_cases()
+    assert failures(cases) == []
+    names = {str(case.get("classname")).rpartition(".")[2] for case in cases}
+    assert names == {path.stem for path in (SOURCES / "device/src/test/kotlin").rglob("*Test.kt")}
+
+
+def failures(cases: Iterable[ElementTree.Element]) -> list[str]:
+    """Return what failed, or was left out, of the tests of a module."""
+    return [
         f"{case.get('classname')}: {case.get('name')}: {bad.text}"
         for case in cases
         for bad in case
         if bad.tag in ("failure", "error", "skipped")
     ]
-    assert failed == []
-    names = {str(case.get("classname")).rpartition(".")[2] for case in cases}
-    assert names == {path.stem for path in (SOURCES / "device/src/test/kotlin").rglob("*Test.kt")}
 
 
 @pytest.mark.long
-def test_the_jar_is_small_and_holds_the_sdk_alone(sdk: KotlinSdk) -> None:
-    assert sdk.jar.name == "carillon-device-0.1.0.jar"
-    assert sdk.jar.stat().st_size < SMALL_BYTES
-    with zipfile.ZipFile(sdk.jar) as archive:
+def test_the_jar_is_small_and_holds_the_sdk_alone(sdk: BuiltModule) -> None:
+    jar = sdk.artifact("jar")
+    assert jar.name == "carillon-device-0.1.0.jar"
+    assert jar.stat().st_size < SMALL_BYTES
+    with zipfile.ZipFile(jar) as archive:
         classes = [name for name in archive.namelist() if name.endswith(".class")]
     assert "dev/carillon/device/CarillonDevice.class" in classes
     assert {name.rpartition("/")[0] for name in classes} == {"dev/carillon/device"}
@@ -54,7 +56,7 @@ def test_the_jar_is_small_and_holds_the_sdk_alone(sdk: KotlinSdk) -> None:
 
 def test_the_build_names_no_repository_and_no_other_library() -> None:
     poms = [ElementTree.parse(path).getroot() for path in SOURCES.rglob("pom.xml") if "target" not in path.parts]
-    assert len(poms) == 2
+    assert len(poms) == 3
     name = "{http://maven.apache.org/POM/4.0.0}"
     for pom in poms:
         assert [each.tag for each in pom.iter() if "epository" in each.tag or each.tag == f"{name}url"] == []
@@ -62,9 +64,9 @@ def test_the_build_names_no_repository_and_no_other_library() -> None:
         str(dependency.findtext(f"{name}artifactId"))
         for pom in poms
         for dependency in pom.iter(f"{name}dependency")
-        if dependency.findtext(f"{name}scope") != "test"
+        if dependency.findtext(f"{name}scope") not in ("test", "provided")
     }
-    assert needed == {"kotlin-stdlib"}
+    assert needed == {"kotlin-stdlib", "carillon-device"}
 
 
 def test_it_imports_nothing_but_javas_and_kotlins_own_packages() -> None:
@@ -76,7 +78,7 @@ def test_it_imports_nothing_but_javas_and_kotlins_own_packages() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 async def test_the_program_of_the_page_runs(
-    sdk: KotlinSdk, real_gateway: RunningGateway, tmp_path: Path, page: Path
+    sdk: BuiltModule, real_gateway: RunningGateway, tmp_path: Path, page: Path
 ) -> None:
     await shows_a_push(command(sdk, page, real_gateway, ANDROID), real_gateway, tmp_path, {})
 
@@ -84,7 +86,7 @@ async def test_the_program_of_the_page_runs(
 @pytest.mark.long
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 async def test_a_program_that_is_refused_says_why_and_ends(
-    sdk: KotlinSdk, real_gateway: RunningGateway, tmp_path: Path, page: Path
+    sdk: BuiltModule, real_gateway: RunningGateway, tmp_path: Path, page: Path
 ) -> None:
     program = await asyncio.create_subprocess_exec(
         *command(sdk, page, real_gateway, IOS), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -95,7 +97,7 @@ async def test_a_program_that_is_refused_says_why_and_ends(
     assert printed.decode().splitlines()[-1] == FINAL["unauthorized"]
 
 
-def command(sdk: KotlinSdk, page: Path, gateway: RunningGateway, appkey: str) -> list[str]:
+def command(sdk: BuiltModule, page: Path, gateway: RunningGateway, appkey: str) -> list[str]:
     """Return the command that runs the first program of a page with this gateway."""
     url = f"ws://127.0.0.1:{gateway.port}/device/v1"
     return sdk.command(snippet_main(page, 0), f"-Durl={url}", f"-Dappkey={appkey}")
