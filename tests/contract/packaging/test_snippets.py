@@ -39,6 +39,7 @@ ELSEWHERE = {
     ("docs/app-servers.md", "{"): "tests/contract/clients/test_bodies.py",
     ("docs/app-servers.md", ""): "tests/contract/clients/test_clients.py",
     ("docs/devices.md", ""): "tests/contract/sdk/test_docs.py",
+    ("docs/android-sdk.md", ""): "tests/contract/sdk/test_android.py",
     ("docs/kotlin-sdk.md", ""): "tests/contract/sdk/test_kotlin.py",
     ("sdk/README.md", "import dev.carillon"): "tests/contract/sdk/test_kotlin.py",
     ("sdk/README.md", ""): "tests/contract/sdk/test_packages.py",

@@ -1,4 +1,4 @@
-"""The Android SDK as it is built: its own tests on each Android, the AAR, its manifest in an app's, and one app on a gateway."""
+"""The Android SDK as it is built: its tests on each Android, the page's programs, the AAR, its manifest in an app's."""
 
 import re
 import zipfile
@@ -64,7 +64,7 @@ def test_the_aar_is_small_and_holds_the_sdk_alone(sdk: BuiltModule) -> None:
 
 
 def merged_manifest() -> ElementTree.Element:
-    """Return the manifest of an app with the SDK's, as Android's build merges them: permissions and components are added."""
+    """Return an app's manifest with what the SDK's adds to it, as Android's build merges them."""
     app = ElementTree.fromstring(APP)
     library = ElementTree.parse(MODULE / "src/main/AndroidManifest.xml").getroot()
     app.extend(library.findall("uses-permission"))
@@ -86,7 +86,8 @@ def test_the_merged_manifest_exports_nothing_and_starts_nothing() -> None:
     assert all(each.get(f"{_ANDROID}exported") == "false" for each in own.values())
     assert not any(list(each) for each in own.values()), "an intent filter lets others start it"
     assert not any(each.get(f"{_ANDROID}process") for each in own.values()), "the main process alone is connected"
-    assert {each.tag for each in own.values()} == {"activity", "receiver"}, "no service, and no provider that starts with the app"
+    kinds = {each.tag for each in own.values()}
+    assert kinds == {"activity", "receiver"}, "no service, and no provider that starts with the app"
 
 
 def test_each_component_of_the_manifest_is_a_class_of_its_kind() -> None:
@@ -122,3 +123,14 @@ def test_the_page_names_what_goes_into_the_app() -> None:
     for each in merged_manifest().findall("application/*"):
         name = str(each.get(_NAME)).rpartition(".")[2]
         assert name == "Main" or f"`{name}`" in page
+
+
+def test_the_pages_manifest_declares_the_service_and_what_it_needs() -> None:
+    (snippet,) = re.findall(r"^```xml\n(.*?)^```$", ANDROID_PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    root = ElementTree.fromstring(f'<manifest xmlns:android="{_ANDROID.strip("{}")}">{snippet}</manifest>')
+    (service,) = root.iter("service")
+    assert service.get(_NAME) == "dev.carillon.android.ConnectionService"
+    assert service.get(f"{_ANDROID}exported") == "false"
+    needed = {str(each.get(_NAME)).removeprefix("android.permission.") for each in root.iter("uses-permission")}
+    assert service.get(f"{_ANDROID}foregroundServiceType") == "remoteMessaging"
+    assert needed == {"FOREGROUND_SERVICE", "FOREGROUND_SERVICE_REMOTE_MESSAGING"}

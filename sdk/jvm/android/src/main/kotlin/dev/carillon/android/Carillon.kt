@@ -60,6 +60,7 @@ public object Carillon {
 
     /** What the app does with its pushes; set it before `start`. */
     @JvmStatic
+    @Volatile
     public var handler: PushHandler? = null
         set(value) {
             val missed = synchronized(lock) {

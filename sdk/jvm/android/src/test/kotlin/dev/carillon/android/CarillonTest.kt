@@ -40,6 +40,7 @@ class CarillonTest {
 
     @Test
     fun `before the start nothing is read, stored or connected, and what comes waits`() {
+        val threads = threads()
         assertTrue(Carillon.onMessage(mapOf("carillon" to push(1))))
         Carillon.setAddress("fcm", "address")
         Carillon.setBadge(3)
@@ -47,7 +48,7 @@ class CarillonTest {
         assertNull(Carillon.device)
         assertEquals(emptySet<String>(), files)
         assertEquals(0, alarms.scheduledAlarms.size + networks.networkCallbacks.size + app.gateway.opened.size)
-        assertTrue(Thread.getAllStackTraces().keys.none { it.name.startsWith("carillon") })
+        assertEquals(emptySet<Thread>(), threads() - threads)
         val connection = app.start()
         app.awaitShown(1)
         assertEquals("address", connection.sent("set_address").getString("address"))
@@ -337,4 +338,6 @@ class CarillonTest {
         val activity = Robolectric.buildActivity(ClickActivity::class.java, intent.savedIntent).create().get()
         assertTrue(activity.isFinishing)
     }
+
+    private fun threads() = Thread.getAllStackTraces().keys.filter { it.name.startsWith("carillon") }.toSet()
 }
