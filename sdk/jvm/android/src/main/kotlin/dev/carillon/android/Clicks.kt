@@ -68,13 +68,7 @@ internal fun webPage(value: Any?): Intent? = webAddress(value)?.let {
  */
 internal fun ownActivity(context: Context, value: Any?): Intent? {
     if (value !is String || value.length > MAX_LINK) return null
-    val asked = try {
-        Intent.parseUri(value, if (value.startsWith("intent:")) Intent.URI_INTENT_SCHEME else 0)
-    } catch (_: URISyntaxException) {
-        return null
-    } catch (_: RuntimeException) { // some texts, such as numbers that are none, have other exceptions
-        return null
-    }
+    val asked = intentOf(value) ?: return null
     if (asked.`package` != null && asked.`package` != context.packageName) return null
     val intent = Intent(asked.action).setDataAndType(asked.data, asked.type).setPackage(context.packageName)
     asked.categories?.forEach(intent::addCategory)
@@ -82,6 +76,23 @@ internal fun ownActivity(context: Context, value: Any?): Intent? {
     val found = activity(context, asked.component, intent) ?: return null
     if (!found.exported || found.packageName != context.packageName) return null
     return intent.setComponent(ComponentName(found.packageName, found.name)).addFlags(Intent.FLAG_ACTIVITY_NEW_TASK)
+}
+
+/**
+ * Returns the intent of a text. Android's parser looks for ever for the end of some that have none, so it gets only those
+ * that end as they must.
+ */
+private fun intentOf(text: String): Intent? {
+    val fields = text.lastIndexOf('#')
+    if (fields < 0 || !text.startsWith("#Intent;", fields)) return Intent(Intent.ACTION_VIEW, Uri.parse(text))
+    if (!text.endsWith(";end")) return null
+    return try {
+        Intent.parseUri(text, if (text.startsWith("intent:")) Intent.URI_INTENT_SCHEME else 0)
+    } catch (_: URISyntaxException) {
+        null
+    } catch (_: RuntimeException) { // some texts, such as numbers that are none, have other exceptions
+        null
+    }
 }
 
 @Suppress("DEPRECATION") // the functions that replace them came with Android 13

@@ -78,7 +78,7 @@ class ClicksTest {
         val refused = listOf(
             "intent:#Intent;component=$own/$INNER;end", "inner://x", "intent:#Intent;component=$own/dev.carillon.android.PageActivity;end",
             "intent:#Intent;component=$OTHER/$OTHER.Main;end", "other://x", "https://example.org/", "intent:#Intent;package=$OTHER;component=$own/$OPEN;end",
-            "intent://x#Intent;scheme=other;end", "intent:#Intent;component=$own/org.example.None;end", "intent:#Intent;i.count=x;end", "intent:#Intent;",
+            "intent://x#Intent;scheme=other;end", "intent:#Intent;component=$own/org.example.None;end", "intent:#Intent;i.count=x;end", "intent:#Intent;", "S.a=b;#Intent;i.a=1", "myapp://x#Intent;S.a=b",
             "android-app://$OTHER/https/example.org", "", "x".repeat(9000),
         )
         for (text in refused) assertNull(text, ownActivity(app.context, text))
