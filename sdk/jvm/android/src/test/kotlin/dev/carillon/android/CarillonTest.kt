@@ -51,8 +51,10 @@ class CarillonTest {
         assertEquals(emptySet<Thread>(), threads() - threads)
         val connection = app.start()
         app.awaitShown(1)
-        assertEquals("address", connection.sent("set_address").getString("address"))
-        assertEquals(JSONArray("[1]"), connection.sent("ack").getJSONArray("msgids"))
+        val sent = List(3) { connection.sent() }.associateBy { it.getString("type") }
+        assertEquals(setOf("report", "set_address", "ack"), sent.keys)
+        assertEquals("address", sent.getValue("set_address").getString("address"))
+        assertEquals(JSONArray("[1]"), sent.getValue("ack").getJSONArray("msgids"))
     }
 
     @Test
@@ -73,6 +75,7 @@ class CarillonTest {
         val handedOver = shadowOf(app.context).broadcastIntents.filter { it.component?.className == PushReceiver::class.java.name }
         assertEquals(2, handedOver.size)
         Carillon.forget() // as in the main process
+        Carillon.processName = { it.applicationInfo.processName }
         val connection = app.start()
         handedOver.forEach { PushReceiver().onReceive(app.context, it) }
         app.awaitShown(1)
@@ -84,6 +87,7 @@ class CarillonTest {
     fun `the identity is kept out of backups, and a later process has it`() {
         val hello = app.start().hello
         assertEquals(listOf(false, 900), listOf(hello.has("token"), hello.getInt("heartbeat")))
+        until("the welcome") { app.events.firstOrNull() }
         assertEquals(setOf("carillon.json"), files)
         app.stop()
         assertEquals(listOf("t", "k"), app.start().hello.run { listOf(getString("token"), getString("key")) })

@@ -101,7 +101,9 @@ class ClicksTest {
         )
         var opened = 0
         repeat(CASES) {
-            val text = buildString { repeat(random.nextInt(1, 14)) { append(parts.random(random)) } }
+            val loose = buildString { repeat(random.nextInt(1, 14)) { append(parts.random(random)) } }
+            val fields = List(random.nextInt(1, 5)) { FIELDS.random(random) }.joinToString(";")
+            val text = if (random.nextBoolean()) loose else "intent:#Intent;${fields.replace("OWN", own)};end"
             ownActivity(app.context, text)?.let {
                 opened++
                 assertSafe(it)
@@ -170,6 +172,10 @@ class ClicksTest {
     }
 
     private companion object {
+        val FIELDS = listOf(
+            "component=OWN/$OPEN", "component=OWN/$INNER", "component=$OTHER/$OTHER.Main", "package=OWN", "package=$OTHER", "scheme=myapp", "SEL",
+            "action=android.intent.action.VIEW", "launchFlags=0x3", "S.a=b", "i.a=1", "i.a=x", "sourceBounds=1 2 3 4", "type=text/plain", "x",
+        )
         val NAMES = listOf(
             "picture-addr", "picture_addr", "picture-hyperlink", "jump-button", "jump-seconds", "tip-content", "tip-url", "download-condition",
             "popup-mode", "title", "flow-mode", "top-title", "information", "text-abstract", "text-detail", "url",
