@@ -1,7 +1,4 @@
-"""The Kotlin SDKs of `sdk/jvm`, each built by Maven once for its sources, with its tests and the snippets of its pages.
-
-Maven's own configuration says from which repositories the compiler comes.
-"""
+"""The Kotlin SDKs of `sdk/jvm`, each built by Maven once for its sources, with its tests and its pages' snippets."""
 
 import fcntl
 import functools
@@ -9,13 +6,13 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
 
+from testkit.maven import maven
 from testkit.programs import needed
 from testkit.repository import ROOT
 
@@ -61,9 +58,12 @@ def kotlin_sdk() -> BuiltModule:
 
 
 def android_sdk() -> BuiltModule:
-    """Return the built SDK for Android, tested on each of Robolectric's Androids, in two minutes."""
-    alone = ["-Dtest=dev/carillon/android/*Test", "-Dsurefire.failIfNoSpecifiedTests=false"]
-    return _built("android", [ANDROID_PAGE], ["-pl", "android", "-am", f"-Dandroids={_ANDROIDS}", *alone])
+    """Return the built SDK for Android, tested on each of Robolectric's Androids, in two minutes.
+
+    It is built after the one for the JVM, so that no two builds fetch the same files.
+    """
+    kotlin_sdk()
+    return _built("android", [ANDROID_PAGE], ["-pl", "android", "-am", f"-Dandroids={_ANDROIDS}", "-Duntested=true"])
 
 
 def run_on_android(sdk: BuiltModule, main: str, *options: str) -> list[str]:
@@ -74,12 +74,11 @@ def run_on_android(sdk: BuiltModule, main: str, *options: str) -> list[str]:
 
 def _built(module: str, pages: Sequence[Path], options: list[str]) -> BuiltModule:
     needed("java")
-    maven = needed("mvn")
     made = _CACHE / _digest(module, pages)
     _CACHE.mkdir(parents=True, exist_ok=True)
-    with (_CACHE / "lock").open("w") as lock:
+    with (_CACHE / f"{module}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        failed = "" if made.exists() else _build(maven, made, module, tuple(pages), tuple(options))
+        failed = "" if made.exists() else _build(made, module, tuple(pages), tuple(options))
     if failed:
         raise RuntimeError(f"Maven did not build carillon-{module}:\n{failed}")
     return BuiltModule(made / module)
@@ -110,7 +109,7 @@ def _digest(module: str, pages: Sequence[Path]) -> str:
 
 
 @functools.cache
-def _build(maven: str, made: Path, module: str, pages: tuple[Path, ...], options: tuple[str, ...]) -> str:
+def _build(made: Path, module: str, pages: tuple[Path, ...], options: tuple[str, ...]) -> str:
     """Build a module, once in a run of the tests; return what Maven said if it failed, else ""."""
     with tempfile.TemporaryDirectory(dir=_CACHE) as scratch:
         source = Path(scratch, "jvm")
@@ -118,10 +117,8 @@ def _build(maven: str, made: Path, module: str, pages: tuple[Path, ...], options
         for page in pages:
             for number, text in enumerate(snippets(page)):
                 _write_snippet(source / module / "src/test/kotlin/docs" / _package(page), number, text)
-        command = [maven, "-q", "-B", "package", *_BUILD, *options]
-        done = subprocess.run(command, cwd=source, capture_output=True, text=True, timeout=_BOUND_S, check=False)
-        if done.returncode:
-            return done.stdout[-6000:] + done.stderr[-2000:]
+        if said := maven(["package", *_BUILD, *options], source, _BOUND_S):
+            return said
         classpath = source / module / "target/classpath"
         classpath.write_text(classpath.read_text().replace(str(source), str(made)))
         source.rename(made)

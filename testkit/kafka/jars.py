@@ -1,19 +1,17 @@
-"""The jars of the Kafka broker and of its tools, copied once into `.cache` (git-ignored) by Maven.
-
-Maven's own configuration says from which repositories.
-"""
+"""The jars of the Kafka broker and of its tools, copied once into `.cache` (git-ignored) by Maven."""
 
 import fcntl
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
+from testkit.maven import maven
 from testkit.repository import ROOT
 
 _CACHE = ROOT / ".cache"
 _BROKER = ("kafka", "pom.xml", "kafka_2.13-*.jar")
 _TOOLS = ("kafka-tools", "tools-pom.xml", "kafka-tools-*.jar")
+_BOUND_S = 600
 
 
 class KafkaMissingError(RuntimeError):
@@ -45,14 +43,7 @@ def _folder(name: str, pom: str, sought: str) -> Path:
 
 def _get_jars(jars: Path, pom: Path) -> None:
     partial = jars.with_name(f"{jars.name}.{os.getpid()}")
-    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-    result = subprocess.run(
-        [*command, "-DincludeScope=runtime", f"-DoutputDirectory={partial}"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    if result.returncode:
-        raise KafkaMissingError(f"Maven did not get the Kafka broker:\n{result.stdout[-2000:]}{result.stderr[-2000:]}")
+    arguments = ["-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime"]
+    if said := maven([*arguments, f"-DoutputDirectory={partial}"], ROOT, _BOUND_S):
+        raise KafkaMissingError(f"Maven did not get the Kafka broker:\n{said}")
     partial.rename(jars)

@@ -15,6 +15,7 @@ BOUND_S = 120
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("carillon", ["embedded"], indirect=True)
 async def test_a_push_is_shown_and_clicked_on_an_android(
     carillon: Installation, app: AppCredentials, server: AppServer
 ) -> None:

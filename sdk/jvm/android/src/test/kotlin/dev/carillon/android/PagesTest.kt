@@ -58,16 +58,17 @@ class PagesTest {
 
     @Test
     fun `a landing page has picture, tip and button, and closes by itself`() {
-        val page = show(4, """{"picture-addr": "${picture(200)}", "picture-hyperlink": "https://example.org/p", "jump-button": 1, "jump-seconds": 5, "tip-content": "More", "tip-url": "https://example.org/tip"}""")
+        val page = show(4, """{"picture-addr": "${picture(200)}", "picture-hyperlink": "https://example.org/p", "tip-content": "More", "tip-url": "https://example.org/tip"}""")
         val image = until("the picture") { page.views<ImageView>().single().takeIf { it.drawable != null && it.visibility == View.VISIBLE } }
         image.performClick()
         assertEquals("https://example.org/p", opened())
         page.views<TextView>().single { it.text.toString() == "More" }.performClick()
         assertEquals("https://example.org/tip", opened())
-        shadowOf(Looper.getMainLooper()).idleFor(Duration.ofMillis(4_900))
-        assertFalse(page.get().isFinishing)
-        shadowOf(Looper.getMainLooper()).idleFor(Duration.ofMillis(200))
-        assertTrue(page.get().isFinishing)
+        val short = show(4, """{"picture-addr": "${picture(200)}", "jump-seconds": 5}""")
+        shadowOf(Looper.getMainLooper()).idleFor(Duration.ofSeconds(4))
+        assertFalse(short.get().isFinishing)
+        shadowOf(Looper.getMainLooper()).idleFor(Duration.ofSeconds(1))
+        assertTrue(short.get().isFinishing)
         val other = show(4, """{"picture-addr": "${picture(200)}", "jump-button": 1}""")
         other.views<Button>().single().performClick()
         assertTrue(other.get().isFinishing)
