@@ -22,7 +22,7 @@ ANDROID_PAGE = ROOT / "docs/android-sdk.md"
 _CACHE = ROOT / ".cache/kotlin-sdk"
 _ANDROIDS = ROOT / ".cache/androids"
 """Robolectric's Androids, 600 MB, which all builds share."""
-_BOUND_S = 580
+_BOUND_S = 1000
 _FLAGS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 """For programs that run for a second: they start faster."""
 

@@ -13,6 +13,8 @@ from tests.contract.sdk.test_kotlin import failures
 MODULE = SOURCES / "android"
 LEVELS = {"24", "26", "34", "35"}
 SMALL_BYTES = 96 << 10
+BUILT_IN_TIME = pytest.mark.timeout(1200)
+"""For a test that may be the first, and waits for the build: on a new machine it fetches a gigabyte."""
 _ANDROID = "{http://schemas.android.com/apk/res/android}"
 _NAME = f"{_ANDROID}name"
 
@@ -34,6 +36,7 @@ def sdk() -> BuiltModule:
 
 
 @pytest.mark.long
+@BUILT_IN_TIME
 def test_its_own_tests_pass_on_each_android(sdk: BuiltModule) -> None:
     cases = sdk.test_cases()
     assert failures(cases) == []
@@ -47,6 +50,7 @@ def test_its_own_tests_pass_on_each_android(sdk: BuiltModule) -> None:
 
 
 @pytest.mark.long
+@BUILT_IN_TIME
 def test_the_aar_is_small_and_holds_the_sdk_alone(sdk: BuiltModule) -> None:
     aar = sdk.artifact("aar")
     assert aar.name == "carillon-android-0.1.0.aar"
