@@ -212,6 +212,11 @@ class Code(Enum):
     NO_APNS_ENVIRONMENT = "choose an environment of Apple"
     FORM_DAMAGED = "the form is damaged; load the page again"
     APP_WITHOUT_DEVICE = "app {appkey} has no device with this token"
+    WRONG_RECEIVER = "url: {problem}"
+    TOO_MANY_WEBHOOKS = "an app has at most {most} webhooks"
+    CHAT_WITHOUT_KINDS = "a webhook to a chat service names the kinds of its events: people read each of them"
+    NO_SUCH_WEBHOOK = "app {appkey} has no webhook {webhook_id!r}"
+    WEBHOOK_NOT_KNOWN = "app {appkey} has no webhook {webhook_id!r}, or it was made just now"
 
     def __init__(self, template: str) -> None:
         self.fields = frozenset(name for _, name, _, _ in string.Formatter().parse(template) if name)

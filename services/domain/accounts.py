@@ -107,6 +107,13 @@ class AccountDirectory:
         """Return the API token of an actor token/ID, which `token` has returned before."""
         return self._tokens[actor.removeprefix("token/")]
 
+    def may_token_go_on(self, actor: str, now_ms: int) -> bool:
+        """Return whether the API token of an actor token/ID is neither revoked nor expired."""
+        token = self._tokens.get(actor.removeprefix("token/"))
+        if token is None or token.token_id in self._revoked:
+            return False
+        return not token.expires_ms or now_ms < token.expires_ms
+
     def actor_of_user(self, user_id: str) -> Actor:
         """Return the user as an actor with the present roles; an unknown user may do nothing."""
         user = self._users.get(user_id)

@@ -1,7 +1,7 @@
 """The app directory: a projection of the `apps` topic in memory."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import assert_never
 
 from protos.registry.v1.apps_pb2 import (
@@ -49,6 +49,7 @@ class AppDirectory:
     def __init__(self, log: Log) -> None:
         self._reader = PartitionReader(self.name, log, APPS_PARTITION, self._apply)
         self._apps: dict[str, App] = {}
+        self._with_webhooks: dict[str, App] = {}
         self._epochs = Epochs()
         self._latest: dict[bytes, tuple[int, int]] = {}
         self.refused: set[bytes] = set()
@@ -86,6 +87,11 @@ class AppDirectory:
     def all(self) -> list[App]:
         """Return every app, by creation time."""
         return sorted(self._apps.values(), key=lambda app: (app.created_ms, app.appkey))
+
+    @property
+    def with_webhooks(self) -> Collection[App]:
+        """The apps that have webhooks."""
+        return self._with_webhooks.values()
 
     def key_chain(self, purpose: str) -> KeyChain | None:
         """Return the fingerprints of the installation's keys for the purpose; None: no process has had one yet."""
@@ -214,6 +220,10 @@ class AppDirectory:
             case "app":
                 appkey, is_paused = fact.app.appkey, fact.app.HasField("pause")
                 self._apps[appkey] = fact.app
+                if fact.app.webhooks:
+                    self._with_webhooks[appkey] = fact.app
+                else:
+                    self._with_webhooks.pop(appkey, None)
                 if is_paused != (appkey in self._paused):
                     (self._paused.add if is_paused else self._paused.discard)(appkey)
                     self._change_pauses()

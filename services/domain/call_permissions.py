@@ -102,9 +102,10 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         **dict.fromkeys(("SubmitDraft", "DecideDraft", "GetDrafts", "ListDrafts", "AdmitPush"), ("console",)),
         "AdmitTask": ("scheduling",),
     },
-    "protos.webhooks.v1.WebhooksService": dict.fromkeys(
-        ("ListStates", "ListAttempts", "SendTest", "Resend"), (OPERATOR, "console")
-    ),
+    "protos.webhooks.v1.WebhooksService": {
+        **dict.fromkeys(("ListStates", "ListAttempts", "SendTest", "Resend"), (OPERATOR, "console")),
+        "WatchEvents": ("console",),
+    },
     "protos.analytics.v1.AnalyticsService": {
         "AuditPush": (OPERATOR, "console"),
         "AuditDevice": (OPERATOR, "console"),

@@ -7,7 +7,7 @@ record's, and its id is a hash of what happened, so another record that tells of
 
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple, assert_never
@@ -20,14 +20,16 @@ from protos.push.v1.push_pb2 import Kind, PushCommand
 from protos.registry.v1.apps_pb2 import App, AppFact, EventKind
 from protos.registry.v1.devices_pb2 import Device, DeviceFact
 from protos.runtime.v1.log_pb2 import Meta
+from protos.webhooks.v1.push_ends_pb2 import PushEnded, PushEndFact, PushEnding
 from services.domain.addresses import channel_name
-from services.domain.topics import APPS, DELIVERIES, DEVICES, DRAFTS, PUSH_COMMANDS, PUSHES, decode
+from services.domain.topics import APPS, DELIVERIES, DEVICES, DRAFTS, PUSH_COMMANDS, PUSH_ENDS, PUSHES, decode
 from services.domain.webhooks import KIND_NAMES
 from services.log.port import Log, Partition, Record
 from services.log.topics import Topic
 from services.replica.catch_up import read_until
+from services.replica.dead_letters import UNUSABLE
 
-SOURCES: Sequence[Topic] = (PUSH_COMMANDS, APPS, DRAFTS, DEVICES, PUSHES, DELIVERIES)
+SOURCES: Sequence[Topic] = (PUSH_COMMANDS, APPS, DRAFTS, DEVICES, PUSHES, DELIVERIES, PUSH_ENDS)
 """The topics whose records make events."""
 
 NO_DEVICE = (-1, -1)
@@ -97,7 +99,8 @@ class DraftApps:
         async with aclosing(read_until("webhooks", self._log, {partition: self._next}, {partition: end})) as batches:
             async for records, offsets in batches:
                 for record in records:
-                    self.note(decode(record))
+                    with suppress(*UNUSABLE):  # whoever decides on drafts has recorded it as a dead letter
+                        self.note(decode(record))
                 self._next = offsets[partition]
 
     def note(self, fact: DraftFact) -> None:
@@ -129,6 +132,8 @@ class EventTranslator:
                 return
             case DeviceFact():
                 found = _of_device(source, message)
+            case PushEndFact():
+                found = _of_push_end(source, message)
             case DraftFact():
                 self._drafts.note(message)
                 found = self._of_draft(source, message)
@@ -227,6 +232,24 @@ def _of_push(source: _Source, fact: PushFact) -> Iterator[Event]:
             return
         case never:
             assert_never(never)
+
+
+_COUNTS = tuple(
+    field.name for field in PushEnded.DESCRIPTOR.fields if field.name not in ("msgid", "appkey", "kind", "ending")
+)
+
+
+def _of_push_end(source: _Source, fact: PushEndFact) -> Iterator[Event]:
+    if not fact.HasField("ended"):
+        return
+    ended = fact.ended
+    data: dict[str, Any] = {
+        "msgid": ended.msgid,
+        "kind": _PUSH_KINDS.get(ended.kind, ""),
+        "ending": PushEnding.Name(ended.ending).removeprefix("PUSH_ENDING_").lower(),
+        **{name: getattr(ended, name) for name in _COUNTS},
+    }
+    yield source.event(EventKind.EVENT_KIND_PUSH_FINISHED, ended.appkey, data, ended.msgid)
 
 
 def _of_outcomes(source: _Source, fact: DeliveryFact, wanted: Wanted) -> Iterator[Event]:

@@ -1,4 +1,4 @@
-"""The sixteen topics of Carillon's event log, the key of a device's records, and each user's rights on topics."""
+"""The seventeen topics of Carillon's event log, the key of a device's records, and each user's rights on topics."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -15,6 +15,7 @@ from protos.runtime.v1.claims_pb2 import MessageIdFact, NonceFact
 from protos.runtime.v1.instances_pb2 import InstanceFact
 from protos.runtime.v1.processes_pb2 import ProcessFact
 from protos.scheduling.v1.scheduling_pb2 import TaskCommand, TaskFact
+from protos.webhooks.v1.push_ends_pb2 import PushEndFact
 from services.domain.call_permissions import EVERY_ROLE
 from services.log.decoding import decode as decode_with
 from services.log.port import Partition, Record
@@ -86,6 +87,7 @@ LOG_INS = Topic("log-ins", LogInFact, single=True, written_by=("accounts",), rea
 DRAFTS = Topic(
     "drafts", DraftFact, single=True, written_by=("accounts",), read_by=("accounts", "analytics", "webhooks")
 )
+PUSH_ENDS = Topic("push-ends", PushEndFact, single=True, written_by=("webhooks",), read_by=("webhooks",))
 PROCESSES = Topic(
     PROCESSES_TOPIC,
     ProcessFact,
@@ -113,6 +115,7 @@ TOPICS: Topics = {
         ACCOUNTS,
         LOG_INS,
         DRAFTS,
+        PUSH_ENDS,
         PROCESSES,
     )
 }

@@ -17,6 +17,7 @@ KIND_NAMES: Mapping["EventKind.ValueType", str] = MappingProxyType(
     {
         EventKind.EVENT_KIND_PUSH_ACCEPTED: "push.accepted",
         EventKind.EVENT_KIND_PUSH_STARTED: "push.started",
+        EventKind.EVENT_KIND_PUSH_FINISHED: "push.finished",
         EventKind.EVENT_KIND_PUSH_CANCELLED: "push.cancelled",
         EventKind.EVENT_KIND_PUSH_FAILED: "push.failed",
         EventKind.EVENT_KIND_MESSAGE_SENT: "message.sent",

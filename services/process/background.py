@@ -5,7 +5,7 @@ ended that was to run until it is cancelled.
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -30,6 +30,30 @@ def start_endless(name: str, work: Coroutine[Any, Any, None]) -> "asyncio.Task[N
     task = start(name, work)
     task.add_done_callback(partial(_note_end, asyncio.get_running_loop()))
     return task
+
+
+RESTART_S = 10.0
+"""Pause before the work of a lasting task is begun anew after an error."""
+
+
+def start_lasting(name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> "asyncio.Task[None]":
+    """Start a task that begins its work anew after an error, which is logged and counted. The process stays ready.
+
+    For work beside that for which the process is there: `carillon up` is ready to send pushes without it.
+    """
+
+    async def again_and_again() -> None:
+        while True:
+            try:
+                await work()
+            except Exception as error:
+                BACKGROUND_FAILURES.inc()
+                logger.error("a background task failed and is begun anew", task=name, exc_info=error)
+                await asyncio.sleep(RESTART_S)
+            else:
+                return
+
+    return start(name, again_and_again())
 
 
 def ended() -> Mapping[str, str]:

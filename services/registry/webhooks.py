@@ -13,10 +13,10 @@ from protos.registry.v1.apps_pb2 import (
 )
 from protos.registry.v1.registry_pb2 import ChangeWebhookRequest
 from services.domain.master_key import Keys
-from services.domain.push_endpoints import AllowedHosts, parse_endpoint
+from services.domain.push_endpoints import AllowedHosts, EndpointRefusedError, parse_endpoint
 from services.domain.secret_texts import new_id
 from services.domain.webhooks import KIND_NAMES, new_secret, seal_secret, shown_url
-from services.errors import InputError, NotFoundError
+from services.errors import Code, InputError, NotFoundError
 
 MAX_WEBHOOKS = 10
 MAX_PUSHES = 100
@@ -76,7 +76,7 @@ def _remove(app: App, request: ChangeWebhookRequest) -> ChangedWebhook:
 
 def _new(app: App, request: ChangeWebhookRequest, now_ms: int) -> Webhook:
     if len(app.webhooks) >= MAX_WEBHOOKS:
-        raise InputError(f"an app has at most {MAX_WEBHOOKS} webhooks")
+        raise InputError(Code.TOO_MANY_WEBHOOKS, most=MAX_WEBHOOKS)
     if not request.HasField("url"):
         raise InputError("a new webhook needs a url")
     if request.resume or request.HasField("rotate_keep_old_s"):
@@ -88,12 +88,15 @@ def _find(app: App, webhook_id: str) -> Webhook:
     for webhook in app.webhooks:
         if webhook.webhook_id == webhook_id:
             return webhook
-    raise NotFoundError(f"app {app.appkey} has no webhook {webhook_id!r}")
+    raise NotFoundError(Code.NO_SUCH_WEBHOOK, appkey=app.appkey, webhook_id=webhook_id)
 
 
 def _set_fields(webhook: Webhook, request: ChangeWebhookRequest, hosts: AllowedHosts) -> None:
     if request.HasField("url"):
-        hosts.check(parse_endpoint(request.url))
+        try:
+            hosts.check(parse_endpoint(request.url))
+        except EndpointRefusedError as error:
+            raise InputError(Code.WRONG_RECEIVER, problem=str(error)) from None
         webhook.url = request.url
     if request.HasField("form"):
         if request.form == WEBHOOK_FORM_UNSPECIFIED or request.form not in WebhookForm.values():
@@ -110,7 +113,7 @@ def _set_fields(webhook: Webhook, request: ChangeWebhookRequest, hosts: AllowedH
     if request.HasField("disabled"):
         webhook.disabled = request.disabled
     if webhook.form != WEBHOOK_FORM_STANDARD and not webhook.kinds:
-        raise InputError("a webhook to a chat service names the kinds of its events: people read each of them")
+        raise InputError(Code.CHAT_WITHOUT_KINDS)
 
 
 def _keep_old_secret(webhook: Webhook, keep_old_s: int, now_ms: int) -> None:

@@ -10,6 +10,7 @@ from protos.registry.v1.apps_pb2 import EventKind, Webhook
 from services.domain.events import Event
 from services.domain.webhooks import KIND_NAMES
 from services.log.port import Partition
+from services.webhooks.requests import MAX_EVENTS
 
 MAX_QUEUED = 5_000
 """Events of a lane from which on it takes no further record; one record may exceed it by its rows."""
@@ -117,6 +118,20 @@ class Lane:
             self.delivered.update(self.taken)
         if self.has_taken_all:
             self.has_changed.set()
+
+    def shrink(self) -> None:
+        """Forget the events behind those of the next request: they are taken again. For a full lane.
+
+        `has_room` is set once some of the others are delivered.
+        """
+        kept = 0
+        for kept, queued in enumerate(self._queue, 1):
+            if kept >= MAX_EVENTS and queued.ends is not None:
+                break
+        while len(self._queue) > kept:
+            queued = self._queue.pop()
+            if queued.ends is not None:
+                self.taken[queued.partition] = queued.ends - 1
 
     def next_events(self, most: int) -> Sequence[QueuedEvent]:
         """Return the next events, which stay in the lane until `remove`."""

@@ -11,15 +11,17 @@ from services.domain.events import SOURCES
 from services.domain.master_key import KeyPurpose
 from services.domain.push_endpoints import webhook_hosts
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
-from services.log.identity import check_log_identity
 from services.log.port import Partition
 from services.replica.positions import PositionsServicer
+from services.webhooks.push_ends import PushEnds, snapshot_file
 from services.webhooks.receivers import Connector, Receiver
 from services.webhooks.server import WebhooksServicer
 from services.webhooks.service import WebhookService
 from services.webhooks.settings import ROLE_NAME, WebhooksSettings
-from services.webhooks.store import WebhookStore
+from services.webhooks.store import open_store
 from services.webhooks.tokens import DeviceTokens
+from services.webhooks.walks import Walks
+from services.webhooks.watches import Watches
 
 
 def sources(installation: int) -> list[Partition]:
@@ -30,25 +32,29 @@ def sources(installation: int) -> list[Partition]:
 def build(settings: WebhooksSettings, context: RoleContext, connector: Connector | None = None) -> BuiltRole:
     """Wire the role."""
     directory = settings.state_dir(ROLE_NAME)
-    check_log_identity(directory, context.log, ROLE_NAME)
     connector = connector or EndpointConnector(SystemResolver(), ssl.create_default_context())
     new_receiver = partial(Receiver, connector, webhook_hosts(settings.webhook_hosts))
+    partitions, tokens = sources(settings.partitions), DeviceTokens(context.peers)
+    walks = Walks(context.log, partitions, context.apps.get)
     service = WebhookService(
         context.log,
-        sources(settings.partitions),
+        partitions,
         context.apps,
-        WebhookStore(directory),
+        walks,
+        open_store(directory, context.log),
         new_receiver,
-        DeviceTokens(context.peers),
+        tokens,
         context.keys,
         context.clock,
         random.Random(),  # noqa: S311 - spreads attempts in time
     )
-    servicer = WebhooksServicer(service, new_receiver, context.clock)
+    ends = PushEnds(context.log, settings.partitions, context.apps, context.clock, snapshot_file(directory))
+    watches = Watches(context.log, partitions, walks, tokens)
+    servicer = WebhooksServicer(service, watches, new_receiver, context.clock)
     positions = PositionsServicer(context.apps.applied)
     return BuiltRole(
         ROLE_NAME,
-        services=[service],
+        services=[ends, service],
         servicers=[
             lambda server: add_WebhooksServiceServicer_to_server(servicer, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),

@@ -41,7 +41,7 @@ def make_batch(form: "WebhookForm.ValueType", appkey: str, events: Sequence[Mapp
     chosen = events[: len(encoded)]
     ids = "\0".join(event["id"] for event in chosen)
     message_id = f"msg_{hashlib.blake2b(ids.encode(), digest_size=16).hexdigest()}"
-    if form in _CHATS:
+    if is_chat(form):
         return Batch(message_id, _encode(_CHATS[form](_text(appkey, chosen))), len(chosen))
     data = {"appkey": appkey, "events": [msgspec.Raw(line) for line in encoded]}
     body = _encode({"type": "batch", "timestamp": timestamp(now_ms), "data": data})
@@ -65,9 +65,14 @@ def http_request(endpoint: Endpoint, batch: Batch, secrets: Sequence[str], now_m
     return b"POST %b HTTP/1.1\r\n%b\r\n%b" % (endpoint.target.encode(), lines, batch.body)
 
 
+def is_chat(form: "WebhookForm.ValueType") -> bool:
+    """Return whether the form is a text message for a chat service, which knows no signatures."""
+    return form in _CHATS
+
+
 def refused_by_chat(form: "WebhookForm.ValueType", body: bytes) -> str:
     """Return the reason for which a chat service that answered 200 did not take the message; "" if it took it."""
-    if form not in _CHATS or form == WebhookForm.WEBHOOK_FORM_SLACK:
+    if not is_chat(form) or form == WebhookForm.WEBHOOK_FORM_SLACK:
         return ""
     try:
         answer = msgspec.json.decode(body, type=dict[str, Any])

@@ -16,7 +16,7 @@ from services.process.retries import retry_until_available
 from services.process.worker_thread import WorkerThread
 from services.webhooks.lane import Lane
 from services.webhooks.receivers import GONE, Answer, Receiver
-from services.webhooks.requests import MAX_EVENTS, Batch, http_request, make_batch
+from services.webhooks.requests import MAX_EVENTS, Batch, http_request, is_chat, make_batch
 from services.webhooks.settings import ROLE_NAME
 from services.webhooks.store import Attempt, WebhookStore
 from services.webhooks.tokens import DeviceTokens
@@ -24,6 +24,9 @@ from services.webhooks.tokens import DeviceTokens
 FIRST_DELAY_MS = 1_000
 MAX_DELAY_MS = 15 * 60_000
 """Longest pause between two attempts, unless the receiver asks for a longer one."""
+
+MAX_PROBLEM_DELAY_MS = 30_000
+"""Longest pause while a request cannot be made, because the registry does not answer or a key is missing."""
 
 PAUSED_AFTER_MS = 3 * 86_400_000
 """Time for which a receiver may fail before its webhook is paused."""
@@ -76,6 +79,7 @@ class LaneSender:
         self._clock = clock
         self._jitter = jitter
         self._failures = 0
+        self._problems = 0
         self._batch: tuple[WebhookForm.ValueType, Batch] | None = None
 
     @property
@@ -118,8 +122,7 @@ class LaneSender:
     def _secrets(self, now_ms: int) -> list[str]:
         """Return the secrets that sign requests; none for a chat service."""
         webhook = self.lane.webhook
-        is_signed = webhook.form == WebhookForm.WEBHOOK_FORM_STANDARD
-        return secrets_in_force(webhook, self.lane.appkey, self._keys, now_ms) if is_signed else []
+        return [] if is_chat(webhook.form) else secrets_in_force(webhook, self.lane.appkey, self._keys, now_ms)
 
     async def _attempt(self) -> int:
         """Send the next events; return after how many milliseconds to go on."""
@@ -129,7 +132,9 @@ class LaneSender:
             secrets = self._secrets(now_ms)
         except CarillonError as error:
             logger.warning("a webhook's request cannot be made yet", webhook=self.lane.id, error=str(error))
-            return FIRST_DELAY_MS
+            self._problems += 1
+            return min(FIRST_DELAY_MS << min(self._problems - 1, 20), MAX_PROBLEM_DELAY_MS)
+        self._problems = 0
 
         def request(endpoint: Endpoint) -> bytes:
             return http_request(endpoint, batch, secrets, now_ms)

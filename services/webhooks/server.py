@@ -1,6 +1,7 @@
 """WebhooksService: how receivers do, test events, and events that are sent again."""
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
 
 from protos.webhooks.v1.webhooks_pb2 import (
     Attempt,
@@ -12,6 +13,8 @@ from protos.webhooks.v1.webhooks_pb2 import (
     ResendResponse,
     SendTestRequest,
     SendTestResponse,
+    WatchEventsRequest,
+    WatchEventsResponse,
 )
 from protos.webhooks.v1.webhooks_pb2_grpc import WebhooksServiceServicer
 from services.domain import ids
@@ -22,6 +25,7 @@ from services.process.clock import Clock
 from services.webhooks import store
 from services.webhooks.receivers import Receiver
 from services.webhooks.service import WebhookService
+from services.webhooks.watches import Watches
 
 MAX_RESENT_MS = 31 * 86_400_000
 """Longest time whose events one call sends again."""
@@ -30,8 +34,11 @@ MAX_RESENT_MS = 31 * 86_400_000
 class WebhooksServicer(WebhooksServiceServicer):
     """Answers the role's calls."""
 
-    def __init__(self, service: WebhookService, new_receiver: Callable[[], Receiver], clock: Clock) -> None:
+    def __init__(
+        self, service: WebhookService, watches: Watches, new_receiver: Callable[[], Receiver], clock: Clock
+    ) -> None:
         self._service = service
+        self._watches = watches
         self._new_receiver = new_receiver
         self._clock = clock
 
@@ -59,6 +66,15 @@ class WebhooksServicer(WebhooksServiceServicer):
             raise InputError(f"the time to send again is {MAX_RESENT_MS // 86_400_000} days at most")
         await self._service.resend(sender, request.from_ms, request.until_ms)
         return ResendResponse()
+
+    async def WatchEvents(
+        self, requests: AsyncIterator[WatchEventsRequest], context: Context
+    ) -> AsyncGenerator[WatchEventsResponse, None]:
+        request = await anext(requests)
+        check_texts(request)
+        async with aclosing(self._watches.watch(request)) as responses:
+            async for response in responses:
+                yield response
 
 
 def _attempt(attempt: store.Attempt) -> Attempt:

@@ -10,9 +10,9 @@ from protos.registry.v1.apps_pb2 import Webhook
 from protos.webhooks.v1.webhooks_pb2 import WebhookState
 from services.domain.apps import AppDirectory
 from services.domain.master_key import Keys
-from services.errors import ConflictError, NotFoundError
+from services.errors import CarillonError, Code, ConflictError, NotFoundError
 from services.log.point_in_time import offsets_at
-from services.log.port import LOG_UNAVAILABLE, Log, Partition
+from services.log.port import LOG_UNAVAILABLE, Log, Partition, ends_of
 from services.process import background
 from services.process.clock import Clock, wait_for_first
 from services.process.logs import logger
@@ -51,6 +51,7 @@ class WebhookService:
         log: Log,
         partitions: Sequence[Partition],
         apps: AppDirectory,
+        walks: Walks,
         store: WebhookStore,
         new_receiver: Callable[[], Receiver],
         tokens: DeviceTokens,
@@ -65,7 +66,7 @@ class WebhookService:
         self._store = store
         self._keys = keys
         self._clock = clock
-        self._walks = Walks(log, partitions, apps.get)
+        self._walks = walks
         self._thread = WorkerThread(ROLE_NAME)
         self._senders: dict[str, LaneSender] = {}
         self._sending: dict[str, asyncio.Task[None]] = {}
@@ -92,9 +93,12 @@ class WebhookService:
         try:
             while True:
                 change = self._apps.applied.change
-                await self._follow(stored)
+                try:
+                    await self._follow(stored)
+                    await self._save()
+                except CarillonError as error:  # pushes go on, whatever becomes of webhooks
+                    logger.error("webhooks cannot go on at present; it tries again", error=str(error))
                 await wait_for_first(self._clock, self._clock.now_ms() + SAVED_EVERY_MS, change)
-                await self._save()
                 await asyncio.sleep(_PAUSE_S)
         finally:
             await self._close()
@@ -105,7 +109,7 @@ class WebhookService:
         """Return the sender of an app's webhook. NotFoundError: there is none, or the role has not begun with it."""
         sender = self._senders.get(webhook_id)
         if sender is None or sender.lane.appkey != appkey or sender.lane.until is not None:
-            raise NotFoundError(f"app {appkey} has no webhook {webhook_id!r}, or it was made just now")
+            raise NotFoundError(Code.WEBHOOK_NOT_KNOWN, appkey=appkey, webhook_id=webhook_id)
         return sender
 
     def states(self, appkey: str) -> list[WebhookState]:
@@ -150,7 +154,8 @@ class WebhookService:
 
         `stored`: the lanes that an earlier process left, each of which is taken out as it goes on.
         """
-        known = {webhook.webhook_id: (app.appkey, webhook) for app in self._apps.all() for webhook in app.webhooks}
+        apps = self._apps.with_webhooks
+        known = {webhook.webhook_id: (app.appkey, webhook) for app in apps for webhook in app.webhooks}
         for sender in list(self._senders.values()):
             _, webhook = known.get(sender.lane.webhook.webhook_id, ("", None))
             if webhook is None:
@@ -158,38 +163,56 @@ class WebhookService:
             elif webhook is not sender.lane.webhook:
                 sender.lane.use(webhook)
         for webhook_id in known.keys() - self._senders.keys():
-            left = stored.pop(webhook_id, None)
+            left = stored.get(webhook_id)
             if left is None:
                 starts = await self._first_offsets(known[webhook_id][1])
                 await self._thread.call(partial(self._store.add, webhook_id, webhook_id, starts, None))
                 left = StoredLane(webhook_id, webhook_id, starts, None, 0, 0)
-            self._begin(*known[webhook_id], left)
+            self._begin(*known[webhook_id], await self._within_log(left))
+            stored.pop(webhook_id, None)
         for lane_id, left in list(stored.items()):
-            del stored[lane_id]
             if left.webhook_id in known and left.until is not None:
-                self._begin(*known[left.webhook_id], left)
+                self._begin(*known[left.webhook_id], await self._within_log(left))
             else:
                 await self._thread.call(partial(self._store.remove, lane_id))
                 await self._thread.call(partial(self._store.forget_attempts, left.webhook_id))
+            del stored[lane_id]
+
+    async def _within_log(self, left: StoredLane) -> StoredLane:
+        """Return the lane with offsets that the log holds: it may have gone back, or have lost its oldest records.
+
+        A partition may be new to the lane, such as that of a topic which a later release reads.
+        """
+        begins = await retry_until_available(
+            LOG_UNAVAILABLE, lambda: self._log.begins(self._partitions), role=ROLE_NAME
+        )
+        ends = await ends_of(self._log, ROLE_NAME, self._partitions)
+        starts = {p: min(max(left.starts.get(p, 0), begins[p]), ends[p]) for p in self._partitions}
+        if changed := [partition for partition, start in left.starts.items() if start != starts.get(partition, start)]:
+            logger.warning(
+                "the log has gone back, or removed records that a webhook has not read: it goes on with what there is",
+                webhook=left.webhook_id,
+                partitions=len(changed),
+            )
+        return left._replace(starts=starts)
 
     def _begin(self, appkey: str, webhook: Webhook, left: StoredLane) -> None:
         """Go on with a lane where it was left."""
-        # A partition may be new: an installation gets further ones, and an upgrade further topics.
-        starts = dict.fromkeys(self._partitions, 0) | dict(left.starts)
+        starts = dict(left.starts)
         lane = Lane(left.lane_id, appkey, webhook, starts, left.until)
         sender = self._new_sender(lane, left.failing_since_ms, left.paused_ms)
         self._senders[lane.id] = sender
-        self._saved[lane.id] = dict(starts)
+        self._saved[lane.id] = starts
         self._walks.add(lane)
         if left.until is None:
-            self._sending[lane.id] = background.start_endless(f"webhook {lane.id}", sender.run())
+            self._sending[lane.id] = background.start_lasting(f"webhook {lane.id}", sender.run)
         else:
-            self._sending[lane.id] = background.start(f"webhook {lane.id}", self._send_again(sender))
+            self._sending[lane.id] = background.start_lasting(f"webhook {lane.id}", partial(self._send_again, sender))
 
     async def _send_again(self, sender: LaneSender) -> None:
         """Deliver the events of a lane with an end, and forget the lane."""
         await sender.run()
-        del self._sending[sender.lane.id]
+        self._sending.pop(sender.lane.id, None)
         await self._forget(sender.lane)
 
     async def _first_offsets(self, webhook: Webhook) -> dict[Partition, int]:
@@ -221,10 +244,13 @@ class WebhookService:
     async def _save(self) -> None:
         """Store the offsets of lanes that have nothing to deliver."""
         for lane_id, sender in list(self._senders.items()):
-            saved, delivered = self._saved[lane_id], dict(sender.lane.delivered)
+            saved, delivered = self._saved.get(lane_id), dict(sender.lane.delivered)
+            if saved is None:  # forgotten meanwhile
+                continue
             if changed := {p: offset for p, offset in delivered.items() if offset != saved.get(p)}:
                 await self._thread.call(partial(self._store.commit, lane_id, changed))
-                self._saved[lane_id] = delivered
+                if lane_id in self._saved:
+                    self._saved[lane_id] = delivered
 
     async def _close(self) -> None:
         await self._walks.close()

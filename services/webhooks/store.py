@@ -1,11 +1,18 @@
 """What webhooks remembers across restarts, in SQLite: offsets of lanes, their failures, and the latest attempts."""
 
-from collections.abc import Mapping
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from services.log.port import Partition
-from services.replica.sqlite_store import SqliteStore
+from services.errors import UnavailableError
+from services.log.identity import check_log_identity, forget_log_identity, noted_log_identity
+from services.log.port import Log, Partition
+from services.process.logs import logger
+from services.replica.sqlite_store import SqliteStore, remove
+from services.replica.store import transaction
+from services.webhooks.settings import ROLE_NAME
 
 _DDL = """
 CREATE TABLE lanes (
@@ -22,8 +29,23 @@ CREATE INDEX attempts_of_webhooks ON attempts (webhook, number);
 # The state is not folded from the log: SqliteStore replaces a file with another schema by an empty one, so a change of
 # this one would lose the offsets. A later table gets a CREATE TABLE IF NOT EXISTS of its own.
 
+_FILE = "webhooks.sqlite"
+
 KEPT_ATTEMPTS = 200
 """Latest attempts that are kept of each webhook."""
+
+
+def open_store(directory: Path, log: Log) -> "WebhookStore":
+    """Open the store in the role's directory; one that belongs to another log is replaced by an empty one."""
+    known = noted_log_identity(directory)
+    if known and log.identity and known != log.identity:
+        logger.warning("the offsets of webhooks are those of another log, and are dropped", former=known)
+        for file in directory.glob("*.snapshot"):
+            file.unlink()
+        remove(directory / _FILE)
+        forget_log_identity(directory)
+    check_log_identity(directory, log, ROLE_NAME)
+    return WebhookStore(directory)
 
 
 class Attempt(NamedTuple):
@@ -52,7 +74,7 @@ class WebhookStore:
     """The tables; used in one thread."""
 
     def __init__(self, directory: Path) -> None:
-        self._store = SqliteStore(directory / "webhooks.sqlite", _DDL)
+        self._store = SqliteStore(directory / _FILE, _DDL)
 
     def lanes(self) -> list[StoredLane]:
         """Return every lane, by its id."""
@@ -62,47 +84,40 @@ class WebhookStore:
     def add(
         self, lane_id: str, webhook_id: str, starts: Mapping[Partition, int], until: Mapping[Partition, int] | None
     ) -> None:
-        """Store a new lane."""
-        self._store.begin()
-        self._store.rows.execute("INSERT INTO lanes VALUES (?, ?, 0, 0)", (lane_id, webhook_id))
-        self._store.rows.executemany(
-            "INSERT INTO offsets_of_lanes VALUES (?, ?, ?, ?, ?)",
-            [(lane_id, *p, start, until[p] if until is not None else None) for p, start in starts.items()],
-        )
-        self._store.commit({})
+        """Store a new lane, in place of one with its id that an attempt has left."""
+        rows = [(lane_id, *p, start, until[p] if until is not None else None) for p, start in starts.items()]
+        with self._changed_rows() as changed:
+            changed.execute("INSERT OR REPLACE INTO lanes VALUES (?, ?, 0, 0)", (lane_id, webhook_id))
+            changed.executemany("INSERT OR REPLACE INTO offsets_of_lanes VALUES (?, ?, ?, ?, ?)", rows)
 
     def remove(self, lane_id: str) -> None:
-        self._store.begin()
-        self._store.rows.execute("DELETE FROM offsets_of_lanes WHERE lane = ?", (lane_id,))
-        self._store.rows.execute("DELETE FROM lanes WHERE lane = ?", (lane_id,))
-        self._store.commit({})
+        with self._changed_rows() as changed:
+            changed.execute("DELETE FROM offsets_of_lanes WHERE lane = ?", (lane_id,))
+            changed.execute("DELETE FROM lanes WHERE lane = ?", (lane_id,))
 
     def forget_attempts(self, webhook_id: str) -> None:
-        self._store.begin()
-        self._store.rows.execute("DELETE FROM attempts WHERE webhook = ?", (webhook_id,))
-        self._store.commit({})
+        with self._changed_rows() as changed:
+            changed.execute("DELETE FROM attempts WHERE webhook = ?", (webhook_id,))
 
     def commit(self, lane_id: str, offsets: Mapping[Partition, int], attempt: Attempt | None = None) -> None:
         """Store the offsets behind what was delivered, and the request that delivered it; the receiver works."""
-        self._store.begin()
-        self._store.rows.executemany(
-            "INSERT INTO offsets_of_lanes VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO UPDATE SET next = excluded.next",
-            [(lane_id, *partition, offset) for partition, offset in offsets.items()],
-        )
-        if attempt is not None:
-            sql = "UPDATE lanes SET failing_since_ms = 0, paused_ms = 0 WHERE lane = ? AND failing_since_ms + paused_ms"
-            self._store.rows.execute(sql, (lane_id,))
-            self._add_attempt(lane_id, attempt)
-        self._store.commit({})
+        rows = [(lane_id, *partition, offset) for partition, offset in offsets.items()]
+        with self._changed_rows() as changed:
+            changed.executemany(
+                "INSERT INTO offsets_of_lanes VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO UPDATE SET next = excluded.next",
+                rows,
+            )
+            if attempt is not None:
+                changed.execute("UPDATE lanes SET failing_since_ms = 0, paused_ms = 0 WHERE lane = ?", (lane_id,))
+                _add_attempt(changed, lane_id, attempt)
 
     def note_failure(self, lane_id: str, failing_since_ms: int, paused_ms: int, attempt: Attempt | None) -> None:
         """Store since when the receiver fails and is given up (0: it is not), and the request that has failed."""
-        self._store.begin()
-        sql = "UPDATE lanes SET failing_since_ms = ?, paused_ms = ? WHERE lane = ?"
-        self._store.rows.execute(sql, (failing_since_ms, paused_ms, lane_id))
-        if attempt is not None:
-            self._add_attempt(lane_id, attempt)
-        self._store.commit({})
+        with self._changed_rows() as changed:
+            sql = "UPDATE lanes SET failing_since_ms = ?, paused_ms = ? WHERE lane = ?"
+            changed.execute(sql, (failing_since_ms, paused_ms, lane_id))
+            if attempt is not None:
+                _add_attempt(changed, lane_id, attempt)
 
     def attempts(self, webhook_id: str) -> list[Attempt]:
         """Return the latest attempts of a webhook, the newest first."""
@@ -122,16 +137,30 @@ class WebhookStore:
         starts = {Partition(t, p): start for t, p, start, _ in rows}
         return StoredLane(lane_id, webhook_id, starts, until or None, failing_since_ms, paused_ms)
 
-    def _add_attempt(self, lane_id: str, attempt: Attempt) -> None:
-        execute = self._store.rows.execute
-        (webhook_id,) = execute("SELECT webhook FROM lanes WHERE lane = ?", (lane_id,)).fetchone()
-        execute(
-            "INSERT INTO attempts (webhook, message_id, time_ms, took_ms, events, status, answer)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (webhook_id, *attempt),
-        )
-        execute(
-            "DELETE FROM attempts WHERE webhook = ? AND number <= (SELECT number FROM attempts WHERE webhook = ?"
-            " ORDER BY number DESC LIMIT 1 OFFSET ?)",
-            (webhook_id, webhook_id, KEPT_ATTEMPTS),
-        )
+    @contextmanager
+    def _changed_rows(self) -> Iterator[sqlite3.Connection]:
+        """Yield the connection for changes that are committed together. UnavailableError: they cannot be written."""
+        try:
+            with transaction(self._store):
+                yield self._store.rows
+        except sqlite3.OperationalError as error:
+            raise UnavailableError(f"the state of webhooks cannot be written: {error}") from error
+        self._store.commit({})
+
+
+def _add_attempt(rows: sqlite3.Connection, lane_id: str, attempt: Attempt) -> None:
+    """Add an attempt of the lane's webhook, and delete those that are too old to be kept."""
+    found = rows.execute("SELECT webhook FROM lanes WHERE lane = ?", (lane_id,)).fetchone()
+    if found is None:  # the webhook is gone
+        return
+    (webhook_id,) = found
+    rows.execute(
+        "INSERT INTO attempts (webhook, message_id, time_ms, took_ms, events, status, answer)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (webhook_id, *attempt),
+    )
+    rows.execute(
+        "DELETE FROM attempts WHERE webhook = ? AND number <= (SELECT number FROM attempts WHERE webhook = ?"
+        " ORDER BY number DESC LIMIT 1 OFFSET ?)",
+        (webhook_id, webhook_id, KEPT_ATTEMPTS),
+    )

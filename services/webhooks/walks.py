@@ -4,12 +4,16 @@
     live ──── its queue is full ───────────────────────> behind
 
 A lane passes over records that it has taken, so lanes with different offsets share a walk: when one joins, the live
-walk is opened anew at the smaller offset of each partition. A walk behind waits while its lane is full; the live walk
-waits for no lane, so a slow receiver delays no other one.
+walk is opened anew at the smaller offset of each partition. A walk behind waits while its lane is full, and ends if
+that takes long: its events are read again later. The live walk waits for no lane, so a slow receiver delays no other
+one.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
 
 from protos.registry.v1.apps_pb2 import App, AppFact
 from services.domain.apps import has_epoch
@@ -17,9 +21,10 @@ from services.domain.events import DraftApps, EventTranslator
 from services.domain.topics import DRAFTS, decode
 from services.log.port import LOG_UNAVAILABLE, Log, Partition, Record, ends_of
 from services.process import background
+from services.process.logs import logger
 from services.process.retries import retry_until_available
 from services.replica.dead_letters import UNUSABLE, leave_out
-from services.replica.epochs import Epochs
+from services.replica.epochs import Epochs, ImpossibleEpochError, check_count, is_announcement
 from services.webhooks.lane import Lane, Offsets, wanted_of
 from services.webhooks.settings import ROLE_NAME
 
@@ -27,6 +32,10 @@ NEAR_RECORDS = 2_000
 """Records between a lane and the end of the log, up to which it may join the live walk."""
 
 READ_AT_ONCE = 500
+
+IDLE_S = 30.0
+"""Time for which a walk behind waits while its lane is full: many receivers may be away for days."""
+
 _DRAFTS = Partition(DRAFTS.name, 0)
 
 
@@ -50,8 +59,8 @@ class Walks:
 
     def add(self, lane: Lane) -> None:
         """Let the lane take the records from its `taken` on."""
-        work = self._walk_behind(lane)
-        self._behind[lane.id] = background.start_endless(f"webhook {lane.id} behind the log", work)
+        work = partial(self._walk_behind, lane)
+        self._behind[lane.id] = background.start_lasting(f"webhook {lane.id} behind the log", work)
 
     async def remove(self, lane_id: str) -> None:
         self._live.pop(lane_id, None)
@@ -74,7 +83,7 @@ class Walks:
         if self._live_task is not None:
             self._live_task.cancel()
         self._position = dict(position)
-        self._live_task = background.start_endless("webhooks at the end of the log", self._walk_live())
+        self._live_task = background.start_lasting("webhooks at the end of the log", self._walk_live)
 
     async def _walk_live(self) -> None:
         walk = _Walk(self._log, self._app, self._drafts, self._position)
@@ -87,26 +96,48 @@ class Walks:
                         del self._live[lane.id]
                         lane.pass_over({p: o for p, o in self._position.items() if o > lane.taken.get(p, 0)})
                         self.add(lane)
+                    if not self._live:  # nobody is left to read for
+                        return
                 for lane in self._live.values():
                     lane.pass_over(self._position)
         finally:
             await walk.close()
 
     async def _walk_behind(self, lane: Lane) -> None:
+        await self._pass_over_trimmed(lane)
+        while (position := await self._walk_alone(lane)) is None:
+            if not lane.has_room.is_set():
+                lane.shrink()
+            await lane.has_room.wait()
+        if lane.until is None:
+            self._join(lane, position)
+        await asyncio.Event().wait()  # until this task is cancelled, by `_join` if the lane has joined
+
+    async def _walk_alone(self, lane: Lane) -> Offsets | None:
+        """Read for one lane until it may join or has reached its end; return the position. None: it stays full."""
         walk = _Walk(self._log, self._app, self._drafts, dict(lane.taken))
         await walk.open()
         try:
-            while not (lane.has_taken_all or await self._may_join(lane, walk.position)):
+            while await _has_room(lane):  # a full lane may not join, and the next read may wait for long
+                if lane.has_taken_all or await self._may_join(lane, walk.position):
+                    return walk.position
                 for record in await walk.read():
-                    await lane.has_room.wait()
+                    if not await _has_room(lane):
+                        return None
                     walk.handle(record, [lane])
                 lane.pass_over(walk.position)
-                await lane.has_room.wait()  # a full lane may not join, and the next read waits for a record
+            return None
         finally:
             await walk.close()
-        if lane.until is None:
-            self._join(lane, walk.position)
-        await asyncio.Event().wait()  # until this task is cancelled, by `_join` if the lane has joined
+
+    async def _pass_over_trimmed(self, lane: Lane) -> None:
+        """Pass over records that the log does not hold any more, as of a receiver that was away for too long."""
+        begins = await retry_until_available(
+            LOG_UNAVAILABLE, lambda: self._log.begins(self._partitions), role=ROLE_NAME
+        )
+        if any(lane.taken.get(partition, 0) < begin for partition, begin in begins.items()):
+            logger.warning("the log has removed records that a webhook has not read", webhook=lane.id)
+            lane.pass_over(begins)
 
     async def _may_join(self, lane: Lane, position: Offsets) -> bool:
         if lane.until is not None or lane.is_full:
@@ -131,7 +162,7 @@ class _Walk:
         self._log = log
         self._drafts = drafts
         self._translator = EventTranslator(app, drafts)
-        self._epochs = Epochs()
+        self._epochs = WalkEpochs()
 
     async def open(self) -> None:
         await self._drafts.catch_up(self.position.get(_DRAFTS, 0))
@@ -160,6 +191,42 @@ class _Walk:
 
     async def close(self) -> None:
         await self._reader.close()
+
+
+class WalkEpochs:
+    """Which facts count for a walk that begins in the middle of the log, and does not know the epochs before it.
+
+    The first record of a partition may be that of a former owner. So a later one with a higher epoch counts, although
+    the walk has not read its announcement, until it has read one; from then on the rules of Epochs hold.
+    """
+
+    def __init__(self) -> None:
+        self._epochs = Epochs()
+        self._announced: set[Partition] = set()
+
+    def admits(self, record: Record, message: Any) -> bool:
+        """Return whether the next record of its partition counts. ImpossibleEpochError as for Epochs."""
+        partition = Partition(record.topic, record.partition)
+        try:
+            counts = self._epochs.admits(record, message)
+        except ImpossibleEpochError:
+            if partition in self._announced:
+                raise
+            check_count(message.meta.epoch, record.offset)
+            self._epochs.note(partition, message.meta.epoch)
+            return True
+        if counts and is_announcement(message):
+            self._announced.add(partition)
+        return counts
+
+
+async def _has_room(lane: Lane) -> bool:
+    """Wait until the lane has room, but not for longer than IDLE_S."""
+    if not lane.has_room.is_set():
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(IDLE_S):
+                await lane.has_room.wait()
+    return lane.has_room.is_set()
 
 
 async def _end(task: "asyncio.Task[None]") -> None:

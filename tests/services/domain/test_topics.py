@@ -51,6 +51,7 @@ def test_the_names_and_shapes_of_the_topics_never_change() -> None:
         "accounts": (True, False),
         "log-ins": (True, False),
         "drafts": (True, False),
+        "push-ends": (True, False),
         "processes": (True, True),
     }
     assert [topic.partitions(32) for topic in TOPICS.values()] == [
@@ -63,6 +64,7 @@ def test_the_names_and_shapes_of_the_topics_never_change() -> None:
         32,
         32,
         32,
+        1,
         1,
         1,
         1,

@@ -86,15 +86,13 @@ class Installation:
         tasks = [await started(directory)]
         try:
             role = build(self.settings, context)
-            (service,) = role.services
             own = LocalServer()
             for add in role.servicers:
                 add(own)  # type: ignore[arg-type]
             self.stub = WebhooksServiceStub(own.channel())
-            assert isinstance(service, WebhookService)
-            self._service = service
-            tasks.append(await started(service))
-            yield service
+            tasks += [await started(each) for each in role.services]
+            (self._service,) = (each for each in role.services if isinstance(each, WebhookService))
+            yield self._service
         finally:
             for task in reversed(tasks):
                 task.cancel()

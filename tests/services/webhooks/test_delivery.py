@@ -17,6 +17,7 @@ from protos.registry.v1.apps_pb2 import (
     WEBHOOK_FORM_SLACK,
 )
 from services.domain.webhooks import new_secret, seal_secret
+from services.log.identity import LOG_IDENTITY_FILE
 from services.log.port import Partition
 from services.webhooks import lane, walks
 from services.webhooks.sender import PAUSED_AFTER_MS
@@ -360,6 +361,25 @@ async def test_private_addresses_are_refused_unless_the_operator_names_them(
     answers = [store.attempts(webhook.webhook_id)[0] for webhook in made]
     store.close()
     assert all(attempt.status == 0 and attempt.answer.startswith("refused: ") for attempt in answers), answers
+
+
+async def test_a_log_that_went_back_or_another_log_stops_no_webhook(
+    installation: Installation, receiver: WebhookReceiver
+) -> None:
+    directory = installation.settings.state_dir("webhooks")
+    webhook = await installation.subscribe(receiver.url)
+    store = WebhookStore(directory)
+    store.add(webhook.webhook_id, webhook.webhook_id, {Partition("deliveries", 0): 50}, None)
+    store.close()
+    async with installation.running():
+        await installation.until_followed(webhook)
+        expected = await installation.report(2)
+        await receiver.until_events(2)
+    (directory / LOG_IDENTITY_FILE).write_text("another")
+    async with installation.running():
+        expected += await installation.report(1)
+        await receiver.until_events(3)
+    assert ids_of(receiver.events) == expected
 
 
 async def test_a_removed_webhook_is_forgotten(installation: Installation, receiver: WebhookReceiver) -> None:

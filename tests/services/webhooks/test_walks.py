@@ -1,14 +1,19 @@
 """Lanes share one walk while they keep up, walk alone while they do not, and take each record once."""
 
+from collections.abc import Mapping
+
 import pytest
 
+from protos.delivery.v1.delivery_pb2 import DeliveryFact, Outcomes
 from protos.registry.v1.apps_pb2 import Webhook
+from protos.runtime.v1.log_pb2 import Meta
 from services.log.point_in_time import offsets_at
-from services.log.port import Partition
+from services.log.port import Partition, Reader, Record
+from services.replica.epochs import ImpossibleEpochError, next_epoch
 from services.webhooks import lane, walks
 from services.webhooks.lane import Lane
 from services.webhooks.main import sources
-from services.webhooks.walks import Walks
+from services.webhooks.walks import WalkEpochs, Walks
 from testkit.waiting import until_holds
 from tests.services.webhooks.conftest import APP, PARTITIONS, Installation
 
@@ -70,6 +75,55 @@ async def test_a_full_lane_leaves_waits_for_room_and_joins_again(
     await walking.close()
 
 
+async def test_a_lane_that_is_full_for_long_keeps_no_reader_and_few_events_and_misses_nothing(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "MAX_QUEUED", 8)
+    monkeypatch.setattr(lane, "MAX_EVENTS", 3)
+    monkeypatch.setattr(walks, "IDLE_S", 0.01)
+    opened: list[Reader] = []
+    closed: list[Reader] = []
+
+    async def open_counted(starts: Mapping[Partition, int]) -> Reader:
+        reader = await open_reader(starts)
+        opened.append(reader)
+        close = reader.close
+
+        async def close_counted() -> None:
+            closed.append(reader)
+            await close()
+
+        monkeypatch.setattr(reader, "close", close_counted)
+        return reader
+
+    open_reader = installation.log.open
+    monkeypatch.setattr(installation.log, "open", open_counted)
+    expected = [event for _ in range(10) for event in await installation.report(2)]
+    walking = Walks(installation.log, sources(PARTITIONS), installation.apps.get)
+    full = new_lane("full", 0)
+    walking.add(full)
+    await until_holds(lambda: held(full) == expected[:4] and len(opened) == len(closed) > 0)
+    assert (full.taken[OUTCOMES], full.has_room.is_set()) == (2, False)
+    found: list[str] = []
+    while len(found) < len(expected):
+        await until_holds(lambda: bool(full.next_events(1)))
+        found += held(full)
+        full.remove(len(full.next_events(10_000)))
+    assert found == expected
+    await walking.close()
+    assert len(opened) == len(closed)
+
+
+async def test_a_lane_whose_records_the_log_has_removed_goes_on_where_it_begins(installation: Installation) -> None:
+    expected = [event for _ in range(5) for event in await installation.report(1)]
+    await installation.log.trim(OUTCOMES, 3)
+    walking = Walks(installation.log, sources(PARTITIONS), installation.apps.get)
+    late = new_lane("late", 1)
+    walking.add(late)
+    await until_holds(lambda: held(late) == expected[3:])
+    await walking.close()
+
+
 async def test_a_lane_with_an_end_takes_what_is_before_it(installation: Installation) -> None:
     expected = [event for _ in range(5) for event in await installation.report(1)]
     walking = Walks(installation.log, sources(PARTITIONS), installation.apps.get)
@@ -94,3 +148,27 @@ async def test_the_offsets_of_a_moment_are_found(installation: Installation) -> 
         assert found[OUTCOMES] == sum(count % 3 < 2 for count in before)
         assert found[Partition("deliveries", 1)] == sum(count % 3 == 2 for count in before)
         assert found[Partition("apps", 0)] == 0
+
+
+def fact(epoch: int, *, is_announcement: bool = False) -> DeliveryFact:
+    return DeliveryFact(meta=Meta(epoch=epoch), outcomes=None if is_announcement else Outcomes())
+
+
+def test_a_walk_that_begins_behind_an_announcement_takes_the_owners_facts() -> None:
+    """The first record that it reads may be a former owner's."""
+    epochs, owners = WalkEpochs(), [0]
+    for _ in range(4):
+        owners.append(next_epoch(owners[-1]))
+    _, former, owner, successor, forged = owners
+
+    def admits(offset: int, message: DeliveryFact) -> bool:
+        return epochs.admits(Record(*OUTCOMES, offset, b"", message.SerializeToString()), message)
+
+    assert admits(5, fact(former))
+    assert admits(6, fact(owner))
+    assert not admits(7, fact(former))
+    assert admits(8, fact(successor, is_announcement=True))
+    assert admits(9, fact(successor))
+    with pytest.raises(ImpossibleEpochError):
+        admits(10, fact(forged))
+    assert admits(11, fact(successor))

@@ -1,0 +1,88 @@
+"""Streams of events for programs that cannot be called: each is a lane that a call reads in place of a receiver."""
+
+import secrets
+from collections.abc import AsyncGenerator, Mapping, Sequence
+
+import msgspec
+from google.protobuf.message import DecodeError
+
+from protos.registry.v1.apps_pb2 import Webhook
+from protos.webhooks.v1.webhooks_pb2 import EventPosition, TopicPosition, WatchEventsRequest, WatchEventsResponse
+from services.domain.events import NO_DEVICE
+from services.errors import BusyError, InputError
+from services.log.port import LOG_UNAVAILABLE, Log, Partition, ends_of
+from services.process.retries import retry_until_available
+from services.webhooks.lane import Lane
+from services.webhooks.requests import MAX_EVENTS
+from services.webhooks.settings import ROLE_NAME
+from services.webhooks.tokens import DeviceTokens
+from services.webhooks.walks import Walks
+
+MAX_WATCHES = 50
+"""Programs that may watch at a time: the events of each wait in memory until it reads them."""
+
+
+class Watches:
+    """The streams of the process. A program that reads slowly is walked apart, as a slow receiver is: see Walks."""
+
+    def __init__(self, log: Log, partitions: Sequence[Partition], walks: Walks, tokens: DeviceTokens) -> None:
+        self._log = log
+        self._partitions = partitions
+        self._walks = walks
+        self._tokens = tokens
+        self._count = 0
+
+    async def watch(self, request: WatchEventsRequest) -> AsyncGenerator[WatchEventsResponse, None]:
+        """Yield the events of an app. BusyError: too many programs watch. InputError: its position is wrong."""
+        if self._count >= MAX_WATCHES:
+            raise BusyError("too many programs read events at present; try again later")
+        self._count += 1
+        lane = None
+        try:
+            starts = await self._starts(request.position)
+            chosen = Webhook(webhook_id=f"watch/{secrets.token_hex(8)}", kinds=request.kinds, msgids=request.msgids)
+            lane = Lane(chosen.webhook_id, request.appkey, chosen, starts)
+            self._walks.add(lane)
+            yield WatchEventsResponse(position=self._packed(lane))
+            while True:
+                await lane.has_changed.wait()
+                lane.has_changed.clear()
+                while events := await self._next_events(lane):
+                    yield WatchEventsResponse(events_json=events, position=self._packed(lane))
+        finally:
+            self._count -= 1
+            if lane is not None:
+                await self._walks.remove(lane.id)
+
+    async def _next_events(self, lane: Lane) -> list[bytes]:
+        queued = lane.next_events(MAX_EVENTS)
+        devices = {each.event.device for each in queued if each.event.device != NO_DEVICE}
+        tokens = await self._tokens.of(lane.appkey, devices)
+        events = [msgspec.json.encode(each.event.as_json(tokens.get(each.event.device))) for each in queued]
+        lane.remove(len(queued))
+        return events
+
+    async def _starts(self, position: bytes) -> Mapping[Partition, int]:
+        """Return the offsets of a position; the ends of the log where there is none."""
+        ends = await ends_of(self._log, ROLE_NAME, self._partitions)
+        if not position:
+            return ends
+        try:
+            topics = EventPosition.FromString(position).topics
+        except DecodeError:
+            raise InputError("position: give what an earlier stream has told, or nothing") from None
+        given = {Partition(each.topic, number): next_ for each in topics for number, next_ in enumerate(each.next)}
+        if any(given.get(partition, 0) > end for partition, end in ends.items()):
+            raise InputError("position: the log does not reach so far, or has gone back; begin without a position")
+        begins = await retry_until_available(
+            LOG_UNAVAILABLE, lambda: self._log.begins(self._partitions), role=ROLE_NAME
+        )
+        return {p: max(given.get(p, ends[p]), begins[p]) for p in self._partitions}
+
+    def _packed(self, lane: Lane) -> bytes:
+        """Return the position behind the events that the lane has handed out."""
+        by_topic: dict[str, list[int]] = {}
+        for partition in sorted(self._partitions):
+            by_topic.setdefault(partition.topic, []).append(lane.delivered.get(partition, 0))
+        topics = [TopicPosition(topic=topic, next=offsets) for topic, offsets in by_topic.items()]
+        return EventPosition(topics=topics).SerializeToString()
