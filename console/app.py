@@ -7,7 +7,7 @@ from typing import Any
 import falcon.asgi
 
 from console.account.provider import RETURN_PATH
-from console.calls import DOCUMENT_PATH, CallsDocumentEndpoint, by_path
+from console.calls import DOCUMENT_PATH, EVENTS_PATH, CallsDocumentEndpoint, by_path
 from console.oidc.log_ins import ProviderLogIns, ProviderSessions
 from console.oidc.provider import Provider
 from console.overview.installation import Observer
@@ -28,6 +28,7 @@ from console.shell.page import Site
 from console.shell.renderer import Renderer, Rendering, SlicedRenderer
 from console.shell.sessions import Sessions
 from console.shell.static_files import StaticFileEndpoint, StaticFiles
+from console.webhooks.stream import EventsEndpoint
 from edge.core.admission import Origins
 from edge.core.parsing.body import Application, BodyTimeout
 from edge.core.tasks import BroadcastCancel, TaskCalls
@@ -104,6 +105,7 @@ def console_app(
     app.add_route(DOCUMENT_PATH, CallsDocumentEndpoint())
     # Programs are answered with what is in the log when they ask.
     unshared = replace(site, roles=roles)
+    app.add_route(EVENTS_PATH, EventsEndpoint(unshared))
     for path, calls in by_path().items():
         app.add_route(path, CallEndpoint(unshared, calls))
     return BodyTimeout(releasing_slots(app))

@@ -22,6 +22,7 @@ from console.shell.calls import MEDIA_TYPE, Call, Types
 from console.shell.middleware import Accesses
 from console.statistics import calls as numbers
 from console.tasks import calls as tasks
+from console.webhooks import calls as webhooks
 from edge.core.parsing.canonical import without_sign
 from edge.core.parsing.fields import described
 from edge.openapi.document import IDEMPOTENCY_KEY, RETRY_AFTER
@@ -35,12 +36,16 @@ from services.domain.permissions import NEEDED_ROLE, Action
 # A call is added here; one that is not declared is refused, and a test makes each with wrong tokens.
 
 DOCUMENT_PATH = f"{API_PREFIX}/openapi.json"
+EVENTS_PATH = f"{API_PREFIX}/events"
+"""Server-sent events, which the document does not describe: its answers are JSON."""
 
 _VIEW, _SEND = of_app(Action.VIEW), of_app(Action.SEND)
 _DEVICES, _PAUSE = of_app(Action.VIEW_DEVICES), of_app(Action.PAUSE)
+_CHANGE = of_app(Action.CHANGE_APP)
 _APP = f"{API_PREFIX}/apps/{{appkey}}"
 _OF_PUSH = f"{_APP}/pushes/{{msgid}}"
 _TASK = f"{_APP}/tasks/{{task_key}}"
+_WEBHOOK = f"{_APP}/webhooks/{{webhook_id}}"
 _DRAFT = f"{API_PREFIX}/drafts/{{team_id}}/{{draft_id}}"
 
 CALLS: Sequence[Call] = (
@@ -66,6 +71,15 @@ CALLS: Sequence[Call] = (
     Call("GET", f"{API_PREFIX}/tasks", LOGGED_IN, tasks.list_tasks),
     Call("GET", _TASK, _VIEW, tasks.task),
     Call("POST", f"{_TASK}/cancel", _SEND, tasks.cancel_task),
+    Call("GET", f"{_APP}/webhooks", _CHANGE, webhooks.list_webhooks),
+    Call("POST", f"{_APP}/webhooks", _CHANGE, webhooks.add_webhook),
+    Call("POST", _WEBHOOK, _CHANGE, webhooks.set_webhook),
+    Call("POST", f"{_WEBHOOK}/secret", _CHANGE, webhooks.rotate_webhook_secret),
+    Call("POST", f"{_WEBHOOK}/resume", _CHANGE, webhooks.resume_webhook),
+    Call("POST", f"{_WEBHOOK}/remove", _CHANGE, webhooks.remove_webhook),
+    Call("GET", f"{_WEBHOOK}/attempts", _CHANGE, webhooks.list_attempts),
+    Call("POST", f"{_WEBHOOK}/test", _CHANGE, webhooks.send_test),
+    Call("POST", f"{_WEBHOOK}/resend", _CHANGE, webhooks.resend),
     Call("GET", f"{_APP}/devices", _DEVICES, devices.find_devices),
     Call("GET", f"{_APP}/device-history", _DEVICES, devices.device_history),
     Call("GET", f"{_APP}/addresses", _DEVICES, devices.list_addresses),
@@ -91,7 +105,7 @@ def accesses_of_calls() -> Accesses:
     paths: dict[str, Mapping[str, Access]] = {
         path: {call.method: call.access for call in calls} for path, calls in by_path().items()
     }
-    return {DOCUMENT_PATH: {"GET": PUBLIC}, **paths}
+    return {DOCUMENT_PATH: {"GET": PUBLIC}, EVENTS_PATH: {"GET": LOGGED_IN}, **paths}
 
 
 _TEXT = """The actions of the console for programs: by API tokens of a team, with the rights of the token's role.

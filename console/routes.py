@@ -48,6 +48,7 @@ from console.shell.middleware import Accesses
 from console.shell.page import Page
 from console.statistics.pages import StatisticsFile, StatisticsPage
 from console.tasks.pages import CancelTaskPage, TasksPage
+from console.webhooks.pages import WebhooksPage
 from services.domain.permissions import Action
 
 _MANAGE_USERS = of_installation(Action.MANAGE_USERS)
@@ -91,6 +92,7 @@ ROUTES: Mapping[str, Route] = {
     "/apps/{appkey}/settings": Route(AppSettingsPage, of_app(Action.CHANGE_APP), of_app(Action.CHANGE_APP)),
     "/apps/{appkey}/secret/end": Route(EndOldSecretPage, post=of_app(Action.CHANGE_APP)),
     "/apps/{appkey}/secret": Route(SecretPage, of_app(Action.CHANGE_APP), of_app(Action.CHANGE_APP)),
+    "/apps/{appkey}/webhooks": Route(WebhooksPage, of_app(Action.CHANGE_APP), of_app(Action.CHANGE_APP)),
     "/send": Route(ChooseAppPage, LOGGED_IN),
     "/apps/{appkey}/send": Route(ComposePage, of_app(Action.SEND), of_app(Action.SEND)),
     "/apps/{appkey}/send/now": Route(SendPage, post=of_app(Action.SEND)),

@@ -11,6 +11,8 @@ from console.statistics.actions import CATEGORIES, KINDS
 from edge.core.parsing.fields import described, name_of
 from services.domain.addresses import CHANNELS, RouteName
 from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
+from services.domain.push_endpoints import MAX_ENDPOINT_LENGTH
+from services.domain.webhooks import KINDS as EVENT_KINDS
 
 Appkey = Annotated[str, name_of("appkey"), described("The app.")]
 TeamId = Annotated[str, name_of("team-id"), described("The team.")]
@@ -296,6 +298,51 @@ class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
     identity: Annotated[IdentityBody | None, described("The proofs of aliases and identity tags.")] = None
     drop_old_secret: Annotated[bool, described("End the validity of the former secret key at once.")] = False
+
+
+class WebhookParams(AppParams, frozen=True, kw_only=True):
+    webhook_id: Annotated[str, name_of("webhook-id"), described("The webhook.")]
+
+
+_WebhookUrl = Annotated[str, msgspec.Meta(max_length=MAX_ENDPOINT_LENGTH)]
+WebhookFormName = Literal["standard", "slack", "dingtalk", "feishu", "wecom"]
+_URL_TEXT = "Where its requests go: https."
+_KINDS_TEXT = "The types of its events; none: all."
+_MSGIDS_TEXT = "Of events about pushes, only those about these messages; none: all."
+_FORM_TEXT = "standard: signed JSON; the others: a text message for a group of this chat service, not signed."
+_Msgids = Annotated[list[Annotated[int, msgspec.Meta(ge=1, le=MAX_MSGID)]], msgspec.Meta(max_length=100)]
+
+
+class WebhookBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A new webhook."""
+
+    url: Annotated[_WebhookUrl, described(_URL_TEXT)]
+    kinds: Annotated[
+        Annotated[list[Literal[tuple(EVENT_KINDS)]], msgspec.Meta(max_length=100)] | None,  # type: ignore[valid-type]
+        described(_KINDS_TEXT),
+    ] = None
+    msgids: Annotated[_Msgids | None, described(_MSGIDS_TEXT)] = None
+    form: Annotated[WebhookFormName | None, described(_FORM_TEXT)] = None
+
+
+class WebhookChangeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What changes about a webhook; fields that are absent or null stay."""
+
+    url: Annotated[_WebhookUrl | None, described(_URL_TEXT)] = None
+    kinds: Annotated[
+        Annotated[list[Literal[tuple(EVENT_KINDS)]], msgspec.Meta(max_length=100)] | None,  # type: ignore[valid-type]
+        described(_KINDS_TEXT),
+    ] = None
+    msgids: Annotated[_Msgids | None, described(_MSGIDS_TEXT)] = None
+    form: Annotated[WebhookFormName | None, described(_FORM_TEXT)] = None
+    disabled: Annotated[bool | None, described("true: switched off; its events wait.")] = None
+
+
+class ResendBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The time whose events are sent again: at most 31 days, not in the future."""
+
+    from_ms: TimeMs
+    until_ms: TimeMs
 
 
 class ReasonBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

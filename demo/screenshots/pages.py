@@ -103,6 +103,7 @@ SHOTS = (
     Shot("phone", "/apps/{appkey}/phone", _phone),
     Shot("settings", "/apps/{appkey}/settings", _at("{app}/settings")),
     Shot("secret", "/apps/{appkey}/secret", _at("{app}/secret")),
+    Shot("webhooks", "/apps/{appkey}/webhooks", _at("{app}/webhooks")),
     Shot("send", "/send", _at("/send")),
     Shot("compose", "/apps/{appkey}/send", _at("{app}/send")),
     Shot("review", "/apps/{appkey}/send", _review),

@@ -17,6 +17,7 @@ import pytest
 from jinja2.bccache import Bucket
 
 import services.accounts.main
+import services.webhooks.main
 from console.main import build
 from console.settings import ConsoleSettings
 from console.shell import backend, renderer
@@ -50,6 +51,7 @@ from services.net.rpc.server import Server
 from services.process.clock import ManualClock
 from services.replica.peers import Peers
 from services.replica.status_board import StatusBoard
+from services.webhooks.settings import WebhooksSettings
 from testkit.edge.owned_registry import OwnedRegistry
 from testkit.edge.role import BACKENDS, SwitchedServer
 from testkit.services import add_servicers, running_services
@@ -59,7 +61,7 @@ from tests.console.scripted_delivery import ScriptedDelivery
 START_MS = 1_790_000_000_000
 PARTITIONS = 4
 ZONE = "Asia/Shanghai"
-ROLES = ("accounts", "analytics", "delivery", *BACKENDS)
+ROLES = ("accounts", "analytics", "delivery", "webhooks", *BACKENDS)
 PASSWORD = "correct horse battery"
 OPERATOR = Origin(interface="cli", address="root@host")
 CHEAP = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
@@ -230,9 +232,9 @@ async def console(tmp_path: Path) -> AsyncIterator[ConsoleInstallation]:
 
 @asynccontextmanager
 async def running_console(
-    tmp_path: Path, clock: ManualClock, *, has_owner: bool = False, **console_settings: Any
+    tmp_path: Path, clock: ManualClock, *, has_owner: bool = False, webhook_hosts: str = "", **console_settings: Any
 ) -> AsyncIterator[ConsoleInstallation]:
-    """Run a console with these settings beyond those of every test.
+    """Run a console with these settings beyond those of every test; `webhook_hosts` is one of all roles.
 
     `has_owner`: the registry's shard has an owner by the log, and callers find it there; see OwnedRegistry.
     """
@@ -250,17 +252,20 @@ async def running_console(
     data = str(tmp_path)
     backends = [
         build_role(
-            settings(data_dir=data, partitions=PARTITIONS, timezone=ZONE),
+            settings(data_dir=data, partitions=PARTITIONS, timezone=ZONE, webhook_hosts=webhook_hosts),
             replace(context, membership=owned.membership if has_owner and name == "registry" else None),
         )
         for name, (settings, build_role) in BACKENDS.items()
     ]
     accounts = services.accounts.main.build(AccountsSettings(data_dir=data, partitions=PARTITIONS), context, CHEAP)
+    of_webhooks = WebhooksSettings(data_dir=data, partitions=PARTITIONS, webhook_hosts=webhook_hosts)
+    webhooks = services.webhooks.main.build(of_webhooks, context)
     settings_of_console = ConsoleSettings(data_dir=data, partitions=PARTITIONS, timezone=ZONE, **console_settings)
     console = build(settings_of_console, context)
     for role in backends:
         add_servicers(role, servers[role.name])
     add_servicers(accounts, servers["accounts"])
+    add_servicers(webhooks, servers["webhooks"])
     delivery = ScriptedDelivery(log)  # type: ignore[abstract]
     add_DeliveryServiceServicer_to_server(delivery, cast(Server, servers["delivery"]))
     add_AppleStateServiceServicer_to_server(delivery, cast(Server, servers["delivery"]))
@@ -284,7 +289,7 @@ async def running_console(
         if has_owner:
             await stack.enter_async_context(owned.known_to_callers())
         await stack.enter_async_context(
-            running_services([apps, *(each for role in (*backends, accounts) for each in role.services)])
+            running_services([apps, *(each for role in (*backends, accounts, webhooks) for each in role.services)])
         )
         await stack.enter_async_context(running_services(console.services))
         yield installation

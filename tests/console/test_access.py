@@ -42,6 +42,8 @@ ALLOWED = {
     ("POST", "/apps/{appkey}/secret/end"): HEADS,
     ("GET", "/apps/{appkey}/secret"): HEADS,
     ("POST", "/apps/{appkey}/secret"): HEADS,
+    ("GET", "/apps/{appkey}/webhooks"): HEADS,
+    ("POST", "/apps/{appkey}/webhooks"): HEADS,
     ("GET", "/send"): LOGGED_IN,
     ("GET", "/apps/{appkey}/send"): SENDERS,
     ("POST", "/apps/{appkey}/send"): SENDERS,

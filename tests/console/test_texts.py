@@ -1,5 +1,6 @@
 """Every text of the console is there in every language."""
 
+import re
 from pathlib import Path
 
 from babel.messages.extract import DEFAULT_KEYWORDS, extract_from_dir
@@ -38,6 +39,21 @@ def test_every_text_has_a_translation_and_none_is_left_over() -> None:
             "missing": set(),
             "left over": set(),
         }
+
+
+def test_the_name_of_a_button_has_its_visible_words() -> None:
+    """Who commands a browser by voice says what is on the button (WCAG 2.5.3)."""
+    words = r'_\("([^"]+)"[^()]*\)'
+    pairs = {
+        (shown, name)
+        for file in (ROOT / "console").rglob("*.html")
+        for shown, _, name in re.findall(rf"parts\.confirmed\({words}, {words}, {words}", file.read_text())
+    }
+    assert len(pairs) > 5
+    for language in Languages().all():
+        gettext = language.gettext
+        wrong = [shown for shown, name in pairs if gettext(shown).casefold() not in gettext(name).casefold()]
+        assert wrong == [], language.tag
 
 
 def test_the_language_is_the_users_or_else_the_best_of_the_browser() -> None:

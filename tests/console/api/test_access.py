@@ -42,6 +42,15 @@ ALLOWED = {
     ("GET", "/tasks"): VALID,
     ("GET", "/apps/{appkey}/tasks/{task_key}"): MEMBERS,
     ("POST", "/apps/{appkey}/tasks/{task_key}/cancel"): SENDERS,
+    ("GET", "/apps/{appkey}/webhooks"): {"administrator"},
+    ("POST", "/apps/{appkey}/webhooks"): {"administrator"},
+    ("POST", "/apps/{appkey}/webhooks/{webhook_id}"): {"administrator"},
+    ("POST", "/apps/{appkey}/webhooks/{webhook_id}/secret"): {"administrator"},
+    ("POST", "/apps/{appkey}/webhooks/{webhook_id}/resume"): {"administrator"},
+    ("POST", "/apps/{appkey}/webhooks/{webhook_id}/remove"): {"administrator"},
+    ("GET", "/apps/{appkey}/webhooks/{webhook_id}/attempts"): {"administrator"},
+    ("POST", "/apps/{appkey}/webhooks/{webhook_id}/test"): {"administrator"},
+    ("POST", "/apps/{appkey}/webhooks/{webhook_id}/resend"): {"administrator"},
     ("GET", "/apps/{appkey}/devices"): MEMBERS,
     ("GET", "/apps/{appkey}/device-history"): MEMBERS,
     ("GET", "/apps/{appkey}/addresses"): MEMBERS,
@@ -62,7 +71,7 @@ def test_every_call_is_in_the_table() -> None:
 async def test_every_call_refuses_the_wrong_tokens(console: ConsoleInstallation, programs: Programs) -> None:
     team_id, other = await console.team("News"), await console.team("Others")
     names = {"appkey": await console.app(team_id=team_id), "team_id": team_id}
-    names |= {"msgid": "7", "task_key": "no-task", "draft_id": "0" * 32}
+    names |= {"msgid": "7", "task_key": "no-task", "draft_id": "0" * 32, "webhook_id": "0" * 16}
     callers = {role: await programs.program(team_id, role) for role in sorted(MEMBERS)}
     callers["stranger"] = await programs.program(other, "administrator")
     expired = (await programs.token(team_id, "administrator", expires_in_s=60))[1]

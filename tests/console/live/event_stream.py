@@ -27,12 +27,13 @@ class EventStream:
         self._left = asyncio.Event()
         self._asked = False
 
-    async def run(self, application: Any, browser: Browser, path: str) -> None:
+    async def run(self, application: Any, browser: Browser, path: str, **more_headers: str) -> None:
         cookies = "; ".join(f"{name}={value}" for name, value in browser.http.cookies.items())
         path, _, query = path.partition("?")
         headers = {"cookie": cookies, "accept": "text/event-stream", "host": "console"}
         if "accept-language" in browser.http.headers:
             headers["accept-language"] = browser.http.headers["accept-language"]
+        headers |= {name.replace("_", "-"): value for name, value in more_headers.items()}
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -94,10 +95,10 @@ class EventStream:
 
 
 @asynccontextmanager
-async def event_stream(application: Any, browser: Browser, path: str) -> AsyncIterator[EventStream]:
+async def event_stream(application: Any, browser: Browser, path: str, **headers: str) -> AsyncIterator[EventStream]:
     """Open a stream; it is left on exit."""
     stream = EventStream()
-    running = asyncio.create_task(stream.run(application, browser, path))
+    running = asyncio.create_task(stream.run(application, browser, path, **headers))
     try:
         await stream.started()
         yield stream

@@ -11,10 +11,13 @@ from testkit.device import VirtualDevice
 from testkit.edge.browser import accessibility_findings, running_browser
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
+from testkit.ports import free_ports
+from testkit.webhook_receiver import WebhookReceiver
 from tests.journeys.console.administration import make_a_team
 from tests.journeys.console.approving import decide_as_a_second_person, open_draft
 from tests.journeys.console.keyboard import explain_with_the_keyboard, send_with_the_keyboard
 from tests.journeys.console.sending import review_a_broadcast, send_a_push, submit_a_broadcast
+from tests.journeys.console.webhooks import add_a_webhook, read_its_requests
 from tests.journeys.test_push import message
 
 PASSWORD = "correct horse battery"
@@ -32,8 +35,15 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")
-def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+def receiver() -> WebhookReceiver:
+    """A receiver of webhooks at an address that the installation's operator has named."""
+    return WebhookReceiver(*free_ports(1))
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory, receiver: WebhookReceiver) -> Iterator[Installation]:
     installation = Installation(tmp_path_factory.mktemp("console") / "data", None)
+    installation.env["CARILLON_WEBHOOK_HOSTS"] = receiver.host
     installation.start()
     yield installation
     installation.close()
@@ -118,7 +128,9 @@ async def use_a_virtual_phone(page: Page, server: AppServer, app: AppCredentials
     await expect(page.locator("#token")).to_have_text(token)
 
 
-async def test_from_the_first_start_to_why_bob_got_no_push(installation: Installation, page: Page) -> None:
+async def test_from_the_first_start_to_why_bob_got_no_push(
+    installation: Installation, receiver: WebhookReceiver, page: Page
+) -> None:
     link = re.search(r"http://\S+(/link\?token=\S+)", installation.output().read_text())
     assert link is not None
     await check_pages(page, ["/log-in", link[1], "/link"])
@@ -153,7 +165,11 @@ async def test_from_the_first_start_to_why_bob_got_no_push(installation: Install
     await expect(page.get_by_text(secret)).to_have_count(0)
 
     server = AppServer(installation.v2_url)
+    await receiver.start()
+    await add_a_webhook(page, appkey, receiver)
     await use_a_virtual_phone(page, server, AppCredentials(appkey, secret))
+    await check_pages(page, await read_its_requests(page, appkey, receiver))
+    await receiver.stop()
     alice, bob = (VirtualDevice(installation.gateway_url, appkey) for _ in range(2))
     for device, alias in ((alice, "alice"), (bob, "bob")):
         await device.connect()

@@ -1,0 +1,77 @@
+"""The page of an app's webhooks: made, tested, switched off, rotated, removed; what is shown once and what never."""
+
+import asyncio
+import re
+from pathlib import Path
+
+from services.process.clock import ManualClock
+from testkit.waiting import until_holds
+from testkit.webhook_receiver import answering, webhook_receiver
+from tests.console.conftest import START_MS, Browser, ConsoleInstallation, running_console, text_of
+
+
+async def page_of(browser: Browser, appkey: str, query: str = "") -> str:
+    answer = await browser.get(f"/apps/{appkey}/webhooks{query}")
+    assert answer.status_code == 200
+    return text_of(answer)
+
+
+async def until_shown(browser: Browser, appkey: str, words: str) -> None:
+    async with asyncio.timeout(60):
+        while words not in await page_of(browser, appkey):
+            await asyncio.sleep(0.02)
+
+
+async def test_a_webhook_from_its_making_to_its_end(tmp_path: Path) -> None:
+    async with (
+        webhook_receiver() as receiver,
+        running_console(tmp_path, ManualClock(START_MS), webhook_hosts=receiver.host) as console,
+    ):
+        appkey = await console.app("News", await console.team("News", head="administrator"))
+        head = await console.logged_in("head")
+        path = f"/apps/{appkey}/webhooks"
+        assert "The app has no webhooks." in await page_of(head, appkey)
+        made = await head.post(path, url=receiver.url, form="standard", **{"kind:app.paused": "on"})
+        assert (made.status_code, made.headers["location"]) == (303, path)
+        shown = await page_of(head, appkey)
+        assert "shown only now" in shown
+        assert re.search(r"whsec_[A-Za-z0-9+/=]{44}", shown)
+        assert "whsec_" not in await page_of(head, appkey)
+        await until_shown(head, appkey, "works")
+        assert f"http://{receiver.host} signed JSON app.paused" in await page_of(head, appkey)
+        assert "/hook" not in await page_of(head, appkey)
+        (known,) = console.context.apps.with_webhooks
+        webhook_id = known.webhooks[0].webhook_id
+
+        async def change(name: str) -> str:
+            answer = await head.post(path, webhook=webhook_id, change=name)
+            assert answer.status_code == 303
+            return text_of(await head.get(answer.headers["location"]))
+
+        assert "The receiver took the test event." in await change("test")
+        receiver.next = [answering(500)]
+        assert "did not take the test event: HTTP 500" in await change("test")
+        await head.post(f"/apps/{appkey}/pause", reason="leak", change="pause")
+        await until_holds(lambda: [event["type"] for event in receiver.events].count("app.paused") == 1)
+        assert "HTTP 204" in await page_of(head, appkey, f"?webhook={webhook_id}")
+        assert "switched off" in await change("off")
+        assert "Switch off" in await change("on")
+        assert "shown only now" in await change("rotate")
+        with console.servers["webhooks"].away():
+            away = await page_of(head, appkey, f"?webhook={webhook_id}")
+            assert "not known at present" in away
+        assert "The app has no webhooks." in await change("remove")
+
+
+async def test_mistakes_are_said_above_the_form(console: ConsoleInstallation) -> None:
+    appkey = await console.app("News", await console.team("News", head="administrator"))
+    head = await console.logged_in("head")
+    await head.get(f"/apps/{appkey}/webhooks")
+    for fields, told in (
+        ({"url": "http://hooks.example.org/"}, "CARILLON_WEBHOOK_HOSTS"),
+        ({"url": "https://hooks.example.org/", "form": "slack"}, "names the kinds"),
+        ({"url": ""}, "endpoint"),
+        ({"webhook": "unknown", "change": "off"}, "has no webhook"),
+    ):
+        answer = await head.post(f"/apps/{appkey}/webhooks", **fields)
+        assert (answer.status_code, told in text_of(answer)) == (400, True), told
