@@ -46,6 +46,8 @@ class ClusterInstallation(Installation):
 
     def __init__(self, data: Path, cluster: KafkaCluster, former: Path | None = None) -> None:
         super().__init__(data, cluster.bootstrap, standbys=True, console=former is not None)
+        if former:
+            del self._definitions["webhooks"]  # a role that no released version has yet
         self._cluster = cluster
         self._former = former
         self.clocks = {name: SettableClock(data / "clocks" / name) for name in CLOCKS}

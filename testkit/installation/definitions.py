@@ -9,7 +9,7 @@ from testkit.installation.without_embedded import without_embedded
 
 BACKENDS = ("registry", "targeting", "scheduling", "delivery", "analytics")
 FRONTENDS = ("gateway", "edge")
-CONSOLE = ("accounts", "console")
+CONSOLE = ("accounts", "webhooks", "console")
 STANDBYS = tuple(f"{role}-standby" for role in BACKENDS if role in ROLES_WITH_STANDBYS)
 
 

@@ -55,8 +55,9 @@ class Installation:
 
     With `shards` above 1 each role that keeps a state is that many processes: `registry-0`, `registry-1`... With
     `standbys` a process such as `scheduling-standby` has the first shard of its role too, and its own data directory.
-    With `console` the roles accounts and console run too; `carillon up` always has them. With `kafka_users`, a broker
-    that has an authorizer, `carillon acls` makes a user for each role, and each process logs in as that of its role.
+    With `console` the roles accounts, webhooks and console run too; `carillon up` always has them. With `kafka_users`,
+    a broker that has an authorizer, `carillon acls` makes a user for each role, and each process logs in as that of its
+    role.
 
     `supervised`: the test restarts processes that end by themselves. Otherwise waiting for such a process fails.
     """
@@ -100,7 +101,8 @@ class Installation:
             self.env["CARILLON_KAFKA_BOOTSTRAP"] = kafka_bootstrap
             for role in BACKENDS:
                 self.env[f"CARILLON_{role.upper()}_ADDR"] = ",".join(f"127.0.0.1:{next(ports)}" for _ in range(shards))
-            self.env["CARILLON_ACCOUNTS_ADDR"] = f"127.0.0.1:{next(ports)}"
+            for role in ("ACCOUNTS", "WEBHOOKS"):
+                self.env[f"CARILLON_{role}_ADDR"] = f"127.0.0.1:{next(ports)}"
             single = (*FRONTENDS, *(CONSOLE if console else ()))
             roles = [WantedCertificate(role, role, role, frozenset(["127.0.0.1"])) for role in (*BACKENDS, *single)]
             now = datetime.datetime.now(datetime.UTC)

@@ -18,20 +18,29 @@ from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppServer
 from testkit.installation.processes import CARILLON, Installation
 from testkit.kafka.broker import AUTHORIZED, kafka
+from testkit.ports import free_ports
 from testkit.waiting import until
+from testkit.webhook_receiver import WebhookReceiver
 from tests.journeys.test_push import audited, message, shown
 
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")
-def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
-    """A process for each of the nine roles."""
+def receiver() -> WebhookReceiver:
+    """A receiver at a port that the installation knows; the test that needs it starts it."""
+    return WebhookReceiver(*free_ports(1))
+
+
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory, receiver: WebhookReceiver) -> Iterator[Installation]:
+    """A process for each of the ten roles."""
     with contextlib.ExitStack() as stack:
         broker = stack.enter_context(kafka(tmp_path_factory.mktemp("broker"), AUTHORIZED))
         made = Installation(
             tmp_path_factory.mktemp("roles"), broker.at("SASL_PLAINTEXT"), console=True, kafka_users=broker
         )
+        made.env["CARILLON_WEBHOOK_HOSTS"] = receiver.host
         stack.enter_context(contextlib.closing(made))
         made.start()
         yield made
@@ -74,6 +83,29 @@ async def test_a_push_reaches_a_device_and_its_audit_with_every_role_under_its_o
         assert "Kafka does not let" not in installation.output(name).read_text(), name
 
 
+async def test_the_events_of_a_push_reach_a_webhook(installation: Installation, receiver: WebhookReceiver) -> None:
+    app = installation.create_app()
+    await receiver.start()
+    kinds = ("--kind", "push.accepted", "--kind", "message.received", "--kind", "push.finished")
+    await asyncio.to_thread(installation.carillon, "webhook", "add", app.appkey, receiver.url, *kinds)
+    server = AppServer(installation.v2_url)
+    device = VirtualDevice(installation.gateway_url, app.appkey)
+    await device.connect()
+    sent = await server.push(message(app, 5, "Storm", token={"android": device.token}), app.secret_key)
+    assert (await shown(device))["content"] == "Storm"
+    to_all = await server.push(message(app, 1, "to all"), app.secret_key)
+    assert (await shown(device))["content"] == "to all"
+    await receiver.until_events(6)
+    assert {(event["type"], event["data"]["msgid"]) for event in receiver.events} == {
+        (kind, int(push["id"]))
+        for push in (sent, to_all)
+        for kind in ("push.accepted", "message.received", "push.finished")
+    }
+    await device.close()
+    await server.close()
+    await receiver.stop()
+
+
 @pytest.mark.parametrize("role", ["gateway", "edge", "targeting", "analytics"])
 def test_the_settings_of_a_role_carry_out_no_operators_command(installation: Installation, role: str) -> None:
     app = installation.create_app()
@@ -89,7 +121,7 @@ def test_the_settings_of_a_role_carry_out_no_operators_command(installation: Ins
         assert done.stderr.startswith(f"Error: {role} (CN={role}) may not call /protos.")
 
 
-@pytest.mark.parametrize("role", ["gateway", "edge", "targeting", "analytics"])
+@pytest.mark.parametrize("role", ["gateway", "edge", "targeting", "analytics", "webhooks"])
 async def test_the_log_refuses_what_a_role_may_not_append(installation: Installation, role: str) -> None:
     settings = load(Settings, {n: v for n, v in installation.env_of(role).items() if n.startswith("CARILLON_KAFKA_")})
     assert settings.kafka_bootstrap is not None
