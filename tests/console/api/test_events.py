@@ -8,6 +8,7 @@ import pytest
 
 from console.webhooks import stream as streams
 from protos.accounts.v1.service_pb2 import RevokeTokenRequest
+from testkit.waiting import until_holds
 from tests.console.api.conftest import PREFIX, Programs
 from tests.console.api.test_calls import actors
 from tests.console.conftest import OPERATOR, ConsoleInstallation
@@ -71,7 +72,7 @@ async def test_a_stream_ends_with_its_token(
     token_id, token = await programs.token(team_id, "viewer")
     async with open_stream(console, token, f"appkey={appkey}") as stream:
         await stream.next("position")
+        await until_holds(lambda: stream.comments > 0)
         await console.accounts.RevokeToken(RevokeTokenRequest(token_id=token_id, origin=OPERATOR))
         async with asyncio.timeout(60):
             await stream.end()
-        assert stream.comments > 0

@@ -21,7 +21,7 @@ from services.log.identity import LOG_IDENTITY_FILE
 from services.log.port import Partition
 from services.webhooks import lane, walks
 from services.webhooks.sender import PAUSED_AFTER_MS
-from services.webhooks.store import WebhookStore
+from services.webhooks.store import StoredLane, WebhookStore
 from testkit.waiting import until_holds
 from testkit.webhook_receiver import (
     Posted,
@@ -160,13 +160,17 @@ async def test_the_offset_is_committed_after_the_answer_and_a_restart_repeats_wh
     assert ids_of(receiver.events) == expected
 
 
-def offset_of(installation: Installation, lane_id: str) -> int:
+def stored_lane(installation: Installation, lane_id: str) -> StoredLane:
     store = WebhookStore(installation.settings.state_dir("webhooks"))
     try:
         (stored,) = [each for each in store.lanes() if each.lane_id == lane_id]
-        return stored.starts[Partition("deliveries", 0)]
+        return stored
     finally:
         store.close()
+
+
+def offset_of(installation: Installation, lane_id: str) -> int:
+    return stored_lane(installation, lane_id).starts[Partition("deliveries", 0)]
 
 
 async def test_a_receiver_that_is_killed_slow_wrong_and_lying_misses_nothing(
@@ -247,6 +251,7 @@ async def test_a_receiver_that_fails_for_three_days_is_paused_until_somebody_res
         begun_ms = installation.clock.now_ms()
         await installation.moving(lambda: sender.is_paused, 6 * 3600)
         assert installation.clock.now_ms() - begun_ms >= PAUSED_AFTER_MS
+        await until_holds(lambda: stored_lane(installation, webhook.webhook_id).paused_ms > 0)
     receiver.always, count = answering(204), len(receiver.posted)
     async with installation.running() as service:
         await installation.until_followed(webhook)
