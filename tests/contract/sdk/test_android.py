@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from testkit.kotlin_sdk import ANDROID_PAGE, SOURCES, BuiltModule, android_sdk
+from testkit.kotlin_sdk import ANDROID_PAGE, SOURCES, BuiltModule, android_sdk, snippets
 from tests.contract.sdk.test_kotlin import failures
 
 MODULE = SOURCES / "android"
@@ -129,12 +129,27 @@ def test_the_page_names_what_goes_into_the_app() -> None:
         assert name == "Main" or f"`{name}`" in page
 
 
+def xml_snippets() -> list[ElementTree.Element]:
+    """Return the page's parts of a manifest."""
+    found = re.findall(r"^```xml\n(.*?)^```$", ANDROID_PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    opened = f'<manifest xmlns:android="{_ANDROID.strip("{}")}">'
+    return [ElementTree.fromstring(f"{opened}{snippet}</manifest>") for snippet in found]
+
+
 def test_the_pages_manifest_declares_the_service_and_what_it_needs() -> None:
-    (snippet,) = re.findall(r"^```xml\n(.*?)^```$", ANDROID_PAGE.read_text(), re.MULTILINE | re.DOTALL)
-    root = ElementTree.fromstring(f'<manifest xmlns:android="{_ANDROID.strip("{}")}">{snippet}</manifest>')
+    _, root = xml_snippets()
     (service,) = root.iter("service")
     assert service.get(_NAME) == "dev.carillon.android.ConnectionService"
     assert service.get(f"{_ANDROID}exported") == "false"
     needed = {str(each.get(_NAME)).removeprefix("android.permission.") for each in root.iter("uses-permission")}
     assert service.get(f"{_ANDROID}foregroundServiceType") == "remoteMessaging"
     assert needed == {"FOREGROUND_SERVICE", "FOREGROUND_SERVICE_REMOTE_MESSAGING"}
+
+
+def test_the_pages_manifest_declares_the_service_of_its_program_for_firebase() -> None:
+    root, _ = xml_snippets()
+    (service,) = root.iter("service")
+    assert service.get(f"{_ANDROID}exported") == "false"
+    assert [each.get(_NAME) for each in service.iter("action")] == ["com.google.firebase.MESSAGING_EVENT"]
+    name = str(service.get(_NAME)).removeprefix(".")
+    assert any(f"class {name} : FirebaseMessagingService()" in text for text in snippets(ANDROID_PAGE))

@@ -140,7 +140,7 @@ public object Carillon {
             if (running == null && other == null && early.size < MAX_EARLY) early.add(message)
             running to other
         }
-        started?.run { message.give(device) }
+        started?.take(message)
         elsewhere?.run { sendBroadcast(PushReceiver.message(this, message)) }
         return true
     }
@@ -268,9 +268,7 @@ public object Carillon {
 }
 
 /** A message of a vendor's service: the push as JSON, and what the phone could show by itself. */
-internal class VendorMessage(val push: String, val title: String?, val content: String?) {
-    fun give(device: CarillonDevice): Boolean = device.onMessage(mapOf(PUSH to push), title, content)
-}
+internal class VendorMessage(val push: String, val title: String?, val content: String?)
 
 /** An address of a channel; without a token it is removed. */
 internal class Address(private val token: String?, private val keys: Map<String, String>?) {
@@ -303,11 +301,17 @@ internal class Running(private val app: Context, config: DeviceConfig, connector
 
     fun start(waiting: List<VendorMessage>) {
         for ((event, msgid) in files.reports()) device.report(event, msgid)
-        waiting.forEach { it.give(device) }
+        waiting.forEach(::take)
         timers.open(device::checkConnection)
         network.open()
         (app as? Application)?.registerActivityLifecycleCallbacks(activities)
         device.start()
+    }
+
+    /** The vendor's SDK lets the phone sleep when the app has the message; it stays awake until the acknowledgement. */
+    fun take(message: VendorMessage) {
+        awake.untilAcknowledged()
+        device.onMessage(mapOf(PUSH to message.push), message.title, message.content)
     }
 
     fun stop(stopped: () -> Unit): Unit = device.stop { main.post(stopped) }

@@ -27,6 +27,7 @@ import org.robolectric.Robolectric
 import org.robolectric.RobolectricTestRunner
 import org.robolectric.Shadows.shadowOf
 import org.robolectric.shadows.ShadowNetwork
+import org.robolectric.shadows.ShadowPowerManager
 import org.robolectric.shadows.ShadowSystemClock
 
 /** The SDK of an app on each Android: what it does between start and stop, and around them. */
@@ -298,6 +299,24 @@ class CarillonTest {
         assertEquals("heartbeat", until("the heartbeat") { ended.getOrNull(1) })
         timers.close()
         assertEquals(0, alarms.scheduledAlarms.size)
+    }
+
+    @Test
+    fun `a vendor's message keeps the phone awake until it is acknowledged`() {
+        val connection = app.start()
+        until("the welcome") { app.events.firstOrNull() }
+        val handling = ShadowPowerManager.getLatestWakeLock()
+        assertFalse(handling.isHeld)
+        assertTrue(Carillon.onMessage(mapOf("carillon" to push(1).replace("content 1", "")), "title", "content"))
+        assertTrue(handling.isHeld)
+        assertEquals("content", app.awaitShown(1).extras.getCharSequence(Notification.EXTRA_TEXT).toString())
+        connection.sent("ack")
+        until("sleep") { true.takeIf { !handling.isHeld } }
+        connection.lose()
+        app.stop()
+        assertTrue(Carillon.onMessage(mapOf("carillon" to push(2))))
+        app.start()
+        assertTrue("one of before the start too", ShadowPowerManager.getLatestWakeLock().isHeld)
     }
 
     private object NoReceiver : Connector.Receiver {
