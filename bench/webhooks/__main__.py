@@ -126,7 +126,6 @@ async def measure(rate: int, seconds: float, silent_ones: int, directory: Path) 
     receiver.process.kill()
     events, requests, repeated, p50_ms, p99_ms, most_ms = found
     return {
-        "rate": rate,
         "written": written,
         "arrived": events,
         "requests": requests,
@@ -150,10 +149,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         found = asyncio.run(measure(given.rate, given.seconds, given.silent, Path(directory)))
     if given.json:
-        print(json.dumps(found))
+        print(json.dumps({"rate": given.rate, "silent": given.silent, **found}))
         return
-    table = Table(*found)
-    table.add_row(*(f"{value:,}" for value in found.values()))
+    table = Table("", f"{given.rate:,} outcomes/s, {given.silent} silent receivers")
+    for name, value in found.items():
+        table.add_row(name, f"{value:,}")
     Console().print(table)
 
 
