@@ -41,7 +41,7 @@ from protos.registry.v1.registry_pb2 import (
     WebPushHosts,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.domain.addresses import ROUTES
+from services.domain.addresses import CHANNELS, ROUTES
 from services.domain.fcm_credentials import MAX_FILE_BYTES
 from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
 from services.domain.settings import Settings, load
@@ -497,7 +497,7 @@ def check_channel(appkey: str, channel: str) -> None:
 
     fcm: Google validates a message to an address that nobody has. Exits with 1 where the credentials are not accepted.
     """
-    request = CheckChannelRequest(appkey=appkey, channel=channel)
+    request = CheckChannelRequest(appkey=appkey, channel=CHANNELS[channel])
 
     async def ask(channels: Sequence[Channel]) -> CheckChannelResponse:
         return await ChannelsServiceStub(channels[0]).CheckChannel(request, timeout=_CHECK_S)

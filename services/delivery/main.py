@@ -52,7 +52,6 @@ from services.delivery.starting import PushStarter
 from services.delivery.store import DeliveryStore, Snapshots
 from services.delivery.tenure import DeliveryTenure, Standby
 from services.delivery.waiting_pushes import WaitingBytes
-from services.domain.addresses import channel_name
 from services.domain.apns_credentials import ApnsCredentials, CredentialsCache, Environment
 from services.domain.apps import AppDirectory
 from services.domain.bitmap_resolver import AudienceBitmapResolver
@@ -151,7 +150,7 @@ def build(settings: DeliverySettings, context: RoleContext) -> BuiltRole:
     apple = AppleStateServicer(state.bad_tokens, apns.stopped, simulators, tenure)
     by_http = ReportsServicer(reports, recorder, tenure, starter.has_resumed)
     checks = {
-        channel_name(service.channel): FcmCheck(service, simulated=fcm_simulator is not None)
+        service.channel: FcmCheck(service, simulated=fcm_simulator is not None)
         for service in services
         if isinstance(service, FcmService)
     }

@@ -42,6 +42,7 @@ from services.delivery.state.bad_tokens import BadTokens
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.tenure import DeliveryTenure
 from services.delivery.waiting_pushes import WaitingBytes
+from services.domain.addresses import channel_name
 from services.domain.apps import AppDirectory
 from services.errors import InputError, NotFoundError
 from services.net.rpc.server import Context
@@ -198,11 +199,11 @@ class ReportsServicer(ReportsServiceServicer):
 
 
 class ChannelsServicer(ChannelsServiceServicer):
-    """Tries out the push services of apps, as the owner of the partitions. `checks`: by the channel's name."""
+    """Tries out the push services of apps, as the owner of the partitions. `checks`: by channel."""
 
     def __init__(
         self,
-        checks: Mapping[str, Callable[[App], Awaitable[CheckChannelResponse]]],
+        checks: Mapping["Channel.ValueType", Callable[[App], Awaitable[CheckChannelResponse]]],
         apps: AppDirectory,
         tenure: DeliveryTenure,
     ) -> None:
@@ -214,7 +215,7 @@ class ChannelsServicer(ChannelsServiceServicer):
         self._tenure.check()
         check, app = self._checks.get(request.channel), self._apps.get(request.appkey)
         if check is None:
-            raise InputError(f"channel must be one of {', '.join(self._checks)}")
+            raise InputError(f"channel must be one of {', '.join(map(channel_name, self._checks))}")
         if app is None:
             raise NotFoundError(f"there is no app {request.appkey}")
         return await check(app)
