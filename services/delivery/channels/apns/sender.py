@@ -1,9 +1,9 @@
 """Sends pushes to Apple's services: one sender for each endpoint and signing key, shared by apps."""
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
+from weakref import WeakValueDictionary
 
 from protos.registry.v1.apps_pb2 import App
 from services.delivery.channels.apns.provider_tokens import ProviderToken
@@ -17,7 +17,7 @@ from services.delivery.channels.apns.request import (
 )
 from services.delivery.channels.apns.responses import ResponseAction, handling_of, label
 from services.delivery.channels.http2.frames import Response
-from services.delivery.channels.http2.sender import CONNECTIONS, ConnectionSlot, Http2Sender
+from services.delivery.channels.http2.sender import CONNECTIONS, ConnectionSlot, Http2Sender, SharedSenders
 from services.delivery.channels.http2.service_connection import ServiceConnection, Timeouts, WireRequest
 from services.domain.apns_credentials import ApnsCredentials, Environment
 from services.process.clock import Clock
@@ -122,21 +122,24 @@ class SenderPool:
         self._endpoints = endpoints
         self._clock = clock
         self._timeouts = timeouts
-        self._provider_tokens: dict[tuple[str, str, str], ProviderToken] = {}
-        self._senders: dict[tuple[str, str, str, str], ApnsSender] = {}
+        self._provider_tokens: WeakValueDictionary[tuple[str, str, str], ProviderToken] = WeakValueDictionary()
+        self._senders: SharedSenders[tuple[str, str, str, str], ApnsSender] = SharedSenders("Apple", clock)
 
     def get(self, credentials: ApnsCredentials, sandbox: bool = False) -> ApnsSender:
-        """The sender for an app; `sandbox`: to the sandbox, if the app uses both. InvalidKeyError: bad key."""
+        """Return an app's sender, to send by it now; `sandbox`: to the sandbox, if the app uses both.
+
+        InvalidKeyError: bad key.
+        """
         key = (credentials.team_id, credentials.key_id, credentials.key_pem)
         to_sandbox = sandbox or credentials.environment is Environment.SANDBOX
         endpoint = self._endpoints[Environment.SANDBOX if to_sandbox else Environment.PRODUCTION]
-        sender = self._senders.get((endpoint.url, *key))
-        if sender is None:
+
+        def make() -> ApnsSender:
             provider_token = self._provider_tokens.get(key) or ProviderToken(credentials, self._clock)
             self._provider_tokens[key] = provider_token
-            sender = ApnsSender(endpoint.url, provider_token, self._clock, endpoint.authority, self._timeouts)
-            self._senders[endpoint.url, *key] = sender
-        return sender
+            return ApnsSender(endpoint.url, provider_token, self._clock, endpoint.authority, self._timeouts)
+
+        return self._senders.get((endpoint.url, *key), make)
 
     async def close(self) -> None:
-        await asyncio.gather(*(sender.close() for sender in self._senders.values()))
+        await self._senders.close()

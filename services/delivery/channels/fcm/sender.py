@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -22,12 +22,13 @@ from services.delivery.channels.fcm.responses import (
 from services.delivery.channels.fcm.tokens import AccessTokens, TokenResponse
 from services.delivery.channels.http2.frames import Response
 from services.delivery.channels.http2.headers import POST_HTTPS, literal
-from services.delivery.channels.http2.sender import ConnectionSlot, Http2Sender
+from services.delivery.channels.http2.sender import ConnectionSlot, Http2Sender, SharedSenders
 from services.delivery.channels.http2.service_connection import ServiceConnection, Timeouts, WireRequest
 from services.domain.fcm_credentials import GOOGLE_TOKEN_URI, ServiceAccount
 from services.errors import UnavailableError
 from services.process import background
 from services.process.clock import Clock
+from services.process.logs import logger
 from services.process.metrics import FCM_ANSWERS
 
 GOOGLE_URL = "https://fcm.googleapis.com"
@@ -71,7 +72,8 @@ class _Answers:
 class FcmSender(Http2Sender[FcmRequest, FcmAnswer]):
     """Sends the requests of one service account. Without an access token they are answered, and not sent.
 
-    After an answer that the project's quota is used up, nothing is sent for as long as Google says.
+    After an answer that the project's quota is used up, nothing is sent for as long as Google says, a day at most.
+    Requests are kept meanwhile: those of messages that are shown by another way, or end, are not sent afterwards.
     """
 
     def __init__(
@@ -91,19 +93,29 @@ class FcmSender(Http2Sender[FcmRequest, FcmAnswer]):
         self._token = ""
         self._authorising: asyncio.Task[None] | None = None
         self._held_until_ms = 0
+        self._holding: asyncio.Task[None] | None = None
+
+    @property
+    def held_ms(self) -> int:
+        """For how long Google wants no requests of the account; 0 if it takes them."""
+        return max(0, self._held_until_ms - self._clock.now_ms())
+
+    @property
+    def is_idle(self) -> bool:
+        return super().is_idle and not self.held_ms
 
     async def close(self) -> None:
         await self._tokens.close()
-        if self._authorising is not None:
-            self._authorising.cancel()
-            await asyncio.gather(self._authorising, return_exceptions=True)
+        tasks = [task for task in (self._authorising, self._holding) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await super().close()
 
     def _is_authorised(self) -> bool:
-        now_ms = self._clock.now_ms()
-        if now_ms < self._held_until_ms:
-            if self._wake_up is None:
-                self._wake_up = background.start("quota of FCM", self._wake_up_at(self._held_until_ms))
+        if self.held_ms:
+            if self._holding is None:
+                self._holding = background.start("quota of FCM", self._hold())
             return False
         token = self._tokens.current()
         if token is None:
@@ -112,6 +124,11 @@ class FcmSender(Http2Sender[FcmRequest, FcmAnswer]):
             return False
         self._token = token
         return True
+
+    async def _hold(self) -> None:
+        await self._clock.sleep_until(self._held_until_ms)
+        self._holding = None
+        self._schedule()
 
     async def _authorise(self) -> None:
         try:
@@ -140,7 +157,10 @@ class FcmSender(Http2Sender[FcmRequest, FcmAnswer]):
         if handling_of(answer).action is AnswerAction.RENEW_TOKEN:
             self._tokens.refuse(token)
         if answer.status == 429:
-            self._held_until_ms = self._clock.now_ms() + (answer.retry_after_ms or QUOTA_WAIT_MS)
+            wait_ms = answer.retry_after_ms or QUOTA_WAIT_MS
+            if not self.held_ms:
+                logger.warning("FCM's quota is used up", project=self._tokens.project_id, wait_s=wait_ms // 1000)
+            self._held_until_ms = max(self._held_until_ms, self._clock.now_ms() + wait_ms)
         if not answer.is_unknown:
             slot.circuit.close()
 
@@ -226,18 +246,19 @@ class SenderPool:
         self._clock = clock
         self._timeouts = timeouts
         self._token_server: TokenServer | None = None
-        self._senders: dict[ServiceAccount, FcmSender] = {}
+        self._senders: SharedSenders[ServiceAccount, FcmSender] = SharedSenders("FCM", clock)
 
     def get(self, account: ServiceAccount) -> FcmSender:
-        sender = self._senders.get(account)
-        if sender is None:
-            if self._token_server is None:  # most installations have no account, and trusted certificates take 30 ms
-                self._token_server = TokenServer(self._endpoint, self._clock, self._timeouts)
-            tokens = AccessTokens(account, self._token_server.post, self._clock)
-            sender = self._senders[account] = FcmSender(self._endpoint, tokens, self._clock, self._timeouts)
-        return sender
+        """Return the sender of the account, to send by it now."""
+        return self._senders.get(account, partial(self._make, account))
+
+    def _make(self, account: ServiceAccount) -> FcmSender:
+        if self._token_server is None:  # most installations have no account, and trusted certificates take 30 ms
+            self._token_server = TokenServer(self._endpoint, self._clock, self._timeouts)
+        tokens = AccessTokens(account, self._token_server.post, self._clock)
+        return FcmSender(self._endpoint, tokens, self._clock, self._timeouts)
 
     async def close(self) -> None:
-        await asyncio.gather(*(sender.close() for sender in self._senders.values()))
+        await self._senders.close()
         if self._token_server is not None:
             await self._token_server.close()

@@ -87,11 +87,13 @@ class FcmService:
         Google has accepted the account if it complains of the address alone.
         """
         assert self._senders is not None
-        now_ms = self._clock.now_ms()
+        sender, now_ms = self._senders.get(account), self._clock.now_ms()
+        if sender.held_ms:
+            return FcmAnswer(429, f"the quota is used up; Google wants no requests for {sender.held_ms // 1000} s")
         content = fcm_content(Message(content="check"), now_ms)
         body = fcm_request(content, FcmTarget(_CHECK_ADDRESS), 0, now_ms, now_ms, dry=True)
         try:
-            return await self._senders.get(account).ask(FcmRequest(account.project_id, body), _CHECK_S)
+            return await sender.ask(FcmRequest(account.project_id, body), _CHECK_S)
         except TimeoutError:
             return FcmAnswer(UNKNOWN, "no answer in time")
 

@@ -83,6 +83,11 @@ class AccessTokens:
         self._not_before_ms = 0
         self._error: Exception | None = None
 
+    @property
+    def project_id(self) -> str:
+        """The account's project."""
+        return self._account.project_id
+
     async def text(self) -> str:
         """Return a token that is valid now.
 

@@ -9,10 +9,12 @@ import pytest
 
 from protos.delivery.v1.delivery_pb2 import CheckChannelRequest, OutcomeKind
 from protos.delivery.v1.delivery_pb2_grpc import ChannelsServiceStub
-from protos.registry.v1.apps_pb2 import CHANNEL_FCM, PLATFORM_ANDROID
+from protos.registry.v1.apps_pb2 import CHANNEL_FCM, CHANNEL_WEBPUSH, PLATFORM_ANDROID
 from protos.registry.v1.devices_pb2 import RegisterDevice, SetAddress
 from protos.registry.v1.registry_pb2 import CreateAppRequest, FcmChange, GetDevicesRequest, UpdateAppRequest
 from services.delivery.channels.fcm.responses import ACCOUNT_REFUSED, HANDLINGS, AnswerAction
+from services.domain.recorded_reasons import FixedReason
+from services.errors import InputError
 from services.fcm_simulator.server import FcmSimulator
 from services.process.metrics import FCM_ANSWERS
 from testkit.apns.keys import canaries, files_containing
@@ -86,8 +88,10 @@ async def test_a_message_is_handed_over_once_the_phone_was_absent_for_the_grace(
             OutcomeRow(msgid, phone.device, CLAIMED), OutcomeRow(msgid, phone.device, HANDED_OVER)
         )
         checks = ChannelsServiceStub(fcm.delivery.server.channel())
-        answer = await checks.CheckChannel(CheckChannelRequest(appkey=fcm.app.appkey, channel="fcm"))
+        answer = await checks.CheckChannel(CheckChannelRequest(appkey=fcm.app.appkey, channel=CHANNEL_FCM))
         assert (answer.accepted, answer.simulated) == (True, False)
+        with pytest.raises(InputError, match="channel must be one of fcm"):
+            await checks.CheckChannel(CheckChannelRequest(appkey=fcm.app.appkey, channel=CHANNEL_WEBPUSH))
         assert await fcm.simulators() == ([], [[], []])
     words = canaries(ACCOUNT.private_key)
     said = "".join(capfd.readouterr())
@@ -110,7 +114,7 @@ async def test_what_the_simulator_takes_stays_in_the_process_and_is_told(deliver
         )
         assert await fcm.simulators() == ([CHANNEL_FCM], [[CHANNEL_FCM], [CHANNEL_FCM]])
         checks = ChannelsServiceStub(delivery.server.channel())
-        answer = await checks.CheckChannel(CheckChannelRequest(appkey=fcm.app.appkey, channel="fcm"))
+        answer = await checks.CheckChannel(CheckChannelRequest(appkey=fcm.app.appkey, channel=CHANNEL_FCM))
         assert (answer.accepted, answer.simulated) == (True, True)
 
 
@@ -139,6 +143,33 @@ async def test_what_follows_from_each_documented_answer(fcm: FcmHarness, status:
         is_dead = action is AnswerAction.REMOVE
         assert await fcm.dead() == ([(f"phone-{address}", reason)] if is_dead else [])
     assert (fcm.google.requests, len(fcm.google.received)) == (requests, 0)
+
+
+async def test_while_the_quota_is_used_up_phones_that_come_back_get_their_messages(fcm: FcmHarness) -> None:
+    """Google says so for a day: nothing is sent to it, and what no phone has got ends with its time to live."""
+    fcm.google.retry_after = "86400"
+    async with fcm.running(), fcm.delivery.gateway() as gateway:
+        refused, queued, away = [await fcm.phone(each) for each in ("once-429-QUOTA_EXCEEDED:x", "cXz1y:a", "cXz1y:b")]
+        await fcm.delivery.advance(20)
+        first = await fcm.send_to(refused, period_s=2 * 86_400)
+        await fcm.advance_until(lambda: fcm.google.requests == 1)
+        msgid, ending = await fcm.send_to(queued, period_s=3600), await fcm.send_to(away, period_s=600)
+        await fcm.delivery.advance(20)
+        await fcm.delivery.expect_outcomes(
+            OutcomeRow(first, refused.device, CLAIMED),
+            OutcomeRow(msgid, queued.device, CLAIMED),
+            OutcomeRow(ending, away.device, CLAIMED),
+        )
+        gateway.connect((1, queued.device), appkey=fcm.app.appkey)
+        await gateway.expect((1, msgid))
+        recalled = OutcomeRow(msgid, queued.device, RETURNED, FixedReason.RECALLED)
+        assert await fcm.delivery.outcomes(RETURNED) == [recalled]
+        for _ in range(40):
+            await fcm.delivery.advance(20)
+        gateway.connect((2, away.device), appkey=fcm.app.appkey)
+        await fcm.delivery.advance(20)
+        assert [each for each in gateway.received if ending in each] == []
+        assert (fcm.google.requests, list(fcm.google.received)) == (1, [])
 
 
 @pytest.mark.parametrize("address", ["once-reset:x", "once-503-UNAVAILABLE:x", "once-401-UNAUTHENTICATED:x"])

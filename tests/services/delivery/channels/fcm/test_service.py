@@ -7,9 +7,11 @@ from structlog.testing import capture_logs
 
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
 from protos.registry.v1.apps_pb2 import CHANNEL_FCM, App
+from services.delivery.channels import RetryHistory
 from services.delivery.channels.fcm.responses import ACCOUNT_REFUSED, HANDLINGS, AnswerAction
 from services.delivery.channels.fcm.sender import FcmEndpoint, TokenServer
 from services.delivery.channels.fcm.service import FcmCheck, target_of
+from services.delivery.channels.http2.sender import SharedSenders
 from services.domain.addresses import address_hash
 from services.fcm_simulator.accounts import new_account
 from services.process.clock import ManualClock
@@ -120,6 +122,49 @@ async def test_retry_after_holds_up_the_whole_account() -> None:
         await fcm.advance_until(lambda: len(fcm.outcomes) == 2, 10)
         assert fcm.clock.now_ms() >= 1_800_000_000_000 + 90_000
         assert fcm.simulator.requests == 3
+
+
+async def test_the_end_of_the_quota_is_awaited_beside_the_back_off_of_a_connection() -> None:
+    async with running_fcm() as fcm:
+        sender = fcm.service.sender(ACCOUNT, RetryHistory())
+        for _ in range(10):
+            sender._slots[1].circuit.trip(fcm.clock.now_ms())
+        fcm.simulator.retry_after = "90"
+        fcm.start("once-429-QUOTA_EXCEEDED:x", period_s=30)
+        fcm.start(*(f"{ADDRESS}{number}" for number in range(300)))
+        waited_s = await fcm.advance_until(lambda: len(fcm.outcomes) == 300, 10)
+        assert 90 <= waited_s < 200
+
+
+async def test_a_check_says_that_the_quota_is_used_up_and_asks_nothing() -> None:
+    async with running_fcm() as fcm:
+        fcm.simulator.retry_after = "90"
+        with capture_logs() as logs:
+            fcm.start("once-429-QUOTA_EXCEEDED:x")
+            await fcm.until(lambda: bool(fcm.service.sender(ACCOUNT, RetryHistory()).held_ms))
+        (told,) = [entry for entry in logs if entry["event"] == "FCM's quota is used up"]
+        assert (told["project"], told["wait_s"]) == (PROJECT, 90)
+        answer = await FcmCheck(fcm.service, simulated=True)(App(appkey=APP))
+        assert not answer.accepted
+        assert answer.reason == "429 the quota is used up; Google wants no requests for 90 s"
+        assert fcm.simulator.requests == 1
+
+
+async def test_the_sender_of_a_replaced_account_is_closed() -> None:
+    async with running_fcm() as fcm:
+        fcm.start(ADDRESS)
+        await fcm.until(lambda: len(fcm.outcomes) == 1)
+        former, hour_s = fcm.service.sender(ACCOUNT, RetryHistory()), SharedSenders.UNUSED_MS // 1000
+        other = new_account(PROJECT)
+        fcm.simulator.accounts.register(other)
+        fcm.account = other
+        for number in range(1, 4):
+            fcm.start(f"{ADDRESS}{number}", period_s=86_400)
+            await fcm.until(lambda: len(fcm.outcomes) == number + 1)  # noqa: B023  # awaited at once
+            fcm.clock.move(hour_s - 60)
+        await fcm.until(lambda: former._closed and not former._connections)
+        assert not fcm.service.sender(other, RetryHistory())._closed
+        assert fcm.service.sender(ACCOUNT, RetryHistory()) is not former
 
 
 async def test_tokens_that_google_revokes_are_replaced_once() -> None:
