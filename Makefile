@@ -47,12 +47,13 @@ screenshots: install-dev
 lock: $(TOOLS)/installed
 	$(TOOLS)/bin/python requirements/lock.py $(ARGS)
 
-## Build the devices' SDKs into dist/: carillon-device for Python (a wheel and its source), for npm (a tarball), and for the
-## JVM (a jar) and Android (an AAR; Maven runs their tests too, and needs no network after the first time).
+## Build the devices' SDKs into dist/: carillon-device for Python (a wheel and its source), for npm (a tarball), for the
+## JVM (a jar) and Android (an AAR; Maven runs their tests too, and needs no network after the first time), and the Swift package.
 sdk: install
 	mkdir -p dist
 	cd sdk && ../$(BIN)/python -m hatchling build -d ../dist
 	cd sdk && npm pack --silent --pack-destination ../dist
+	$(BIN)/python -m setup.swift_toolchain --package dist
 	@command -v mvn >/dev/null || { echo "sdk: jar and AAR are left out, because Maven is not installed" >&2; exit 0; }; \
 	set -ex; \
 	(cd sdk/jvm && mvn -q -B package -Dandroids=$(CURDIR)/.cache/androids); \
@@ -84,6 +85,7 @@ test: install-dev test-programs
 
 ## The tests that take long (crash points, the ledger test, long models), and every hypothesis test with all its examples.
 test-long: install-dev
+	@$(BIN)/python -m setup.swift_toolchain --check
 	$(PYTEST) -m "(long or hypothesis) and not seeds" --hypothesis-profile=full
 
 ## Further seeds, roles and interfaces of long tests, which have found nothing that the first ones do not: before a release.

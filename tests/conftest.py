@@ -78,7 +78,8 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 def _group(item: pytest.Item) -> str:
     """Return the kind of installation that the test shares with others, else its module.
 
-    Journeys on Kafka start up to twenty processes and are one group, so that two of them never share two cores.
+    Journeys on Kafka start up to twenty processes and are one group, so that two of them never share two cores. Tests
+    that need Swift are one, so that one worker sets it up, and no other one waits for that.
     """
     callspec = getattr(item, "callspec", None)
     installation = callspec.params.get("carillon") if callspec else None
@@ -86,6 +87,8 @@ def _group(item: pytest.Item) -> str:
         return str(installation)
     if "journeys" in item.path.parts and item.get_closest_marker("kafka"):
         return "cluster"
+    if item.get_closest_marker("swift"):
+        return "swift"
     if item.get_closest_marker("long") and item.get_closest_marker("timeout"):
         return item.nodeid
     if "service" in getattr(item, "fixturenames", ()):

@@ -11,15 +11,17 @@ from typing import Any
 from testkit.gateway.scripted_gateway import ScriptedConnection, ScriptedGateway
 from testkit.kotlin_sdk import kotlin_sdk
 from testkit.programs import needed
+from testkit.swift_sdk import swift_sdk
 
 HERE = Path(__file__).parent
-PROGRAMS: Mapping[str, Callable[[], list[str]]] = {
-    "python": lambda: [sys.executable, str(HERE / "driver.py")],
-    "javascript": lambda: [needed("node"), "--no-warnings", "--experimental-websocket", str(HERE / "driver.mjs")],
-    "kotlin": lambda: kotlin_sdk().command("dev.carillon.device.DriverKt"),
-    "webpush": lambda: [needed("node"), "--no-warnings", str(HERE / "driver_webpush.mjs")],
+PROGRAMS: Mapping[str, Callable[[str | None], list[str]]] = {
+    "python": lambda _: [sys.executable, str(HERE / "driver.py")],
+    "javascript": lambda _: [needed("node"), "--no-warnings", "--experimental-websocket", str(HERE / "driver.mjs")],
+    "kotlin": lambda _: kotlin_sdk().command("dev.carillon.device.DriverKt"),
+    "swift": lambda ca: swift_sdk().driver(ca),
+    "webpush": lambda _: [needed("node"), "--no-warnings", str(HERE / "driver_webpush.mjs")],
 }
-"""By SDK, its driver's command line; making it skips the test where a program that it needs is missing."""
+"""By SDK, its driver's command line, given a file of authorities. It skips the test where a program is missing."""
 
 BOUND_S = 60.0
 Json = dict[str, Any]
@@ -38,7 +40,7 @@ class DrivenDevice:
     ) -> "DrivenDevice":
         """Start a device; `options` are attributes and heartbeat."""
         process = await asyncio.create_subprocess_exec(
-            *PROGRAMS[sdk](),
+            *PROGRAMS[sdk](ca),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env={**os.environ, **({"NODE_EXTRA_CA_CERTS": ca} if ca else {})},

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from testkit.edge.scripted_endpoint import ScriptedEndpoint, ScriptedRequest
+from testkit.swift_sdk import MARKS
 from tests.contract.sdk.driven_device import DrivenDevice, Json, StartDevice
 
 TOKEN = "ab" * 32
 
 
-@pytest.fixture(params=["webpush"])
+@pytest.fixture(params=["webpush", pytest.param("swift", marks=MARKS)])
 async def start_http_device(
     request: pytest.FixtureRequest, endpoint: ScriptedEndpoint, tmp_path: Path
 ) -> AsyncIterator[StartDevice]:
