@@ -285,6 +285,7 @@ _TEXTS = {
     ),
     Reason.EXCLUSION_REASON_PUSH_NOT_STARTED: "the push has not started in the device's partition, {partition}",
     Reason.EXCLUSION_REASON_NOT_LISTED: "not one of the {count} targets",
+    Reason.EXCLUSION_REASON_NO_TARGETS: "no device had the tokens or aliases of the push when it was requested",
     Reason.EXCLUSION_REASON_REGISTERED_LATER: "registered after the push started, {time}",
     Reason.EXCLUSION_REASON_REMOVED: "removed before the push started: {removal}",
     Reason.EXCLUSION_REASON_RECORD_REPLACED: (

@@ -144,8 +144,8 @@ class PartitionStart(NamedTuple):
 
     time_ms: int
     numbers: BitMap
-    targets: int
-    """Targets of a push to a list; 0 for a push without a list."""
+    targets: int | None
+    """Targets of a push to a list; None for a push without a list."""
 
 
 async def push_on_device(clickhouse: ClickHouse, push: PushRecord, token: str, zone: ZoneInfo) -> PushOnDevice:
@@ -163,10 +163,11 @@ async def push_on_device(clickhouse: ClickHouse, push: PushRecord, token: str, z
         exclusion = await _exclusion(clickhouse, push.appkey, token, start, states, evaluated)
         return _excluded(token, exclusion, zone, evaluated)
     outcomes = await clickhouse.rows(_OUTCOMES, {**parameters, "numbers": numbers})
+    how = "in the audience when the push started" if start.targets is None else "in the audience: the push lists it"
     return PushOnDevice(
         token=token,
         in_audience=True,
-        verdict="in the audience: the push lists it" if start.targets else "in the audience when the push started",
+        verdict=how,
         clauses=evaluated,
         timeline=by_time(
             [
@@ -217,7 +218,7 @@ async def _start(
     if push.kind == "unicast":
         rows = await clickhouse.rows(_LISTED, parameters)
         return PartitionStart(push.time_ms, BitMap(rows[0][0]), rows[0][1]) if rows else None
-    return PartitionStart(started.time_ms, BitMap.deserialize(b64decode(started.audience)), 0) if started else None
+    return PartitionStart(started.time_ms, BitMap.deserialize(b64decode(started.audience)), None) if started else None
 
 
 async def _clauses(
@@ -225,7 +226,7 @@ async def _clauses(
 ) -> list[Clause]:
     """Return the filter's clauses evaluated for the device's state when the push started, if it was registered then."""
     before = _before(states, start)
-    if start.targets or before is None or before.removed_ms:
+    if start.targets is not None or before is None or before.removed_ms:
         return []
     rule = push.rule or Filter()
     return clauses(rule, before, await _opens(clickhouse, push.appkey, before, rule, start.time_ms))
@@ -241,8 +242,9 @@ async def _exclusion(
 ) -> Exclusion:
     """Return why the device is not in the audience of a push that started in its partition."""
     partition = states[0].partition
-    if start.targets:
-        return Exclusion(reason=Reason.EXCLUSION_REASON_NOT_LISTED, partition=partition, count=start.targets)
+    if start.targets is not None:
+        reason = Reason.EXCLUSION_REASON_NOT_LISTED if start.targets else Reason.EXCLUSION_REASON_NO_TARGETS
+        return Exclusion(reason=reason, partition=partition, count=start.targets)
     before = _before(states, start)
     if before is None:
         registered_ms = states[0].registered_ms

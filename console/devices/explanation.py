@@ -161,6 +161,9 @@ def _exclusion_texts(language: Language, count: int) -> Mapping[int, str]:
             "the push has a list of %(count)s targets, and the device is not in it",
             count,
         ),
+        Reason.EXCLUSION_REASON_NO_TARGETS: _(
+            "no device had an alias or token that the push names when it was requested"
+        ),
         Reason.EXCLUSION_REASON_REGISTERED_LATER: _("the device registered at %(time)s, after the push had started"),
         Reason.EXCLUSION_REASON_REMOVED: _("the device was removed at %(time)s, before the push started (%(reason)s)"),
         Reason.EXCLUSION_REASON_RECORD_REPLACED: _(

@@ -220,11 +220,15 @@ async def test_a_list_of_devices(log: SqliteLog, clickhouse: ClickHouse, tmp_pat
                 *(device(number) for number in (3, 4)),
                 device(4, partition=2),
                 outcomes(2, app_outcomes(1001, [4], Outcome.OUTCOME_KIND_RECEIVED, T0 + 10)),
+                send(2000, audience=Audience(devices=Devices()), kind=Kind.KIND_UNICAST),
             ]
         )
         inside = await analytics.AuditPush(AuditPushRequest(msgid=1000, token="token-2-4"))
         outside = (await analytics.AuditPush(AuditPushRequest(msgid=1000, token="token-1-4"))).device
+        unknown = (await analytics.AuditPush(AuditPushRequest(msgid=2000, token="token-1-4"))).device
 
+    assert unknown.verdict == "no device had the tokens or aliases of the push when it was requested"
+    assert unknown.exclusion == Exclusion(reason=ExclusionReason.EXCLUSION_REASON_NO_TARGETS, partition=1)
     assert inside.audience_summary == AudienceSummary(devices=2)
     assert [(size.partition, size.devices) for size in inside.partitions] == [(1, 1), (2, 1)]
     assert (inside.device.in_audience, inside.device.verdict) == (True, "in the audience: the push lists it")
