@@ -7,7 +7,7 @@ from falcon.asgi import Request, Response
 from console.overview.installation import InstallationState
 from console.send.actions import drafts_of
 from console.shell.page import Page, visit_of
-from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App
+from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, App, Pause
 from services.domain.permissions import Action
 from services.errors import DeadlineError, UnavailableError
 
@@ -38,12 +38,15 @@ class OverviewPage(Page):
             "overview/overview.html",
             apps=apps,
             seeing_devices=seeing_devices,
-            paused=[app for app in apps if app.HasField("pause")],
-            installation_pause=self.site.apps.installation_pause,
             may_register=visit.may(Action.MANAGE_INSTALLATION),
             teams=teams,
             waiting_drafts=await self._waiting_drafts([team.team_id for team in teams]),
-            **overview_values(apps, await self.site.observer.read(), sees_all=visit.may(Action.MANAGE_INSTALLATION)),
+            **overview_values(
+                apps,
+                self.site.apps.installation_pause,
+                await self.site.observer.read(),
+                sees_all=visit.may(Action.MANAGE_INSTALLATION),
+            ),
         )
 
     async def _waiting_drafts(self, team_ids: list[str]) -> int:
@@ -54,7 +57,9 @@ class OverviewPage(Page):
             return 0
 
 
-def overview_values(apps: list[App], installation: InstallationState, *, sees_all: bool) -> dict[str, Any]:
+def overview_values(
+    apps: list[App], installation_pause: Pause | None, installation: InstallationState, *, sees_all: bool
+) -> dict[str, Any]:
     """Return what the live parts of the overview show to somebody who sees these apps.
 
     `sees_all`: also what concerns the whole installation.
@@ -62,4 +67,10 @@ def overview_values(apps: list[App], installation: InstallationState, *, sees_al
     devices = installation.devices
     lines = [OnlineLine(app, devices.get(app.appkey, 0)) for app in apps if app.platform == PLATFORM_ANDROID]
     lines.sort(key=lambda line: -line.devices)
-    return {"installation": installation, "online": lines[:MAX_ONLINE], "sees_all": sees_all}
+    return {
+        "installation": installation,
+        "installation_pause": installation_pause,
+        "paused": [app for app in apps if app.HasField("pause")],
+        "online": lines[:MAX_ONLINE],
+        "sees_all": sees_all,
+    }

@@ -186,7 +186,7 @@ class LiveOverview(LivePage):
 
         def values(found: InstallationState) -> dict[str, Any]:
             present = [app for appkey in appkeys if (app := self.site.apps.get(appkey))]
-            return overview_values(present, found, sees_all=sees_all)
+            return overview_values(present, self.site.apps.installation_pause, found, sees_all=sees_all)
 
         parts = [
             self.part(visit, name, question, f"overview/{name}.html", values, (appkeys, sees_all))

@@ -94,6 +94,25 @@ async def test_rates_are_shown_and_a_silent_process_is_named(console: ConsoleIns
     assert "Not everything works" in words
 
 
+async def test_the_overview_says_which_apps_are_paused_and_not_that_everything_works(
+    console: ConsoleInstallation,
+) -> None:
+    await console.user("root", administrator=True)
+    appkey = await console.app("News", await console.team("News", head="administrator"))
+    await console.app("Weather")
+    head, root = await console.logged_in("head"), await console.logged_in("root")
+    some_time_later(console)
+    everything_works(console)
+    await head.post(f"/apps/{appkey}/pause", change="pause", reason="storm")
+    words = await overview_says(root, "Nothing is sent of apps that are paused: News (storm).")
+    assert "Everything works" not in words
+    announce(console, delivery=None)
+    await overview_says(root, "delivery – away", "Nothing is sent of apps that are paused: News (storm).")
+    await head.post(f"/apps/{appkey}/pause", change="resume")
+    everything_works(console)
+    await overview_says(root, "Everything works.")
+
+
 async def test_members_see_the_devices_of_their_apps_and_nothing_of_processes(console: ConsoleInstallation) -> None:
     own = await console.app("News", await console.team("News", viewer="viewer"))
     foreign = await console.app("Foreign")
