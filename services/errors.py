@@ -131,6 +131,7 @@ class Code(Enum):
     # About pushes.
     NO_AUDIENCE = "choose who gets the push"
     NO_PARTNER = "choose an app of the other platform that belongs to the same team"
+    ATTRIBUTES_OF_ANDROID = "attributes are known of Android devices alone; iOS needs a push of its own"
     NO_TAGS = "sendTo.tag is missing: name a tag, not_tag, stag or not_stag"
     TAGS_OF_BOTH_KINDS = "sendTo.stag and sendTo.not_stag cannot be combined with sendTo.tag and sendTo.not_tag"
     TASK_TOO_LARGE = "the request is too large: it makes a task of {size} bytes"

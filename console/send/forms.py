@@ -195,6 +195,8 @@ def _send_to(form: Form, apps: ChosenApps) -> Body:
             tokens = {name: found for name in appkey if (found := values(form.get(f"token_{name}", "")))}
             return {"appkey": appkey, "userScope": 5, "token": tokens}
         case "filter":
+            if apps.ios and _opt_filter(form):
+                raise InputError(Code.ATTRIBUTES_OF_ANDROID)
             return {"appkey": appkey} | _filter(form)
         case _:
             raise InputError(Code.NO_AUDIENCE)

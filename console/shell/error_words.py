@@ -356,6 +356,10 @@ def _of_pushes(gettext: Callable[[str], str]) -> Mapping[Code, str]:
     return {
         Code.NO_AUDIENCE: _("Choose who gets the push."),
         Code.NO_PARTNER: _("Choose an app of the other platform that belongs to the same team."),
+        Code.ATTRIBUTES_OF_ANDROID: _(
+            "Attributes are known of Android devices alone. Remove them, or choose no app of iOS: it needs a push of"
+            " its own."
+        ),
         Code.NO_TAGS: _("Enter at least one tag, or an attribute of the devices."),
         Code.TAGS_OF_BOTH_KINDS: _("String tags and numeric tags cannot be combined."),
         Code.TASK_TOO_LARGE: too_large,

@@ -46,6 +46,8 @@ AUDIENCES: dict[str, Body] = {
     "tokens": {"userScope": 5, "token": {"android": ["t1", "t2"], "ios": ["ab" * 32]}},
     "tags": {"userScope": 6, "tag": [[1, 2], [-3]], "not_tag": [[4]]},
     "string tags": {"userScope": 6, "stag": [["a,b", "c"], ["d"]], "not_stag": [['e"']]},
+}
+OF_ANDROID: dict[str, Body] = {
     "attributes": {"userScope": 7, "optfilter": {"android": OPTIONS}},
     "tags and attributes": {"userScope": 8, "stag": [["a"]], "optfilter": {"android": OPTIONS}},
 }
@@ -68,7 +70,7 @@ def request(send_to: Body, **changes: Any) -> Body:
 def check(body: Body) -> None:
     """Check that the form of a request makes this request again, and that the interface accepts it."""
     form = form_of(body, ZONES)
-    again = body_of(form, APPS, ZONES)
+    again = body_of(form, ChosenApps(**body["sendTo"]["appkey"]), ZONES)
     assert again == body
     raw = json.dumps(again).encode()
     order = push_order(
@@ -80,6 +82,13 @@ def check(body: Body) -> None:
 @pytest.mark.parametrize("audience", AUDIENCES)
 def test_every_audience_is_kept(audience: str) -> None:
     check(request(AUDIENCES[audience]))
+
+
+@pytest.mark.parametrize("audience", OF_ANDROID)
+def test_every_audience_of_android_alone_is_kept(audience: str) -> None:
+    body = request({**OF_ANDROID[audience], "appkey": {"android": APPS.android}})
+    body["msgStyle"] = {"basic": {"content": "Hi", "is_notif": 1}, "android": body["msgStyle"]["android"]}
+    check(body)
 
 
 @pytest.mark.parametrize("action", [0, 1, *PARAMS])

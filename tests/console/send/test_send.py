@@ -199,6 +199,18 @@ async def test_a_push_to_both_platforms_goes_to_apps_of_one_team_alone(console: 
     assert ("On both</textarea>" in changed.text, "On iOS</textarea>" in changed.text) == (True, True)
 
 
+async def test_attributes_are_not_combined_with_ios_whose_devices_have_none(console: ConsoleInstallation) -> None:
+    appkey, sender = await sender_of(console)
+    ios = await console.app("News iOS", next(iter(await team_ids(console, "News"))), PLATFORM_IOS)
+    for first, other in ((appkey, ios), (ios, appkey), (ios, "")):
+        page, hidden = await reviewed(sender, first, content="x", stag="a", locate="上海市", other=other)
+        assert (page.status_code, hidden.get("key")) == (400, None)
+        assert "Attributes are known of Android devices alone." in text_of(page)
+        assert "上海市" in page.text
+    page, hidden = await reviewed(sender, appkey, content="x", stag="a", other=ios)
+    assert (page.status_code, ios in hidden["body"]) == (200, True)
+
+
 async def team_ids(console: ConsoleInstallation, name: str) -> list[str]:
     answer: Any = await console.accounts.ListTeams(ListTeamsRequest(team=name))
     return [summary.team.team_id for summary in answer.teams]
