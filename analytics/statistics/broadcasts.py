@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from analytics.statistics.query import StatisticsQuery
 from analytics.store.clickhouse import ClickHouse
-from analytics.store.retention import expired_outcome_days
+from analytics.store.retention import outcomes_since_ms
 from analytics.store.sql import sql
 from protos.analytics.v1.analytics_pb2 import BroadcastRow, ChannelCounts
 from services.domain.statistics_rows import BROADCAST_COUNTS, CHANNEL_COUNTS, OWN_CHANNELS
@@ -169,6 +169,8 @@ async def _store(
 
 
 LISTED_DAYS_MS = 30 * 86_400_000
+"""Of a list without days."""
+
 _ONE = """
 SELECT msgid, toUnixTimestamp64Milli(time), platform FROM pushes FINAL
 WHERE msgid = {msgid:UInt64} AND appkey = {appkey:String} AND kind != 'unicast'
@@ -180,20 +182,25 @@ async def broadcasts(clickhouse: ClickHouse, query: StatisticsQuery) -> list[Bro
 
     NotFoundError: the app has no broadcast with the message id.
     """
+    since_ms = await outcomes_since_ms(clickhouse)
     if query.msgid is None:
-        since_ms = query.now_ms - LISTED_DAYS_MS
-        found = await clickhouse.rows(
-            sql(__package__, "broadcast_list"), {"appkey": query.appkey, "since_ms": since_ms}
-        )
-        return await counted(clickhouse, [CountedPush(query.appkey, *row) for row in found])
+        latest = (query.now_ms - LISTED_DAYS_MS + 1, query.now_ms + LISTED_DAYS_MS)
+        begin_ms, end_ms = (query.start_ms, query.end_ms) if query.days else latest
+        parameters = {"appkey": query.appkey, "begin_ms": begin_ms, "end_ms": end_ms}
+        found = await clickhouse.rows(sql(__package__, "broadcast_list"), parameters)
+        rows = await counted(clickhouse, [CountedPush(query.appkey, *row) for row in found])
+        return [row if row.sent_ms >= since_ms else _without_outcomes(row) for row in rows]
     found = await clickhouse.rows(_ONE, {"appkey": query.appkey, "msgid": query.msgid})
     if not found:
         raise NotFoundError(Code.NO_SUCH_BROADCAST, msgid=str(query.msgid))
     push = CountedPush(query.appkey, *found[0])
     rows = await _by_value(clickhouse, query, push) if query.category else await counted(clickhouse, [push])
-    if await expired_outcome_days(clickhouse, query.appkey, query.msgid):
-        return [BroadcastRow(msgid=row.msgid, sent_ms=row.sent_ms, info=_info(row), target=row.target) for row in rows]
-    return rows
+    return rows if push.sent_ms >= since_ms else [_without_outcomes(row) for row in rows]
+
+
+def _without_outcomes(row: BroadcastRow) -> BroadcastRow:
+    """Return the row of a push whose outcomes are not kept any more: their remains would not add up."""
+    return BroadcastRow(msgid=row.msgid, sent_ms=row.sent_ms, info=_info(row), target=row.target)
 
 
 async def counted(clickhouse: ClickHouse, pushes: Sequence[CountedPush]) -> list[BroadcastRow]:

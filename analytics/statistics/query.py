@@ -77,7 +77,8 @@ _CATEGORIES = {
 class StatisticsQuery:
     """`category` is a column's name, or "" for no distribution; `info` is one value of it, or None for all of them.
 
-    `msgid` is None for the list of broadcasts. `days` is empty for broadcasts; other kinds have at least one day.
+    `msgid` is None for the list of broadcasts. `days` is empty for one broadcast, and for a list of the latest ones;
+    other kinds have at least one day.
     """
 
     appkey: str
@@ -106,7 +107,10 @@ class StatisticsQuery:
             raise InputError("kind is no kind of statistics")
         is_broadcasts = request.kind == StatisticsKind.STATISTICS_KIND_BROADCASTS
         if is_broadcasts and not request.HasField("msgid"):
-            return cls(request.appkey, request.kind, now_ms)
+            return cls(
+                *(request.appkey, request.kind, now_ms),
+                days=_days(request, now_ms, zone) if request.HasField("dates") else [],
+            )
         if is_broadcasts and not 0 < request.msgid < _MAX_MSGID:
             raise InputError("msgid is not a message id")
         return cls(

@@ -34,6 +34,12 @@ WHERE database = currentDatabase() AND name = 'push_outcomes' AND days > 0
   AND (SELECT min(time) FROM pushes WHERE msgid = {push:UInt64} AND appkey = {appkey:String})
     < now64(3) - toIntervalDay(days)
 """
+_OUTCOMES_SINCE = r"""
+SELECT toUnixTimestamp64Milli(now64(3) - toIntervalDay(days)) FROM (
+  SELECT toUInt32OrZero(extract(engine_full, 'toIntervalDay\\((\\d+)\\)')) AS days FROM system.tables
+  WHERE database = currentDatabase() AND name = 'push_outcomes')
+WHERE days > 0
+"""
 _TABLES = "SELECT name, engine_full FROM system.tables WHERE database = currentDatabase()"
 
 
@@ -56,4 +62,10 @@ async def apply_retention(clickhouse: ClickHouse, history_days: int) -> None:
 async def expired_outcome_days(clickhouse: ClickHouse, appkey: str, push: int) -> int:
     """Return the retention of outcomes in days if the push is older, so that its outcomes are gone; else 0."""
     rows = await clickhouse.rows(_EXPIRED_OUTCOMES, {"appkey": appkey, "push": push})
+    return int(rows[0][0]) if rows else 0
+
+
+async def outcomes_since_ms(clickhouse: ClickHouse) -> int:
+    """Return the time from which outcomes are kept, in milliseconds since 1970 UTC: those of older pushes are gone."""
+    rows = await clickhouse.rows(_OUTCOMES_SINCE)
     return int(rows[0][0]) if rows else 0

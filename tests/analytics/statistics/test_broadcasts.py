@@ -18,7 +18,7 @@ from protos.analytics.v1.analytics_pb2 import (
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.push.v1.push_pb2 import Kind
 from protos.registry.v1.apps_pb2 import CHANNEL_APNS, CHANNEL_FCM, Platform
-from services.errors import NotFoundError
+from services.errors import InputError, NotFoundError
 from services.log.sqlite.log import SqliteLog
 from services.process.clock import ManualClock
 from tests.analytics.records import APP, T0, app_outcomes, cancelled, device, finished, outcomes, send, started
@@ -41,10 +41,17 @@ async def test_the_list_of_broadcasts(log: SqliteLog, clickhouse: ClickHouse, tm
         pushes = [send(n, time_ms=T0 - n * MINUTE_MS) for n in range(1, 1010)]
         unicast = send(5000, kind=Kind.KIND_UNICAST)
         await log.append([*pushes, pushes[0], unicast, send(6000, time_ms=T0 - 30 * DAY_MS), send(7, appkey="9")])
-        request = statistics_request(BROADCASTS, category=99, info="ignored", dates=dates("x", "y"))
+        request = statistics_request(BROADCASTS, category=99, info="ignored", scope=99)
         rows = (await analytics.Statistics(request)).broadcasts
         assert [row.msgid for row in rows] == list(range(1, 1001))
         assert rows[0] == BroadcastRow(msgid=1, sent_ms=T0 - MINUTE_MS)
+
+        days = dates("2026-08-22", "2026-08-22")
+        assert (await analytics.Statistics(statistics_request(BROADCASTS, dates=days))).broadcasts == [
+            BroadcastRow(msgid=6000, sent_ms=T0 - 30 * DAY_MS)
+        ]
+        with pytest.raises(InputError, match="from"):
+            await analytics.Statistics(statistics_request(BROADCASTS, dates=dates("x", "y")))
 
         for msgid in (4999, 5000):
             with pytest.raises(NotFoundError, match=str(msgid)):

@@ -16,6 +16,7 @@ from protos.analytics.v1.analytics_pb2 import (
     AuditPushRequest,
     AuditPushResponse,
     BroadcastRow,
+    Dates,
     ListAcksRequest,
     StatisticsKind,
     StatisticsRequest,
@@ -165,6 +166,9 @@ async def test_the_states_of_an_old_push_are_unknown(
         assert rows == devices
     old = StatisticsRequest(appkey=APP, kind=StatisticsKind.STATISTICS_KIND_BROADCASTS, msgid=1000)
     (row,) = (await analytics.Statistics(old)).broadcasts
+    day = Dates(**{"from": day_of(OLD_MS), "to": day_of(OLD_MS)})
+    listed = StatisticsRequest(appkey=APP, kind=StatisticsKind.STATISTICS_KIND_BROADCASTS, dates=day)
+    assert (await analytics.Statistics(listed)).broadcasts == [row]
     assert row == BroadcastRow(msgid=1000, sent_ms=OLD_MS, target=2)
     assert [count.state for count in (await audited(analytics, 2000)).states] == ["received", "expired"]
 
