@@ -1,23 +1,32 @@
 """The Swift SDK as an iPhone runs it: registration, recovery, requests and reports, to a scripted endpoint."""
 
+import asyncio
+import contextlib
 import json
 import re
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from carillon.commands.role_calls import SOCKET_NAME
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
+from protos.delivery.v1.virtual_pb2 import WatchRequest
+from protos.delivery.v1.virtual_pb2_grpc import VirtualPhonesServiceStub
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS
 from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
+from services.net.rpc.channel import connect
 from testkit.certificates import Authority
 from testkit.edge.http_device import pushed_codes
 from testkit.edge.role import BACKENDS, EdgeInstallation, edge_installation
 from testkit.edge.scripted_endpoint import ScriptedEndpoint, ScriptedRequest
+from testkit.installation.app_server import AppServer
+from testkit.installation.processes import Installation
 from testkit.swift_sdk import MARKS, SOURCES, swift_sdk
-from tests.contract.sdk.driven_device import DrivenDevice, Json, StartDevice
+from testkit.waiting import until
+from tests.contract.sdk.driven_device import BOUND_S, DrivenDevice, Json, StartDevice
 from tests.contract.sdk.test_requests import REQUESTS
 
 pytestmark = list(MARKS)
@@ -453,6 +462,93 @@ async def test_with_the_real_edge(installation: EdgeInstallation, start: StartDe
     device.call("set_alias", "alice")
     assert (await device.event("welcome"))["new"] is True
     await device.next("returned")
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Installation]:
+    installation = Installation(tmp_path / "data", None)
+    try:
+        installation.start()
+        yield installation
+        installation.stop()
+    finally:
+        installation.close()
+
+
+@contextlib.asynccontextmanager
+async def payloads_from_apple(service: Installation) -> AsyncIterator[asyncio.Queue[Json]]:
+    """Yield the payloads that the simulator of Apple's service takes for the phone, from now on."""
+    channel = connect(f"unix:{service.data / SOCKET_NAME}")
+    taken: asyncio.Queue[Json] = asyncio.Queue()
+    is_watching = asyncio.Event()
+
+    async def request() -> AsyncIterator[WatchRequest]:
+        yield WatchRequest(tokens=[TOKEN])
+        await asyncio.Event().wait()
+
+    async def watch() -> None:
+        async for push in VirtualPhonesServiceStub(channel).Watch(request()):
+            if is_watching.is_set():
+                taken.put_nowait(json.loads(push.payload))
+            is_watching.set()
+
+    watching = asyncio.create_task(watch())
+    try:
+        async with asyncio.timeout(BOUND_S):
+            await is_watching.wait()
+        yield taken
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        await channel.close()
+
+
+async def test_from_the_push_to_the_click_in_the_audit(
+    service: Installation, start: StartDevice, tmp_path: Path
+) -> None:
+    app = service.create_app("ios")
+    service.carillon("app", "set", app.appkey, "--apns-reports", "on")
+    url = f"{service.v2_url}/device/v1"
+    server = AppServer(service.v2_url)
+    async with payloads_from_apple(service) as payloads, asyncio.timeout(300):
+        device = await start(url, appkey=app.appkey)
+        await device.event("welcome")
+        body = {
+            "sendTo": {"appkey": {"ios": app.appkey}, "userScope": 2},
+            "msgStyle": {"basic": {"content": "hello", "is_notif": 1}},
+        }
+
+        async def pushed() -> Json | None:
+            """Push until the service has applied the app's setting."""
+            assert (await server.push(body, app.secret_key))["result"] == 0
+            payload = await payloads.get()
+            return payload if "carillon" in payload else None
+
+        payload = await until(pushed)
+        for event in ("shown", "clicked"):
+            device.command(do="notification", event=event, payload=payload)
+            await device.next("returned")
+        await device.close()
+
+        async def audited() -> Json | None:
+            """Return the audit once it tells of the click."""
+            named = ("audit", "push", str(payload["carillon"]["msgid"]), "--device", TOKEN, "--json")
+            said = await asyncio.to_thread(service.carillon, *named, check=False)
+            audit: Json = json.loads(said) if said.strip() else {"device": {"timeline": []}}
+            return audit if "clicked" in {entry["event"] for entry in audit["device"]["timeline"]} else None
+
+        audit = await until(audited, 120)
+        events = {entry["event"] for entry in audit["device"]["timeline"]}
+        assert events >= {"sent", "received", "shown", "clicked"}
+
+        (tmp_path / "state.json").unlink()
+        device = await start(url, appkey=app.appkey)
+        await device.event("awaits_code")
+        device.command(do="notification", event="received", payload=await payloads.get())
+        assert (await device.event("welcome"))["new"] is False
+        await device.next("returned")
+        await device.close()
+    await server.close()
 
 
 def test_its_own_tests_pass() -> None:

@@ -88,7 +88,8 @@ final class Driver {
                 emit("moved", true)
             case "token": setToken(command["token"] as? String ?? "")
             case "notification":
-                notification(command["event"] as? String ?? "", userInfo(["msgid": command["msgid"] ?? 0]))
+                let payload = command["payload"] as? [AnyHashable: Any] ?? userInfo(["msgid": command["msgid"] ?? 0])
+                notification(command["event"] as? String ?? "", payload)
             case "code": notification("code", userInfo(["code": command["code"] ?? ""]))
             case "call": call(command["method"] as? String ?? "", command["arguments"] as? [Any] ?? [])
             case "close":
