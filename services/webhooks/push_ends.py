@@ -56,6 +56,10 @@ MAX_HELD_BYTES = 8 * 1024 * 1024
 """Upper bound of the records that wait for their cause, beyond which they are counted without it."""
 
 _READ_AT_ONCE = 500
+_RECORD_BYTES = 400
+_COUNTED_AT_ONCE_BYTES = 32 * 1024
+"""Bytes of records, each with some more for its own work, after which other tasks run: about 1 ms."""
+
 _RETRY_MS = 10_000
 _ENDS = Partition(PUSH_ENDS.name, 0)
 
@@ -319,6 +323,7 @@ class PushEnds:
         ]
         self._next: dict[Partition, int] = {}
         self._known_ends: set[int] = set()
+        self._unwritten: list[PushEndFact] = []
         self._saved_ms = 0
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -336,12 +341,12 @@ class PushEnds:
                 await self._follow()
                 await self._save()
             except asyncio.CancelledError:
-                if self._next:
+                if self._next and not self._unwritten:  # else the records are counted again
                     await self._save()
                 raise
             except CarillonError as error:  # pushes go on, whatever becomes of webhooks
                 logger.error("the ends of pushes in progress are not told", role=ROLE_NAME, error=str(error))
-                self._pushes, self._next = CountedPushes(self._partitions), {}
+                self._pushes, self._next, self._unwritten = CountedPushes(self._partitions), {}, []
                 self._snapshot.path.unlink(missing_ok=True)
                 ready.set()
                 await self._clock.sleep_until(self._clock.now_ms() + _RETRY_MS)
@@ -387,8 +392,14 @@ class PushEnds:
                 due = order.put(records)
                 if order.held_bytes > MAX_HELD_BYTES:
                     due += order.rest()
-                facts = [fact for record, message in due for fact in self._apply(record, message, epochs)]
-                await self._append(facts)
+                counted_bytes = 0
+                for record, message in due:
+                    self._unwritten += self._apply(record, message, epochs)
+                    counted_bytes += _RECORD_BYTES + len(record.value)
+                    if counted_bytes >= _COUNTED_AT_ONCE_BYTES:
+                        counted_bytes = 0
+                        await asyncio.sleep(0)
+                await self._append()
                 if self._clock.now_ms() >= self._saved_ms + SAVED_EVERY_MS:
                     await self._save()
         finally:
@@ -404,11 +415,12 @@ class PushEnds:
             leave_out(ROLE_NAME, record, error)
             return []
 
-    async def _append(self, facts: Sequence[PushEndFact]) -> None:
-        new = [fact for fact in facts if fact.ended.msgid not in self._known_ends]
+    async def _append(self) -> None:
+        new = [fact for fact in self._unwritten if fact.ended.msgid not in self._known_ends]
         if new:
             new_records = [NewRecord(*_ENDS, str(fact.ended.msgid).encode(), fact.SerializeToString()) for fact in new]
             self._next[_ENDS] = max(await append_until_accepted(self._log, new_records, ROLE_NAME)) + 1
+        self._unwritten = []
 
     async def _save(self) -> None:
         """Save the snapshot. An error is logged: the records behind the former one are read again."""

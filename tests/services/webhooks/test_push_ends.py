@@ -1,5 +1,6 @@
 """The ends of pushes: when a push is over in a partition and as a whole, with which totals, once, also after kills."""
 
+import asyncio
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -233,6 +234,28 @@ async def test_the_end_of_a_push_arrives_once_also_after_kills(
         await receiver.until_events(3)
     ends = {event["id"]: event["data"]["msgid"] for event in receiver.events}  # a kill may repeat a request
     assert list(ends.values()) == [7, 8, 9]
+
+
+async def test_an_end_that_a_stop_has_kept_from_the_log_is_told_later(
+    installation: Installation, receiver: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    webhook = await installation.subscribe(receiver.url, kinds=[EVENT_KIND_PUSH_FINISHED])
+    begun = asyncio.Event()
+
+    async def never(*arguments: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as stuck:
+        stuck.setattr("services.webhooks.push_ends.append_until_accepted", never)
+        async with installation.running():
+            await installation.until_followed(webhook)
+            await push_through(installation, 7)
+            async with asyncio.timeout(60):
+                await begun.wait()
+    async with installation.running():
+        await receiver.until_events(1)
+    assert [event["data"]["msgid"] for event in receiver.events] == [7]
 
 
 async def test_nothing_is_read_where_nobody_wants_to_know(

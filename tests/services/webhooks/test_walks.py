@@ -1,12 +1,16 @@
 """Lanes share one walk while they keep up, walk alone while they do not, and take each record once."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from protos.delivery.v1.delivery_pb2 import DeliveryFact, Outcomes
 from protos.registry.v1.apps_pb2 import Webhook
 from protos.runtime.v1.log_pb2 import Meta
+from services.domain.events import Event, EventTranslator
 from services.log.point_in_time import offsets_at
 from services.log.port import Partition, Reader, Record
 from services.replica.epochs import ImpossibleEpochError, next_epoch
@@ -112,6 +116,33 @@ async def test_a_lane_that_is_full_for_long_keeps_no_reader_and_few_events_and_m
     assert found == expected
     await walking.close()
     assert len(opened) == len(closed)
+
+
+@pytest.mark.parametrize("rows", [1, 30])
+async def test_a_walk_lets_others_run(rows: int, installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it handles what it has read at once, and also within a record: `carillon up` sends pushes meanwhile."""
+    monkeypatch.setattr(walks, "AT_ONCE", 10)
+    made = 0
+
+    class Counted(EventTranslator):
+        def events(self, *arguments: Any) -> Iterator[Event]:
+            nonlocal made
+            for event in super().events(*arguments):
+                made += 1
+                yield event
+
+    monkeypatch.setattr(walks, "EventTranslator", Counted)
+    expected = [event for _ in range(60 // rows) for event in await installation.report(rows)]
+    walking = Walks(installation.log, sources(PARTITIONS), installation.apps.get)
+    for walked in (new_lane("alone", 0, until=60 // rows), new_lane("shared", 0)):
+        made, seen = 0, [0]
+        walking.add(walked)
+        async with asyncio.timeout(60):
+            while held(walked) != expected:
+                await asyncio.sleep(0)
+                seen.append(made)
+        assert max(later - before for before, later in pairwise(seen)) <= 10
+    await walking.close()
 
 
 async def test_a_lane_whose_records_the_log_has_removed_goes_on_where_it_begins(installation: Installation) -> None:
