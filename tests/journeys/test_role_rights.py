@@ -88,6 +88,8 @@ async def test_the_events_of_a_push_reach_a_webhook(installation: Installation, 
     await receiver.start()
     kinds = ("--kind", "push.accepted", "--kind", "message.received", "--kind", "push.finished")
     await asyncio.to_thread(installation.carillon, "webhook", "add", app.appkey, receiver.url, *kinds)
+    while "not begun yet" in await asyncio.to_thread(installation.carillon, "webhook", "list", app.appkey):
+        pass
     server = AppServer(installation.v2_url)
     device = VirtualDevice(installation.gateway_url, app.appkey)
     await device.connect()
