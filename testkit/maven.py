@@ -14,7 +14,8 @@ from testkit.programs import needed
 PAUSES_S = (5, 20)
 """Before the second and the third attempt."""
 _NOT_FETCHED = re.compile("(could not|failed to) (transfer|resolve|find artifact)", re.IGNORECASE)
-_SAID = 8000
+_SAID = 4000
+"""Characters, of Maven itself and of the programs that it runs, which may print more."""
 
 
 def maven(arguments: Sequence[str], folder: Path, bound_s: float) -> str:
@@ -34,4 +35,4 @@ def maven(arguments: Sequence[str], folder: Path, bound_s: float) -> str:
 
 def _run(command: Sequence[str], folder: Path, bound_s: float) -> str:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=bound_s, check=False)
-    return (done.stdout + done.stderr)[-_SAID:] if done.returncode else ""
+    return done.stdout[-_SAID:] + done.stderr[-_SAID:] if done.returncode else ""
