@@ -17,6 +17,7 @@ from services.log.archive.log import ArchivedLog
 from services.log.port import NewRecord, Partition
 from services.log.sqlite.log import SqliteLog
 from services.process.clock import ManualClock, SystemClock
+from services.replica.sqlite_store import stored_offsets
 from testkit.device import VirtualDevice
 from testkit.installation.app_server import AppCredentials, AppServer
 from testkit.installation.processes import Installation
@@ -137,6 +138,11 @@ async def append_old_sessions(data: Path) -> Partition:
     return partition
 
 
+async def is_ingested(data: Path, partition: Partition) -> bool:
+    """Return whether analytics has the two records of the partition."""
+    return stored_offsets(data / "analytics" / "offsets.db").get(partition) == 2
+
+
 async def is_trimmed(data: Path, partition: Partition) -> bool:
     log = SqliteLog(data / "log" / "events.db", TOPICS, read_only=True)
     try:
@@ -171,6 +177,7 @@ async def test_replays_audits_and_backups_read_on_in_the_archive(tmp_path: Path)
         await asyncio.to_thread(restored.start)
         told = await audited(restored, sent["id"], "command")
         assert told["timeline"][0] == before["timeline"][0]
+        await until(lambda: is_ingested(restored.data, old))
         await asyncio.to_thread(restored.stop)  # the archiver looks at each start, and leaves what analytics lacks
         await asyncio.to_thread(restored.start)
         await until(lambda: is_trimmed(restored.data, old))

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import time
+from asyncio.subprocess import Process
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -120,6 +121,16 @@ class Console:
         await self._channel.close()
 
 
+async def accepted(apple: Process) -> dict[str, Any]:
+    """Return the next push that the simulator prints, but for one that it refused because of the time of day.
+
+    Every half hour another provider token is due. If that is between two starts of delivery, the second one begins with
+    a token that is too soon for Apple, and sends the push again with the one before.
+    """
+    arrived = await event(apple)
+    return await event(apple) if arrived["reason"] == "TooManyProviderTokenUpdates" else arrived
+
+
 @pytest.mark.long
 async def test_the_keys_are_rotated_while_pushes_go_on(tmp_path: Path) -> None:
     installation, apns_key = Installation(tmp_path / "data", None), pem()
@@ -199,7 +210,7 @@ async def rotate_while_pushes_go_on(installation: Installation, apple: Any, apns
     for step in range(2):
         assert await console.log_in(step)
         assert (await server.push(to_all(ios, f"after {step}"), ios.secret_key))["result"] == 0
-        arrived = await event(apple)
+        arrived = await accepted(apple)
         assert (arrived["status"], arrived["payload"]["aps"]["alert"]) == (200, f"after {step}")
         await console.close()
         await asyncio.to_thread(installation.stop)
