@@ -174,8 +174,8 @@ class WebhookService:
             if left.webhook_id in known and left.until is not None:
                 self._begin(*known[left.webhook_id], await self._within_log(left))
             else:
-                await self._thread.call(partial(self._store.remove, lane_id))
                 await self._thread.call(partial(self._store.forget_attempts, left.webhook_id))
+                await self._thread.call(partial(self._store.remove, lane_id))
             del stored[lane_id]
 
     async def _within_log(self, left: StoredLane) -> StoredLane:
@@ -237,9 +237,9 @@ class WebhookService:
         if (task := self._sending.pop(lane.id, None)) is not None:
             task.cancel()
             await asyncio.wait([task])
-        await self._thread.call(partial(self._store.remove, lane.id))
-        if lane.until is None:
+        if lane.until is None:  # first: after a kill the lane says that there is something to forget
             await self._thread.call(partial(self._store.forget_attempts, lane.id))
+        await self._thread.call(partial(self._store.remove, lane.id))
 
     async def _save(self) -> None:
         """Store the offsets of lanes that have nothing to deliver."""
