@@ -12,15 +12,16 @@ again, and pushes whose end is in the log already are passed over.
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, TypeAlias, assert_never
 
 import msgspec
 import numpy
+from numpy.typing import NDArray
 from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, PushFact
@@ -50,7 +51,7 @@ from services.replica.snapshot import SnapshotFile
 from services.webhooks.settings import ROLE_NAME
 from services.webhooks.walks import WalkEpochs
 
-SNAPSHOT_VERSION = 1
+SNAPSHOT_VERSION = 2
 SAVED_EVERY_MS = 60_000
 MAX_HELD_BYTES = 8 * 1024 * 1024
 """Upper bound of the records that wait for their cause, beyond which they are counted without it."""
@@ -60,53 +61,114 @@ _RECORD_BYTES = 400
 _COUNTED_AT_ONCE_BYTES = 32 * 1024
 """Bytes of records, each with some more for its own work, after which other tasks run: about 1 ms."""
 
+Numbers: TypeAlias = NDArray[Any]
 _RETRY_MS = 10_000
 _ENDS = Partition(PUSH_ENDS.name, 0)
 
-_COUNTED: Mapping[int, str] = {
-    OutcomeKind.OUTCOME_KIND_SENT: "sent",
-    OutcomeKind.OUTCOME_KIND_RECEIVED: "received",
-    OutcomeKind.OUTCOME_KIND_SHOWN: "shown",
-    OutcomeKind.OUTCOME_KIND_CLICKED: "clicked",
-    OutcomeKind.OUTCOME_KIND_DISMISSED: "dismissed",
-    OutcomeKind.OUTCOME_KIND_FAILED: "failed",
-    OutcomeKind.OUTCOME_KIND_EXPIRED: "expired",
-    OutcomeKind.OUTCOME_KIND_CANCELLED: "cancelled",
-    OutcomeKind.OUTCOME_KIND_DROPPED: "dropped",
-    OutcomeKind.OUTCOME_KIND_HANDED_OVER: "handed_over",
-}
-_FINAL: frozenset[int] = frozenset(
-    {
-        OutcomeKind.OUTCOME_KIND_RECEIVED,
-        OutcomeKind.OUTCOME_KIND_FAILED,
-        OutcomeKind.OUTCOME_KIND_EXPIRED,
-        OutcomeKind.OUTCOME_KIND_CANCELLED,
-        OutcomeKind.OUTCOME_KIND_DROPPED,
-        OutcomeKind.OUTCOME_KIND_HANDED_OVER,
-    }
+_KIND = OutcomeKind
+_REPORTS = (_KIND.OUTCOME_KIND_SHOWN, _KIND.OUTCOME_KIND_CLICKED, _KIND.OUTCOME_KIND_DISMISSED)
+_RECEIVED = (_KIND.OUTCOME_KIND_RECEIVED, *_REPORTS)
+_TAKEN_OVER = (_KIND.OUTCOME_KIND_HANDED_OVER, *_RECEIVED)
+_SENT = (_KIND.OUTCOME_KIND_SENT, *_TAKEN_OVER)
+_NOT_REACHED = (
+    _KIND.OUTCOME_KIND_FAILED,
+    _KIND.OUTCOME_KIND_DROPPED,
+    _KIND.OUTCOME_KIND_CANCELLED,
+    _KIND.OUTCOME_KIND_EXPIRED,
 )
-_FINAL_OF_IOS = _FINAL | {OutcomeKind.OUTCOME_KIND_SENT}
+"""The outcomes of a message that was not done, the first of which counts."""
 
-Entry = tuple[int, int]
-"""A message id and a device's number: one message of a list."""
+_NAMES = dict(zip(_NOT_REACHED, ("failed", "dropped", "cancelled", "expired"), strict=True))
+_OF_THE_REST = {PushEnding.PUSH_ENDING_EXPIRED: "expired", PushEnding.PUSH_ENDING_CANCELLED: "cancelled"}
+"""The outcome of messages that have none when a fact of delivery ends the push in their partition."""
 
-Pending = BitMap | set[Entry] | None
-"""The devices of a filter, or the messages of a list, without a final outcome; None: a filter that has not started."""
+_COUNTED = frozenset({*_SENT, *_NOT_REACHED})
+_FINAL = frozenset({_KIND.OUTCOME_KIND_RECEIVED, _KIND.OUTCOME_KIND_HANDED_OVER, *_NOT_REACHED})
+_FINAL_OF_IOS = _FINAL | {_KIND.OUTCOME_KIND_SENT}
+
+
+@dataclass(slots=True)
+class PushPart:
+    """A push in one partition: its audience, those of it without a final outcome, and those with each outcome.
+
+    They are numbers of devices; in a token list with several message ids the places of these ids, since a token may be
+    there twice. `audience`: None before a filter has started. `ending`: 0 while the push goes on in the partition.
+    """
+
+    audience: BitMap | None
+    pending: BitMap
+    outcomes: dict[int, BitMap] = field(default_factory=dict)
+    ending: PushEnding.ValueType = PushEnding.PUSH_ENDING_UNSPECIFIED
+
+    @classmethod
+    def of(cls, audience: BitMap) -> "PushPart":
+        return cls(audience, audience.copy())
+
+    def count(self, kind: int, members: BitMap, *, is_final: bool) -> None:
+        """Count an outcome of members of the audience; others, and one that is repeated, do not count."""
+        if self.audience is None:
+            return
+        members &= self.audience
+        self.outcomes[kind] = self.outcomes.get(kind, BitMap()) | members
+        if is_final:
+            self.pending -= members
+            self.end_if_done()
+
+    def end_if_done(self) -> None:
+        if self.audience is not None and not self.pending:
+            self.ending = self.ending or PushEnding.PUSH_ENDING_COMPLETED
+
+    def totals(self, *, is_ios: bool) -> Counter[str]:
+        """Return the numbers of messages as the statistics define them: a later step implies the earlier ones.
+
+        Each message is at most one of done, failed, dropped, cancelled and expired. Where a fact has ended the push, it
+        is the outcome of those that have none.
+        """
+        totals = Counter(
+            sent=len(self._any(_SENT)),
+            received=len(self._any(_RECEIVED)),
+            shown=len(self._any(_REPORTS)),
+            clicked=len(self._any([_KIND.OUTCOME_KIND_CLICKED])),
+            dismissed=len(self._any([_KIND.OUTCOME_KIND_DISMISSED])),
+            handed_over=len(self._any([_KIND.OUTCOME_KIND_HANDED_OVER])),
+        )
+        settled = self._any(_SENT if is_ios else _TAKEN_OVER)
+        for kind in _NOT_REACHED:
+            found = self._any([kind]) - settled
+            totals[_NAMES[kind]] = len(found)
+            settled |= found
+        if (rest := _OF_THE_REST.get(self.ending)) and self.audience is not None:
+            totals[rest] += len(self.audience - settled)
+        return totals
+
+    def packed(self) -> tuple[Any, ...]:
+        audience = None if self.audience is None else self.audience.serialize()
+        kinds = {kind: members.serialize() for kind, members in self.outcomes.items()}
+        return audience, self.pending.serialize(), kinds, self.ending
+
+    @classmethod
+    def unpacked(cls, packed: Sequence[Any]) -> "PushPart":
+        audience, pending, kinds, ending = packed
+        outcomes = {kind: BitMap.deserialize(members) for kind, members in kinds.items()}
+        read = None if audience is None else BitMap.deserialize(audience)
+        return cls(read, BitMap.deserialize(pending), outcomes, ending)
+
+    def _any(self, kinds: Iterable[int]) -> BitMap:
+        """Return those with one of the outcomes."""
+        return BitMap.union(BitMap(), *(self.outcomes[kind] for kind in kinds if kind in self.outcomes))
 
 
 @dataclass(slots=True)
 class CountedPush:
-    """A push in progress. `pending`: what is left in each partition that is not over."""
+    """A push in progress, by partition."""
 
     msgid: int
     appkey: str
     kind: int
     id_count: int
     is_ios: bool
-    pending: dict[int, Pending]
+    parts: dict[int, PushPart]
     devices: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    ending: int = PushEnding.PUSH_ENDING_COMPLETED
 
     @classmethod
     def of(cls, send: SendPush, partitions: int) -> "CountedPush":
@@ -114,95 +176,78 @@ class CountedPush:
 
         ValueError: the columns of its list do not have one length.
         """
-        whole: dict[int, Pending] = dict.fromkeys(range(partitions))
-        pending = _listed(send) if send.audience.HasField("devices") else whole
+        if send.audience.HasField("devices"):
+            parts = {partition: PushPart.of(members) for partition, members in _listed(send).items()}
+        else:
+            parts = {partition: PushPart(None, BitMap()) for partition in range(partitions)}
         is_ios = send.platform == PLATFORM_IOS
-        return cls(send.msgid, send.appkey, send.kind, max(send.id_count, 1), is_ios, pending)
+        return cls(send.msgid, send.appkey, send.kind, max(send.id_count, 1), is_ios, parts)
 
     def start(self, partition: int, audience: bytes, count: int) -> None:
-        if partition not in self.pending:
+        part = self.parts.get(partition)
+        if part is None or part.ending:
             return
         self.devices += count
-        if self.pending[partition] is None:
-            self.pending[partition] = BitMap.deserialize(audience)
-        self._end_if_done(partition)
+        if part.audience is None:
+            part = self.parts[partition] = PushPart.of(BitMap.deserialize(audience))
+        part.end_if_done()
 
-    def end(self, partition: int, ending: int) -> None:
+    def end(self, partition: int, ending: PushEnding.ValueType) -> None:
         """End the push in a partition by a fact of delivery."""
-        if partition in self.pending:
-            del self.pending[partition]
-            self.ending = max(self.ending, ending)
+        if (part := self.parts.get(partition)) is not None:
+            part.ending = part.ending or ending
 
-    def count(self, partition: int, msgid: int, kinds: Sequence[int], numbers: Sequence[int]) -> None:
+    def count(self, partition: int, msgid: int, kinds: Numbers, numbers: Numbers) -> None:
         """Count outcomes of one message id in a partition."""
+        part = self.parts.get(partition)
+        if part is None:
+            return
         final = _FINAL_OF_IOS if self.is_ios else _FINAL
-        pending = self.pending.get(partition)
-        for kind, number in zip(kinds, numbers, strict=True):
-            if name := _COUNTED.get(kind):
-                self.counts[name] += 1
-            if kind not in final or pending is None:
-                continue
-            if isinstance(pending, BitMap):
-                pending.discard(number)
-            else:
-                pending.discard((msgid, number))
-        self._end_if_done(partition)
+        for kind in _COUNTED.intersection(kinds.tolist()):
+            members = BitMap(numbers[kinds == kind].tolist()) if self.id_count == 1 else BitMap([msgid - self.msgid])
+            part.count(kind, members, is_final=kind in final)
 
     @property
     def is_over(self) -> bool:
-        return not self.pending
+        return all(part.ending for part in self.parts.values())
 
     def fact(self, time_ms: int) -> PushEndFact:
         event_id = hashlib.blake2b(f"push-end/{self.msgid}".encode(), digest_size=16).digest()
+        totals: Counter[str] = Counter()
+        for part in self.parts.values():
+            totals.update(part.totals(is_ios=self.is_ios))
+        endings = [part.ending for part in self.parts.values()]
         ended = PushEnded(
             msgid=self.msgid,
             appkey=self.appkey,
             kind=Kind.ValueType(self.kind),
-            ending=PushEnding.ValueType(self.ending),
+            ending=max(endings, default=PushEnding.PUSH_ENDING_COMPLETED),
             devices=self.devices,
-            **self.counts,
+            **totals,
         )
         return PushEndFact(meta=Meta(event_id=event_id, time_ms=time_ms, writer=ROLE_NAME), ended=ended)
 
     def packed(self) -> bytes:
         """Return the push for a snapshot."""
-        pending = {
-            number: part.serialize() if isinstance(part, BitMap) else None if part is None else sorted(part)
-            for number, part in self.pending.items()
-        }
-        fields = (self.appkey, self.kind, self.id_count, self.is_ios, self.devices, dict(self.counts), self.ending)
-        return msgspec.msgpack.encode((self.msgid, *fields, pending))
+        fields = (self.msgid, self.appkey, self.kind, self.id_count, self.is_ios, self.devices)
+        return msgspec.msgpack.encode((*fields, {number: part.packed() for number, part in self.parts.items()}))
 
     @classmethod
     def unpacked(cls, packed: bytes) -> "CountedPush":
-        msgid, appkey, kind, id_count, is_ios, devices, counts, ending, parts = msgspec.msgpack.decode(packed)
-        pending: dict[int, Pending] = {
-            number: BitMap.deserialize(part)
-            if isinstance(part, bytes)
-            else None
-            if part is None
-            else {(entry[0], entry[1]) for entry in part}
-            for number, part in parts.items()
-        }
-        return cls(msgid, appkey, kind, id_count, is_ios, pending, devices, Counter(counts), ending)
-
-    def _end_if_done(self, partition: int) -> None:
-        pending = self.pending.get(partition)
-        if pending is not None and not pending:
-            del self.pending[partition]
+        msgid, appkey, kind, id_count, is_ios, devices, packed_parts = msgspec.msgpack.decode(packed)
+        parts = {number: PushPart.unpacked(part) for number, part in packed_parts.items()}
+        return cls(msgid, appkey, kind, id_count, is_ios, parts, devices)
 
 
-def _listed(send: SendPush) -> dict[int, Pending]:
+def _listed(send: SendPush) -> dict[int, BitMap]:
+    """Return the members of a list by partition, as PushPart has them."""
     devices = send.audience.devices
-    columns = (
-        numpy.frombuffer(devices.partitions, "<u2").tolist(),
-        numpy.frombuffer(devices.numbers, "<u4").tolist(),
-        numpy.frombuffer(devices.id_offsets, "<u4").tolist(),
-    )
-    found: dict[int, set[Entry]] = {}
-    for partition, number, id_offset in zip(*columns, strict=True):
-        found.setdefault(partition, set()).add((send.msgid + id_offset, number))
-    return dict(found)
+    members = devices.numbers if send.id_count <= 1 else devices.id_offsets
+    columns = (numpy.frombuffer(devices.partitions, "<u2").tolist(), numpy.frombuffer(members, "<u4").tolist())
+    found: dict[int, BitMap] = {}
+    for partition, member in zip(*columns, strict=True):
+        found.setdefault(partition, BitMap()).add(member)
+    return found
 
 
 class CountedPushes:
@@ -290,7 +335,7 @@ class CountedPushes:
             msgid = int(msgids[rows[0]])
             push = self._by_id.get(msgid)
             if push is not None and push.appkey == outcomes.appkey:
-                push.count(partition, msgid, kinds[rows].tolist(), numbers[rows].tolist())
+                push.count(partition, msgid, kinds[rows], numbers[rows])
                 touched[push.msgid] = push
         return touched
 
