@@ -17,7 +17,7 @@ from services.fcm_simulator.accounts import new_account
 from services.process.clock import ManualClock
 from services.process.metrics import CHANNEL_UNREACHABLE, FCM_ANSWERS, FCM_STOPPED, FCM_TOKENS
 from testkit.apns.keys import canaries
-from testkit.delivery.fcm import ACCOUNT, APP, MSGID, PROJECT, running_fcm
+from testkit.delivery.fcm import ACCOUNT, APP, MSGID, PROJECT, START_MS, running_fcm
 from testkit.ports import free_ports
 from testkit.waiting import until_holds
 
@@ -127,13 +127,17 @@ async def test_retry_after_holds_up_the_whole_account() -> None:
 async def test_the_end_of_the_quota_is_awaited_beside_the_back_off_of_a_connection() -> None:
     async with running_fcm() as fcm:
         sender = fcm.service.sender(ACCOUNT, RetryHistory())
+        circuit = sender._slots[1].circuit
         for _ in range(10):
-            sender._slots[1].circuit.trip(fcm.clock.now_ms())
+            circuit.trip(max(START_MS, circuit.open_until_ms))
         fcm.simulator.retry_after = "90"
+        fcm.start(*(f"{ADDRESS}{number}" for number in range(150)))
         fcm.start("once-429-QUOTA_EXCEEDED:x", period_s=30)
-        fcm.start(*(f"{ADDRESS}{number}" for number in range(300)))
-        waited_s = await fcm.advance_until(lambda: len(fcm.outcomes) == 300, 10)
-        assert 90 <= waited_s < 200
+        fcm.start(*(f"{ADDRESS}{number}" for number in range(150, 450)))
+        await fcm.until(lambda: bool(sender.held_ms))
+        assert len(fcm.outcomes) < 450
+        assert await fcm.advance_until(lambda: len(fcm.outcomes) == 450, 10) < 600
+        assert fcm.clock.now_ms() >= START_MS + 90_000
 
 
 async def test_a_check_says_that_the_quota_is_used_up_and_asks_nothing() -> None:
