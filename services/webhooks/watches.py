@@ -1,6 +1,7 @@
 """Streams of events for programs that cannot be called: each is a lane that a call reads in place of a receiver."""
 
 import secrets
+from collections import Counter
 from collections.abc import AsyncGenerator, Mapping, Sequence
 
 import msgspec
@@ -21,6 +22,9 @@ from services.webhooks.walks import Walks
 MAX_WATCHES = 50
 """Programs that may watch at a time: the events of each wait in memory until it reads them."""
 
+MAX_WATCHES_OF_AN_APP = 10
+"""Those of one app, so that a team with many tokens leaves room for others."""
+
 
 class Watches:
     """The streams of the process. A program that reads slowly is walked apart, as a slow receiver is: see Walks."""
@@ -30,13 +34,13 @@ class Watches:
         self._partitions = partitions
         self._walks = walks
         self._tokens = tokens
-        self._count = 0
+        self._watched: Counter[str] = Counter()
 
     async def watch(self, request: WatchEventsRequest) -> AsyncGenerator[WatchEventsResponse, None]:
         """Yield the events of an app. BusyError: too many programs watch. InputError: its position is wrong."""
-        if self._count >= MAX_WATCHES:
+        if self._watched.total() >= MAX_WATCHES or self._watched[request.appkey] >= MAX_WATCHES_OF_AN_APP:
             raise BusyError("too many programs read events at present; try again later")
-        self._count += 1
+        self._watched[request.appkey] += 1
         lane = None
         try:
             starts = await self._starts(request.position)
@@ -50,7 +54,8 @@ class Watches:
                 while events := await self._next_events(lane):
                     yield WatchEventsResponse(events_json=events, position=self._packed(lane))
         finally:
-            self._count -= 1
+            self._watched[request.appkey] -= 1
+            self._watched += Counter()  # without apps that nobody watches
             if lane is not None:
                 await self._walks.remove(lane.id)
 

@@ -119,3 +119,19 @@ async def test_wrong_positions_and_too_many_programs_are_refused(
         async with watching(installation, position=ahead.SerializeToString()) as wrong:
             with pytest.raises(InputError, match="gone back"):
                 await Stream(wrong).read()
+
+
+async def test_the_programs_of_one_app_leave_room_for_those_of_others(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watches, "MAX_WATCHES_OF_AN_APP", 1)
+    async with installation.running():
+        async with watching(installation) as first:
+            await Stream(first).read()
+            async with watching(installation) as second:
+                with pytest.raises(BusyError, match="too many"):
+                    await Stream(second).read()
+            async with watching(installation, appkey=OTHER) as others:
+                await Stream(others).read()
+        async with watching(installation) as again:
+            await Stream(again).read()
