@@ -109,7 +109,7 @@ class PushPart:
         if self.audience is None:
             return
         members &= self.audience
-        self.outcomes[kind] = self.outcomes.get(kind, BitMap()) | members
+        self.outcomes.setdefault(kind, BitMap()).update(members)
         if is_final:
             self.pending -= members
             self.end_if_done()
