@@ -113,6 +113,18 @@ async def test_the_overview_says_which_apps_are_paused_and_not_that_everything_w
     await overview_says(root, "Everything works.")
 
 
+async def test_the_overview_names_some_of_many_paused_apps(console: ConsoleInstallation) -> None:
+    await console.user("root", administrator=True)
+    root = await console.logged_in("root")
+    for number in range(11):
+        appkey = await console.app(f"App {number}")
+        await root.get(f"/apps/{appkey}")
+        await root.post(f"/apps/{appkey}/pause", change="pause", reason="")
+    page = await root.get("/")
+    assert page.text.count('<a href="/apps/') == 10
+    assert '<a href="/apps">…</a>' in page.text
+
+
 async def test_members_see_the_devices_of_their_apps_and_nothing_of_processes(console: ConsoleInstallation) -> None:
     own = await console.app("News", await console.team("News", viewer="viewer"))
     foreign = await console.app("Foreign")
