@@ -1,12 +1,15 @@
 """Fixtures that more than one folder of tests uses, and settings of pytest and hypothesis for all of them."""
 
+import asyncio
+import functools
 import gc
+import inspect
 import logging
 import os
 import shutil
 import sys
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -24,6 +27,9 @@ _JOURNEY_S = 1200
 """The bound of a journey, which starts several processes, on a machine that is busy with other work."""
 _CALL_S = 60.0
 """The deadline of calls between roles in the tests' own process: a hang guard, which a busy machine does not reach."""
+
+_SHARE_OF_TIMEOUT = 0.9
+"""The part of pytest-timeout's time, which begins with the fixtures, that the test itself has."""
 
 _LARGEST = ("kafka", "service")
 """Groups of many modules, each of which takes as long as a quarter of a run of one worker."""
@@ -57,8 +63,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the groups that take longest."""
+    """Begin with the groups that take longest; give each asynchronous test a deadline of its own."""
     items.sort(key=_order)
+    for item in items:
+        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+            item.obj = _with_deadline(item)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -73,6 +82,23 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
         return (yield)
     finally:
         gc.enable()
+
+
+def _with_deadline(item: pytest.Function) -> Callable[..., Awaitable[None]]:
+    """Return the test, ended shortly before pytest-timeout ends it: its traceback then shows what it awaited.
+
+    The traceback of pytest-timeout ends in the event loop.
+    """
+    marker = item.get_closest_marker("timeout")
+    seconds = float(marker.args[0] if marker else item.config.getini("timeout"))
+    test = item.obj
+
+    @functools.wraps(test)
+    async def bounded(*args: object, **kwargs: object) -> None:
+        async with asyncio.timeout(seconds * _SHARE_OF_TIMEOUT):
+            await test(*args, **kwargs)
+
+    return bounded
 
 
 def _group(item: pytest.Item) -> str:

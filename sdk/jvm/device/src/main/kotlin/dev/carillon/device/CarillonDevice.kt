@@ -570,8 +570,8 @@ public class CarillonDevice @JvmOverloads constructor(
             heartbeatMs = heartbeatS * 1000
             state.reports.values.forEach(::send)
             acknowledge(emptyList())
-            inbox.put(DeviceEvent.Welcome(frame))
             after((heartbeatMs * random()).toLong(), ::ping)
+            inbox.put(DeviceEvent.Welcome(frame))
         }
 
         private fun push(push: Push) {
