@@ -144,7 +144,10 @@ async def test_from_the_first_start_to_why_bob_got_no_push(
     other_tab = await page.context.new_page()
     await other_tab.goto("/apps")
     await other_tab.get_by_role("button", name="Log out").click()
+    await expect(other_tab.get_by_text("You are logged out.")).to_be_visible()
     await other_tab.close()
+    await expect(page).to_have_url(re.compile("/log-in"))
+    await page.reload()  # the log-out may have replaced the cookie of the form that the page led to
     await page.get_by_label("Name").fill("admin")
     await page.get_by_label("Password").fill("wrong")
     await page.keyboard.press("Enter")
