@@ -1,5 +1,7 @@
 """The installed Chromium, driven by Playwright, and axe-core, which checks the accessibility of a page."""
 
+import asyncio
+import contextlib
 import os
 import shutil
 import subprocess
@@ -7,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Locator, Page, async_playwright, expect
 
 from testkit.programs import BROWSERS, needed
 from testkit.repository import ROOT
@@ -29,6 +31,15 @@ async def running_browser() -> AsyncIterator[Browser]:
             yield browser
         finally:
             await browser.close()
+
+
+async def reload_until(page: Page, shown: Locator) -> None:
+    """Load the page anew until it shows this; AssertionError with what it shows, if it does not in time."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(EXPECT_MS / 1000):
+            while await shown.count() == 0:
+                await page.reload()
+    await expect(shown).not_to_have_count(0, timeout=1)
 
 
 async def accessibility_findings(page: Page) -> list[str]:

@@ -4,6 +4,7 @@ import re
 
 from playwright.async_api import Page, expect
 
+from testkit.edge.browser import reload_until
 from testkit.webhook_receiver import WebhookReceiver
 
 
@@ -21,8 +22,7 @@ async def add_a_webhook(page: Page, appkey: str, receiver: WebhookReceiver) -> N
     await expect(page.get_by_text(secret)).to_have_count(0)
     row = page.get_by_role("row").filter(has_text=receiver.host)
     await expect(row).to_contain_text("device.registered")
-    while await row.get_by_text("works").count() == 0:  # the role learns of it from the log
-        await page.reload()
+    await reload_until(page, row.get_by_text("works"))  # the role learns of it from the log
     await row.get_by_role("button", name="Send a test event").click()
     await expect(page.get_by_text("The receiver took the test event.")).to_be_visible()
     assert [event["type"] for event in receiver.events] == ["webhook.test"]
@@ -36,7 +36,6 @@ async def read_its_requests(page: Page, appkey: str, receiver: WebhookReceiver) 
     await page.goto(f"/apps/{appkey}/webhooks")
     await page.get_by_role("link", name=receiver.host).click()
     request = page.get_by_role("row").filter(has_text=taken.headers["webhook-id"])
-    while await request.count() == 0:  # it is noted once the answer is stored
-        await page.reload()
+    await reload_until(page, request)  # it is noted once the answer is stored
     await expect(request).to_contain_text("HTTP 204")
     return [f"/apps/{appkey}/webhooks", page.url]
