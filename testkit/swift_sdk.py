@@ -30,7 +30,9 @@ _BOUND_S = 600
 
 
 class SwiftSdk(NamedTuple):
-    """`package` is the folder of the built package, which also has the files `tests.log` and `types.log`."""
+    """`package` is the folder of the built package, which also has what was said by its tests, by the type check and by
+    the extension that ran without a configuration: `tests.log`, `types.log`, `extension.log`.
+    """
 
     swift: Swift
     package: Path
@@ -99,20 +101,33 @@ def _build(swift: Swift, made: Path) -> str:
 
 
 def _check_types(swift: Swift, package: Path) -> str:
-    """Return what the compiler says of the whole SDK and of the snippets with Apple's declarations; "" for nothing."""
+    """Return what the compiler says of the whole SDK and of the snippets with Apple's declarations; "" for nothing.
+
+    Compiled with them, the extension runs: what it prints is in `extension.log`.
+    """
     (package / "apple").mkdir()
     options = ["-parse-as-library", "-warnings-as-errors", "-I", "apple"]
+    sources = {name: [f"Conformance/Stubs/{name}.swift"] for name in FRAMEWORKS}
+    sources["Carillon"] = _swift_files(package, "Sources")
     said = []
-    for name in FRAMEWORKS:
-        module = ["-emit-module", "-module-name", name, "-o", f"apple/{name}.swiftmodule"]
-        said.append(_run(swift, package, "swiftc", *options, *module, f"Conformance/Stubs/{name}.swift"))
-    files = [str(path.relative_to(package)) for path in sorted((package / "Sources").rglob("*.swift"))]
-    module = ["-emit-module", "-module-name", "Carillon", "-o", "apple/Carillon.swiftmodule"]
-    said.append(_run(swift, package, "swiftc", *options, *module, *files))
+    for name, files in sources.items():
+        module = ["-wmo", "-emit-object", "-o", f"apple/{name}.o", "-module-name", name]
+        written = ["-emit-module", "-emit-module-path", f"apple/{name}.swiftmodule"]
+        said.append(_run(swift, package, "swiftc", *options, *module, *written, *files))
     for number, text in enumerate(snippets()):
         (package / f"apple/Snippet{number}.swift").write_text(text)
         said.append(_run(swift, package, "swiftc", "-typecheck", *options, f"apple/Snippet{number}.swift"))
+    objects = [f"apple/{name}.o" for name in sources]
+    extension = ["-o", "apple/extension", "Conformance/Extension/main.swift", *objects]
+    said.append(_run(swift, package, "swiftc", "-warnings-as-errors", "-I", "apple", *extension))
+    ran = _run(swift, package, "apple/extension")
+    (package / "extension.log").write_text(ran.stdout + ran.stderr[-2000:])
     return "".join(each.stdout + each.stderr for each in said if each.returncode)
+
+
+def _swift_files(package: Path, *folders: str) -> list[str]:
+    found = sorted(path for folder in folders for path in (package / folder).rglob("*.swift"))
+    return [str(path.relative_to(package)) for path in found]
 
 
 def _run(swift: Swift, package: Path, *words: str) -> "subprocess.CompletedProcess[str]":

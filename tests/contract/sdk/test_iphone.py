@@ -562,3 +562,7 @@ def test_its_own_tests_pass() -> None:
 
 def test_the_types_are_right_with_apples_frameworks_and_in_the_programs_of_the_page() -> None:
     assert (swift_sdk().package / "types.log").read_text() == ""
+
+
+def test_an_extension_without_a_configuration_shows_the_notification_as_it_came() -> None:
+    assert (swift_sdk().package / "extension.log").read_text() == "shown as it came\n"

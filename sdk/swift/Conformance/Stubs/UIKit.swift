@@ -1,6 +1,8 @@
-// Declarations of Apple's UIKit framework, for the type check on other systems. They do nothing.
+// Declarations of Apple's UIKit framework, for the type check on other systems. They do nothing. As there, the main
+// actor has the classes and delegates.
 @_exported import Foundation
 
+@MainActor
 open class UIResponder: NSObject {}
 
 public enum UIBackgroundFetchResult: UInt {
@@ -14,6 +16,7 @@ open class UIApplication: UIResponder {
     open func registerForRemoteNotifications() {}
 }
 
+@MainActor
 public protocol UIApplicationDelegate: AnyObject {}
 
 extension UIApplicationDelegate {

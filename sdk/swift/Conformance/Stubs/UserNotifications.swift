@@ -1,12 +1,16 @@
-// Declarations of Apple's UserNotifications framework, for the type check on other systems. They do nothing.
+// Declarations of Apple's UserNotifications framework, for the type check on other systems. They do nothing, but
+// requests have their content, so that the extension runs.
 @_exported import Foundation
 
 public let UNNotificationDefaultActionIdentifier = "com.apple.UNNotificationDefaultActionIdentifier"
 public let UNNotificationDismissActionIdentifier = "com.apple.UNNotificationDismissActionIdentifier"
 
-open class UNNotificationContent: NSObject {
+open class UNNotificationContent: NSObject, NSMutableCopying {
+    open var title: String { "" }
+    open var body: String { "" }
     open var userInfo: [AnyHashable: Any] { [:] }
     open var categoryIdentifier: String { "" }
+    public func mutableCopy(with zone: NSZone? = nil) -> Any { UNMutableNotificationContent() }
 }
 
 open class UNMutableNotificationContent: UNNotificationContent {
@@ -21,8 +25,17 @@ open class UNMutableNotificationContent: UNNotificationContent {
 }
 
 open class UNNotificationRequest: NSObject {
-    open var content: UNNotificationContent { UNNotificationContent() }
+    open private(set) var identifier = ""
+    open private(set) var content = UNNotificationContent()
+
+    public convenience init(identifier: String, content: UNNotificationContent, trigger: UNNotificationTrigger?) {
+        self.init()
+        self.identifier = identifier
+        self.content = content
+    }
 }
+
+open class UNNotificationTrigger: NSObject {}
 
 open class UNNotification: NSObject {
     open var request: UNNotificationRequest { UNNotificationRequest() }

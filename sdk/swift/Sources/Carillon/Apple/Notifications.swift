@@ -31,7 +31,8 @@ extension CarillonDevice {
         UNUserNotificationCenter.current().setNotificationCategories(Set(told))
     }
 
-    /// Sets the number at the app's icon.
+    /// Sets the number at the app's icon. UIKit's objects belong to the main thread.
+    @MainActor
     public static func setBadge(_ count: Int, of application: UIApplication) {
         if #available(iOS 16, *) {
             UNUserNotificationCenter.current().setBadgeCount(count, withCompletionHandler: nil)
@@ -47,8 +48,9 @@ open class CarillonNotificationService: UNNotificationServiceExtension {
     private let lock = NSLock()
     private var deliver: (() -> Void)?
 
-    /// The configuration that the app has too.
-    open var config: CarillonConfig { fatalError("override config") }
+    /// The configuration that the app has too. Without one, as before the app has stored what it asked for, the
+    /// notification is shown as it came, and nothing is reported.
+    open var config: CarillonConfig? { nil }
 
     /// Changes the notification before it is shown, such as by a picture. Call `ready` within 20 s.
     open func prepare(_ content: UNMutableNotificationContent, ready: @escaping () -> Void) { ready() }
@@ -56,9 +58,8 @@ open class CarillonNotificationService: UNNotificationServiceExtension {
     public override func didReceive(
         _ request: UNNotificationRequest, withContentHandler contentHandler: @escaping (UNNotificationContent) -> Void
     ) {
-        guard let content = request.content.mutableCopy() as? UNMutableNotificationContent else {
-            return contentHandler(request.content)
-        }
+        guard let config = config, let content = request.content.mutableCopy() as? UNMutableNotificationContent
+        else { return contentHandler(request.content) }
         if content.categoryIdentifier.isEmpty { content.categoryIdentifier = carillonCategory }
         lock.lock()
         deliver = { contentHandler(content) }
