@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from analytics.acks import AckReader, decode_positions, encode
 from analytics.audit.actions import audit_actions
 from analytics.audit.app import audit_app
-from analytics.audit.device import audit_device
+from analytics.audit.device import HistoryPart, audit_device
 from analytics.audit.export import FORMATS, export
 from analytics.audit.find_push import AppsOfPushes, find_push, no_such_push
 from analytics.audit.push import audit_push, audit_push_on_device
@@ -134,12 +134,13 @@ class AnalyticsServicer(AnalyticsServiceServicer):
         check_texts(request)
         if not request.appkey or not request.token:
             raise InputError("appkey and token are needed")
+        part = HistoryPart.of(request)
         behind = missing_if_allowed(request, await self._catch_up(_AUDITED, request.appkey, request.max_age_ms))
         try:
             async with self._limiter.slot(OPERATORS):
                 audit = await self._answer(
                     request,
-                    lambda: audit_device(self._clickhouse, request.appkey, request.token, self._zone),
+                    lambda: audit_device(self._clickhouse, request.appkey, request.token, self._zone, part),
                     lambda made: [made.appkey],
                 )
         except NotFoundError as error:

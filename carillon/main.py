@@ -23,6 +23,7 @@ COMMANDS = {
     "device": "carillon.commands.device",
     "draft": "carillon.commands.draft",
     "keys": "carillon.commands.keys",
+    "person": "carillon.commands.person",
     "push": "carillon.commands.push",
     "replay": "carillon.replay",
     "restore": "carillon.commands.backup",
@@ -44,7 +45,9 @@ COMMANDS = {
 """Module of each subcommand. The subcommand's object in it has the same name, with `_` for `-`."""
 
 
-FROM_ELSEWHERE = ("address", "app", "audit", "device", "draft", "push", "statistics", "status", "task", "team", "token")
+FROM_ELSEWHERE = (
+    *("address", "app", "audit", "device", "draft", "person", "push", "statistics", "status", "task", "team", "token"),
+)
 """Subcommands that can ask a console elsewhere, or say themselves why they do not."""
 
 _AS_JSON = "--json"
@@ -114,8 +117,8 @@ def main(context: click.Context, url: str | None, token_file: Path | None) -> No
     """Carillon: self-hosted push messaging. Start with `carillon up`.
 
     With --url and --token-file these ask a console elsewhere: app list, show, set, pause, resume, rotate-secret and
-    drop-old-secret; audit without export; device find; draft; push; statistics; task; team list; token whoami. The
-    others work on the machine.
+    drop-old-secret; audit without export; device find; draft; person; push; statistics; task; team list; token whoami.
+    The others work on the machine.
     """
     configure("WARNING")
     if url is None and token_file is None:

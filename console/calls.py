@@ -82,6 +82,7 @@ CALLS: Sequence[Call] = (
     Call("POST", f"{_WEBHOOK}/resend", _CHANGE, webhooks.resend),
     Call("GET", f"{_APP}/devices", _DEVICES, devices.find_devices),
     Call("GET", f"{_APP}/device-history", _DEVICES, devices.device_history),
+    Call("GET", f"{_APP}/person", of_app(Action.EXPORT_PERSON), devices.export_person),
     Call("GET", f"{_APP}/addresses", _DEVICES, devices.list_addresses),
     Call("GET", f"{_APP}/why", _DEVICES, devices.why_not),
     Call("GET", f"{_APP}/statistics", _VIEW, numbers.statistics_of_app),

@@ -13,6 +13,7 @@ from console.apps.pages import AppPage, AppSettingsPage, AppsPage, EndOldSecretP
 from console.apps.phone import PhonePage
 from console.audit.pages import AuditFile, AuditPage
 from console.calls import accesses_of_calls
+from console.devices.export import PersonFile
 from console.devices.pages import DeadAddressesPage, DevicePage, DevicesPage, PushDevicesPage
 from console.devices.why import WhyFormPage, WhyPage
 from console.overview.pages import OverviewPage
@@ -116,6 +117,7 @@ ROUTES: Mapping[str, Route] = {
     "/apps/{appkey}/tasks/{task_key}/cancel": Route(CancelTaskPage, post=of_app(Action.SEND)),
     "/devices": Route(DevicesPage, LOGGED_IN),
     "/apps/{appkey}/device": Route(DevicePage, of_app(Action.VIEW_DEVICES)),
+    "/apps/{appkey}/person": Route(PersonFile, of_app(Action.EXPORT_PERSON)),
     "/apps/{appkey}/addresses": Route(DeadAddressesPage, of_app(Action.VIEW_DEVICES)),
     "/why": Route(WhyFormPage, LOGGED_IN),
     "/apps/{appkey}/why": Route(WhyPage, of_app(Action.VIEW_DEVICES)),

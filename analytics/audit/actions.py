@@ -32,6 +32,7 @@ async def audit_actions(
         **time_range._asdict(),
         "actor": request.actor,
         "subject": request.subject,
+        "containing": [text for text in request.containing if text],
         "before_ms": before_ms,
         "before": before,
         "before_row": before_row,

@@ -21,10 +21,10 @@ from analytics.audit.details import (
 )
 from analytics.audit.timeline import by_time, entry, of_message, of_outcome
 from analytics.store.clickhouse import ClickHouse
-from protos.analytics.v1.analytics_pb2 import AuditDeviceResponse, TimelineEntry
+from protos.analytics.v1.analytics_pb2 import AuditDeviceRequest, AuditDeviceResponse, TimelineEntry
 from protos.analytics.v1.details_pb2 import AliasCleared, AttributeValue, Detail, RequestedChange
 from services.domain.ios_tokens import spellings
-from services.errors import Code, NotFoundError
+from services.errors import Code, InputError, NotFoundError
 
 # The records of a device's states over time, and the changes from each state to the next.
 
@@ -32,12 +32,63 @@ LATEST = 1000
 """Audits read at most this many states, commands, session events, pushes and outcomes: the latest ones."""
 
 _STATES = f"""
-SELECT partition, number, toUnixTimestamp64Milli(time), platform, toUnixTimestamp64Milli(registered),
+SELECT * EXCEPT _offset FROM (
+SELECT partition, number, toUnixTimestamp64Milli(time) AS time_ms, platform, toUnixTimestamp64Milli(registered),
   toUnixTimestamp64Milli(removed), removed_reason, has_alias, alias, tags, stags, addresses,
-  {", ".join(DESCRIPTION)}
+  {", ".join(DESCRIPTION)}, _offset
 FROM devices FINAL WHERE appkey = {{appkey:String}} AND token = {{token:String}}
-ORDER BY _offset DESC LIMIT {{limit:UInt32}}
+  AND time < fromUnixTimestamp64Milli({{before_ms:Int64}})
+ORDER BY time DESC LIMIT {{limit:UInt32}} WITH TIES
+) ORDER BY _offset
 """  # noqa: S608
+
+
+_FAR_FUTURE_MS = 4_000_000_000_000
+
+
+class HistoryPart(NamedTuple):
+    """What happened to a device before `before_ms`: at most about `limit` entries of each kind, the latest ones."""
+
+    before_ms: int = _FAR_FUTURE_MS
+    limit: int = LATEST
+
+    @classmethod
+    def of(cls, request: AuditDeviceRequest) -> "HistoryPart":
+        """Return what a request asks for. InputError: its time or its limit is out of bounds."""
+        if not 0 <= request.before_ms <= _FAR_FUTURE_MS:
+            raise InputError("before_ms is no time")
+        if request.limit > LATEST:
+            raise InputError(f"limit must be from 1 to {LATEST}")
+        return cls(request.before_ms or _FAR_FUTURE_MS, request.limit or LATEST)
+
+
+_LATEST_PART = HistoryPart()
+
+
+class PartReader:
+    """Reads the rows of one part of a history. Before `complete_from_ms` rows are missing, because of the limit."""
+
+    def __init__(self, clickhouse: ClickHouse, part: HistoryPart) -> None:
+        self.part = part
+        self.complete_from_ms = 0
+        self._clickhouse = clickhouse
+
+    async def rows(
+        self, query: str, parameters: Mapping[str, Any], time_at: int = 1, limit: int | None = None
+    ) -> Sequence[Sequence[Any]]:
+        """Return the latest rows; `time_at` is the place of their time. Rows of the same time are never divided."""
+        limit = limit or self.part.limit
+        rows = await self._clickhouse.rows(query, {**parameters, "before_ms": self.part.before_ms, "limit": limit})
+        if len(rows) >= limit:
+            self.note_from(min(row[time_at] for row in rows))
+        return rows
+
+    async def rows_at_any_time(self, query: str, parameters: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
+        return await self._clickhouse.rows(query, parameters)
+
+    def note_from(self, time_ms: int) -> None:
+        """Note that rows from before this time may be missing."""
+        self.complete_from_ms = max(self.complete_from_ms, time_ms)
 
 
 class DeviceRecord(NamedTuple):
@@ -69,9 +120,13 @@ async def find_device(clickhouse: ClickHouse, appkey: str, given: str) -> tuple[
 
 
 async def device_records(clickhouse: ClickHouse, appkey: str, token: str) -> list[DeviceRecord]:
-    """Return the ingested records in order. The log keeps earlier ones only until it is compacted."""
-    rows = await clickhouse.rows(_STATES, {"appkey": appkey, "token": token, "limit": LATEST})
-    return [_state(row) for row in reversed(rows)]
+    """Return the latest ingested records in order. The log keeps earlier ones only until it is compacted."""
+    return await _records(PartReader(clickhouse, _LATEST_PART), appkey, token)
+
+
+async def _records(reader: PartReader, appkey: str, token: str) -> list[DeviceRecord]:
+    rows = await reader.rows(_STATES, {"appkey": appkey, "token": token}, time_at=2)
+    return [_state(row) for row in rows]
 
 
 def state_entries(states: Sequence[DeviceRecord]) -> list[TimelineEntry]:
@@ -135,32 +190,34 @@ def _state(row: Sequence[Any]) -> DeviceRecord:
     return DeviceRecord._make((*row[:7], *known))
 
 
-_COMMANDS = """
-SELECT partition, toUnixTimestamp64Milli(time), command, base64Encode(details),
-  writer, interface, address, request_id
-FROM device_commands FINAL WHERE appkey = {appkey:String} AND token = {token:String}
-ORDER BY time DESC, _offset DESC LIMIT {limit:UInt32}
+_OF_COMMANDS = """
+SELECT * EXCEPT _offset FROM (
+SELECT partition, toUnixTimestamp64Milli(time) AS time_ms, command, base64Encode(details),
+  writer, interface, address, request_id, _offset
+FROM device_commands FINAL WHERE appkey = {appkey:String} AND %s
+  AND time < fromUnixTimestamp64Milli({before_ms:Int64})
+ORDER BY time DESC LIMIT {limit:UInt32} WITH TIES
+) ORDER BY time_ms DESC, _offset DESC
 """
-_COMMANDS_TO_ALL = """
-SELECT partition, toUnixTimestamp64Milli(time), command, base64Encode(details),
-  writer, interface, address, request_id
-FROM device_commands FINAL WHERE appkey = {appkey:String} AND token = '' AND partition = {partition:UInt16}
-ORDER BY time DESC, _offset DESC LIMIT {limit:UInt32}
-"""
+_COMMANDS = _OF_COMMANDS % "token = {token:String}"
+_COMMANDS_TO_ALL = _OF_COMMANDS % "token = '' AND partition = {partition:UInt16}"
 _SESSIONS = """
 SELECT kind, toUnixTimestamp64Milli(time), reason FROM sessions FINAL
 WHERE appkey = {appkey:String} AND partition = {partition:UInt16} AND number IN {numbers:Array(UInt32)}
-ORDER BY time DESC LIMIT {limit:UInt32}
+  AND time < fromUnixTimestamp64Milli({before_ms:Int64})
+ORDER BY time DESC LIMIT {limit:UInt32} WITH TIES
 """
 _MESSAGES = """
 SELECT kind, toUnixTimestamp64Milli(time), msgid, reason, via, simulated FROM deliveries FINAL
 WHERE appkey = {appkey:String} AND partition = {partition:UInt16} AND number IN {numbers:Array(UInt32)}
-ORDER BY time DESC LIMIT {limit:UInt32}
+  AND time < fromUnixTimestamp64Milli({before_ms:Int64})
+ORDER BY time DESC LIMIT {limit:UInt32} WITH TIES
 """
 _AUDIENCES = """
 SELECT toUnixTimestamp64Milli(time), msgid, base64Encode(audience) FROM push_partitions FINAL
 WHERE appkey = {appkey:String} AND partition = {partition:UInt16} AND event = 'started' AND count > 0
-ORDER BY time DESC LIMIT {limit:UInt32}
+  AND time < fromUnixTimestamp64Milli({before_ms:Int64})
+ORDER BY time DESC LIMIT {limit:UInt32} WITH TIES
 """
 _PUSHES = """
 SELECT msgid, if(title = '', text, title), kind = 'unicast', arraySort(arrayDistinct(arrayFilter(
@@ -208,34 +265,39 @@ class CommandRecord(NamedTuple):
         return origins(self.writer, self.interface, self.address, self.request_id)
 
 
-async def audit_device(clickhouse: ClickHouse, appkey: str, token: str, zone: ZoneInfo) -> AuditDeviceResponse:
-    """Return the device's timeline. NotFoundError: the store has neither the device nor a command to it."""
-    registered, states = await find_device(clickhouse, appkey, token)
-    if states:
-        token, commands = registered, await _commands(clickhouse, appkey, registered, states)
+async def audit_device(
+    clickhouse: ClickHouse, appkey: str, token: str, zone: ZoneInfo, part: HistoryPart = _LATEST_PART
+) -> AuditDeviceResponse:
+    """Return a part of the device's timeline. NotFoundError: the store has neither the device nor a command to it."""
+    reader = PartReader(clickhouse, part)
+    registered, known = await find_device(clickhouse, appkey, token)
+    if known:
+        token, commands = registered, await _commands(reader, appkey, registered, known)
     else:
-        token, commands = await _commands_to_unknown(clickhouse, appkey, token)
-    entries = _with_origins(state_entries(states) if states else [], commands)
-    events = await _events(clickhouse, appkey, states) if states else []
-    return AuditDeviceResponse(appkey=appkey, token=token, timeline=by_time([*entries, *events], zone))
+        token, commands = await _commands_to_unknown(reader, appkey, token)
+    states = await _records(reader, appkey, token) if known else []
+    entries = _with_origins(state_entries(states or known[:1]) if known else [], commands)
+    events = await _events(reader, appkey, [*known, *states]) if known else []
+    found = [one for one in (*entries, *events) if one.first_ms < part.before_ms]
+    return AuditDeviceResponse(
+        appkey=appkey, token=token, timeline=by_time(found, zone), complete_from_ms=reader.complete_from_ms
+    )
 
 
-async def _commands_to_unknown(clickhouse: ClickHouse, appkey: str, given: str) -> tuple[str, list[CommandRecord]]:
+async def _commands_to_unknown(reader: PartReader, appkey: str, given: str) -> tuple[str, list[CommandRecord]]:
     """Return the first spelling of an unregistered token that has commands, and these. NotFoundError: none has."""
     for token in spellings(given):
-        if commands := await _commands(clickhouse, appkey, token, []):
+        if commands := await _commands(reader, appkey, token, []):
             return token, commands
     raise NotFoundError(Code.LOG_WITHOUT_DEVICE)
 
 
-async def _commands(
-    clickhouse: ClickHouse, appkey: str, token: str, states: Sequence[DeviceRecord]
-) -> list[CommandRecord]:
+async def _commands(reader: PartReader, appkey: str, token: str, states: Sequence[DeviceRecord]) -> list[CommandRecord]:
     """Return the commands to the device, and those to all devices of its partition since it registered."""
-    parameters = {"appkey": appkey, "token": token, "limit": LATEST}
-    rows = [*await clickhouse.rows(_COMMANDS, parameters)]
+    parameters = {"appkey": appkey, "token": token}
+    rows = [*await reader.rows(_COMMANDS, parameters)]
     if states:
-        to_all = await clickhouse.rows(_COMMANDS_TO_ALL, {**parameters, "partition": states[0].partition})
+        to_all = await reader.rows(_COMMANDS_TO_ALL, {**parameters, "partition": states[0].partition})
         rows += [row for row in to_all if row[1] >= states[0].registered_ms]
     return [CommandRecord(*row) for row in rows]
 
@@ -257,25 +319,25 @@ def _with_origins(entries: Sequence[TimelineEntry], commands: Sequence[CommandRe
     ]
 
 
-async def _events(clickhouse: ClickHouse, appkey: str, states: Sequence[DeviceRecord]) -> list[TimelineEntry]:
+async def _events(reader: PartReader, appkey: str, states: Sequence[DeviceRecord]) -> list[TimelineEntry]:
     """Return entries of the device's sessions, of the audiences it was in, and of outcomes of its messages."""
     numbers = {state.number for state in states}
-    parameters = {"appkey": appkey, "partition": states[-1].partition, "numbers": sorted(numbers), "limit": LATEST}
+    parameters = {"appkey": appkey, "partition": states[-1].partition, "numbers": sorted(numbers)}
     return [
         *(
             entry(_SESSION_EVENTS.get(kind, kind), time_ms, details=reasons(reason))
-            for kind, time_ms, reason in await clickhouse.rows(_SESSIONS, parameters)
+            for kind, time_ms, reason in await reader.rows(_SESSIONS, parameters)
         ),
-        *await _audience_entries(clickhouse, parameters, numbers),
+        *await _audience_entries(reader, parameters, numbers),
         *(
             of_outcome(*outcome, simulated=simulated)
-            for *outcome, simulated in await clickhouse.rows(_MESSAGES, parameters)
+            for *outcome, simulated in await reader.rows(_MESSAGES, parameters)
         ),
     ]
 
 
 async def _audience_entries(
-    clickhouse: ClickHouse, parameters: Mapping[str, Any], numbers: AbstractSet[int]
+    reader: PartReader, parameters: Mapping[str, Any], numbers: AbstractSet[int]
 ) -> list[TimelineEntry]:
     """Return an entry for each push with the device in its audience, whether it was delivered or not.
 
@@ -283,10 +345,13 @@ async def _audience_entries(
     """
     found = [
         (time_ms, msgid)
-        for time_ms, msgid, audience in await clickhouse.rows(_AUDIENCES, parameters)
+        for time_ms, msgid, audience in await reader.rows(_AUDIENCES, parameters, time_at=0, limit=LATEST)
         if BitMap(numbers).intersect(BitMap.deserialize(b64decode(audience)))
     ]
-    pushes = await clickhouse.rows(_PUSHES, {**parameters, "msgids": [msgid for _, msgid in found]})
+    if len(found) >= reader.part.limit:
+        reader.note_from(found[reader.part.limit - 1][0])
+        found = [(time_ms, msgid) for time_ms, msgid in found if time_ms >= reader.complete_from_ms]
+    pushes = await reader.rows_at_any_time(_PUSHES, {**parameters, "msgids": [msgid for _, msgid in found]})
     titles = {msgid: title for msgid, title, _, _ in pushes}
     messages = {msgid: [msgid + offset for offset in offsets] for msgid, _, is_list, offsets in pushes if is_list}
     entries = []

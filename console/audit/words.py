@@ -228,6 +228,7 @@ def action_words(gettext: Callable[[str], str]) -> Mapping[str, str]:
         "device revoke all keys": _("revoked the keys of all devices of an app"),
         "device remove": _("removed a device"),
         "data read": _("looked at devices"),
+        "data exported": _("exported a person's data"),
         "app created": _("registered an app"),
         "app set": _("changed an app"),
         "app secret rotated": _("made another secret key"),

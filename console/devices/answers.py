@@ -6,11 +6,14 @@ import msgspec
 
 from console.apps.answers import PLATFORMS, TimeMs
 from console.audit.answers import Behind, ChannelCounts, DeviceAudit, Next, PushOnDevice
-from edge.core.parsing.fields import described
+from edge.core.parsing.fields import Count, described
 from protos.registry.v1 import registry_pb2
 from protos.registry.v1.devices_pb2 import Device as StoredDevice
 from services.domain.addresses import address_hash, channel_name, fingerprint
 
+_Content = Annotated[
+    str, described("The request of the push as JSON, without its targets; empty if it was too long to be kept.")
+]
 _Alias = Annotated[str | None, described("Its alias, or null.")]
 
 
@@ -122,6 +125,80 @@ class WhyAnswer(msgspec.Struct, frozen=True):
     text: Annotated[str, described("Its content.")]
     devices: Annotated[list[DeviceAnswer], described("The answer for each device.")]
     records_behind: Behind
+
+
+class TestDevice(msgspec.Struct, frozen=True):
+    """A team's test device."""
+
+    team: Annotated[str, described("The team.")]
+    token: Annotated[str, described("The device.")]
+    name: Annotated[str, described("What the team calls it.")]
+
+
+class PersonTask(msgspec.Struct, frozen=True):
+    """A timed push that lists the person."""
+
+    task_key: Annotated[str, described("The task.")]
+    status: Annotated[str, described("unsent, sent, cancelled, expired or failed.")]
+    created_ms: TimeMs
+    due_ms: TimeMs
+    content_json: _Content
+
+
+class PersonDraft(msgspec.Struct, frozen=True):
+    """A draft that lists the person."""
+
+    draft_id: Annotated[str, described("The draft.")]
+    status: Annotated[str, described("waiting, approved, rejected, withdrawn, sent or expired.")]
+    created_ms: TimeMs
+    content_json: _Content
+
+
+class PersonAction(msgspec.Struct, frozen=True):
+    """Something that an account or an operator did, whose record names the person."""
+
+    time_ms: TimeMs
+    action: Annotated[str, described("What was done.")]
+    actor: Annotated[str, described("user/ID or token/ID; empty for an operator.")]
+    interface: Annotated[str, described("console or cli.")]
+
+
+class PersonPush(msgspec.Struct, frozen=True, kw_only=True):
+    """A push that was addressed to a device."""
+
+    title: Annotated[str, described("Its title, or else the beginning of its text; empty if not known.")]
+    content_json: _Content
+    is_waiting: Annotated[bool, described("Whether the device may still get it.")]
+
+
+class PersonEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened to a device or to a push on it."""
+
+    token: Annotated[str, described("The device.")]
+    first_ms: TimeMs
+    last_ms: TimeMs
+    event: Annotated[str, described("The event, such as connected, logged in, audience or received.")]
+    count: Annotated[Count, described("How often.")]
+    detail: Annotated[str, described("One line about it.")]
+    msgid: Annotated[int | None, described("The message or push that it is about, or null.")]
+    push: Annotated[PersonPush | None, described("With the event audience: the push; null otherwise.")]
+
+
+class Person(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is held about the devices of a person."""
+
+    devices: Annotated[list[Device], described("The records of the devices.")] = []
+    test_devices: Annotated[list[TestDevice], described("The devices among those that teams test with.")] = []
+    tasks: Annotated[list[PersonTask], described("Timed pushes that list the person.")] = []
+    drafts: Annotated[list[PersonDraft], described("Drafts that list the person.")] = []
+    actions: Annotated[list[PersonAction], described("What accounts did that names the person, the newest first.")] = []
+    history: Annotated[list[PersonEvent], described("What happened to each device, the latest first.")] = []
+
+
+class PersonPage(Person, frozen=True, kw_only=True):
+    """A page of everything that is held about a person; the lists of all pages together are the whole."""
+
+    next: Next = ""
 
 
 class StatisticsRow(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from console.devices.answers import (
     DeviceHistory,
     DeviceList,
     DeviceMessage,
+    PersonPage,
     PushDevice,
     PushDevices,
     WhyAnswer,
@@ -20,6 +21,7 @@ from console.devices.answers import (
     listed_address,
 )
 from console.devices.explanation import Words
+from console.devices.export import export_page, find_person
 from console.devices.why import why
 from console.pushes.actions import latest_pushes
 from console.pushes.view import content
@@ -30,6 +32,7 @@ from console.shell.requests import (
     AddressListParams,
     DeviceParams,
     DeviceSearchParams,
+    PersonParams,
     PushDevicesParams,
     WhyParams,
 )
@@ -50,6 +53,17 @@ async def device_history(backend: Backend, requester: Requester, params: DeviceP
     found = await actions.history_of(backend, app.appkey, params.token, allow_behind=params.allow_behind)
     messages = [DeviceMessage(*message) for message in actions.messages_of(list(found.timeline))]
     return DeviceHistory(**msgspec.structs.asdict(device_answer(found)), messages=messages)
+
+
+async def export_person(backend: Backend, requester: Requester, params: PersonParams) -> PersonPage:
+    """Export everything that is held about a person, as JSON in pages. Each page is noted in the audit.
+
+    The audit says who exported the data of how many devices of the app, and not whose. What names other people is left
+    out: targets of pushes, tokens of other devices, and what an address is. Until analytics has read the newest records
+    of the log, the answer is 503.
+    """
+    person = await find_person(backend, requester, app_of(backend, params.appkey), params.name)
+    return await export_page(backend, person, params.cursor, params.limit)
 
 
 async def list_addresses(backend: Backend, requester: Requester, params: AddressListParams) -> AddressList:

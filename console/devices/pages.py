@@ -70,6 +70,7 @@ class DevicePage(Page):
             messages=messages_of(timeline),
             connection=next((entry for entry in timeline[::-1] if entry.event in ("connected", "disconnected")), None),
             records_behind=history.records_behind,
+            may_export=visit_of(request).may_app(Action.EXPORT_PERSON, appkey),
         )
 
 

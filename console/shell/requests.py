@@ -148,6 +148,14 @@ class DeviceParams(AppParams, frozen=True, kw_only=True):
     allow_behind: Behind = True
 
 
+class PersonParams(AppParams, frozen=True, kw_only=True):
+    name: Name
+    cursor: Annotated[
+        str, msgspec.Meta(max_length=500), described("The `next` of the page before; empty: the first page.")
+    ] = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=200), described("Entries of a page, about.")] = 100
+
+
 class AddressListParams(AppParams, frozen=True, kw_only=True):
     dead: Annotated[bool, described("List dead addresses: those that a vendor refused for good.")] = False
     channel: Annotated[

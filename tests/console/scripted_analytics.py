@@ -74,8 +74,18 @@ class ScriptedAnalytics(AnalyticsServiceServicer):
         return AuditActionsResponse(actions=self.actions[start:end], pos=str(end) if end < len(self.actions) else "")
 
     async def AuditDevice(self, request: AuditDeviceRequest, context: Context) -> AuditDeviceResponse:
+        """Answer with the entries before the asked time; with a limit, the entries before the latest ones may miss."""
         self._note(request)
-        return self.devices.get(request.token, AuditDeviceResponse(appkey=request.appkey, token=request.token))
+        found = AuditDeviceResponse(appkey=request.appkey, token=request.token)
+        if request.token not in self.devices:
+            return found
+        found.CopyFrom(self.devices[request.token])
+        entries = [one for one in found.timeline if not request.before_ms or one.first_ms < request.before_ms]
+        if request.limit and len(entries) > request.limit:
+            found.complete_from_ms = entries[-request.limit].first_ms
+        del found.timeline[:]
+        found.timeline.extend(entries)
+        return found
 
     async def Statistics(self, request: StatisticsRequest, context: Context) -> StatisticsResponse:
         self._note(request)

@@ -69,6 +69,7 @@ ALLOWED = {
     ("POST", "/apps/{appkey}/tasks/{task_key}/cancel"): SENDERS,
     ("GET", "/devices"): LOGGED_IN,
     ("GET", "/apps/{appkey}/device"): MEMBERS,
+    ("GET", "/apps/{appkey}/person"): HEADS,
     ("GET", "/apps/{appkey}/addresses"): MEMBERS,
     ("GET", "/why"): LOGGED_IN,
     ("GET", "/apps/{appkey}/why"): MEMBERS,

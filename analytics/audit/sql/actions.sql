@@ -7,6 +7,7 @@ FROM actions FINAL
 WHERE time >= fromUnixTimestamp64Milli({from_ms:Int64}) AND time < fromUnixTimestamp64Milli({to_ms:Int64})
   AND ({actor:String} = '' OR actor = {actor:String})
   AND ({subject:String} = '' OR splitByChar(' ', toString(action))[1] = {subject:String})
+  AND (empty({containing:Array(String)}) OR multiSearchAny(detail, {containing:Array(String)}))
   AND ({is_everything:Bool} OR has({team_ids:Array(String)}, team_id) OR has({appkeys:Array(String)}, appkey)
     OR (team_id = '' AND appkey = '' AND task_key != '' AND (
       task_key IN (SELECT task_key FROM task_pushes WHERE has({appkeys:Array(String)}, appkey))

@@ -160,6 +160,8 @@ def _of_log_in(message: LogInFact) -> Sequence[DoneAction]:
             return [DoneAction("token used", texts(f"token/{message.token_used.token_id}"))]
         case "data_read":
             read = message.data_read
+            if read.HasField("exported_devices"):
+                return [DoneAction("data exported", [Detail(devices=read.exported_devices)], appkey=read.appkey)]
             push = [Detail(push=read.msgid)] if read.msgid else []
             return [DoneAction("data read", [*texts(read.name), *push, *texts(*read.tokens)], appkey=read.appkey)]
         case None:

@@ -132,12 +132,16 @@ async def test_actions_are_filtered_and_paged(log: SqliteLog, clickhouse: ClickH
         assert await found(scope=ActionScope(appkeys=[APP])) == of_app
         assert await found(scope=ActionScope(team_ids=["t2"])) == DONE[12:]
         assert await found(scope=ActionScope()) == []
+        assert await found(containing=["carol", "bob"]) == [DONE[3], DONE[7]]
         first = (await analytics.AuditActions(AuditActionsRequest(from_ms=T0, to_ms=T0 + 60_000, limit=1))).actions[0]
         assert (first.interface, first.address, first.request_id) == ("console", "192.0.2.9", "r-13")
         await log.append(
             [device_command(3, time_ms=T0 + 20_000, origin=Origin(interface="cli"), revoke_key=RevokeKey())]
         )
         assert await found(subject="device") == [("device revoke key", "", "token-1-3, its key")]
+        exported = DataRead(appkey=APP, exported_devices=2)
+        await log.append([acted(21, LOG_INS.name, LogInFact, data_read=exported)])
+        assert (await found(subject="data"))[-1] == ("data exported", ALICE, "2 devices")
         for wrong in ({"limit": 0}, {"pos": "x"}, {"pos": "1/a/99999999999"}, {"from_ms": T0 + 60_000}):
             with pytest.raises(InputError):
                 await found(**wrong)

@@ -3,16 +3,18 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 from pyroaring import BitMap
 
 from analytics.store.clickhouse import ClickHouse
-from protos.analytics.v1.analytics_pb2 import AuditDeviceRequest
+from protos.analytics.v1.analytics_pb2 import AuditDeviceRequest, TimelineEntry
 from protos.delivery.v1.delivery_pb2 import OutcomeKind as Outcome
 from protos.gateway.v1.sessions_pb2 import SessionEventKind as Session
 from protos.push.v1.push_pb2 import AndroidStyle, Audience, Devices, Kind, Message
 from protos.registry.v1.apps_pb2 import Revocations
-from protos.registry.v1.devices_pb2 import AliasTaken, ClearAlias, DeviceFact, SetAlias
+from protos.registry.v1.devices_pb2 import AddTags, AliasTaken, ClearAlias, DeviceFact, SetAlias
 from services.domain.topics import DEVICES
+from services.errors import InputError
 from services.log.port import NewRecord
 from services.log.sqlite.log import SqliteLog
 from tests.analytics.audit.timelines import kinds, lines
@@ -180,4 +182,42 @@ async def test_a_device_whose_first_states_were_compacted(
     assert lines(list(answer.timeline)) == [
         ("registered", 0, 0, 1, "android"),
         ("changed", 9, 9, 1, "alias a, +tag 1"),
+    ]
+
+
+async def test_a_long_history_is_read_in_parts(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
+    """Each entry is in one part, also where several happened in one moment and pushes to others lie between."""
+    states = [device(3), *(device(3, time_ms=T0 + 10 * number, alias=f"a{number}") for number in range(1, 6))]
+    async with running_service(log, clickhouse, tmp_path) as analytics:
+        for state in states:
+            await log.append([state])
+            await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="token-1-3"))
+        await log.append(
+            [
+                *(session(3, Session.SESSION_EVENT_KIND_APP_OPENED, T0 + 15 + number // 3) for number in range(9)),
+                *(device_command(3, time_ms=T0 + 20, add_tags=AddTags(tags=[number])) for number in range(3)),
+                *(started(1000 + number, 1, [3 + number % 2], T0 + 30 + number) for number in range(8)),
+                outcomes(1, app_outcomes(1000, [3], Outcome.OUTCOME_KIND_SENT, T0 + 40)),
+            ]
+        )
+        request = AuditDeviceRequest(appkey=APP, token="token-1-3")
+        whole = await analytics.AuditDevice(request)
+        request.limit = 2
+        parts: list[list[TimelineEntry]] = []
+        while not parts or request.before_ms:
+            part = await analytics.AuditDevice(request)
+            parts.append([one for one in part.timeline if one.first_ms >= part.complete_from_ms])
+            assert all(one.first_ms < request.before_ms for one in parts[-1] if request.before_ms)
+            assert not request.before_ms or part.complete_from_ms < request.before_ms
+            request.before_ms = part.complete_from_ms
+        for limit, before_ms in ((1001, 0), (0, -1)):
+            request.limit, request.before_ms = limit, before_ms
+            with pytest.raises(InputError):
+                await analytics.AuditDevice(request)
+    assert whole.complete_from_ms == 0
+    assert len(parts) > 3
+    everything = [one for part in reversed(parts) for one in part]
+    assert {one.SerializeToString() for one in whole.timeline} <= {one.SerializeToString() for one in everything}
+    assert [(one.first_ms, one.event) for one in everything if one.event != "changed"] == [
+        (one.first_ms, one.event) for one in whole.timeline if one.event != "changed"
     ]

@@ -53,6 +53,7 @@ ALLOWED = {
     ("POST", "/apps/{appkey}/webhooks/{webhook_id}/resend"): {"administrator"},
     ("GET", "/apps/{appkey}/devices"): MEMBERS,
     ("GET", "/apps/{appkey}/device-history"): MEMBERS,
+    ("GET", "/apps/{appkey}/person"): {"administrator"},
     ("GET", "/apps/{appkey}/addresses"): MEMBERS,
     ("GET", "/apps/{appkey}/why"): MEMBERS,
     ("GET", "/apps/{appkey}/statistics"): MEMBERS,

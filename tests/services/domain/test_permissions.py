@@ -15,6 +15,7 @@ TABLE = {
     #                          viewer sender approver administrator  of the installation, token of an administrator
     Action.VIEW:                (True,  True,  True,  True,  True,  True),
     Action.VIEW_DEVICES:        (True,  True,  True,  True,  True,  True),
+    Action.EXPORT_PERSON:       (False, False, False, True,  True,  True),
     Action.SEND:                (False, True,  True,  True,  True,  True),
     Action.APPROVE:             (False, False, True,  True,  True,  False),
     Action.PAUSE:               (False, False, True,  True,  True,  True),

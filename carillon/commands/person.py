@@ -1,0 +1,69 @@
+"""`carillon person`: everything that is held about a person, through the console's interface for programs."""
+
+from typing import Any
+
+import click
+
+from carillon.commands.output import as_json, print_json, print_table, say, time_text
+from carillon.installation.remote import console_client
+from console.devices.answers import Person, PersonPage
+
+_PAGE = 200
+
+
+@click.group()
+def person() -> None:
+    """Export what is held about a person, with an API token of a team's administrator.
+
+    Needs a console: `carillon --url https://HOST --token-file FILE person …`.
+    """
+
+
+@person.command()
+@click.option("--app", "appkey", required=True, metavar="APPKEY", help="The app.")
+@click.option("--alias", help="The person: the devices that have this alias now.")
+@click.option("--token", help="The person: the device with this token, a removed one too.")
+@as_json
+def export(appkey: str, alias: str | None, token: str | None, as_json: bool) -> None:
+    """Export everything that is held about the devices of a person; --json prints all of it, else what there is.
+
+    The audit notes who exported the data of how many devices of the app, and not whose. What names other people is left
+    out.
+    """
+    if (alias is None) == (token is None):
+        raise click.UsageError("give either --alias or --token")
+    found = _whole(appkey, alias or token or "")
+    if as_json:
+        print_json(found)
+        return
+    print_table(
+        (
+            {
+                "token": device.token,
+                "alias": device.alias,
+                "registered": time_text(device.registered_ms),
+                "events": sum(event.token == device.token for event in found.history),
+                "pushes": sum(event.token == device.token and event.push is not None for event in found.history),
+            }
+            for device in found.devices
+        ),
+        "The app has no device with this alias or token.",
+        ["events", "pushes"],
+    )
+    say(
+        f"Named by {len(found.tasks)} timed pushes, {len(found.drafts)} drafts, {len(found.test_devices)} test devices"
+        f" and {len(found.actions)} actions of accounts. --json prints all of it."
+    )
+
+
+def _whole(appkey: str, name: str) -> Person:
+    """Return the lists of all pages together."""
+    console = console_client()
+    lists: dict[str, list[Any]] = {field: [] for field in Person.__struct_fields__}
+    cursor = ""
+    while True:
+        page = console.get(PersonPage, "apps", appkey, "person", name=name, cursor=cursor, limit=_PAGE)
+        for field, entries in lists.items():
+            entries += getattr(page, field)
+        if not (cursor := page.next):
+            return Person(**lists)
