@@ -76,15 +76,17 @@ def up() -> None:
         settings = load(Settings, env)
         role_settings = {role: load(role_definition(role).settings, env) for role in _HERE}
         analytics_settings = _check_analytics(env)
-        load(ConsoleSettings, env)
+        gateway_url = load(ConsoleSettings, env).gateway_url
         configure(settings.log_level)
         with data_directory.lock_directory(settings.data):
             for role in _HERE:
                 restrict_state(settings.state_dir(role))
-            uvloop.run(_up(settings, analytics_settings, role_settings))
+            uvloop.run(_up(settings, analytics_settings, role_settings, gateway_url))
 
 
-async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_settings: Mapping[str, Any]) -> None:
+async def _up(
+    settings: Settings, analytics_settings: AnalyticsSettings, role_settings: Mapping[str, Any], gateway_url: str
+) -> None:
     servers = {role: LocalServer() for role in _HERE}
     of_analytics = connect(address(settings, ANALYTICS))
     channels = {role: server.channel() for role, server in servers.items()} | {ANALYTICS: of_analytics}
@@ -139,7 +141,7 @@ async def _up(settings: Settings, analytics_settings: AnalyticsSettings, role_se
             console,
             *(ChildReadiness(child, _CHILD_READY_S) for child in children),
             *_archiver(context, analytics_settings, role_settings["edge"], built_roles),
-            WelcomePrinter(context, _endpoints(settings, role_settings), settings.data),
+            WelcomePrinter(context, _endpoints(settings, role_settings), gateway_url, settings.data),
             health,
             IdleMemory(clock, OwnMemory()),
         ]

@@ -1,4 +1,4 @@
-"""The lines that `carillon up` prints once it is ready: its endpoints, and commands for a first push to the demo app.
+"""The lines that `carillon up` prints once it is ready: its endpoints, and how to send a first push to the demo app.
 
 The first start, when there is no app yet, creates the demo app. Later starts print the commands as long as the oldest
 app still has the demo app's names. The commands name a file of the data directory with its secret: other users of the
@@ -14,8 +14,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
-from carillon.commands.output import say
+from carillon.commands.output import is_unicode_terminal, say, say_light_on_dark
+from console.shell.qr import qr_lines
 from edge.core.parsing.canonical import canonical_text
 from edge.core.signature import sign_text
 from protos.delivery.v1.delivery_pb2 import GetAppleStateRequest
@@ -26,6 +28,7 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.addresses import service_name
 from services.domain.role import RoleContext
 from services.net.http.client_address import url_host
+from services.net.http.device_link import device_link, is_of_this_machine
 from services.process.durable import written_beside
 
 DEMO = CreateAppRequest(platform=PLATFORM_ANDROID, name="Demo", package="org.example.demo", account="carillon-demo")
@@ -40,7 +43,6 @@ _INSTEAD = {
 }
 
 _ALIAS = "alice"
-_STAG = "news"
 
 
 class InterfaceAddress(NamedTuple):
@@ -58,13 +60,19 @@ class InterfaceAddress(NamedTuple):
 
 
 class WelcomePrinter:
-    """The last service to start: creates the demo app if there is no app, then prints the lines."""
+    """The last service to start: creates the demo app if there is no app, then prints the lines.
+
+    `gateway_url`: where phones reach the gateway.
+    """
 
     name = "welcome"
 
-    def __init__(self, context: RoleContext, endpoints: Sequence[InterfaceAddress], data: Path) -> None:
+    def __init__(
+        self, context: RoleContext, endpoints: Sequence[InterfaceAddress], gateway_url: str, data: Path
+    ) -> None:
         self._context = context
         self._endpoints = endpoints
+        self._gateway_url = gateway_url
         self._secret_file = data.absolute() / SECRET_FILE
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -78,7 +86,10 @@ class WelcomePrinter:
                 os.replace(fresh, self._secret_file)
             carillon = command_line(sys.argv[0], os.environ)
             lines += ["", *first_push_lines(app, secret, self._secret_file, self._endpoints, carillon)]
+            lines += phone_lines(self._gateway_url, app.appkey)
         say(*lines)
+        if app is not None:
+            say_phone_code(self._gateway_url, app.appkey)
         ready.set()
         await asyncio.Event().wait()
 
@@ -136,8 +147,8 @@ def first_push_lines(
     by_file = f"{carillon} send --secret-file {shlex.quote(str(secret_file))}"
     return [
         f"1. In a second terminal, connect a virtual device of the app {app.name} ({app.appkey}):",
-        f"   {carillon} device run --appkey {app.appkey} --alias {_ALIAS} --stag {_STAG} --url {gateway_url}",
-        "2. In a third terminal, send a push to this device with either of these commands:",
+        f"   {carillon} device run --appkey {app.appkey} --alias {_ALIAS} --url {gateway_url}",
+        "2. In a third terminal, send a push to all devices of the app with either of these commands:",
         f"   curl -s {push_url} -H 'Content-Type: application/json' -d {shlex.quote(signed)}",
         f"   echo {shlex.quote(body)} | {by_file} --url {push_url} -",
         "3. Show what happened to the push; ID is the id in the answer:",
@@ -145,10 +156,30 @@ def first_push_lines(
     ]
 
 
+def phone_lines(gateway_url: str, appkey: str) -> list[str]:
+    """Return the link that connects a phone, or what to set so that a phone can reach the gateway."""
+    if is_of_this_machine(gateway_url):
+        host = urlsplit(gateway_url).hostname
+        return [
+            f"4. For this push on a phone, start again with an address that it reaches instead of {host}:",
+            "   set CARILLON_HOST to this machine's address in the phone's network. See docs/first-phone.md.",
+        ]
+    return [
+        "4. For this push on a phone (docs/first-phone.md), open this link in an app there, and repeat 2:",
+        f"   {device_link(gateway_url, appkey)}",
+    ]
+
+
+def say_phone_code(gateway_url: str, appkey: str) -> None:
+    """Print the link as a QR code, on a terminal that can show it, if a phone can reach the gateway."""
+    if not is_of_this_machine(gateway_url) and is_unicode_terminal():
+        say_light_on_dark(*qr_lines(device_link(gateway_url, appkey)))
+
+
 def first_push(appkey: str, secret: str) -> tuple[str, str]:
-    """Return the JSON text of a push to the demo device, without a sign and with it."""
+    """Return the JSON text of a push to all devices of the app, without a sign and with it."""
     push = {
-        "sendTo": {"appkey": {"android": appkey}, "userScope": 6, "stag": [[_STAG]]},
+        "sendTo": {"appkey": {"android": appkey}, "userScope": 1},
         "msgStyle": {
             "basic": {"content": "Hello from Carillon", "is_notif": 1},
             "android": {"title": "First push", "click_action": 1, "click_param": ""},

@@ -71,6 +71,16 @@ def say(*lines: str, err: bool = False) -> None:
     click.echo("\n".join(map(printable, lines)), err=err)
 
 
+def say_light_on_dark(*lines: str) -> None:
+    """Print lines of block characters in white on black, whatever the colours of the terminal."""
+    click.echo("\n".join(click.style(printable(line), fg="bright_white", bg="black") for line in lines))
+
+
+def is_unicode_terminal() -> bool:
+    """Return whether standard output is a terminal that has block characters."""
+    return sys.stdout.isatty() and (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+
+
 def say_named(name: str, value: str) -> None:
     """Print a line of a name, in bold on a terminal, and its value."""
     click.echo(f"{click.style(f'{printable(name):<10}', bold=True)} {printable(value)}")

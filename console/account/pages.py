@@ -1,16 +1,14 @@
 """The user's own account: language and time zone, password, second factor, and the end of all sessions."""
 
-import base64
-import io
 from functools import cache
 from importlib.resources import files
 
-import segno
 from falcon.asgi import Request, Response
 
 from console.account.log_in import begin_session
 from console.people.users import user_summary
 from console.shell.page import Page, go_to, problem_of, visit_of
+from console.shell.qr import qr_image
 from console.shell.visit import Visit
 from protos.accounts.v1.service_pb2 import (
     ChangePasswordRequest,
@@ -127,7 +125,7 @@ class SecondFactorPage(Page):
             status,
             secret=secret,
             uri=uri,
-            qr=_qr_image(uri),
+            qr=qr_image(uri) if uri.startswith("otpauth://totp/") else "",
             is_demanded=user is not None and self.site.second_factors.must_enrol(user),
             problem=problem,
         )
@@ -169,12 +167,3 @@ def _zones() -> list[str]:
     """Return the names of the time zones to choose from: those of places, and UTC."""
     names = files("tzdata").joinpath("zones").read_text().split()
     return sorted(name for name in names if ("/" in name and not name.startswith("Etc/")) or name == "UTC")
-
-
-def _qr_image(uri: str) -> str:
-    """Return the QR code of an otpauth URI as the address of an image; "" for another text."""
-    if not uri.startswith("otpauth://totp/"):
-        return ""
-    image = io.BytesIO()
-    segno.make(uri, error="m").save(image, kind="svg", scale=4, border=3, light="white", dark="black")
-    return "data:image/svg+xml;base64," + base64.b64encode(image.getvalue()).decode()
