@@ -1,6 +1,8 @@
 """Apps: the list, one app, its registration, its settings, and another secret key."""
 
 from datetime import datetime
+from functools import lru_cache
+from urllib.parse import urlsplit
 
 from falcon.asgi import Request, Response
 
@@ -8,6 +10,7 @@ from console.apps.actions import change_app, pause_app, resume_app, rotate_secre
 from console.apps.form import difference_of, form_of
 from console.apps.words import quota_names, route_names
 from console.shell.page import Page, go_to, problem_of, shown_digest, shown_text, shown_values, visit_of
+from console.shell.qr import qr_image
 from protos.accounts.v1.service_pb2 import GiveAppRequest
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import CreateAppRequest, UpdateAppRequest
@@ -17,10 +20,14 @@ from services.domain.master_key import sealed_digest
 from services.domain.permissions import Action
 from services.domain.webpush_credentials import key_text
 from services.errors import CarillonError, ConflictError, InputError
+from services.net.http.device_link import device_link, is_of_this_machine
 
 PLATFORMS = {"android": PLATFORM_ANDROID, "ios": PLATFORM_IOS}
 KEEP_OLD_S = {"0": 0, "1h": 3600, "24h": 86_400, "7d": 604_800}
 """How long the former secret key stays valid, by the value of the form."""
+
+_QR_IMAGES_KEPT = 64
+_kept_qr_image = lru_cache(_QR_IMAGES_KEPT)(qr_image)
 
 
 class AppsPage(Page):
@@ -87,6 +94,8 @@ class AppPage(Page):
         visit = visit_of(request)
         app = self.app(appkey)
         services = await services_of(self.site, app)
+        gateway_url = self.site.gateway_url
+        link = "" if is_of_this_machine(gateway_url) else device_link(gateway_url, appkey)
         self.show(
             request,
             response,
@@ -109,6 +118,9 @@ class AppPage(Page):
             has_old_secret=_has_old_secret(app, self.site.clock.now_ms()),
             route=route_name(app),
             route_names=route_names(visit.gettext),
+            phone_link=link,
+            phone_qr=_kept_qr_image(link) if link and app.platform == PLATFORM_ANDROID else "",
+            gateway_host=urlsplit(gateway_url).hostname,
         )
 
     def _broadcasts_today(self, appkey: str) -> int:

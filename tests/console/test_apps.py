@@ -2,11 +2,14 @@
 
 import asyncio
 import re
+from html import escape
+from pathlib import Path
 
 import httpx
 
 from console.apps.form import form_of
 from console.shell.page import shown_text
+from console.shell.qr import qr_image
 from protos.delivery.v1.delivery_pb2 import GetAppleStateResponse, MostlyBadTokens, RefusedKey
 from protos.registry.v1.apps_pb2 import CHANNEL_APNS, CHANNEL_FCM, CHANNEL_WEBPUSH, PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import (
@@ -18,10 +21,12 @@ from protos.registry.v1.registry_pb2 import (
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.processes_pb2 import AppDevices
+from services.net.http.device_link import device_link
+from services.process.clock import ManualClock
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
 from testkit.delivery.fcm import ACCOUNT, account_file
 from testkit.proofs import ProofKey
-from tests.console.conftest import OPERATOR, START_MS, Browser, ConsoleInstallation, text_of
+from tests.console.conftest import OPERATOR, START_MS, Browser, ConsoleInstallation, running_console, text_of
 from tests.console.live.announcements import announce, status_of
 
 
@@ -333,3 +338,26 @@ async def test_an_app_that_cannot_be_given_to_its_team_is_registered_once_with_i
     )
     assert re.search(r"<code[^>]*>[A-Za-z0-9]{64}</code>", page.text)
     assert len(console.context.apps.all()) == 1
+
+
+async def test_the_page_of_an_android_app_shows_the_link_of_a_phone_as_text_and_code(tmp_path: Path) -> None:
+    url = "wss://push.example.org/device/v1"
+    async with running_console(tmp_path, ManualClock(START_MS), console_gateway_url=url) as console:
+        team_id = await console.team("News", viewer="viewer")
+        appkey = await console.app(team_id=team_id)
+        iphone = await console.app(team_id=team_id, platform=PLATFORM_IOS)
+        viewer = await console.logged_in("viewer")
+        page = await viewer.get(f"/apps/{appkey}")
+        link = device_link(url, appkey)
+        assert link in text_of(page)
+        assert f'href="{escape(link)}"' in page.text
+        assert f'<img class="qr" src="{qr_image(link)}" alt="QR code of the link below"' in page.text
+        assert "Connect a phone" not in text_of(await viewer.get(f"/apps/{iphone}"))
+
+
+async def test_no_link_is_shown_that_would_lead_a_phone_to_itself(console: ConsoleInstallation) -> None:
+    appkey = await console.app(team_id=await console.team("News", viewer="viewer"))
+    page = await (await console.logged_in("viewer")).get(f"/apps/{appkey}")
+    assert "A phone cannot reach the gateway at 127.0.0.1" in text_of(page)
+    assert "carillon://" not in page.text
+    assert 'class="qr"' not in page.text
