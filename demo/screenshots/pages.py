@@ -144,6 +144,7 @@ WITHOUT_A_PAGE: Mapping[str, str] = {
     "/pushes/live": "is a stream of parts of the list of pushes",
     "/apps/{appkey}/pushes/{msgid}/live": "is a stream of parts of the page of the push",
     "/statistics.csv": "is a file",
+    "/apps/{appkey}/person": "is a file",
     "/audit.csv": "is a file",
 }
 """Routes with GET that show no page of their own, with the reason."""
