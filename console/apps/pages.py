@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from functools import lru_cache
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from falcon.asgi import Request, Response
@@ -18,6 +19,7 @@ from services.domain.addresses import route_name
 from services.domain.identity import identity_mode_name, key_ids
 from services.domain.master_key import sealed_digest
 from services.domain.permissions import Action
+from services.domain.settings import PREFIX
 from services.domain.webpush_credentials import key_text
 from services.errors import CarillonError, ConflictError, InputError
 from services.net.http.device_link import device_link, is_of_this_machine
@@ -28,6 +30,23 @@ KEEP_OLD_S = {"0": 0, "1h": 3600, "24h": 86_400, "7d": 604_800}
 
 _QR_IMAGES_KEPT = 64
 _kept_qr_image = lru_cache(_QR_IMAGES_KEPT)(qr_image)
+
+
+class ConnectingPhone(NamedTuple):
+    """How a phone becomes a device of an app: by a link and its QR code, "" while no phone can reach the host.
+
+    `setting` names the address at which phones reach the service.
+    """
+
+    link: str
+    qr: str
+    host: str
+    setting: str
+
+    @classmethod
+    def to(cls, url: str, appkey: str, setting: str) -> "ConnectingPhone":
+        link = "" if is_of_this_machine(url) else device_link(url, appkey)
+        return cls(link, _kept_qr_image(link) if link else "", urlsplit(url).hostname or "", setting)
 
 
 class AppsPage(Page):
@@ -94,8 +113,6 @@ class AppPage(Page):
         visit = visit_of(request)
         app = self.app(appkey)
         services = await services_of(self.site, app)
-        gateway_url = self.site.gateway_url
-        link = "" if is_of_this_machine(gateway_url) else device_link(gateway_url, appkey)
         self.show(
             request,
             response,
@@ -118,10 +135,13 @@ class AppPage(Page):
             has_old_secret=_has_old_secret(app, self.site.clock.now_ms()),
             route=route_name(app),
             route_names=route_names(visit.gettext),
-            phone_link=link,
-            phone_qr=_kept_qr_image(link) if link and app.platform == PLATFORM_ANDROID else "",
-            gateway_host=urlsplit(gateway_url).hostname,
+            phone=self._connecting_phone(app),
         )
+
+    def _connecting_phone(self, app: App) -> ConnectingPhone:
+        if app.platform == PLATFORM_ANDROID:
+            return ConnectingPhone.to(self.site.gateway_url, app.appkey, f"{PREFIX}CONSOLE_GATEWAY_URL")
+        return ConnectingPhone.to(f"{self.site.v2_url}/device/v1", app.appkey, f"{PREFIX}CONSOLE_V2_URL")
 
     def _broadcasts_today(self, appkey: str) -> int:
         """Return how many broadcasts and multicasts of an app with a quota for these were sent on the present day."""

@@ -11,7 +11,7 @@ from console.apps.form import form_of
 from console.shell.page import shown_text
 from console.shell.qr import qr_image
 from protos.delivery.v1.delivery_pb2 import GetAppleStateResponse, MostlyBadTokens, RefusedKey
-from protos.registry.v1.apps_pb2 import CHANNEL_APNS, CHANNEL_FCM, CHANNEL_WEBPUSH, PLATFORM_IOS
+from protos.registry.v1.apps_pb2 import CHANNEL_APNS, CHANNEL_FCM, CHANNEL_WEBPUSH, PLATFORM_ANDROID, PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import (
     FcmChange,
     QuotasChange,
@@ -340,24 +340,28 @@ async def test_an_app_that_cannot_be_given_to_its_team_is_registered_once_with_i
     assert len(console.context.apps.all()) == 1
 
 
-async def test_the_page_of_an_android_app_shows_the_link_of_a_phone_as_text_and_code(tmp_path: Path) -> None:
-    url = "wss://push.example.org/device/v1"
-    async with running_console(tmp_path, ManualClock(START_MS), console_gateway_url=url) as console:
+async def test_the_page_of_an_app_shows_the_link_of_a_phone_as_text_and_code(tmp_path: Path) -> None:
+    gateway_url, v2_url = "wss://gateway.example.org/device/v1", "https://push.example.org"
+    clock = ManualClock(START_MS)
+    async with running_console(tmp_path, clock, console_gateway_url=gateway_url, console_v2_url=v2_url) as console:
         team_id = await console.team("News", viewer="viewer")
-        appkey = await console.app(team_id=team_id)
+        android = await console.app(team_id=team_id)
         iphone = await console.app(team_id=team_id, platform=PLATFORM_IOS)
         viewer = await console.logged_in("viewer")
-        page = await viewer.get(f"/apps/{appkey}")
-        link = device_link(url, appkey)
-        assert link in text_of(page)
-        assert f'href="{escape(link)}"' in page.text
-        assert f'<img class="qr" src="{qr_image(link)}" alt="QR code of the link below"' in page.text
-        assert "Connect a phone" not in text_of(await viewer.get(f"/apps/{iphone}"))
+        for appkey, url in ((android, gateway_url), (iphone, f"{v2_url}/device/v1")):
+            page = await viewer.get(f"/apps/{appkey}")
+            link = device_link(url, appkey)
+            assert link in text_of(page)
+            assert f'href="{escape(link)}"' in page.text
+            assert f'<img class="qr" src="{qr_image(link)}" alt="QR code of the link below"' in page.text
 
 
 async def test_no_link_is_shown_that_would_lead_a_phone_to_itself(console: ConsoleInstallation) -> None:
-    appkey = await console.app(team_id=await console.team("News", viewer="viewer"))
-    page = await (await console.logged_in("viewer")).get(f"/apps/{appkey}")
-    assert "A phone cannot reach the gateway at 127.0.0.1" in text_of(page)
-    assert "carillon://" not in page.text
-    assert 'class="qr"' not in page.text
+    team_id = await console.team("News", viewer="viewer")
+    viewer = await console.logged_in("viewer")
+    for platform, setting in ((PLATFORM_ANDROID, "GATEWAY_URL"), (PLATFORM_IOS, "V2_URL")):
+        page = await viewer.get(f"/apps/{await console.app(team_id=team_id, platform=platform)}")
+        assert "A phone cannot reach the service at 127.0.0.1" in text_of(page)
+        assert f"CARILLON_CONSOLE_{setting}" in text_of(page)
+        assert "carillon://" not in page.text
+        assert 'class="qr"' not in page.text

@@ -1,6 +1,7 @@
 """The link that a phone opens, or scans as a QR code, so that an app there connects as a device.
 
-`carillon://connect?url=URL&appkey=APPKEY`, with the gateway's URL percent-encoded.
+`carillon://connect?url=URL&appkey=APPKEY`, with the URL percent-encoded: that of the gateway's WebSocket for Android,
+and the HTTP address at which iPhones register.
 """
 
 from urllib.parse import urlencode, urlsplit
@@ -8,9 +9,9 @@ from urllib.parse import urlencode, urlsplit
 from services.net.http.client_address import read_address
 
 
-def device_link(gateway_url: str, appkey: str) -> str:
-    """Return the link. `gateway_url`: where phones reach the gateway, such as wss://push.example.org/device/v1."""
-    return "carillon://connect?" + urlencode({"url": gateway_url, "appkey": appkey})
+def device_link(url: str, appkey: str) -> str:
+    """Return the link. `url`: where phones reach the service, such as wss://push.example.org/device/v1."""
+    return "carillon://connect?" + urlencode({"url": url, "appkey": appkey})
 
 
 def is_of_this_machine(url: str) -> bool:
