@@ -178,14 +178,14 @@ def _contents(
     _ = language.gettext
     shown = [
         ShownField(
-            _("Kind"), _("a notification that people see") if message.is_notif else _("a message for the app alone")
+            _("Kind"), _("a notification that people see") if message.is_notif else _("a silent message (data only)")
         ),
         *(_of_android(message, language) if message.HasField("android") else ()),
         *(_of_ios(message.ios, language) if message.HasField("ios") else ()),
         ShownField(_("Text"), message.content),
         ShownField(_("Extra text for the app"), message.extra if message.HasField("extra") else ""),
         ShownField(_("Audience"), language.audience.of_push(audience)),
-        ShownField(_("Devices that are offline get it within"), language.duration(period_s) if period_s else ""),
+        ShownField(_("Keep for offline devices"), language.duration(period_s) if period_s else ""),
         ShownField(_("Messages a second"), language.number(qps) if qps else ""),
     ]
     return PushContents(appkey, [each for each in shown if each.value])
@@ -204,7 +204,9 @@ def _of_android(message: Message, language: Language) -> Iterator[ShownField]:
         yield ShownField(_("Badge number on Android"), str(style.badge))
     if message.is_notif or style.click_action:
         actions = _click_actions(language)
-        yield ShownField(_("A click"), actions[style.click_action] if style.click_action < len(actions) else str(style))
+        yield ShownField(
+            _("When tapped"), actions[style.click_action] if style.click_action < len(actions) else str(style)
+        )
     for param in params_of(message):
         yield _of_param(style.click_action, param, language)
 

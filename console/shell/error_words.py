@@ -78,7 +78,7 @@ def _of_push_forms(gettext: Callable[[str], str]) -> Mapping[str, list[FormField
         "content.android": texts,
         "content.ios": [FormField("content_ios", _("Another text on iOS")), *texts],
         "title": [FormField("title", _("Title"))],
-        "click_action": [FormField("click_action", _("A click"))],
+        "click_action": [FormField("click_action", _("When tapped"))],
         "badge": [FormField("badge", _("Badge number on Android"))],
         "ios_badge": [FormField("ios_badge", _("Badge number on iOS"))],
         "msgStyle.ios.sound": [FormField("ios_sound", _("Sound file on iOS"))],
@@ -97,7 +97,7 @@ def _of_push_forms(gettext: Callable[[str], str]) -> Mapping[str, list[FormField
         "token.ios": [FormField("token_ios", _("Tokens of iOS devices"))],
         "send_at": [FormField("send_at", _("Day and time"))],
         "after": [FormField("after", _("Minutes from the moment you send"))],
-        "period": [FormField("period", _("Devices that are offline get it within"))],
+        "period": [FormField("period", _("Keep for offline devices"))],
         "qps": [FormField("qps", _("Messages a second"))],
     }
 

@@ -23,12 +23,14 @@ LOCALE_DIRECTORY = Path(__file__).resolve().parent.parent / "locale"
 DEFAULT = "en"
 _UNITS_S = {"day": 86_400, "hour": 3600, "minute": 60, "second": 1}
 _SPANS_MS = (
-    ("day", 86_400_000),
-    ("hour", 3_600_000),
-    ("minute", 60_000),
-    ("second", 1_000),
-    ("millisecond", 1),
+    ("day", "d", 86_400_000),
+    ("hour", "h", 3_600_000),
+    ("minute", "min", 60_000),
+    ("second", "s", 1_000),
+    ("millisecond", "ms", 1),
 )
+"""Units of times that passed: their names in Babel, their symbols, and their lengths."""
+
 _NAMES = {"en": "English", "zh": "中文"}
 
 
@@ -87,10 +89,12 @@ class Language:
         )
 
     def span(self, ms: int) -> str:
-        """Return a time that passed, to two or three digits, such as `350 ms`, `2.4 secs` or `34 mins`."""
-        unit, length_ms = next((unit for unit in _SPANS_MS if ms >= unit[1]), _SPANS_MS[-1])
+        """Return a time that passed, to two or three digits, such as `350 ms`, `2.4 s` or `34 min`."""
+        unit, symbol, length_ms = next((unit for unit in _SPANS_MS if ms >= unit[2]), _SPANS_MS[-1])
         value = ms / length_ms
         rounded = round(value, 1) if value < 20 else round(value)
+        if self.tag == DEFAULT:
+            return f"{self.number(rounded)} {symbol}"
         return units.format_unit(rounded, f"duration-{unit}", length="short", locale=self._locale)
 
 

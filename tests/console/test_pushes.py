@@ -136,7 +136,7 @@ async def test_the_speed_of_a_push_is_a_part_of_its_page_and_a_page(console: Con
     assert (f'hx-get="{path}/speed"' in page, f"push={MSGID}&amp;category=region" in page) == (True, True)
     part = await viewer.get(f"{path}/speed", **{"HX-Request": "true"})
     assert "<html" not in part.text
-    assert "Received 1,000 350 ms 2.4 secs 1.5 mins 2.1 hrs" in text_of(part)
+    assert "Received 1,000 350 ms 2.4 s 1.5 min 2.1 h" in text_of(part)
     assert f'href="{path}/speed?within=60000"' in part.text
     assert "Speed of push" in text_of(await viewer.get(f"{path}/speed?within=60000"))
     assert console.analytics.asked[-1] == PushSpeedRequest(msgid=MSGID, within_ms=60_000, allow_behind=True)
@@ -207,7 +207,7 @@ async def test_pushes_are_listed_found_and_shown_with_their_funnel(console: Cons
     changes = AuditPushResponse(audience_summary=AudienceSummary(tokens=1200), timeline=[expires])
     console.analytics.pushes[MSGID].MergeFrom(changes)
     chinese = await viewer.http.get(f"/apps/{appkey}/pushes/{MSGID}", headers={"Accept-Language": "zh-CN"})
-    assert "1,200 个令牌 (1,200 台设备)" in text_of(chinese)
+    assert "1,200 个 Token (1,200 台设备)" in text_of(chinese)
     assert "至 2026-09-21 22:13:20" in text_of(chinese)
 
 
@@ -273,7 +273,14 @@ async def test_a_device_is_found_by_token_or_alias_with_what_waits(console: Cons
     by_token = await viewer.get(f"/apps/{appkey}/device?name=token-1")
     for page in (by_alias, by_token):
         words = text_of(page)
-        for expected in ("token-1", "sports & <news>", "上海市", "online", "6 waits", "5 received"):
+        for expected in (
+            "token-1",
+            "sports & <news>",
+            "上海市",
+            "online since 2026",
+            "6 offline, waiting",
+            "5 received",
+        ):
             assert expected in words, words
     await device(console, appkey, "token-2", "alice")
     both = text_of(await viewer.get(f"/apps/{appkey}/device?name=alice"))

@@ -47,7 +47,7 @@ async def test_the_timeline_of_a_cancelled_push_counts_devices_and_no_partitions
         push.timeline.add(event=event, count=25, details=details)
     words = text_of(await (await console.logged_in("viewer")).get(f"/apps/{appkey}/pushes/{MSGID}"))
     assert "push cancelled – in 25 of 32 partitions" in words
-    assert ("audience 25 –" in words, "cancelled 25 –" in words) == (True, True)
+    assert ("audience fixed 25 –" in words, "cancelled 25 –" in words) == (True, True)
 
 
 async def timed(console: ConsoleInstallation, key: str, *appkeys: str, in_s: int = 3600) -> None:

@@ -102,7 +102,7 @@ async def test_the_page_of_a_push_keeps_the_focus(console: ConsoleInstallation, 
         await stays_focused(page, "state-failed-no%20disk", partial(devices_fail, count), str(count))
     await stays_focused(page, "event-sent", partial(devices_are_sent, 1_112), "1,112")
     await stays_focused(page, "event-sent", partial(devices_are_sent, 1_113), "1,113")
-    longer = page.get_by_role("link", name="10 mins")
+    longer = page.get_by_role("link", name="10 min")
     await longer.focus()
     console.analytics.speeds[MSGID].within_ms = 600_000
     await page.keyboard.press("Enter")

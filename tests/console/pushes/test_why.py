@@ -77,7 +77,8 @@ async def test_the_pushes_to_choose_from_have_their_state_on_the_users_devices(c
     assert f"{MSGID} 2026-09-21 22:13:20 not sent" in words
     assert f"News 1 {MSGID - 1} 2026-09-21 22:13:19 not sent Your parcel {MSGID + 9}" in words
     assert "2026-09-21 22:13:19 dropped" in words
-    assert re.search(r"News 2 \d+ 2026-09-21 22:13:19 (received waits|waits received) News 3", words)
+    states = "(received offline, waiting|offline, waiting received)"
+    assert re.search(rf"News 2 \d+ 2026-09-21 22:13:19 {states} News 3", words)
     assert "The newest 4 records are not in these numbers yet." in words
     assert f"/apps/{appkey}/why?name=alice&amp;push={MSGID + 9}" in page.text
     kinds = [type(request) for request in console.analytics.asked]
@@ -117,4 +118,4 @@ async def test_the_page_of_a_device_names_its_messages(console: ConsoleInstallat
     path = f"/apps/{appkey}/device?name={token}"
     assert f"<Storm> {MSGID} sent" in text_of(await viewer.get(path))
     console.analytics.devices[token].timeline.pop()
-    assert f"<Storm> {MSGID} waits" in text_of(await viewer.get(path))
+    assert f"<Storm> {MSGID} offline, waiting" in text_of(await viewer.get(path))

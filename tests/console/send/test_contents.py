@@ -107,7 +107,13 @@ def test_every_field_of_a_message_is_shown() -> None:
     assert [shown.value for shown in first.shown if shown.is_unsafe] == ["javascript:x"]
     assert {"An iOS title", "42", "horn.caf", "REPLY"} <= {shown.value for shown in second.shown}
     names = {shown.name for shown in (*first.shown, *second.shown)}
-    assert {"Sound", "Vibration", "Can be swiped away", "Wakes the app in the background on iOS", "A click"} <= names
+    assert {
+        "Sound",
+        "Vibration",
+        "Can be swiped away",
+        "Wakes the app in the background on iOS",
+        "When tapped",
+    } <= names
     styles = [*AndroidStyle.DESCRIPTOR.fields_by_name, *IosStyle.DESCRIPTOR.fields_by_name]
     assert sorted(set(styles)) == sorted(
         {"title", "sound", "vibrate", "removable", "click_action", "click_param_json", "badge"}

@@ -272,7 +272,7 @@ async def test_the_review_and_the_draft_show_the_options_that_are_set(console: C
     page, hidden = await reviewed(sender, appkey, audience="everyone", content="x", **options)
     draft = await send(sender, appkey, hidden, typed="0")
     for words in (text_of(page), text_of(await approver.get(draft.headers["location"]))):
-        assert "Devices that are offline get it within 2 hours Messages a second 1" in words
+        assert "Keep for offline devices 2 hours Messages a second 1" in words
         assert "Extra text for the app campaign 7 On Android Sound Can be swiped away" in words
         assert "Nobody would get this push now: the app has no devices." in words
     plain, _ = await reviewed(sender, appkey, audience="everyone", content="x")

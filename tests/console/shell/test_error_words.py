@@ -74,8 +74,8 @@ async def test_labels_are_those_of_the_pages(console: ConsoleInstallation) -> No
             InputError(Code.SECONDS_OUT_OF_RANGE, at="option.period", least_s=1, most_s=604800),
             {},
             "period",
-            "Devices that are offline get it within: Enter a time from 1 second to 7 days.",
-            "离线设备在此时间内可收到：请输入从1秒到7天的时长。",
+            "Keep for offline devices: Enter a time from 1 second to 7 days.",
+            "为离线设备保留：请输入从1秒到7天的时长。",
         ),
         (
             InputError(Code.NOT_PRINTABLE, at="name", most=64),
@@ -88,7 +88,7 @@ async def test_labels_are_those_of_the_pages(console: ConsoleInstallation) -> No
             TooManyRequestsError(Code.OVER_BROADCASTS, 64969, appkey="1712837607", quota=1, wait_s=64969),
             {},
             "",
-            "The app's quota of 1 broadcasts and multicasts per day is used up. Try again in 18 hrs.",
+            "The app's quota of 1 broadcasts and multicasts per day is used up. Try again in 18 h.",
             "该应用每天 1 次广播和组播的配额已用完。请在 18小时后重试。",
         ),
         (

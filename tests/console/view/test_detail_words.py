@@ -99,7 +99,7 @@ AUDIENCES = [
     (AudienceSummary(everyone=Everyone()), "all devices", "所有设备"),
     (AudienceSummary(filter=Filter(tags=[TagGroup(tags=[1])])), "tag 1", "标签 1"),
     (AudienceSummary(devices=1), "1 device", "1 台设备"),
-    (AudienceSummary(tokens=3), "3 tokens", "3 个令牌"),
+    (AudienceSummary(tokens=3), "3 tokens", "3 个 Token"),
     (
         AudienceSummary(aliases=ListedAliases(count=2)),
         "the most recently active device of each of 2 aliases",

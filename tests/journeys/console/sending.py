@@ -12,7 +12,7 @@ async def send_a_push(page: Page, appkey: str) -> int:
     await page.get_by_role("button", name="Compose").click()
     await expect(page).to_have_url(re.compile(f"/apps/{appkey}/send$"))
     await expect(page.get_by_label("URL to open")).to_be_hidden()
-    await page.get_by_role("combobox", name="A click").select_option("opens a URL")
+    await page.get_by_role("combobox", name="When tapped").select_option("opens a URL")
     await page.get_by_label("URL to open").fill("https://example.org/storm")
     await page.get_by_role("textbox", name="Title optional", exact=True).fill("Flood")
     await page.get_by_role("textbox", name="Text", exact=True).fill("Go upstairs")
