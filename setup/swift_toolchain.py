@@ -25,7 +25,7 @@ from setup.doctor import installed
 
 ROOT = Path(__file__).resolve().parent.parent
 SDK = ROOT / "sdk/swift"
-_PACKED = ("Package.swift", "Sources", "Tests")
+_PACKED = ("Package.swift", "Sources", "Tests", "Sample")
 _PACKAGES = ("swiftlang", "libc6-dev", "libstdc++-14-dev", "dash", "coreutils")
 _SOURCES = Path("/etc/apt")
 _KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"

@@ -101,7 +101,7 @@ def _build(swift: Swift, made: Path) -> str:
 
 
 def _check_types(swift: Swift, package: Path) -> str:
-    """Return what the compiler says of the whole SDK and of the snippets with Apple's declarations; "" for nothing.
+    """Return what the compiler says of SDK, snippets and sample with Apple's declarations; "" for nothing.
 
     Compiled with them, the extension runs: what it prints is in `extension.log`.
     """
@@ -117,6 +117,9 @@ def _check_types(swift: Swift, package: Path) -> str:
     for number, text in enumerate(snippets()):
         (package / f"apple/Snippet{number}.swift").write_text(text)
         said.append(_run(swift, package, "swiftc", "-typecheck", *options, f"apple/Snippet{number}.swift"))
+    for target in ("App", "NotificationService"):
+        files = _swift_files(package, "Sample/Shared", f"Sample/{target}")
+        said.append(_run(swift, package, "swiftc", "-typecheck", *options, "-module-name", "Sample", *files))
     objects = [f"apple/{name}.o" for name in sources]
     extension = ["-o", "apple/extension", "Conformance/Extension/main.swift", *objects]
     said.append(_run(swift, package, "swiftc", "-warnings-as-errors", "-I", "apple", *extension))

@@ -11,7 +11,11 @@ let package = Package(
     ]
 )
 
-// What the conformance suite drives; no app needs it.
+// What the conformance suite drives, and what the sample's app and extension share; no app needs it.
 if Context.environment["CARILLON_CONFORMANCE"] != nil {
-    package.targets.append(.executableTarget(name: "Driver", dependencies: ["Carillon"], path: "Conformance/Driver"))
+    package.targets += [
+        .executableTarget(name: "Driver", dependencies: ["Carillon"], path: "Conformance/Driver"),
+        .target(name: "SampleShared", dependencies: ["Carillon"], path: "Sample/Shared"),
+        .testTarget(name: "SampleTests", dependencies: ["SampleShared"]),
+    ]
 }

@@ -560,7 +560,7 @@ def test_its_own_tests_pass() -> None:
     assert f"Executed {expected} tests, with 0 failures" in log, log
 
 
-def test_the_types_are_right_with_apples_frameworks_and_in_the_programs_of_the_page() -> None:
+def test_the_types_are_right_with_apples_frameworks_in_the_programs_of_the_page_and_in_the_sample() -> None:
     assert (swift_sdk().package / "types.log").read_text() == ""
 
 

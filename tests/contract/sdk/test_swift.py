@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import yaml
 
 from setup import swift_toolchain
 from testkit.swift_sdk import FRAMEWORKS, PAGE, SOURCES, snippets
@@ -16,6 +17,7 @@ APPLES_LINES = 200
 """Bound of what only Apple's systems can run."""
 
 LIBRARY = SOURCES / "Sources/Carillon"
+SAMPLE = SOURCES / "Sample"
 
 
 def imports(path: Path) -> set[str]:
@@ -63,6 +65,37 @@ def test_the_page_calls_every_function_of_the_device() -> None:
     assert len(functions) > 10
     programs = "".join(snippets(PAGE))
     assert {name for name in functions if not re.search(rf"\b{name}[( ]", programs)} == set()
+
+
+def test_the_samples_project_names_what_is_there() -> None:
+    project = yaml.safe_load((SAMPLE / "project.yml").read_text())
+    assert (SAMPLE / project["packages"]["Carillon"]["path"] / "Package.swift").exists()
+    assert project["settings"]["base"]["APP_GROUP"].startswith("group.")
+    assert set(project["targets"]) == {"CarillonSample", "NotificationService"}
+    for target in project["targets"].values():
+        assert all((SAMPLE / folder).is_dir() for folder in target["sources"])
+        assert {"package": "Carillon"} in target["dependencies"]
+        settings = target["settings"]["base"]
+        information = plistlib.loads((SAMPLE / settings["INFOPLIST_FILE"]).read_bytes())
+        entitlements = plistlib.loads((SAMPLE / settings["CODE_SIGN_ENTITLEMENTS"]).read_bytes())
+        assert information["CarillonAppGroup"] == "$(APP_GROUP)"
+        assert entitlements["com.apple.security.application-groups"] == ["$(APP_GROUP)"]
+    assert {"target": "NotificationService"} in project["targets"]["CarillonSample"]["dependencies"]
+    assert not list(SAMPLE.glob("*.xcodeproj"))
+
+
+def test_the_sample_opens_links_and_gets_pushes() -> None:
+    app = plistlib.loads((SAMPLE / "App/Info.plist").read_bytes())
+    assert app["CFBundleURLTypes"][0]["CFBundleURLSchemes"] == ["carillon"]
+    assert app["UIBackgroundModes"] == ["remote-notification"]
+    ((scene,),) = app["UIApplicationSceneManifest"]["UISceneConfigurations"].values()
+    extension = plistlib.loads((SAMPLE / "NotificationService/Info.plist").read_bytes())["NSExtension"]
+    assert extension["NSExtensionPointIdentifier"] == "com.apple.usernotifications.service"
+    classes = {scene["UISceneDelegateClassName"]: "App", extension["NSExtensionPrincipalClass"]: "NotificationService"}
+    for named, folder in classes.items():
+        name = named.removeprefix("$(PRODUCT_MODULE_NAME).")
+        assert f"final class {name}: " in (SAMPLE / folder / f"{name}.swift").read_text()
+    assert "aps-environment" in (SAMPLE / "App/CarillonSample.entitlements").read_text()
 
 
 def test_swift_is_left_out_with_the_reason(

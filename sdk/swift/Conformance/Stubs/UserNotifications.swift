@@ -38,6 +38,7 @@ open class UNNotificationRequest: NSObject {
 open class UNNotificationTrigger: NSObject {}
 
 open class UNNotification: NSObject {
+    open var date: Date { Date() }
     open var request: UNNotificationRequest { UNNotificationRequest() }
 }
 
@@ -60,6 +61,10 @@ public struct UNNotificationPresentationOptions: OptionSet {
     public static let badge = UNNotificationPresentationOptions(rawValue: 1)
     public static let sound = UNNotificationPresentationOptions(rawValue: 2)
     public static let alert = UNNotificationPresentationOptions(rawValue: 4)
+    @available(iOS 14, *)
+    public static let list = UNNotificationPresentationOptions(rawValue: 8)
+    @available(iOS 14, *)
+    public static let banner = UNNotificationPresentationOptions(rawValue: 16)
 }
 
 public struct UNAuthorizationOptions: OptionSet {
@@ -96,8 +101,9 @@ open class UNUserNotificationCenter: NSObject {
     open weak var delegate: UNUserNotificationCenterDelegate?
     open func setNotificationCategories(_ categories: Set<UNNotificationCategory>) {}
     open func requestAuthorization(
-        options: UNAuthorizationOptions = [], completionHandler: @escaping (Bool, Error?) -> Void
+        options: UNAuthorizationOptions = [], completionHandler: @escaping @Sendable (Bool, Error?) -> Void
     ) {}
+    open func getDeliveredNotifications(completionHandler: @escaping @Sendable ([UNNotification]) -> Void) {}
 
     @available(iOS 16, *)
     open func setBadgeCount(_ newBadgeCount: Int, withCompletionHandler completionHandler: ((Error?) -> Void)?) {}
