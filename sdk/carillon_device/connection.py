@@ -61,7 +61,7 @@ class GatewayConnection(WSListener):
                     self.drop()
                 elif frame.fin:
                     payload, self._partial = bytes(self._partial), bytearray()
-                    self._received(payload)
+                    self._received(transport, payload)
             case WSMsgType.PONG if self._pongs.empty():
                 self._pongs.put_nowait(None)
             case WSMsgType.CLOSE:
@@ -72,8 +72,13 @@ class GatewayConnection(WSListener):
         self._transport = None
         self._frames.put_nowait(None)
 
-    def _received(self, payload: bytes) -> None:
-        frame = decode(payload)
+    def _received(self, transport: WSTransport, payload: bytes) -> None:
+        try:
+            frame = decode(payload.decode())
+        except UnicodeDecodeError:
+            transport.send_close(WSCloseCode.INVALID_TEXT)
+            transport.disconnect()
+            return
         if frame is None:
             return
         if self._frames.qsize() < MAX_QUEUED:

@@ -52,10 +52,10 @@ def encode(frame: Mapping[str, Any]) -> bytes:
     return json.dumps(frame, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def decode(payload: bytes) -> Frame | None:
+def decode(text: str) -> Frame | None:
     """Return a frame that has the fields its type needs; None for anything else, which a device ignores."""
     try:
-        frame = json.loads(payload)
+        frame = json.loads(text)
     except (ValueError, RecursionError):
         return None
     if not isinstance(frame, dict):

@@ -1,4 +1,4 @@
-"""Connections of the SDKs to a scripted gateway: hello, heartbeats, goodbyes, reconnects, TLS.
+"""Connections of the SDKs to a scripted gateway: hello, heartbeats, goodbyes, reconnects, TLS, frames beyond the rules.
 
 `random` is always 0.5, so that a jittered delay is half of its bound. Waits end when the test orders it.
 """
@@ -13,7 +13,7 @@ import pytest
 
 from services.gateway.websocket.frames import TEXT, encode
 from testkit.certificates import Authority
-from testkit.gateway.scripted_gateway import WELCOME, ScriptedGateway
+from testkit.gateway.scripted_gateway import WELCOME, ScriptedGateway, push
 from tests.contract.sdk.driven_device import StartDevice, connected
 
 
@@ -239,3 +239,53 @@ async def test_tls_needs_a_certificate_of_a_trusted_authority_for_the_host(
     await device.welcomed()
     await device.close()
     await secure.close()
+
+
+@pytest.mark.parametrize("extra", [0, 1], ids=["1 MiB", "over 1 MiB"])
+async def test_a_frame_of_1_mib_is_taken_and_a_larger_one_costs_the_connection_at_most(
+    start_device: StartDevice, gateway: ScriptedGateway, extra: int
+) -> None:
+    device, connection = await connected(start_device, gateway)
+    frame = b'{"type": "news", "text": "%s"}'
+    connection.send_payload(frame % (b"x" * (2**20 - len(frame) + 2 + extra)))
+    connection.send(push(1, "behind it"))
+    line = await device.line()
+    if extra and "event" in line:
+        assert line["event"]["type"] == "disconnected"
+        device.elapse(line["event"]["retry_ms"])
+        connection = await gateway.welcome_next()
+        await device.event("welcome")
+        connection.send(push(1, "behind it"))
+        line = await device.line()
+    assert line["push"]["content"] == "behind it"
+    assert await connection.next() == {"type": "ack", "msgids": [1]}
+
+
+async def test_text_that_is_not_utf_8_ends_the_connection_and_it_reconnects(
+    start_device: StartDevice, gateway: ScriptedGateway
+) -> None:
+    device, connection = await connected(start_device, gateway)
+    connection.send_payload(b'{"type": "push", "msgid": 1, "is_notif": 0, "content": "\xff", "expires_at": 1}')
+    assert await device.retry_ms() == 100
+    assert await connection.closed() in {1007, None}
+    device.elapse(100)
+    again = await gateway.welcome_next()
+    await device.event("welcome")
+    again.send(push(1, "whole"))
+    assert await device.shown() == "whole"
+
+
+async def test_what_a_later_version_has_stored_keeps_the_identity(
+    start_device: StartDevice, gateway: ScriptedGateway, tmp_path: Path
+) -> None:
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps({"token": "t", "key": "k", "msgids": [7], "later": {"a": [1]}}))
+    device = await start_device()
+    connection = await gateway.next_connection()
+    hello = await connection.next()
+    assert (hello["token"], hello["key"]) == ("t", "k")
+    connection.send({**WELCOME, "token": "t", "key": "k", "new": False})
+    await device.welcomed()
+    connection.send(push(7, "had before"), push(8, "new"))
+    assert await device.shown() == "new"
+    await connection.next()
