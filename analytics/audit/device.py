@@ -275,7 +275,8 @@ async def audit_device(
         token, commands = registered, await _commands(reader, appkey, registered, known)
     else:
         token, commands = await _commands_to_unknown(reader, appkey, token)
-    states = await _records(reader, appkey, token) if known else []
+    is_whole = part == _LATEST_PART and len(known) < LATEST
+    states = known if is_whole or not known else await _records(reader, appkey, token)
     entries = _with_origins(state_entries(states or known[:1]) if known else [], commands)
     events = await _events(reader, appkey, [*known, *states]) if known else []
     found = [one for one in (*entries, *events) if one.first_ms < part.before_ms]

@@ -138,6 +138,35 @@ def test_everything_of_the_team_is_seen_from_elsewhere_as_on_the_machine(service
     assert run("task", "cancel", appkey, "no-such-task").exit_code == 1
 
 
+@pytest.mark.long
+def test_everything_that_is_held_about_a_person_is_exported(service: SampleService, run: Run, tmp_path: Path) -> None:
+    """A push, its content and its outcome are in the export of the person; who may not export is told so."""
+    appkey, text = service.android.appkey, '{"sendTo":{"appkey":{"android":"%s"},"userScope":4,"alias":["alice"]},%s}'
+    push = text % (appkey, '"msgStyle":{"basic":{"content":"For alice alone","is_notif":0}}')
+    (msgid,) = json.loads(run("push", "send", appkey, "-", "--json", stdin=push).stdout)["msgids"].values()
+    export = ("person", "export", "--app", appkey, "--alias", "alice")
+    assert "role in the team does not allow this" in run(*export).output
+    made = service.installation.carillon("token", "create", "Commands", "privacy", "--role", "administrator", "--json")
+    (file := tmp_path / "token.txt").write_text(json.loads(made)["token"])
+
+    def exported(*arguments: str) -> str:
+        return run("--token-file", str(file), *arguments).stdout
+
+    def whole() -> dict[str, Any] | None:
+        found: dict[str, Any] = json.loads(exported(*export, "--json") or "{}")
+        return found if any(event["msgid"] == msgid and event["push"] for event in found.get("history", [])) else None
+
+    found = blocking_until(whole)
+    assert found is not None
+    assert [device["token"] for device in found["devices"]] == [service.device["token"]]
+    (sent,) = (event["push"] for event in found["history"] if event["msgid"] == msgid and event["push"])
+    assert json.loads(sent["content_json"])["msgStyle"]["basic"]["content"] == "For alice alone"
+    assert found["history"][-1]["event"] == "registered"
+    by_token = exported("person", "export", "--app", appkey, "--token", service.device["token"])
+    assert service.device["token"] in by_token
+    assert "no device with this alias" in run("--token-file", str(file), *export[:-1], "nobody").output
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
