@@ -32,7 +32,13 @@ PORTS = {
     "CARILLON_GATEWAY_PORT": 8400,
 }
 _PACKAGES = {
-    "apt-get": {"java": "openjdk-17-jdk-headless", "mvn": "maven", "promtool": "prometheus", "php": "php-cli"},
+    "apt-get": {
+        "java": "openjdk-17-jdk-headless",
+        "mvn": "maven",
+        "promtool": "prometheus",
+        "php": "php-cli",
+        "aapt2": "aapt",
+    },
     "dnf": {"java": "java-17-openjdk-headless", "mvn": "maven", "promtool": "prometheus", "php": "php-cli"},
     "brew": {
         "java": "openjdk@17",

@@ -58,12 +58,17 @@ def kotlin_sdk() -> BuiltModule:
 
 
 def android_sdk() -> BuiltModule:
-    """Return the built SDK for Android, tested on each of Robolectric's Androids, in two minutes.
+    """Return the built SDK for Android, tested on each of Robolectric's Androids, in two minutes; the sample app too.
 
     It is built after the one for the JVM, so that no two builds fetch the same files.
     """
     kotlin_sdk()
-    return _built("android", [ANDROID_PAGE], ["-pl", "android", "-am", f"-Dandroids={_ANDROIDS}", "-Duntested=true"])
+    return _built("android", [ANDROID_PAGE], ["-pl", "sample", "-am", f"-Dandroids={_ANDROIDS}", "-Duntested=true"])
+
+
+def sample_app() -> BuiltModule:
+    """Return the sample app for Android, as Maven leaves it to `setup.android_sample`."""
+    return BuiltModule(android_sdk().folder.with_name("sample"))
 
 
 def run_on_android(sdk: BuiltModule, main: str, *options: str) -> list[str]:
@@ -96,7 +101,7 @@ def snippet_main(page: Path, number: int) -> str:
 
 def _digest(module: str, pages: Sequence[Path]) -> str:
     """Return what changes with every file that is built from, and with this one."""
-    others = {"android"} - {module}
+    others = {"android", "sample"} if module == "device" else set()
     files = [
         path
         for path in sorted(SOURCES.rglob("*"))
