@@ -23,8 +23,8 @@ from protos.push.v1.push_pb2 import AndroidStyle, Message
 from services.delivery.channels.webpush.encryption import Subscription, encrypt
 from services.delivery.channels.webpush.request import SMALL_BODY_BYTES, WebPushRequest, urgency, web_push_text
 from services.delivery.channels.webpush.vapid import VapidHeaders
+from services.domain.channel_credentials.webpush import WebPushCredentials
 from services.domain.push_endpoints import AllowedHosts, parse_endpoint
-from services.domain.webpush_credentials import WebPushCredentials
 from services.process.clock import ManualClock
 
 TURNS = 5

@@ -30,19 +30,25 @@ from protos.registry.v1.apps_pb2 import (
 from protos.registry.v1.registry_pb2 import (
     AllowFromChange,
     ApnsKeyChange,
+    ChannelChange,
     CreateAppRequest,
-    FcmChange,
     QuotasChange,
     RevokeAppKeysRequest,
     RevokeDeviceKeyRequest,
     UpdateAppRequest,
     WebOrigins,
-    WebPushChange,
-    WebPushHosts,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.addresses import CHANNELS, ROUTES
-from services.domain.fcm_credentials import MAX_FILE_BYTES
+from services.domain.channel_credentials.fields import (
+    MAX_VALUE_LENGTH,
+    NEW,
+    CredentialField,
+    CredentialsForm,
+    FieldKind,
+    field_option,
+)
+from services.domain.channel_credentials.forms import FORMS
 from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
 from services.domain.settings import Settings, load
 from services.net.rpc.channel import Channel
@@ -119,44 +125,74 @@ def _read(path: Path) -> str:
         raise click.BadParameter(f"{path} is no text in PEM form", param_hint="--apns-key") from None
 
 
-# `carillon app set --webpush...`: the key pair for Web Push, and the web pages that may use the device interface.
+# `carillon app set --webpush..., --fcm-...`: credentials of the channels, an option for each field of their forms.
 
-_NEW = "new"
-_KNOWN = "known"
+_CHANNEL_OPTIONS = {
+    field_option(form, field).removeprefix("--").replace("-", "_"): (form, field)
+    for form in FORMS.values()
+    for field in form.fields
+}
 
 
-def webpush_options(command: Command) -> Command:
-    """Decorate a command with the options whose values `webpush_change` and `web_origins` accept."""
-    options = (
-        click.option(
-            "--webpush",
-            type=click.Choice([_NEW, _REMOVE]),
-            help="Android and browsers: `new` makes a key pair for Web Push. Another one ends all subscriptions.",
-        ),
-        click.option("--webpush-contact", metavar="URL", help="mailto:NAME@DOMAIN or https://… for push services."),
-        click.option(
-            "--webpush-hosts",
-            metavar="HOST,...",
-            help="Push services besides the known ones: HOST, *.DOMAIN, HOST:PORT (may be private and plain http),"
-            " * for all public ones; `known` for none.",
-        ),
-        click.option("--web-origins", metavar="URL,...", help="Origins of pages that are devices; `none` for none."),
+def channel_options(command: Command) -> Command:
+    """Decorate a command with the options that `channel_changes` takes, and `--web-origins`."""
+    options = [_channel_option(form, field) for form, field in _CHANNEL_OPTIONS.values()]
+    options.append(
+        click.option("--web-origins", metavar="URL,...", help="Origins of pages that are devices; `none` for none.")
     )
     for option in reversed(options):
         command = option(command)
     return command
 
 
-def webpush_change(webpush: str | None, webpush_contact: str | None, webpush_hosts: str | None) -> WebPushChange | None:
-    """Build the change from the options; None if no option was given. UsageError: `none` with other options."""
-    if webpush is None and webpush_contact is None and webpush_hosts is None:
-        return None
-    if webpush == _REMOVE:
-        if webpush_contact is not None or webpush_hosts is not None:
-            raise click.UsageError("--webpush none stands alone: it removes the key and all its settings")
-        return WebPushChange(remove=True)
-    hosts = None if webpush_hosts is None else WebPushHosts(hosts=_listed(webpush_hosts, _KNOWN))
-    return WebPushChange(new_key=webpush == _NEW, contact=webpush_contact, hosts=hosts)
+def _channel_option(form: CredentialsForm, field: CredentialField) -> Callable[[Command], Command]:
+    about = f"{form.title}: {field.label}. {field.hint}".rstrip()
+    match field.kind:
+        case FieldKind.MADE:
+            is_made = f"`{NEW}` makes it, `{_REMOVE}` removes all credentials."
+            return click.option(field_option(form, field), type=click.Choice([NEW, _REMOVE]), help=f"{about} {is_made}")
+        case FieldKind.SECRET:
+            help_text = f"{about} `{_REMOVE}` removes all credentials."
+            return click.option(field_option(form, field), metavar="FILE", help=help_text)
+        case FieldKind.LIST:
+            return click.option(field_option(form, field), metavar="ENTRY,...", help=f'{about} "" for none.')
+        case FieldKind.TEXT:
+            return click.option(field_option(form, field), metavar="TEXT", help=about)
+
+
+def channel_changes(options: dict[str, Any]) -> list[ChannelChange]:
+    """Take the fields of channels out of a command's options; return the changes.
+
+    UsageError: `none` together with other options of the channel. BadParameter: a file cannot be read.
+    """
+    changes: dict[int, ChannelChange] = {}
+    for parameter, (form, field) in _CHANNEL_OPTIONS.items():
+        value: str | None = options.pop(parameter)
+        if value is None:
+            continue
+        change = changes.setdefault(form.channel, ChannelChange(channel=form.channel))
+        has_secret = field.kind in (FieldKind.MADE, FieldKind.SECRET)
+        if has_secret and value == _REMOVE:
+            change.remove = True
+        else:
+            is_file = field.kind is FieldKind.SECRET
+            change.fields[field.name] = _read_secret(value, field_option(form, field)) if is_file else value
+        if change.remove and change.fields:
+            option = field_option(form, form.secret_field)
+            raise click.UsageError(f"{option} {_REMOVE} stands alone: it removes all credentials for {form.title}")
+    return list(changes.values())
+
+
+def _read_secret(path: str, option: str) -> str:
+    """Return the text of a file; one that is no text stays one that is refused."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(MAX_VALUE_LENGTH + 1).removeprefix(codecs.BOM_UTF8)
+    except OSError as error:
+        raise click.BadParameter(f"{path}: {error.strerror}", param_hint=option) from None
+    if not content:
+        raise click.BadParameter(f"{path} is empty", param_hint=option)
+    return content.decode(errors="replace")
 
 
 def web_origins_change(web_origins: str | None) -> WebOrigins | None:
@@ -166,26 +202,6 @@ def web_origins_change(web_origins: str | None) -> WebOrigins | None:
 def _listed(text: str, nothing: str) -> list[str]:
     given = text.strip()
     return [] if given in ("", nothing) else [each.strip() for each in given.split(",")]
-
-
-# `carillon app set --fcm-service-account`: the account that sends by Firebase Cloud Messaging.
-
-
-def fcm_change(fcm_service_account: str | None) -> FcmChange | None:
-    """Build the change from the option; None if it was not given. BadParameter: the file cannot be read."""
-    if fcm_service_account is None:
-        return None
-    if fcm_service_account == _REMOVE:
-        return FcmChange()
-    try:
-        with Path(fcm_service_account).open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1).removeprefix(codecs.BOM_UTF8)
-    except OSError as error:
-        hint = "--fcm-service-account"
-        raise click.BadParameter(f"{fcm_service_account}: {error.strerror}", param_hint=hint) from None
-    if not content:
-        raise click.BadParameter(f"{fcm_service_account} is empty", param_hint="--fcm-service-account")
-    return FcmChange(file=content)
 
 
 # `carillon app set`: quotas and allowed networks; `carillon app rotate-secret --keep-old`: durations.
@@ -527,12 +543,7 @@ def check_channel(appkey: str, channel: str) -> None:
 )
 @limit_options
 @identity_options
-@webpush_options
-@click.option(
-    "--fcm-service-account",
-    metavar="FILE",
-    help="Android: the JSON file of the Firebase service account that sends; `none` removes the account.",
-)
+@channel_options
 @apns_options
 @as_json_lines
 def set_app(
@@ -543,11 +554,7 @@ def set_app(
     replay_safe: str | None,
     channel_route: str | None,
     allow_from: str | None,
-    webpush: str | None,
-    webpush_contact: str | None,
-    webpush_hosts: str | None,
     web_origins: str | None,
-    fcm_service_account: str | None,
     json_output: bool,
     **others: Any,
 ) -> None:
@@ -557,18 +564,18 @@ def set_app(
     --webpush new needs --webpush-contact.
     """
     quotas, networks, identity = quotas_change(others), allow_from_change(allow_from), identity_change(others)
-    web_push, origins = webpush_change(webpush, webpush_contact, webpush_hosts), web_origins_change(web_origins)
+    channels, origins = channel_changes(others), web_origins_change(web_origins)
     apns_reports = others.pop("apns_reports")
-    change, fcm = apns_change(**others), fcm_change(fcm_service_account)
+    change = apns_change(**others)
     given = (
         *(ack_info, default_period, name, replay_safe, channel_route),
-        *(quotas, networks, identity, change, web_push, origins, fcm, apns_reports),
+        *(quotas, networks, identity, change, channels or None, origins, apns_reports),
     )
     if all(each is None for each in given):
         raise click.UsageError(
             "name a change: --ack-info, --default-period, --name, --replay-safe, --allow-from, a quota such as"
-            " --requests-per-s, --identity..., --apns-..., --channel-route, --webpush..., --web-origins, or"
-            " --fcm-service-account"
+            " --requests-per-s, --identity..., --apns-..., --channel-route, --web-origins, or credentials of a channel"
+            " such as --webpush"
         )
     enabled = None if ack_info is None else ack_info == "on"
     request = UpdateAppRequest(
@@ -583,9 +590,8 @@ def set_app(
         replay_safe_required=None if replay_safe is None else replay_safe == "required",
         channel_route=None if channel_route is None else ROUTES[channel_route],
         apns_reports=None if apns_reports is None else apns_reports == "on",
-        web_push=web_push,
         web_origins=origins,
-        fcm=fcm,
+        channels=channels,
     )
     _print_app(chosen_installation().change_app(request), json_output)
 

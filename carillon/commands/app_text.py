@@ -9,6 +9,7 @@ from rich.table import Table
 
 from carillon.commands.output import Listing, say, show
 from console.apps.answers import App, NewSecret, Pause
+from services.domain.channel_credentials.forms import FORMS
 
 _SHOWN_ONCE = "Store the secret key: it is not shown again. `carillon app rotate-secret` makes a new one."
 
@@ -29,7 +30,7 @@ _ANY_ALIAS = (
 
 
 def print_app(app: App, zone: ZoneInfo) -> None:
-    channels = {**_web_push(app), **_fcm(app), **_route(app), **_reports(app)}
+    channels = {**_channels(app), **_route(app), **_reports(app)}
     services = {**_apple(app), **_simulators(app)}
     _print_rows({**_fields(app), **channels, **_limits(app, zone), "paused": pauses_text(app), **services})
 
@@ -113,20 +114,16 @@ def _apns(app: App) -> str:
             return f"key {key.key_id} of team {key.team_id} for {key.topic}, {key.environment}"
 
 
-def _web_push(app: App) -> dict[str, str]:
-    """Return the Web Push settings of an app that has any."""
+def _channels(app: App) -> dict[str, str]:
+    """Return the credentials of an app on each channel that it uses, and the web pages that are its devices."""
+    titles = {form.name: form.title for form in FORMS.values()}
     origins = {} if app.web_origins is msgspec.UNSET else {"web origins": ", ".join(app.web_origins)}
-    if app.web_push is msgspec.UNSET:
-        return origins
-    key = app.web_push
-    hosts = f"the known push services{''.join(f', {host}' for host in key.hosts)}"
-    return {"Web Push": f"key {key.key}, contact {key.contact}, to {hosts}", **origins}
-
-
-def _fcm(app: App) -> dict[str, str]:
-    if app.fcm is msgspec.UNSET:
-        return {}
-    return {"FCM": f"account {app.fcm.account} of project {app.fcm.project}, key {app.fcm.key_id}"}
+    channels = {} if app.channels is msgspec.UNSET else app.channels
+    texts = {
+        titles.get(name, name): ", ".join(f"{setting.replace('_', ' ')} {value}" for setting, value in settings.items())
+        for name, settings in channels.items()
+    }
+    return {**texts, **origins}
 
 
 def _route(app: App) -> dict[str, str]:

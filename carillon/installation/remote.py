@@ -12,9 +12,9 @@ from carillon.installation.options import console_and_token
 from console.apps.answers import App, AppList, NewSecret, PauseChanged
 from console.apps.form import ENVIRONMENT_NAMES
 from console.audit.answers import AppTimeline, DeviceAudit, PushAudit
-from console.shell.requests import ApnsKeyBody, IdentityBody, ReasonBody, RotationBody, SettingsBody, WebPushBody
-from protos.registry.v1.registry_pb2 import ApnsKeyChange, IdentityChange, UpdateAppRequest, WebPushChange
-from services.domain.addresses import ROUTE_NAMES
+from console.shell.requests import ApnsKeyBody, IdentityBody, ReasonBody, RotationBody, SettingsBody
+from protos.registry.v1.registry_pb2 import ApnsKeyChange, IdentityChange, UpdateAppRequest
+from services.domain.addresses import ROUTE_NAMES, channel_name
 from services.domain.identity import MODE_NAMES
 
 _PAGE = 500
@@ -75,9 +75,8 @@ def settings_body(change: UpdateAppRequest) -> SettingsBody:
         allow_from=list(change.allow_from.networks) if change.HasField("allow_from") else None,
         replay_safe_required=change.replay_safe_required if change.HasField("replay_safe_required") else None,
         apns=_key_body(change.apns) if change.HasField("apns") else None,
-        web_push=_web_push_body(change.web_push) if change.HasField("web_push") else None,
+        channels=_channels(change) if change.channels else None,
         web_origins=list(change.web_origins.origins) if change.HasField("web_origins") else None,
-        fcm_service_account=_file_text(change.fcm.file) if change.HasField("fcm") else None,
         channel_route=ROUTE_NAMES[change.channel_route] if change.HasField("channel_route") else None,
         apns_reports=change.apns_reports if change.HasField("apns_reports") else None,
         identity=_identity_body(change.identity) if change.HasField("identity") else None,
@@ -91,18 +90,8 @@ def _key_body(change: ApnsKeyChange) -> ApnsKeyBody:
     return ApnsKeyBody(**given, environment=environment, remove=change.remove)
 
 
-def _file_text(file: bytes) -> str:
-    """Return a file as text; one that is none stays one that the installation refuses."""
-    return file.decode(errors="replace")
-
-
-def _web_push_body(change: WebPushChange) -> WebPushBody:
-    return WebPushBody(
-        new_key=change.new_key,
-        contact=change.contact if change.HasField("contact") else None,
-        hosts=list(change.hosts.hosts) if change.HasField("hosts") else None,
-        remove=change.remove,
-    )
+def _channels(change: UpdateAppRequest) -> dict[str, dict[str, str] | None]:
+    return {channel_name(each.channel): None if each.remove else dict(each.fields) for each in change.channels}
 
 
 def _identity_body(change: IdentityChange) -> IdentityBody:

@@ -14,16 +14,15 @@ from protos.registry.v1.apps_pb2 import (
     APNS_ENVIRONMENT_PRODUCTION,
     APNS_ENVIRONMENT_SANDBOX,
     CHANNEL_APNS,
-    CHANNEL_FCM,
-    CHANNEL_WEBPUSH,
     PLATFORM_ANDROID,
     PLATFORM_IOS,
 )
 from protos.registry.v1.apps_pb2 import App as StoredApp
 from protos.registry.v1.apps_pb2 import Pause as StoredPause
 from services.domain.addresses import RouteName, route_name, service_name
+from services.domain.channel_credentials.forms import FORMS
+from services.domain.channel_credentials.stored import credentials_of, settings_of
 from services.domain.identity import identity_mode_name, key_ids
-from services.domain.webpush_credentials import key_text
 
 PLATFORMS = {PLATFORM_ANDROID: "android", PLATFORM_IOS: "ios"}
 _ENVIRONMENTS = {
@@ -83,22 +82,6 @@ class ApnsKey(msgspec.Struct, frozen=True):
     environment: Annotated[str, described("production, sandbox or both.")]
 
 
-class WebPushKey(msgspec.Struct, frozen=True):
-    """The Web Push settings of an app, without the private key."""
-
-    key: Annotated[str, described("The public key, with which browsers subscribe (applicationServerKey).")]
-    contact: Annotated[str, described("The mailto or https URL that push services get.")]
-    hosts: Annotated[list[str], described("The push services that are called besides the known ones.")]
-
-
-class FcmAccount(msgspec.Struct, frozen=True):
-    """The service account by which an app sends through Firebase Cloud Messaging, without its key."""
-
-    project: Annotated[str, described("The Firebase project.")]
-    account: Annotated[str, described("The account's e-mail address.")]
-    key_id: Annotated[str, described("Google's id of the account's key.")]
-
-
 class AppleProblem(msgspec.Struct, frozen=True, kw_only=True):
     """Something in the settings of an iOS app that Apple's answers to its pushes show to be wrong."""
 
@@ -134,6 +117,9 @@ class Identity(msgspec.Struct, frozen=True):
     tags: Annotated[list[str], described("Tags that address one person: names, beginnings with a *, and ranges.")]
 
 
+_SHOWN = "; ".join(f"{form.name}: {', '.join(form.shown)}" for form in FORMS.values())
+
+
 class App(msgspec.Struct, frozen=True, kw_only=True):
     """An app without its secret key."""
 
@@ -154,11 +140,13 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     quotas: Annotated[Quotas, described("Its quotas.")]
     old_secret_until_ms: Annotated[int | None, described("Until when the former secret key signs too; null: no more.")]
     identity: Annotated[Identity, described("The proof of aliases and identity tags.")]
-    web_push: Annotated[WebPushKey | UnsetType, described("Web Push; absent without a key for it.")] = UNSET
+    channels: Annotated[
+        dict[str, dict[str, str]] | UnsetType,
+        described(f"Credentials of channels by name, without their secrets; absent for none. {_SHOWN}."),
+    ] = UNSET
     web_origins: Annotated[
         list[str] | UnsetType, described("Origins of web pages that may use the device interface; absent for none.")
     ] = UNSET
-    fcm: Annotated[FcmAccount | UnsetType, described("The account for FCM; absent for none.")] = UNSET
     channel_route: Annotated[
         RouteName | UnsetType,
         described(
@@ -235,9 +223,8 @@ def app_answer(app: StoredApp, installation_pause: StoredPause | None, now_ms: i
         quotas=Quotas(**quotas),
         old_secret_until_ms=app.old_secret_until_ms if has_old_secret else None,
         identity=Identity(identity_mode_name(app), key_ids(app), list(app.identity.tags)),
-        web_push=_web_push(app),
+        channels=_channels(app) or UNSET,
         web_origins=list(app.web_origins) or UNSET,
-        fcm=_fcm(app),
         channel_route=UNSET if app.platform == PLATFORM_IOS else route_name(app),
         apns=_apns(app) if app.platform == PLATFORM_IOS else UNSET,
         apns_reports=app.apns_reports if app.platform == PLATFORM_IOS else UNSET,
@@ -267,11 +254,8 @@ def _is_set_up(app: StoredApp, channel: int) -> bool:
     """Return whether the app's pushes may leave by the channel. The simulator of Apple asks for no key of the app."""
     if channel == CHANNEL_APNS:
         return app.platform == PLATFORM_IOS
-    if channel == CHANNEL_WEBPUSH:
-        return app.HasField("web_push")
-    if channel == CHANNEL_FCM:
-        return app.HasField("fcm")
-    return app.platform != PLATFORM_IOS
+    known = next((form for form in FORMS.values() if form.channel == channel), None)
+    return app.platform != PLATFORM_IOS if known is None else credentials_of(app, known.channel) is not None
 
 
 def with_services(answer: App, services: ServiceState | None) -> App:
@@ -333,16 +317,12 @@ def secret_answer(app: StoredApp, secret_key: str) -> NewSecret:
     return NewSecret(app.appkey, secret_key, PLATFORMS[app.platform], app.name, app.package)
 
 
-def _web_push(app: StoredApp) -> WebPushKey | UnsetType:
-    if not app.HasField("web_push"):
-        return UNSET
-    key = app.web_push
-    return WebPushKey(key_text(key.public_key), key.contact, list(key.hosts))
-
-
-def _fcm(app: StoredApp) -> FcmAccount | UnsetType:
-    fcm = app.fcm
-    return FcmAccount(fcm.project_id, fcm.client_email, fcm.private_key_id) if app.HasField("fcm") else UNSET
+def _channels(app: StoredApp) -> dict[str, dict[str, str]]:
+    return {
+        form.name: {name: value for name, value in settings_of(app, form.channel).items() if name in form.shown}
+        for form in FORMS.values()
+        if credentials_of(app, form.channel)
+    }
 
 
 def _apns(app: StoredApp) -> ApnsKey | None:

@@ -1,5 +1,7 @@
 """Calls about apps."""
 
+from collections.abc import Mapping
+
 from console.apps import actions
 from console.apps.answers import (
     App,
@@ -22,22 +24,21 @@ from console.shell.requests import (
     ReasonBody,
     RotationBody,
     SettingsBody,
-    WebPushBody,
 )
+from protos.registry.v1.apps_pb2 import Channel
 from protos.registry.v1.registry_pb2 import (
     AllowFromChange,
     ApnsKeyChange,
-    FcmChange,
+    ChannelChange,
     IdentityChange,
     IdentityKeys,
     IdentityTags,
     UpdateAppRequest,
     WebOrigins,
-    WebPushChange,
-    WebPushHosts,
 )
-from services.domain.addresses import ROUTES
+from services.domain.addresses import CHANNELS, ROUTES
 from services.domain.identity import MODES
+from services.errors import Code, InputError
 
 
 async def list_apps(backend: Backend, requester: Requester, params: NoParams) -> AppList:
@@ -73,8 +74,7 @@ def change_of(appkey: str, body: SettingsBody) -> UpdateAppRequest:
         allow_from=None if body.allow_from is None else AllowFromChange(networks=body.allow_from),
         replay_safe_required=body.replay_safe_required,
         apns=None if key is None else _apns_change(key),
-        web_push=None if body.web_push is None else _web_push_change(body.web_push),
-        fcm=None if body.fcm_service_account is None else FcmChange(file=body.fcm_service_account.encode()),
+        channels=_channel_changes(body.channels or {}),
         web_origins=None if body.web_origins is None else WebOrigins(origins=body.web_origins),
         apns_reports=body.apns_reports,
         channel_route=None if body.channel_route is None else ROUTES[body.channel_route],
@@ -91,9 +91,18 @@ def _identity_change(identity: IdentityBody) -> IdentityChange:
     )
 
 
-def _web_push_change(body: WebPushBody) -> WebPushChange:
-    hosts = None if body.hosts is None else WebPushHosts(hosts=body.hosts)
-    return WebPushChange(new_key=body.new_key, contact=body.contact, hosts=hosts, remove=body.remove)
+def _channel_changes(channels: Mapping[str, Mapping[str, str] | None]) -> list[ChannelChange]:
+    """Return the changes of credentials. InputError: there is no channel of this name."""
+    return [
+        ChannelChange(channel=_channel(name), fields=fields or {}, remove=fields is None)
+        for name, fields in channels.items()
+    ]
+
+
+def _channel(name: str) -> "Channel.ValueType":
+    if name not in CHANNELS:
+        raise InputError(Code.UNKNOWN, at=f"channels.{name}")
+    return CHANNELS[name]
 
 
 def _apns_change(key: ApnsKeyBody) -> ApnsKeyChange:

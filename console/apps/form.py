@@ -20,16 +20,17 @@ from protos.registry.v1.apps_pb2 import (
 from protos.registry.v1.registry_pb2 import (
     AllowFromChange,
     ApnsKeyChange,
-    FcmChange,
+    ChannelChange,
     IdentityChange,
     IdentityKeys,
     IdentityTags,
     UpdateAppRequest,
     WebOrigins,
-    WebPushChange,
-    WebPushHosts,
 )
 from services.domain.addresses import ROUTES, route_name
+from services.domain.channel_credentials.fields import CredentialsForm, FieldKind
+from services.domain.channel_credentials.forms import FORMS
+from services.domain.channel_credentials.stored import credentials_of, settings_of
 from services.domain.identity import MODES, identity_mode_name
 from services.errors import Code, InputError
 
@@ -49,7 +50,6 @@ ENVIRONMENTS: Mapping[str, "ApnsEnvironment.ValueType"] = MappingProxyType(
 _UNITS_S = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
 _MAX_DIGITS = 15
 _REMOVE = "remove"
-_NEW = "new"
 _REGISTRATIONS: Final = "registrations_per_minute"
 """The quota of which an empty field means the installation's, and 0 none."""
 _PEM = re.compile(r"-----BEGIN [A-Z ]+-----[^-]*-----END [A-Z ]+-----")
@@ -77,8 +77,7 @@ def form_of(app: App) -> dict[str, str]:
         fields["apns_reports"] = "on" if app.apns_reports else "off"
         fields["environment"] = ENVIRONMENT_NAMES.get(app.apns.environment, "production")
     else:
-        fields |= {"web_push": "", "web_push_contact": app.web_push.contact, "fcm_file": ""}
-        fields |= {"web_push_hosts": "\n".join(app.web_push.hosts), "web_origins": "\n".join(app.web_origins)}
+        fields |= {**_fields_of_channels(app), "web_origins": "\n".join(app.web_origins)}
     return fields
 
 
@@ -105,13 +104,11 @@ def difference_of(app: App, form: Form, shown: Form, *, with_quotas: bool) -> Up
     _drop_same(change, same, "apns")
     _drop_same(change, same, "quotas")
     _drop_same(change, same, "identity")
-    _drop_same(change, same, "web_push")
+    _drop_same_channels(change, same)
     return change
 
 
-def _drop_same(
-    change: UpdateAppRequest, same: UpdateAppRequest, name: Literal["apns", "quotas", "identity", "web_push"]
-) -> None:
+def _drop_same(change: UpdateAppRequest, same: UpdateAppRequest, name: Literal["apns", "quotas", "identity"]) -> None:
     """Drop the fields of a part that have the same value in `same`, and the part itself once it is empty."""
     part, other = getattr(change, name), getattr(same, name)
     for field, value in other.ListFields():
@@ -119,6 +116,18 @@ def _drop_same(
             part.ClearField(field.name)
     if not part.ListFields():
         change.ClearField(name)
+
+
+def _drop_same_channels(change: UpdateAppRequest, same: UpdateAppRequest) -> None:
+    """Drop the fields of channels that have the same value in `same`, and the channels of which nothing is left."""
+    others = {each.channel: each.fields for each in same.channels}
+    for each in change.channels:
+        for name, value in others.get(each.channel, {}).items():
+            if each.fields.get(name) == value:
+                del each.fields[name]
+    kept = [each for each in change.channels if each.fields or each.remove]
+    del change.channels[:]
+    change.channels.extend(kept)
 
 
 def _change_of(app: App, form: Form, *, with_quotas: bool) -> UpdateAppRequest:
@@ -138,13 +147,10 @@ def _change_of(app: App, form: Form, *, with_quotas: bool) -> UpdateAppRequest:
         change.ack_info_enabled = form.get("acks") == "on"
         if (route := ROUTES.get(form.get("channel_route", ""))) is not None:
             change.channel_route = route
-        if (web_push := _web_push_change(app, form)) is not None:
-            change.web_push.CopyFrom(web_push)
+        changes = (_channel_change(app, form, channel) for channel in FORMS.values())
+        change.channels.extend(each for each in changes if each is not None)
         if "web_origins" in form:
             change.web_origins.CopyFrom(WebOrigins(origins=_listed(form, "web_origins")))
-        file = "" if form.get("fcm") == _REMOVE else form.get("fcm_file", "").strip()
-        if file or form.get("fcm") == _REMOVE:
-            change.fcm.CopyFrom(FcmChange(file=file.encode()))
     if "identity" in form:
         change.identity.CopyFrom(_identity_change(form))
     if with_quotas:
@@ -161,16 +167,38 @@ def _listed(form: Form, name: str) -> list[str]:
     return form.get(name, "").replace(",", " ").split()
 
 
-def _web_push_change(app: App, form: Form) -> WebPushChange | None:
-    """Return what is to change about Web Push; None for an app that has no key and gets none."""
-    choice = form.get("web_push")
-    if choice == _REMOVE:
-        return WebPushChange(remove=True)
-    is_new = choice == _NEW
-    if choice is None or not (app.HasField("web_push") or is_new):
+def _channel_change(app: App, form: Form, channel: CredentialsForm) -> ChannelChange | None:
+    """Return what is to change about the credentials on a channel; None for an app that has none and gets none."""
+    secret = channel.secret_field
+    given = form.get(channel.path(secret.name), "").strip()
+    if _REMOVE in (given, form.get(channel.path(_REMOVE))):
+        return ChannelChange(channel=channel.channel, remove=True)
+    if not given and credentials_of(app, channel.channel) is None:
         return None
-    hosts = WebPushHosts(hosts=_listed(form, "web_push_hosts"))
-    return WebPushChange(new_key=is_new, contact=form.get("web_push_contact", "").strip(), hosts=hosts)
+    others = {field.name: channel.path(field.name) for field in channel.fields if field is not secret}
+    fields = {name: form[path].strip() for name, path in others.items() if path in form}
+    if given:
+        fields[secret.name] = given
+    return ChannelChange(channel=channel.channel, fields=fields) if fields else None
+
+
+def _fields_of_channels(app: App) -> dict[str, str]:
+    """Return the fields of the channels' forms, those with a secret empty."""
+    fields = {}
+    for channel in FORMS.values():
+        settings = settings_of(app, channel.channel)
+        for field in channel.fields:
+            value = "" if field is channel.secret_field else settings.get(field.name, "")
+            fields[channel.path(field.name)] = value.replace(",", "\n") if field.kind is FieldKind.LIST else value
+    return fields
+
+
+def secrets_emptied(form: Form) -> dict[str, str]:
+    """Return a form that was sent, to be shown again, without any private key in it."""
+    keys = form.get("identity_keys", "")
+    files = [each.path(each.secret_field.name) for each in FORMS.values() if each.secret_field.kind is FieldKind.SECRET]
+    emptied = dict.fromkeys(("pem", *files), "")
+    return {**form, **emptied, "identity_keys": "" if "PRIVATE KEY" in keys else keys}
 
 
 def _identity_change(form: Form) -> IdentityChange:

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from falcon.asgi import Request, Response
 
 from console.apps.actions import change_app, pause_app, resume_app, rotate_secret, services_of
-from console.apps.form import difference_of, form_of
+from console.apps.form import difference_of, form_of, secrets_emptied
 from console.apps.words import quota_names, route_names
 from console.shell.page import Page, go_to, problem_of, shown_digest, shown_text, shown_values, visit_of
 from console.shell.qr import qr_image
@@ -16,11 +16,13 @@ from protos.accounts.v1.service_pb2 import GiveAppRequest
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID, PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import CreateAppRequest, UpdateAppRequest
 from services.domain.addresses import route_name
+from services.domain.channel_credentials.fields import FieldKind
+from services.domain.channel_credentials.forms import FORMS, settings_lines
+from services.domain.channel_credentials.stored import credentials_of
 from services.domain.identity import identity_mode_name, key_ids
 from services.domain.master_key import sealed_digest
 from services.domain.permissions import Action
 from services.domain.settings import PREFIX
-from services.domain.webpush_credentials import key_text
 from services.errors import CarillonError, ConflictError, InputError
 from services.net.http.device_link import device_link, is_of_this_machine
 
@@ -131,7 +133,8 @@ class AppPage(Page):
             quota_names=quota_names(visit.gettext),
             identity=identity_mode_name(app),
             identity_keys=key_ids(app),
-            web_push_key=key_text(app.web_push.public_key),
+            credentials=settings_lines(app),
+            channel_forms=FORMS.values(),
             has_old_secret=_has_old_secret(app, self.site.clock.now_ms()),
             route=route_name(app),
             route_names=route_names(visit.gettext),
@@ -167,10 +170,7 @@ class AppSettingsPage(Page):
             change = difference_of(app, visit.form, shown_values(visit), with_quotas=with_quotas)
             await change_app(self.site, visit, change)
         except InputError as error:
-            # A private key is not written back into the page.
-            keys = visit.form.get("identity_keys", "")
-            form = {**visit.form, "pem": "", "fcm_file": "", "identity_keys": "" if "PRIVATE KEY" in keys else keys}
-            self._show(request, response, app, form, problem_of(error, visit))
+            self._show(request, response, app, secrets_emptied(visit.form), problem_of(error, visit))
             return
         visit.notify(visit.gettext("The settings are saved."))
         raise go_to(f"/apps/{app.appkey}")
@@ -189,6 +189,9 @@ class AppSettingsPage(Page):
             may_limit=visit.may(Action.MANAGE_INSTALLATION),
             quota_names=quota_names(visit.gettext),
             route_names=route_names(visit.gettext),
+            channel_forms=FORMS.values(),
+            channels_in_use={channel for channel in FORMS if credentials_of(app, channel)},
+            kinds=FieldKind,
         )
 
 

@@ -12,6 +12,7 @@ from protos.accounts.v1.accounts_pb2 import LinkPurpose, LogInMethod, MemberRole
 from protos.analytics.v1.details_pb2 import Remark
 from protos.push.v1.push_pb2 import Kind
 from protos.registry.v1.apps_pb2 import Platform
+from services.domain.channel_credentials.forms import FORMS
 
 # The names in details of audits in the reader's language: of commands to devices, and of the values of enums.
 
@@ -115,6 +116,7 @@ class SettingWords:
         self.ngettext = ngettext
         self._duration = duration
         self._names = _setting_names(gettext)
+        self._credentials = _credentials_names(gettext)
         self._values = _values(gettext)
         self._notes = _notes(gettext)
         roles = detail_names(gettext).roles
@@ -137,16 +139,9 @@ class SettingWords:
 
     def _value(self, name: str, value: str, moment: Written) -> str:
         match name:
-            case (
-                "name"
-                | "display_name"
-                | "locale"
-                | "zone"
-                | "apns_topic"
-                | "webpush_key"
-                | "webpush_contact"
-                | "fcm_account"
-            ):
+            case "name" | "display_name" | "locale" | "zone" | "apns_topic":
+                return value
+            case _ if name in self._credentials and value not in ("none", "new"):
                 return value
             case "default_period_s" if value.isdecimal():
                 return self._duration(int(value))
@@ -196,6 +191,13 @@ def route_names(gettext: Gettext) -> Mapping[str, str]:
     }
 
 
+def _credentials_names(gettext: Gettext) -> Mapping[str, str]:
+    """Return the words for the settings of all channels, and for the fields of their secrets, by path."""
+    secrets = {form.path(form.secret_field.name): gettext(form.secret_field.label) for form in FORMS.values()}
+    shown = {form.path(name): gettext(label) for form in FORMS.values() for name, label in form.shown.items()}
+    return {**secrets, **shown}
+
+
 def _setting_names(gettext: Gettext) -> Mapping[str, str]:
     _ = gettext
     return {
@@ -206,10 +208,7 @@ def _setting_names(gettext: Gettext) -> Mapping[str, str]:
         "apns_topic": _("Bundle id"),
         "apns_environment": _("Environment"),
         "apns_reports": _("Reports of iPhones"),
-        "webpush_key": _("Web Push key"),
-        "fcm_account": _("Service account for FCM"),
-        "webpush_contact": _("Web Push contact"),
-        "webpush_hosts": _("Push services"),
+        **_credentials_names(gettext),
         "web_origins": _("Web pages that are devices"),
         "channel_route": _("Way to the devices"),
         "allow_from": _("Allowed addresses"),
@@ -234,6 +233,7 @@ def _values(gettext: Gettext) -> Mapping[str, str]:
         "on": _("on"),
         "off": _("off"),
         "none": _("none"),
+        "new": _("a new one"),
         "never": _("none"),
         "everywhere": _("all"),
         "default": _("as in the installation's settings"),

@@ -4,9 +4,11 @@ Programs get the text of the error.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
+from services.domain.channel_credentials.fields import CredentialField, CredentialsForm
+from services.domain.channel_credentials.forms import FORMS
 from services.errors import CarillonError, Code, Field
 
 # The fields of the console's forms, by the paths that errors of the interface and of the roles give them.
@@ -138,6 +140,10 @@ def _of_click_params(gettext: Callable[[str], str]) -> Mapping[str, str]:
     }
 
 
+def _of_channels() -> Iterator[tuple[CredentialsForm, CredentialField]]:
+    return ((form, field) for form in FORMS.values() for field in form.fields)
+
+
 def _of_other_forms(gettext: Callable[[str], str]) -> Mapping[str, list[FormField]]:
     _ = gettext
     return {
@@ -156,10 +162,8 @@ def _of_other_forms(gettext: Callable[[str], str]) -> Mapping[str, list[FormFiel
         "the APNs key id": [FormField("key_id", _("Key id"))],
         "the APNs team id": [FormField("apple_team", _("Apple team id"))],
         "the APNs topic": [FormField("topic", _("Bundle id"))],
-        "the Web Push contact": [FormField("web_push_contact", _("Contact"))],
-        "webpush_hosts": [FormField("web_push_hosts", _("Further push services"))],
+        **{form.path(field.name): [FormField(form.path(field.name), _(field.label))] for form, field in _of_channels()},
         "web_origins": [FormField("web_origins", _("Web pages that are devices"))],
-        "the FCM key file": [FormField("fcm_file", _("Content of the service account's JSON file"))],
         "requests_per_s": [FormField("requests_per_s", _("Requests a second"))],
         "targets_per_s": [FormField("targets_per_s", _("Targets of pushes a second"))],
         "broadcasts_per_day": [FormField("broadcasts_per_day", _("Broadcasts and multicasts per day"))],

@@ -10,6 +10,8 @@ from console.shell.numbers import MAX_MSGID
 from console.statistics.actions import CATEGORIES, KINDS
 from edge.core.parsing.fields import described, name_of
 from services.domain.addresses import CHANNELS, RouteName
+from services.domain.channel_credentials.fields import MAX_VALUE_LENGTH
+from services.domain.channel_credentials.forms import FORMS
 from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
 from services.domain.push_endpoints import MAX_ENDPOINT_LENGTH
 from services.domain.webhooks import KINDS as EVENT_KINDS
@@ -256,19 +258,11 @@ class IdentityBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = None
 
 
-class WebPushBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What changes about Web Push; fields that are absent or null stay. The first key of an app needs `contact`."""
-
-    new_key: Annotated[bool, described("Make a key pair. Subscriptions with the present key end.")] = False
-    contact: Annotated[
-        Annotated[str, msgspec.Meta(max_length=200)] | None,
-        described("A mailto or https URL at which push services reach you."),
-    ] = None
-    hosts: Annotated[
-        Annotated[list[Annotated[str, msgspec.Meta(max_length=300)]], msgspec.Meta(max_length=32)] | None,
-        described("Push services besides the known ones: HOST, *.DOMAIN, HOST:PORT, or * for all public ones."),
-    ] = None
-    remove: Annotated[bool, described("Remove the key; excludes the other fields.")] = False
+_ChannelValue = Annotated[str, msgspec.Meta(max_length=MAX_VALUE_LENGTH)]
+_FIELDS = "; ".join(
+    f"{form.name}: " + ", ".join(f"{field.name} ({field.kind.value})" for field in form.fields)
+    for form in FORMS.values()
+)
 
 
 class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -288,14 +282,20 @@ class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bool | None, described("Whether requests without a replay-safe signature are refused.")
     ] = None
     apns: Annotated[ApnsKeyBody | None, described("iOS: the key for Apple.")] = None
-    web_push: Annotated[WebPushBody | None, described("Web Push, to browsers and apps with UnifiedPush.")] = None
+    channels: Annotated[
+        Annotated[
+            dict[str, Annotated[dict[str, _ChannelValue], msgspec.Meta(max_length=16)] | None],
+            msgspec.Meta(max_length=16),
+        ]
+        | None,
+        described(
+            "Android: credentials of channels by name; null removes those of a channel, and absent fields stay."
+            f" {_FIELDS}."
+        ),
+    ] = None
     web_origins: Annotated[
         Annotated[list[Annotated[str, msgspec.Meta(max_length=300)]], msgspec.Meta(max_length=32)] | None,
         described("Origins of web pages that may use the device interface, such as https://example.org."),
-    ] = None
-    fcm_service_account: Annotated[
-        Annotated[str, msgspec.Meta(max_length=16_384)] | None,
-        described("Firebase Cloud Messaging: the JSON file of a service account, as text; empty: remove the account."),
     ] = None
     channel_route: Annotated[
         RouteName | None,

@@ -18,9 +18,9 @@ from edge.v2.device_frames import FrameHandler
 from protos.registry.v1.registry_pb2 import InvalidToken, ListInvalidTokensRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.apps import AppDirectory
+from services.domain.channel_credentials.webpush import public_key_of
 from services.domain.device_protocol import answers, frames
 from services.domain.text import without_byte_order_mark
-from services.domain.webpush_credentials import key_text
 from services.errors import CarillonError, NotFoundError
 from services.replica.peers import Peers
 
@@ -121,9 +121,10 @@ class WebPushKeyEndpoint:
     async def on_get(self, request: Request, response: Response) -> None:
         response.set_header("Access-Control-Allow-Origin", "*")
         app = self._apps.get(request.get_param("appkey") or "")
-        if app is None or not app.HasField("web_push"):
+        key = "" if app is None else public_key_of(app)
+        if not key:
             raise NotFoundError("the app has no Web Push key; its operator makes one: carillon app set K --webpush new")
-        answer(response, WebPushKeyReply(result=0, key=key_text(app.web_push.public_key)))
+        answer(response, WebPushKeyReply(result=0, key=key))
 
 
 class InvalidTokensEndpoint:

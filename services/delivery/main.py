@@ -55,9 +55,10 @@ from services.delivery.waiting_pushes import WaitingBytes
 from services.domain.apns_credentials import ApnsCredentials, CredentialsCache, Environment
 from services.domain.apps import AppDirectory
 from services.domain.bitmap_resolver import AudienceBitmapResolver
+from services.domain.channel_credentials.fcm import open_account
+from services.domain.channel_credentials.stored import CredentialsCache as ChannelCredentialsCache
 from services.domain.command_writer import CommandWriter
 from services.domain.endpoint_connections import EndpointConnector, ReplacedConnector, SystemResolver
-from services.domain.fcm_credentials import AccountCache
 from services.domain.master_key import KeyPurpose
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition, state_replay
 from services.domain.token_resolver import TokenAndAliasResolver
@@ -210,7 +211,7 @@ def push_services(
 
     fcm = FcmService(
         lambda: FcmSenderPool(_fcm_endpoint(settings, fcm_simulator), clock),
-        simulated_accounts(fcm_simulator) if fcm_simulator else AccountCache(context.keys),
+        simulated_accounts(fcm_simulator) if fcm_simulator else ChannelCredentialsCache(open_account, context.keys),
         clock,
     )
     return (fcm, WebPushService(open_web_push, context.keys, clock))

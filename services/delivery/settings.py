@@ -4,7 +4,7 @@ import os
 
 from services.delivery.channels.apns.sender import APPLE
 from services.domain.apns_credentials import Environment
-from services.domain.fcm_credentials import GOOGLE_TOKEN_URI
+from services.domain.channel_credentials.fcm import GOOGLE_TOKEN_URI
 from services.domain.settings import PREFIX, Settings, SettingsError
 
 ROLE_NAME = "delivery"

@@ -14,7 +14,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import RSAKey
 
-from services.domain.fcm_credentials import GOOGLE_TOKEN_URI, ServiceAccount
+from services.domain.channel_credentials.fcm import GOOGLE_TOKEN_URI, ServiceAccount
 
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 SCOPE = "https://www.googleapis.com/auth/firebase.messaging"

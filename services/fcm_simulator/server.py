@@ -8,7 +8,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from services.domain.fcm_credentials import AccountSource, ServiceAccount
+from protos.registry.v1.apps_pb2 import CHANNEL_FCM
+from services.domain.channel_credentials.fcm import AccountSource, ServiceAccount
+from services.domain.channel_credentials.stored import credentials_of
 from services.fcm_simulator.accounts import GrantError, ServiceAccounts, new_account
 from services.fcm_simulator.requests import (
     NOT_A_TOKEN,
@@ -180,7 +182,7 @@ def simulated_accounts(simulator: FcmSimulator) -> AccountSource:
         simulator.accounts.register(made)
         return made
 
-    return lambda app: account() if app.HasField("fcm") else None
+    return lambda app: account() if credentials_of(app, CHANNEL_FCM) else None
 
 
 def _json(status: int, body: bytes, fault: Fault | None = None) -> ScriptedReply:

@@ -20,22 +20,18 @@ from protos.registry.v1.apps_pb2 import (
 )
 from protos.registry.v1.registry_pb2 import (
     ApnsKeyChange,
-    FcmChange,
     IdentityChange,
     QuotasChange,
     RotateSecretRequest,
     UpdateAppRequest,
-    WebPushChange,
 )
 from services.domain.addresses import ROUTES, route_name
 from services.domain.apns_credentials import ENVIRONMENTS, seal_key
-from services.domain.fcm_credentials import sealed_account
+from services.domain.channel_credentials.forms import change_credentials, replaced_secrets, settings_lines
 from services.domain.identity import checked_keys, checked_tags, identity_mode, identity_mode_name, key_ids
 from services.domain.limits import MAX_PERIOD_S, MIN_PERIOD_S
 from services.domain.master_key import Keys, sealed_digest
-from services.domain.push_endpoints import checked_hosts
 from services.domain.text import checked_text
-from services.domain.webpush_credentials import checked_contact, key_text, new_web_push_key
 from services.errors import Code, ConflictError, InputError
 from services.net.http.client_address import Networks
 
@@ -102,42 +98,10 @@ def _checked_topic(topic: str) -> str:
     return topic
 
 
-# Changes of an app's Web Push.
+# Changes of an app's web pages.
 
 MAX_ORIGINS = 32
 _ORIGIN = re.compile(r"https://[a-z0-9.-]{1,253}(?::[0-9]{1,5})?|http://(?:localhost|127\.0\.0\.1)(?::[0-9]{1,5})?")
-
-
-def change_web_push(app: App, change: WebPushChange, keys: Keys) -> None:
-    """Apply the change to the app in place. Fields that the change does not name stay."""
-    if app.platform != PLATFORM_ANDROID:
-        raise InputError(f"app {app.appkey} is an iOS app; browsers, also those on iPhones, belong to an Android app")
-    if change.remove:
-        if change != WebPushChange(remove=True):
-            raise InputError("a Web Push key is removed whole: name no other field of it")
-        app.ClearField("web_push")
-        return
-    if not app.HasField("web_push") and not change.new_key:
-        raise InputError(f"app {app.appkey} has no Web Push key yet; make one first (--webpush new)")
-    if change.new_key:
-        contact = change.contact if change.HasField("contact") else app.web_push.contact
-        hosts = list(app.web_push.hosts)
-        app.web_push.CopyFrom(new_web_push_key(app, contact, keys))
-        app.web_push.hosts[:] = hosts
-    elif change.HasField("contact"):
-        app.web_push.contact = checked_contact(change.contact)
-    if change.HasField("hosts"):
-        app.web_push.hosts[:] = checked_hosts(list(change.hosts.hosts))
-
-
-def change_fcm(app: App, change: FcmChange, keys: Keys) -> None:
-    """Replace or remove the app's service account. InputError, whose text never quotes the key."""
-    if app.platform == PLATFORM_IOS:
-        raise InputError("an iOS app is reached by Apple's service alone, so it takes no service account for FCM")
-    if change.file:
-        app.fcm.CopyFrom(sealed_account(app, change.file, keys))
-    else:
-        app.ClearField("fcm")
 
 
 def checked_origins(given: Sequence[str]) -> list[str]:
@@ -168,10 +132,8 @@ def change_settings(app: App, request: UpdateAppRequest, keys: Keys) -> None:
         app.name = checked_text("name", request.name)
     if request.HasField("apns"):
         change_apns(app, request.apns, keys)
-    if request.HasField("web_push"):
-        change_web_push(app, request.web_push, keys)
-    if request.HasField("fcm"):
-        change_fcm(app, request.fcm, keys)
+    for change in request.channels:
+        change_credentials(app, change, keys)
     if request.HasField("web_origins"):
         app.web_origins[:] = checked_origins(list(request.web_origins.origins))
     if request.HasField("channel_route"):
@@ -278,8 +240,10 @@ def _checked_networks(networks: list[str]) -> list[str]:
 def settings_changed(before: App, after: App) -> list[str]:
     """Return a line for each changed setting, such as `default_period_s 3600`."""
     old, new = _settings(before), _settings(after)
-    changed = [f"{name} {value}" for name, value in new.items() if value != old[name]]
-    return changed + _key_file_change(before, after)
+    changed = {name: value for name, value in new.items() if value != old[name]}
+    replaced = {path: "new" for path in replaced_secrets(before, after) if path not in changed}
+    lines = [f"{name} {value}" for name, value in (changed | replaced).items()]
+    return lines + _key_file_change(before, after)
 
 
 def secret_kept(app: App) -> list[str]:
@@ -305,10 +269,7 @@ def _settings(app: App) -> dict[str, str]:
         "apns_topic": apns.topic or "none",
         "apns_environment": environment if app.HasField("apns") else "none",
         "apns_reports": "on" if app.apns_reports else "off",
-        "webpush_key": key_text(app.web_push.public_key) if app.HasField("web_push") else "none",
-        "webpush_contact": app.web_push.contact or "none",
-        "webpush_hosts": ",".join(app.web_push.hosts) or "known",
-        "fcm_account": f"{app.fcm.client_email}, key {app.fcm.private_key_id}" if app.HasField("fcm") else "none",
+        **settings_lines(app),
         "web_origins": ",".join(app.web_origins) or "none",
         "channel_route": route_name(app),
         "allow_from": ",".join(app.allow_from) or "everywhere",

@@ -19,12 +19,11 @@ from protos.registry.v1.registry_pb2 import (
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apns_credentials import sealed_anew
 from services.domain.apps import OUTDATED, fingerprint_key
+from services.domain.channel_credentials.stored import seal_channels_anew
 from services.domain.device_protocol.possession import LIFETIME_S
-from services.domain.fcm_credentials import account_sealed_anew
 from services.domain.master_key import KeyChain, KeyPurpose
 from services.domain.role import RoleContext
 from services.domain.webhooks import seal_secrets_anew
-from services.domain.webpush_credentials import web_push_sealed_anew
 from services.errors import ConflictError, InputError, UnavailableError
 from services.process.logs import logger
 from services.registry.pauses import WriteChange
@@ -180,10 +179,7 @@ class KeyRotation:
                 setattr(app, name, self._keys.sealed_anew(sealed, app.appkey) or sealed)
         if app.HasField("apns"):
             app.apns.sealed_pem = sealed_anew(app, self._keys) or app.apns.sealed_pem
-        if app.HasField("web_push"):
-            app.web_push.sealed_pem = web_push_sealed_anew(app, self._keys) or app.web_push.sealed_pem
-        if app.HasField("fcm"):
-            app.fcm.sealed_pem = account_sealed_anew(app, self._keys) or app.fcm.sealed_pem
+        seal_channels_anew(app, self._keys)
         for webhook in app.webhooks:
             seal_secrets_anew(webhook, app.appkey, self._keys)
         return app if app != known else None

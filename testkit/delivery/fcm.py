@@ -26,8 +26,8 @@ from services.delivery.channels.service_channel import ServiceChannel
 from services.delivery.state.audience_parts import BitmapAudience
 from services.delivery.state.delivery_state import DeliveryState
 from services.delivery.state.pushes import StartedPush
+from services.domain.channel_credentials.fcm import ServiceAccount
 from services.domain.command_writer import Command
-from services.domain.fcm_credentials import ServiceAccount
 from services.fcm_simulator.accounts import new_account
 from services.fcm_simulator.server import FcmSimulator
 from services.process.clock import ManualClock

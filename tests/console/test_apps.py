@@ -13,11 +13,10 @@ from console.shell.qr import qr_image
 from protos.delivery.v1.delivery_pb2 import GetAppleStateResponse, MostlyBadTokens, RefusedKey
 from protos.registry.v1.apps_pb2 import CHANNEL_APNS, CHANNEL_FCM, CHANNEL_WEBPUSH, PLATFORM_ANDROID, PLATFORM_IOS
 from protos.registry.v1.registry_pb2 import (
-    FcmChange,
+    ChannelChange,
     QuotasChange,
     TakeBroadcastsRequest,
     UpdateAppRequest,
-    WebPushChange,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.processes_pb2 import AppDevices
@@ -116,16 +115,16 @@ async def test_an_app_with_credentials_of_a_channel_shows_that_a_simulator_answe
     channels = [CHANNEL_APNS, CHANNEL_WEBPUSH, CHANNEL_FCM]
     console.delivery.apple[appkey] = GetAppleStateResponse(simulators=channels)
     assert 'class="alert' not in (await head.get(f"/apps/{appkey}")).text
-    key = WebPushChange(new_key=True, contact="mailto:push@example.org")
+    key = ChannelChange(channel=CHANNEL_WEBPUSH, fields={"key": "new", "contact": "mailto:push@example.org"})
     registry = RegistryServiceStub(console.peers.all("registry")[0])
-    account = FcmChange(file=account_file(ACCOUNT))
-    await registry.UpdateApp(UpdateAppRequest(appkey=appkey, web_push=key, fcm=account, origin=OPERATOR))
+    account = ChannelChange(channel=CHANNEL_FCM, fields={"service_account": account_file(ACCOUNT).decode()})
+    await registry.UpdateApp(UpdateAppRequest(appkey=appkey, channels=[key, account], origin=OPERATOR))
     await console.context.apps.refresh()
     page = text_of(await head.get(f"/apps/{appkey}"))
     assert page.count("A simulator answers in the place of") == 2
     for service in ("Web Push", "Google's push service (FCM)"):
         assert f"A simulator answers in the place of {service}: what it accepts does not leave this" in page
-    assert f"{ACCOUNT.client_email} of project {ACCOUNT.project_id}" in page
+    assert f"Service account for FCM {ACCOUNT.client_email} Firebase project {ACCOUNT.project_id}" in page
 
 
 async def test_settings_are_changed_by_the_teams_administrator_and_quotas_by_the_installations(
@@ -177,35 +176,35 @@ async def test_keys_for_web_push_and_fcm_are_made_and_set_in_the_form(console: C
         assert "PRIVATE KEY" not in answer.text
         return text_of(answer if answer.status_code == 400 else await head.get(answer.headers["location"]))
 
-    page = await saved(web_push_contact="mailto:push@example.org")
+    page = await saved(webpush_contact="mailto:push@example.org")
     assert "Web Push key" not in page, "a contact alone makes no key"
     refused = await saved(web_origins="example.org")
     assert "Web pages that are devices: 'example.org' is no origin such as https://example.org" in refused
     contact = "Contact: Enter mailto:NAME@DOMAIN or https://DOMAIN/…, without spaces and brackets."
-    assert contact in await saved(web_push="new", web_push_contact="push@localhost")
+    assert contact in await saved(webpush_key="new", webpush_contact="push@localhost")
     origins = "https://example.org\nhttps://www.example.org"
-    page = await saved(web_push="new", web_push_contact="mailto:push@example.org", web_origins=origins)
+    page = await saved(webpush_key="new", webpush_contact="mailto:push@example.org", web_origins=origins)
     for words in ("Web Push contact mailto:push@example.org", "https://example.org https://www.example.org"):
         assert words in page, page
     (key,) = re.findall("Web Push key (\\S{87}) ", page)
-    assert key in await saved(web_push_hosts="push.example.org")
-    assert "Further push services: '10.0.0.1' is no HOST" in await saved(web_push_hosts="10.0.0.1")
-    assert "the known ones push.example.org" in await saved(name="News")
-    page = await saved(web_push="new")
+    assert key in await saved(webpush_hosts="push.example.org")
+    assert "Further push services: '10.0.0.1' is no HOST" in await saved(webpush_hosts="10.0.0.1")
+    assert "Further push services push.example.org" in await saved(name="News")
+    page = await saved(webpush_key="new")
     assert ("Web Push contact mailto:push@example.org" in page, key in page) == (True, False), "the contact stays"
-    assert "Web Push" not in await saved(web_push="remove", web_origins="")
+    assert "Web Push" not in await saved(webpush_key="remove", web_origins="")
 
     for wrong, told in (
         ("{", "Content of the service account's JSON file: This is no JSON."),
         (file.replace("service_account", "user"), "This is no file of a service account"),
         (file.replace("PRIVATE", "SECRET"), "The file has no RSA key of 2,048 bits or more."),
     ):
-        assert told in await saved(fcm_file=wrong)
-    account = f"Service account for FCM {ACCOUNT.client_email} of project {ACCOUNT.project_id}"
-    assert account in await saved(fcm_file=file)
+        assert told in await saved(fcm_service_account=wrong)
+    account = f"Service account for FCM {ACCOUNT.client_email} Firebase project {ACCOUNT.project_id}"
+    assert account in await saved(fcm_service_account=file)
     assert account in await saved(name="Weather")
-    assert "An account is stored; leave this empty to keep it." in text_of(await head.get(path))
-    assert account not in await saved(fcm="remove")
+    assert "It is stored; leave this empty to keep it." in text_of(await head.get(path))
+    assert account not in await saved(fcm_remove="remove")
 
 
 async def test_the_page_says_what_aliases_without_proofs_mean_and_the_form_demands_them(

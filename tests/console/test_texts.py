@@ -10,19 +10,20 @@ from babel.messages.pofile import read_po
 from console.shell.languages import DEFAULT, LOCALE_DIRECTORY, Languages
 from testkit.repository import ROOT
 
+_WITH_TEXTS = (ROOT / "console", ROOT / "services" / "domain" / "channel_credentials")
+
 
 def extracted() -> set[str | tuple[str, ...]]:
     with (LOCALE_DIRECTORY / "babel.cfg").open() as file:
         methods, options = parse_mapping_cfg(file)  # type: ignore[no-untyped-call]
-    keywords = {**DEFAULT_KEYWORDS, "gettext": None}
+    keywords = {**DEFAULT_KEYWORDS, "gettext": None, "words": None}
     found = extract_from_dir(ROOT, methods, options, keywords, directory_filter=is_of_the_console)
     return {message for _, _, message, _, _ in found}
 
 
 def is_of_the_console(directory: str) -> bool:
-    console = ROOT / "console"
     path = Path(directory)
-    return path == console or console in path.parents
+    return any(path == each or each in path.parents or path in each.parents for each in _WITH_TEXTS)
 
 
 def test_every_text_has_a_translation_and_none_is_left_over() -> None:

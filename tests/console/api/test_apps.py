@@ -8,22 +8,32 @@ import pytest
 from carillon.installation.remote import settings_body
 from console.apps.calls import change_of
 from protos.delivery.v1.delivery_pb2 import GetAppleStateResponse, MostlyBadTokens, RefusedKey
-from protos.registry.v1.apps_pb2 import APNS_ENVIRONMENT_BOTH, CHANNEL_APNS, CHANNEL_WEBPUSH, PLATFORM_IOS, ROUTE_OWN
+from protos.registry.v1.apps_pb2 import (
+    APNS_ENVIRONMENT_BOTH,
+    CHANNEL_APNS,
+    CHANNEL_FCM,
+    CHANNEL_WEBPUSH,
+    PLATFORM_IOS,
+    ROUTE_OWN,
+    Channel,
+)
 from protos.registry.v1.registry_pb2 import (
     AllowFromChange,
     ApnsKeyChange,
+    ChannelChange,
     GetAppRequest,
     QuotasChange,
     UpdateAppRequest,
     WebOrigins,
-    WebPushChange,
-    WebPushHosts,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from testkit.apns.keys import KEY_ID, TEAM_ID, pem
+from testkit.delivery.fcm import ACCOUNT, PROJECT, account_file
 from tests.console.api.conftest import Programs
 from tests.console.api.test_calls import SENT_TO_ALIAS, app_of_team, push
 from tests.console.conftest import START_MS, ConsoleInstallation
+
+FILE = account_file(ACCOUNT).decode()
 
 
 async def test_apps_are_listed_rotated_paused_and_resumed(console: ConsoleInstallation, programs: Programs) -> None:
@@ -95,9 +105,18 @@ async def test_settings_of_an_app_are_changed(console: ConsoleInstallation, prog
         {"quotas": {}},
         {"allow_from": ["nowhere"]},
         {"channel_route": "fcm"},
+        {"channels": {"pigeon": {}}},
+        {"channels": {"fcm": {"colour": "red"}}},
+        {"channels": {"webpush": {"contact": "mailto:push@example.org"}}},
     ]
     for wrong in (*refused, {"apns": {"key_id": KEY_ID}}, {"channel_route": "fcm"}):
         assert (await head.post(f"/apps/{appkey}/settings", wrong)).status_code == 400
+    keys = {"webpush": {"key": "new", "contact": "mailto:push@example.org"}, "fcm": {"service_account": FILE}}
+    shown = (await head.post(f"/apps/{appkey}/settings", {"channels": keys})).json()["channels"]
+    assert shown["fcm"] == {"account": ACCOUNT.client_email, "project": PROJECT, "key_id": ACCOUNT.private_key_id}
+    assert (set(shown["webpush"]), shown["webpush"]["contact"]) == ({"key", "contact"}, "mailto:push@example.org")
+    gone = (await head.post(f"/apps/{appkey}/settings", {"channels": {"fcm": None}})).json()["channels"]
+    assert gone == {"webpush": shown["webpush"]}
     key = {"pem": pem(), "key_id": KEY_ID, "team_id": TEAM_ID, "environment": "sandbox"}
     changed = (await head.post(f"/apps/{ios}/settings", {"apns": key})).json()["apns"]
     assert changed == {
@@ -106,6 +125,10 @@ async def test_settings_of_an_app_are_changed(console: ConsoleInstallation, prog
     }
     assert (await head.post(f"/apps/{ios}/settings", {"apns": {"remove": True}})).json()["apns"] is None
     assert (await head.post(f"/apps/{ios}/settings", {"apns_reports": True})).json()["apns_reports"] is True
+
+
+def _channel(channel: Channel.ValueType, **fields: str) -> ChannelChange:
+    return ChannelChange(channel=channel, fields=fields)
 
 
 @pytest.mark.parametrize(
@@ -118,9 +141,15 @@ async def test_settings_of_an_app_are_changed(console: ConsoleInstallation, prog
         UpdateAppRequest(appkey="1", apns=ApnsKeyChange(remove=True)),
         UpdateAppRequest(appkey="1", channel_route=ROUTE_OWN),
         UpdateAppRequest(appkey="1", apns_reports=False),
-        UpdateAppRequest(appkey="1", web_push=WebPushChange(new_key=True, contact="mailto:a@example.org")),
-        UpdateAppRequest(appkey="1", web_push=WebPushChange(hosts=WebPushHosts(hosts=["a.example"]))),
-        UpdateAppRequest(appkey="1", web_push=WebPushChange(remove=True), web_origins=WebOrigins(origins=["x"])),
+        UpdateAppRequest(appkey="1", channels=[_channel(CHANNEL_WEBPUSH, key="new", contact="mailto:a@example.org")]),
+        UpdateAppRequest(
+            appkey="1", channels=[_channel(CHANNEL_WEBPUSH, hosts=""), _channel(CHANNEL_FCM, service_account="{}")]
+        ),
+        UpdateAppRequest(
+            appkey="1",
+            channels=[ChannelChange(channel=CHANNEL_FCM, remove=True)],
+            web_origins=WebOrigins(origins=["x"]),
+        ),
     ],
 )
 def test_a_change_from_elsewhere_is_the_one_on_the_machine(change: UpdateAppRequest) -> None:

@@ -9,8 +9,8 @@ import pytest
 from playwright.async_api import CDPSession, Page
 
 from protos.delivery.v1.delivery_pb2 import OutcomeKind
-from protos.registry.v1.apps_pb2 import App
-from protos.registry.v1.registry_pb2 import UpdateAppRequest, WebOrigins, WebPushChange
+from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH, App
+from protos.registry.v1.registry_pb2 import ChannelChange, UpdateAppRequest, WebOrigins
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.errors import UnavailableError
 from testkit.edge.browser import running_browser
@@ -105,9 +105,9 @@ async def site() -> AsyncIterator[Site]:
 async def app(installation: EdgeInstallation, site: Site) -> App:
     app = await installation.app()
     registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
-    change = WebPushChange(new_key=True, contact="mailto:push@example.org")
+    change = ChannelChange(channel=CHANNEL_WEBPUSH, fields={"key": "new", "contact": "mailto:push@example.org"})
     origins = WebOrigins(origins=[site.url.rstrip("/").replace("127.0.0.1", "localhost")])
-    changed = await registry.UpdateApp(UpdateAppRequest(appkey=app.appkey, web_push=change, web_origins=origins))
+    changed = await registry.UpdateApp(UpdateAppRequest(appkey=app.appkey, channels=[change], web_origins=origins))
     await installation.context.apps.refresh()
     return changed.app
 

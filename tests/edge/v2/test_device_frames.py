@@ -19,17 +19,17 @@ from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SESSIO
 from protos.registry.v1.apps_pb2 import CHANNEL_FCM, CHANNEL_WEBPUSH, PLATFORM_ANDROID, PLATFORM_IOS, App, Platform
 from protos.registry.v1.devices_pb2 import DeviceCommand, RemoveDevice
 from protos.registry.v1.registry_pb2 import (
+    ChannelChange,
     GetDevicesRequest,
     RevokeDeviceKeyRequest,
     UpdateAppRequest,
     WebOrigins,
-    WebPushChange,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.channel_credentials.webpush import public_key_of
 from services.domain.device_protocol.frames import MAX_FRAME_BYTES
 from services.domain.registrations import RegistrationLimiter
 from services.domain.topics import DEVICE_COMMANDS, DEVICES, SESSIONS, decode, device_key
-from services.domain.webpush_credentials import key_text
 from services.errors import UnavailableError
 from services.log.port import Partition
 from services.log.topics import partition_of
@@ -300,10 +300,10 @@ async def test_the_key_that_pages_subscribe_with(installation: EdgeInstallation)
     answer = (await installation.http.get(path)).json()
     assert answer["result"] == 400
     assert "carillon app set" in answer["desc"]
-    change = WebPushChange(new_key=True, contact="https://example.org/push")
-    changed = await change_app(installation, app, web_push=change)
+    change = ChannelChange(channel=CHANNEL_WEBPUSH, fields={"key": "new", "contact": "https://example.org/push"})
+    changed = await change_app(installation, app, channels=[change])
     response = await installation.http.get(path)
-    assert response.json() == {"result": 0, "key": key_text(changed.web_push.public_key)}
+    assert response.json() == {"result": 0, "key": public_key_of(changed)}
     assert response.headers["access-control-allow-origin"] == "*"
     assert (await installation.http.get("/device/v1/webpush-key")).json()["result"] == 400
 

@@ -10,7 +10,7 @@ from joserfc.jwk import RSAKey
 
 from protos.push.v1.push_pb2 import AndroidStyle, Message
 from services.delivery.channels.fcm.request import FcmTarget, fcm_content, fcm_request
-from services.domain.fcm_credentials import GOOGLE_TOKEN_URI
+from services.domain.channel_credentials.fcm import GOOGLE_TOKEN_URI
 from services.fcm_simulator.accounts import GRANT, SCOPE, new_account
 from services.fcm_simulator.requests import RefusedError, validate
 from services.fcm_simulator.server import FcmSimulator

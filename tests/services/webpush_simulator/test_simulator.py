@@ -15,8 +15,8 @@ from services.delivery.channels.webpush.encryption import MAX_BODY_BYTES, Subscr
 from services.delivery.channels.webpush.request import SMALL_BODY_BYTES, WebPushRequest, urgency, web_push_text
 from services.delivery.channels.webpush.responses import parse_answer
 from services.delivery.channels.webpush.vapid import VapidHeaders
+from services.domain.channel_credentials.webpush import WebPushCredentials
 from services.domain.push_endpoints import parse_endpoint
-from services.domain.webpush_credentials import WebPushCredentials
 from services.process.clock import ManualClock
 from services.webpush_simulator.server import CUT, WebPushSimulator
 from services.webpush_simulator.subscriptions import BrowserSubscription, UndecryptableError

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-from protos.registry.v1.registry_pb2 import UpdateAppRequest, WebPushChange, WebPushHosts
-from services.domain.webpush_credentials import key_text
+from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH
+from protos.registry.v1.registry_pb2 import ChannelChange, UpdateAppRequest
 from services.webpush_simulator.requests import AcceptedMessage
 from services.webpush_simulator.server import CUT, LOST_ANSWER, SILENCE, Reply, ServerConnection, WebPushSimulator
 from tests.simulation.kernel.network.ends import connected
@@ -53,13 +53,12 @@ class SimulatedPushService(WebPushSimulator):
 
     def change_of(self, appkey: str) -> UpdateAppRequest:
         """Return the change of the app that gives it a key, and lets it call this service."""
-        change = WebPushChange(
-            new_key=True, contact="mailto:push@example.org", hosts=WebPushHosts(hosts=[self.authority])
-        )
-        return UpdateAppRequest(appkey=appkey, web_push=change)
+        fields = {"key": "new", "contact": "mailto:push@example.org", "hosts": self.authority}
+        change = ChannelChange(channel=CHANNEL_WEBPUSH, fields=fields)
+        return UpdateAppRequest(appkey=appkey, channels=[change])
 
-    def note_key(self, public_key: bytes) -> None:
-        self._application_key = key_text(public_key)
+    def note_key(self, public_key: str) -> None:
+        self._application_key = public_key
 
     def address_frame(self, token: str) -> Mapping[str, Any]:
         """Return the request by which the device tells its subscription."""

@@ -12,6 +12,7 @@ import services.gateway.main
 from protos.registry.v1.apps_pb2 import PLATFORM_ANDROID
 from protos.registry.v1.registry_pb2 import CreateAppRequest, CreateAppResponse
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.channel_credentials.webpush import public_key_of
 from services.domain.role import RoleDefinition
 from services.domain.topics import TOPICS
 from services.errors import CarillonError
@@ -217,7 +218,7 @@ class Simulation:
     ) -> None:
         """Give the app its key, and let its devices subscribe and show what their browsers get."""
         changed = await self._registry.UpdateApp(push_service.change_of(app.appkey))
-        push_service.note_key(changed.app.web_push.public_key)
+        push_service.note_key(public_key_of(changed.app))
 
         def show(token: str, msgid: int, content: str) -> None:
             self._hand_overs.shows(token, msgid)

@@ -24,7 +24,7 @@ from services.delivery.channels.http2.frames import Response
 from services.delivery.channels.http2.headers import POST_HTTPS, literal
 from services.delivery.channels.http2.sender import ConnectionSlot, Http2Sender, SharedSenders
 from services.delivery.channels.http2.service_connection import ServiceConnection, Timeouts, WireRequest
-from services.domain.fcm_credentials import GOOGLE_TOKEN_URI, ServiceAccount
+from services.domain.channel_credentials.fcm import GOOGLE_TOKEN_URI, ServiceAccount
 from services.errors import UnavailableError
 from services.process import background
 from services.process.clock import Clock

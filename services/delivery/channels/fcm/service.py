@@ -14,8 +14,8 @@ from services.delivery.channels.fcm.request import FcmTarget, fcm_content, fcm_r
 from services.delivery.channels.fcm.responses import UNKNOWN, FcmAnswer, react
 from services.delivery.channels.fcm.sender import FcmRequest, FcmSender, SenderPool
 from services.delivery.state.pushes import StartedPush
+from services.domain.channel_credentials.fcm import AccountSource, ServiceAccount
 from services.domain.command_writer import Command
-from services.domain.fcm_credentials import AccountSource, ServiceAccount
 from services.process.clock import Clock
 from services.process.metrics import FCM_STOPPED
 

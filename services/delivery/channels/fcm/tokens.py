@@ -9,7 +9,7 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from services.delivery.channels import CredentialsError
-from services.domain.fcm_credentials import ServiceAccount
+from services.domain.channel_credentials.fcm import ServiceAccount
 from services.errors import UnavailableError
 from services.process import background
 from services.process.clock import Clock

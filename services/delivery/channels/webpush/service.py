@@ -13,9 +13,10 @@ from services.delivery.channels.webpush.responses import RENEWED, SMALL, Refusal
 from services.delivery.channels.webpush.sender import PushServices, WebPushSender
 from services.delivery.channels.webpush.vapid import VapidHeaders
 from services.delivery.state.pushes import StartedPush
+from services.domain.channel_credentials.stored import CredentialsCache
+from services.domain.channel_credentials.webpush import WebPushCredentials, open_web_push
 from services.domain.command_writer import Command
 from services.domain.master_key import Keys
-from services.domain.webpush_credentials import WebPushCredentials, WebPushCredentialsCache
 from services.process.clock import Clock
 from services.process.metrics import WEBPUSH_STOPPED
 
@@ -31,7 +32,7 @@ class WebPushService:
 
     def __init__(self, open_services: Callable[[], PushServices], keys: Keys, clock: Clock) -> None:
         self._open_services = open_services
-        self._credentials = WebPushCredentialsCache(keys)
+        self._credentials = CredentialsCache(open_web_push, keys)
         self._clock = clock
         self._refusals = Refusals()
         self._vapid: dict[bytes, tuple[WebPushCredentials, VapidHeaders]] = {}

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from joserfc import jwt
 from joserfc.jwk import ECKey
 
-from services.domain.webpush_credentials import WebPushCredentials
+from services.domain.channel_credentials.webpush import WebPushCredentials
 from services.process.clock import Clock
 
 LIFETIME_MS = 12 * 3_600_000

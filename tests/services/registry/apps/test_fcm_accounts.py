@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
-from protos.registry.v1.registry_pb2 import FcmChange, UpdateAppRequest
-from services.domain.fcm_credentials import MAX_FILE_BYTES, AccountCache, open_account
+from protos.registry.v1.apps_pb2 import CHANNEL_FCM, PLATFORM_IOS, App
+from protos.registry.v1.registry_pb2 import ChannelChange, UpdateAppRequest
+from services.domain.channel_credentials.fcm import open_account
+from services.domain.channel_credentials.fields import MAX_VALUE_LENGTH
+from services.domain.channel_credentials.stored import CredentialsCache
 from services.domain.master_key import MasterKey
 from services.errors import CarillonError, InputError
 from testkit.apns.keys import canaries, files_containing
@@ -19,7 +21,8 @@ FILE = account_file(ACCOUNT)
 
 
 async def change(registry: RunningRegistry, app: App, file: bytes) -> App:
-    request = UpdateAppRequest(appkey=app.appkey, fcm=FcmChange(file=file))
+    given = ChannelChange(channel=CHANNEL_FCM, fields={"service_account": file.decode()})
+    request = UpdateAppRequest(appkey=app.appkey, channels=[given])
     changed: App = (await registry.stub.UpdateApp(request)).app
     return changed
 
@@ -32,26 +35,28 @@ async def test_an_account_is_sealed_and_opened_for_its_app_alone(registry: Runni
     assert ACCOUNT.private_key.encode() not in changed.SerializeToString()
 
     other = await registry.app()
-    other.fcm.CopyFrom(changed.fcm)
+    other.channels.extend(changed.channels)
     for stolen, keys in ((other, registry.keys), (changed, MasterKey(bytes(31) + b"x"))):
         with pytest.raises(CarillonError, match="another master key"):
             open_account(stolen, keys)
-    cache = AccountCache(registry.keys)
+    cache = CredentialsCache(open_account, registry.keys)
     assert cache(changed) is cache(changed)
     with capture_logs() as logs:
         assert cache(other) is None
     assert logs[0]["appkey"] == other.appkey
-    assert not (await change(registry, changed, b"")).HasField("fcm")
+    gone = UpdateAppRequest(appkey=app.appkey, channels=[ChannelChange(channel=CHANNEL_FCM, remove=True)])
+    assert not (await registry.stub.UpdateApp(gone)).app.channels
 
 
 async def test_wrong_files_change_nothing(registry: RunningRegistry) -> None:
     app, ios = await registry.app(), await registry.app(PLATFORM_IOS)
     for wrong, told in (
+        (b"", "1 to 16384 bytes"),
         (b"{", "no JSON"),
         (b"{}", "lacks a field"),
         (FILE.replace(b"service_account", b"authorized_user"), "another type"),
         (FILE.replace(b"https://oauth2.googleapis.com/token", b"https://evil.example/token"), "token_uri"),
-        (FILE + b" " * MAX_FILE_BYTES, "bytes"),
+        (FILE + b" " * MAX_VALUE_LENGTH, "bytes"),
     ):
         with pytest.raises(InputError, match=told) as refused:
             await change(registry, app, wrong)
@@ -76,11 +81,11 @@ async def test_the_command_sets_shows_and_removes_an_account(
     assert [outcome.code for outcome in outcomes] == [2, 0, 0]
     (shown,) = outcomes[1].lines
     named = {"project": "weather-1", "account": ACCOUNT.client_email, "key_id": ACCOUNT.private_key_id}
-    assert shown["fcm"] == named
+    assert shown["channels"] == {"fcm": named}
     assert ACCOUNT.client_email in outcomes[2].out
     told = "".join(f"{outcome.out}{outcome.err}" for outcome in outcomes) + str(logs)
     words = canaries(ACCOUNT.private_key)
     assert not [word for word in words if word.decode() in told]
     assert files_containing(tmp_path, words) == []
     gone = await carillon("set", app.appkey, "--fcm-service-account", "none", "--json")
-    assert "fcm" not in gone.lines[0]
+    assert "channels" not in gone.lines[0]

@@ -8,25 +8,25 @@ from pathlib import Path
 import pytest
 
 from protos.gateway.v1.sessions_pb2 import SessionEventKind
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App, KeyFingerprint
+from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH, PLATFORM_IOS, App, KeyFingerprint
 from protos.registry.v1.registry_pb2 import (
     ApnsKeyChange,
     ChangeWebhookRequest,
+    ChannelChange,
     CountDevicesNotBackRequest,
     DropFormerKeysRequest,
     NoteKeyFingerprintRequest,
     RotateKeysRequest,
     RotateSecretRequest,
     UpdateAppRequest,
-    WebPushChange,
 )
 from services.domain.apns_credentials import open_credentials
 from services.domain.apps import AppDirectory
+from services.domain.channel_credentials.webpush import open_web_push
 from services.domain.master_key import KeyPurpose, Keys, MasterKey, derive
 from services.domain.role_context import follow_keys
 from services.domain.topics import APPS, decode
 from services.domain.webhooks import secrets_in_force
-from services.domain.webpush_credentials import open_web_push
 from services.errors import CarillonError, ConflictError, InputError
 from services.log.point_in_time import until_ready
 from services.log.port import DelegatingLog, NewRecord
@@ -109,8 +109,8 @@ def opened(app: App, keys: Keys) -> tuple[str, str, str]:
 async def test_web_push_keys_are_sealed_with_the_new_key(start: Start) -> None:
     async with rotating(start) as registry:
         app = await registry.app()
-        change = WebPushChange(new_key=True, contact="mailto:push@example.org")
-        made = (await registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, web_push=change))).app
+        change = ChannelChange(channel=CHANNEL_WEBPUSH, fields={"key": "new", "contact": "mailto:push@example.org"})
+        made = (await registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, channels=[change]))).app
         before = open_web_push(made, OLD)
         await registry.stub.RotateKeys(to(NEW))
         sealed_anew = registry.apps.get(app.appkey)

@@ -1,16 +1,16 @@
 """An app's Web Push key: made, shown, replaced, removed, never unsealed anywhere; contact and hosts."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
-from protos.registry.v1.registry_pb2 import UpdateAppRequest, WebPushChange, WebPushHosts
+from protos.registry.v1.apps_pb2 import CHANNEL_SOCKETS, CHANNEL_WEBPUSH, PLATFORM_IOS, App
+from protos.registry.v1.registry_pb2 import ChannelChange, UpdateAppRequest
 from services.delivery.channels.webpush.vapid import VapidHeaders
+from services.domain.channel_credentials.stored import CredentialsCache, settings_of
+from services.domain.channel_credentials.webpush import checked_contact, open_web_push, public_key_of
 from services.domain.master_key import MasterKey
-from services.domain.webpush_credentials import WebPushCredentialsCache, checked_contact, open_web_push
 from services.errors import CarillonError, InputError
 from services.process.clock import ManualClock
 from testkit.apns.keys import canaries, files_containing
@@ -20,31 +20,35 @@ from tests.services.registry.conftest import RunningRegistry
 CONTACT = "mailto:push@example.org"
 
 
-async def change(registry: RunningRegistry, app: App, **fields: Any) -> App:
-    changed: App = (await registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, **fields))).app
+async def change(registry: RunningRegistry, app: App, **fields: str) -> App:
+    return await changed_by(registry, app, ChannelChange(channel=CHANNEL_WEBPUSH, fields=fields))
+
+
+async def changed_by(registry: RunningRegistry, app: App, change: ChannelChange) -> App:
+    changed: App = (await registry.stub.UpdateApp(UpdateAppRequest(appkey=app.appkey, channels=[change]))).app
     return changed
 
 
 async def test_a_key_is_made_sealed_and_opened_for_its_app_alone(registry: RunningRegistry) -> None:
     app = await registry.app()
     assert open_web_push(app, registry.keys) is None
-    changed = await change(registry, app, web_push=WebPushChange(new_key=True, contact=CONTACT))
+    changed = await change(registry, app, key="new", contact=CONTACT)
     opened = open_web_push(changed, registry.keys)
     assert opened is not None
-    assert (opened.contact, opened.public_key) == (CONTACT, changed.web_push.public_key)
+    assert (opened.contact, opened.public_key_text) == (CONTACT, public_key_of(changed))
     header = VapidHeaders(opened, ManualClock(1_800_000_000_000)).header("https://push.example.org")
     assert header.endswith(f"k={opened.public_key_text}")
     assert "PRIVATE" not in repr(opened)
 
     other = await registry.app()
-    other.web_push.CopyFrom(changed.web_push)
+    other.channels.extend(changed.channels)
     swapped = App()
     swapped.CopyFrom(changed)
-    swapped.web_push.sealed_pem = changed.sealed_secret
+    swapped.channels[0].sealed_secret = changed.sealed_secret
     for stolen, keys in ((other, registry.keys), (swapped, registry.keys), (changed, MasterKey(bytes(31) + b"x"))):
         with pytest.raises(CarillonError, match="another master key"):
             open_web_push(stolen, keys)
-    cache = WebPushCredentialsCache(registry.keys)
+    cache = CredentialsCache(open_web_push, registry.keys)
     assert cache(changed) is cache(changed)
     with capture_logs() as logs:
         assert cache(other) is None
@@ -53,31 +57,39 @@ async def test_a_key_is_made_sealed_and_opened_for_its_app_alone(registry: Runni
 
 async def test_settings_of_web_push_are_changed_alone(registry: RunningRegistry) -> None:
     app = await registry.app()
-    first = (await change(registry, app, web_push=WebPushChange(new_key=True, contact=CONTACT))).web_push
-    hosts = WebPushHosts(hosts=["Push.Example.org", "ntfy:8080"])
-    named = (await change(registry, app, web_push=WebPushChange(hosts=hosts))).web_push
-    assert (named.public_key, list(named.hosts)) == (first.public_key, ["push.example.org", "ntfy:8080"])
-    moved = (await change(registry, app, web_push=WebPushChange(contact="https://example.org/push"))).web_push
-    assert (moved.public_key, moved.contact) == (first.public_key, "https://example.org/push")
-    second = (await change(registry, app, web_push=WebPushChange(new_key=True))).web_push
-    assert second.public_key != first.public_key
-    assert (second.contact, list(second.hosts)) == (moved.contact, list(named.hosts))
-    assert not list((await change(registry, app, web_push=WebPushChange(hosts=WebPushHosts()))).web_push.hosts)
-    assert not (await change(registry, app, web_push=WebPushChange(remove=True))).HasField("web_push")
+
+    async def shown(**fields: str) -> dict[str, str]:
+        return settings_of(await change(registry, app, **fields), CHANNEL_WEBPUSH)
+
+    first = await shown(key="new", contact=CONTACT)
+    named = await shown(hosts="Push.Example.org, ntfy:8080")
+    assert named == {**first, "hosts": "push.example.org,ntfy:8080"}
+    moved = await shown(contact="https://example.org/push")
+    assert moved == {**named, "contact": "https://example.org/push"}
+    second = await shown(key="new")
+    assert second["key"] != first["key"]
+    assert second == {**moved, "key": second["key"]}
+    assert "hosts" not in await shown(hosts="known")
+    gone = await changed_by(registry, app, ChannelChange(channel=CHANNEL_WEBPUSH, remove=True))
+    assert not gone.channels
 
 
 async def test_wrong_changes_change_nothing(registry: RunningRegistry) -> None:
     app, ios = await registry.app(), await registry.app(PLATFORM_IOS)
     for wrong, told in (
-        (WebPushChange(new_key=True), "contact"),
-        (WebPushChange(contact=CONTACT), "no Web Push key yet"),
-        (WebPushChange(remove=True, contact=CONTACT), "removed whole"),
-        (WebPushChange(new_key=True, contact=CONTACT, hosts=WebPushHosts(hosts=["10.0.0.1"])), "webpush_hosts"),
+        ({"key": "new"}, "webpush_contact is missing"),
+        ({"contact": CONTACT}, "webpush_key is missing"),
+        ({"key": "mine", "contact": CONTACT}, "webpush_key"),
+        ({"key": "new", "contact": CONTACT, "hosts": "10.0.0.1"}, "webpush_hosts"),
+        ({"key": "new", "contact": CONTACT, "colour": "red"}, "webpush_colour is not known"),
     ):
         with pytest.raises(InputError, match=told):
-            await change(registry, app, web_push=wrong)
+            await change(registry, app, **wrong)
+    for channel, told in ((CHANNEL_WEBPUSH, "removed whole"), (CHANNEL_SOCKETS, "no credentials for the channel")):
+        with pytest.raises(InputError, match=told):
+            await changed_by(registry, app, ChannelChange(channel=channel, fields={"contact": CONTACT}, remove=True))
     with pytest.raises(InputError, match="iOS app"):
-        await change(registry, ios, web_push=WebPushChange(new_key=True, contact=CONTACT))
+        await change(registry, ios, key="new", contact=CONTACT)
     assert registry.apps.get(app.appkey) == app
 
 
@@ -85,7 +97,7 @@ async def test_wrong_changes_change_nothing(registry: RunningRegistry) -> None:
     "contact", [CONTACT, "mailto:a.b+c@xn--bcher-kva.example.com", "https://example.org", "https://a.example.org/x?y=1"]
 )
 def test_contacts_that_push_services_accept(contact: str) -> None:
-    assert checked_contact(contact) == contact
+    assert checked_contact(contact, "webpush_contact") == contact
 
 
 @pytest.mark.parametrize(
@@ -96,8 +108,8 @@ def test_contacts_that_push_services_accept(contact: str) -> None:
      "mailto:" + "a" * 65 + "@example.org", "https://example.org/" + "x" * 200, "mailto:x@-example.org", "tel:1"],
 )  # fmt: skip
 def test_contacts_that_push_services_refuse(contact: str) -> None:
-    with pytest.raises(InputError, match="Web Push contact"):
-        checked_contact(contact)
+    with pytest.raises(InputError, match="webpush_contact"):
+        checked_contact(contact, "webpush_contact")
 
 
 @pytest.mark.parametrize(
@@ -105,7 +117,7 @@ def test_contacts_that_push_services_refuse(contact: str) -> None:
 )
 def test_a_long_contact_takes_no_time(contact: str) -> None:
     with pytest.raises(InputError):
-        checked_contact(contact)
+        checked_contact(contact, "webpush_contact")
 
 
 async def test_the_command_makes_shows_and_removes_a_key(
@@ -129,7 +141,11 @@ async def test_the_command_makes_shows_and_removes_a_key(
     opened = open_web_push(known, registry.keys)
     assert opened is not None
     (shown,) = outcomes[1].lines
-    assert shown["web_push"] == {"key": opened.public_key_text, "contact": CONTACT, "hosts": ["ntfy:80", "a.example"]}
+    assert shown["channels"]["webpush"] == {
+        "key": opened.public_key_text,
+        "contact": CONTACT,
+        "hosts": "ntfy:80,a.example",
+    }
     assert shown["web_origins"] == ["https://example.org"]
     assert opened.public_key_text in outcomes[2].out
     assert "https://example.org" in outcomes[2].out
@@ -139,6 +155,6 @@ async def test_the_command_makes_shows_and_removes_a_key(
     assert files_containing(tmp_path, words) == []
 
     gone = await carillon("set", app.appkey, "--webpush", "none", "--web-origins", "none", "--json")
-    assert not {"web_push", "web_origins"} & set(gone.lines[0])
+    assert not {"channels", "web_origins"} & set(gone.lines[0])
     wrong = await carillon("set", app.appkey, "--webpush", "none", "--webpush-hosts", "known")
     assert (wrong.code, "stands alone" in wrong.err) == (2, True)

@@ -11,7 +11,7 @@ from protos.delivery.v1.delivery_pb2 import CheckChannelRequest, OutcomeKind
 from protos.delivery.v1.delivery_pb2_grpc import ChannelsServiceStub
 from protos.registry.v1.apps_pb2 import CHANNEL_FCM, CHANNEL_WEBPUSH, PLATFORM_ANDROID
 from protos.registry.v1.devices_pb2 import RegisterDevice, SetAddress
-from protos.registry.v1.registry_pb2 import CreateAppRequest, FcmChange, GetDevicesRequest, UpdateAppRequest
+from protos.registry.v1.registry_pb2 import ChannelChange, CreateAppRequest, GetDevicesRequest, UpdateAppRequest
 from services.delivery.channels.fcm.responses import ACCOUNT_REFUSED, HANDLINGS, AnswerAction
 from services.domain.recorded_reasons import FixedReason
 from services.errors import InputError
@@ -56,7 +56,8 @@ class FcmHarness(WebPushHarness):
     async def _create_app(self) -> None:
         request = CreateAppRequest(platform=PLATFORM_ANDROID, name="Weather", package="org.example.weather")
         appkey = (await self.registry.CreateApp(request)).app.appkey
-        change = UpdateAppRequest(appkey=appkey, fcm=FcmChange(file=account_file(ACCOUNT)))
+        account = ChannelChange(channel=CHANNEL_FCM, fields={"service_account": account_file(ACCOUNT).decode()})
+        change = UpdateAppRequest(appkey=appkey, channels=[account])
         self.app = (await self.registry.UpdateApp(change)).app
 
 

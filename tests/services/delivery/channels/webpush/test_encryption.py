@@ -19,7 +19,7 @@ from services.delivery.channels.webpush.encryption import (
 )
 from services.delivery.channels.webpush.request import SMALL_BODY_BYTES
 from services.delivery.channels.webpush.vapid import VapidHeaders
-from services.domain.webpush_credentials import WebPushCredentials
+from services.domain.channel_credentials.webpush import WebPushCredentials
 from services.process.clock import ManualClock
 
 POINT = serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint

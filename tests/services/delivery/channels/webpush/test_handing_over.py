@@ -14,22 +14,21 @@ from protos.delivery.v1.delivery_pb2_grpc import AppleStateServiceStub, ReportsS
 from protos.registry.v1.apps_pb2 import CHANNEL_WEBPUSH, PLATFORM_ANDROID, App
 from protos.registry.v1.devices_pb2 import DeviceCommand, RegisterDevice, SetAddress
 from protos.registry.v1.registry_pb2 import (
+    ChannelChange,
     CreateAppRequest,
     GetDevicesRequest,
     ListAddressesRequest,
     UpdateAppRequest,
-    WebPushChange,
-    WebPushHosts,
 )
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Position
 from services.delivery.channels import Limits
 from services.delivery.channels.webpush.responses import HANDLINGS, LOCAL, AnswerAction
 from services.delivery.channels.webpush.service import WebPushService
+from services.domain.channel_credentials.webpush import public_key_of
 from services.domain.ids import event_id
 from services.domain.recorded_reasons import FixedReason
 from services.domain.topics import DELIVERIES, DEVICE_COMMANDS, TOPICS, decode, device_key
-from services.domain.webpush_credentials import key_text
 from services.log.port import NewRecord, Partition
 from services.log.topics import partition_of
 from services.net.rpc.local import LocalServer
@@ -87,7 +86,7 @@ class WebPushHarness:
     async def browser(self, token: str, push_service: WebPushSimulator | None = None) -> Browser:
         """Register a device with a subscription; `token` scripts the push service's answers."""
         push_service = push_service or self.push_service
-        subscription = push_service.subscribe(token, key_text(self.app.web_push.public_key))
+        subscription = push_service.subscribe(token, public_key_of(self.app))
         endpoint = push_service.endpoint(subscription)
         address = SetAddress(
             channel=CHANNEL_WEBPUSH, address=endpoint, p256dh=subscription.p256dh, auth=subscription.auth
@@ -131,9 +130,9 @@ class WebPushHarness:
     async def _create_app(self) -> None:
         request = CreateAppRequest(platform=PLATFORM_ANDROID, name="Site", package="org.example.site")
         appkey = (await self.registry.CreateApp(request)).app.appkey
-        hosts = WebPushHosts(hosts=[self.push_service.authority])
-        change = WebPushChange(new_key=True, contact="mailto:push@example.org", hosts=hosts)
-        self.app = (await self.registry.UpdateApp(UpdateAppRequest(appkey=appkey, web_push=change))).app
+        fields = {"key": "new", "contact": "mailto:push@example.org", "hosts": self.push_service.authority}
+        change = ChannelChange(channel=CHANNEL_WEBPUSH, fields=fields)
+        self.app = (await self.registry.UpdateApp(UpdateAppRequest(appkey=appkey, channels=[change]))).app
 
     async def _append(self, token: str, **command: Any) -> None:
         key = device_key(self.app.appkey, token)
@@ -282,8 +281,9 @@ async def test_a_service_that_does_not_answer_delays_no_messages_for_another_one
     monkeypatch.setattr(WebPushService, "limits", Limits(window=4, server_window=2, waiting_claims=10))
     other = WebPushSimulator(web.delivery.clock)
     async with running_services([other]), web.running():
-        hosts = WebPushHosts(hosts=[web.push_service.authority, other.authority])
-        await web.registry.UpdateApp(UpdateAppRequest(appkey=web.app.appkey, web_push=WebPushChange(hosts=hosts)))
+        hosts = {"hosts": f"{web.push_service.authority},{other.authority}"}
+        change = ChannelChange(channel=CHANNEL_WEBPUSH, fields=hosts)
+        await web.registry.UpdateApp(UpdateAppRequest(appkey=web.app.appkey, channels=[change]))
         silent = [await web.browser(f"silence.{number}") for number in range(6)]
         answering = await web.browser("a", other)
         await web.delivery.advance(20)
@@ -366,7 +366,9 @@ async def test_a_killed_delivery_repeats_the_request_and_the_browser_shows_one(w
 async def test_endpoints_that_the_operator_did_not_name_are_not_called(web: WebPushHarness) -> None:
     async with web.running():
         await web.registry.UpdateApp(
-            UpdateAppRequest(appkey=web.app.appkey, web_push=WebPushChange(hosts=WebPushHosts()))
+            UpdateAppRequest(
+                appkey=web.app.appkey, channels=[ChannelChange(channel=CHANNEL_WEBPUSH, fields={"hosts": ""})]
+            )
         )
         browser = await web.browser("a")
         await web.delivery.advance(20)

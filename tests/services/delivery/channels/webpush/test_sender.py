@@ -14,9 +14,9 @@ from services.delivery.channels.webpush.request import WebPushRequest, urgency, 
 from services.delivery.channels.webpush.responses import ENDPOINT_REFUSED, LOCAL, NO_CONNECTION, UNKNOWN, WebPushAnswer
 from services.delivery.channels.webpush.sender import CONNECTIONS, PushServices, WebPushSender
 from services.delivery.channels.webpush.vapid import VapidHeaders
+from services.domain.channel_credentials.webpush import WebPushCredentials
 from services.domain.endpoint_connections import ReplacedConnector
 from services.domain.push_endpoints import AllowedHosts
-from services.domain.webpush_credentials import WebPushCredentials
 from services.net.http.client import MAX_ANSWER_BYTES
 from services.process.clock import ManualClock
 from services.process.metrics import CHANNEL_UNREACHABLE
