@@ -214,7 +214,8 @@ WHERE appkey = {appkey:String} AND partition = {partition:UInt16} AND number IN 
 ORDER BY time DESC LIMIT {limit:UInt32} WITH TIES
 """
 _AUDIENCES = """
-SELECT toUnixTimestamp64Milli(time), msgid, base64Encode(audience) FROM push_partitions FINAL
+SELECT toUnixTimestamp64Milli(time), msgid, toUnixTimestamp64Milli(expires), base64Encode(audience)
+FROM push_partitions FINAL
 WHERE appkey = {appkey:String} AND partition = {partition:UInt16} AND event = 'started' AND count > 0
   AND time < fromUnixTimestamp64Milli({before_ms:Int64})
 ORDER BY time DESC LIMIT {limit:UInt32} WITH TIES
@@ -224,6 +225,12 @@ SELECT msgid, if(title = '', text, title), kind = 'unicast', arraySort(arrayDist
   (id_offset, number, partition) -> partition = {partition:UInt16} AND has({numbers:Array(UInt32)}, number),
   target_offsets, target_numbers, target_partitions)))
 FROM pushes FINAL WHERE appkey = {appkey:String} AND msgid IN {msgids:Array(UInt64)}
+"""
+_CANCELLED = """
+SELECT msgid, toUnixTimestamp64Milli(min(time)) FROM push_partitions FINAL
+WHERE appkey = {appkey:String} AND partition = {partition:UInt16} AND event = 'cancelled'
+  AND msgid IN {msgids:Array(UInt64)}
+GROUP BY msgid
 """
 _SESSION_EVENTS = {
     "opened": "connected",
@@ -345,20 +352,23 @@ async def _audience_entries(
     Each entry of a list is a message of its own: for a push to a list, return one for each time it names the device.
     """
     found = [
-        (time_ms, msgid)
-        for time_ms, msgid, audience in await reader.rows(_AUDIENCES, parameters, time_at=0, limit=LATEST)
+        (time_ms, msgid, expires_ms)
+        for time_ms, msgid, expires_ms, audience in await reader.rows(_AUDIENCES, parameters, time_at=0, limit=LATEST)
         if BitMap(numbers).intersect(BitMap.deserialize(b64decode(audience)))
     ]
     if len(found) >= reader.part.limit:
         reader.note_from(found[reader.part.limit - 1][0])
-        found = [(time_ms, msgid) for time_ms, msgid in found if time_ms >= reader.complete_from_ms]
-    pushes = await reader.rows_at_any_time(_PUSHES, {**parameters, "msgids": [msgid for _, msgid in found]})
+        found = [row for row in found if row[0] >= reader.complete_from_ms]
+    of_these = {**parameters, "msgids": [msgid for _, msgid, _ in found]}
+    pushes = await reader.rows_at_any_time(_PUSHES, of_these)
+    cancelled_ms = {row[0]: row[1] for row in await reader.rows_at_any_time(_CANCELLED, of_these)}
     titles = {msgid: title for msgid, title, _, _ in pushes}
     messages = {msgid: [msgid + offset for offset in offsets] for msgid, _, is_list, offsets in pushes if is_list}
     entries = []
-    for time_ms, msgid in found:
+    for time_ms, msgid, expires_ms in found:
         for message in messages.get(msgid, [msgid]):
             made = of_message("audience", time_ms, message, is_push=msgid not in messages)
             made.push_title = titles.get(msgid, "")
+            made.push_expires_ms, made.push_cancelled_ms = expires_ms, cancelled_ms.get(msgid, 0)
             entries.append(made)
     return entries

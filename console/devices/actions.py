@@ -164,16 +164,29 @@ def _position(pos: str) -> ListedAddress:
     return ListedAddress(dead_ms=int(found[1]), channel=Channel.ValueType(int(found[2])), token=found[3])
 
 
-def messages_of(timeline: Sequence[TimelineEntry]) -> list[ListedMessage]:
-    """Return the messages in a device's history, the newest first."""
+def messages_of(timeline: Sequence[TimelineEntry], now_ms: int) -> list[ListedMessage]:
+    """Return the messages in a device's history as they are now, the newest first.
+
+    No outcome is recorded of a push that a device without a connection did not get in time.
+    """
     events: dict[int, dict[str, int]] = {}
+    ends: dict[int, tuple[str, int]] = {}
     titles = {entry.msgid: entry.push_title for entry in timeline if entry.push_title}
     for entry in timeline:
         if entry.msgid:
             events.setdefault(entry.msgid, {})[entry.event] = entry.last_ms
-    return [_message(msgid, events[msgid], titles.get(msgid, "")) for msgid in sorted(events, reverse=True)]
+        if entry.push_cancelled_ms:
+            ends[entry.msgid] = "cancelled", entry.push_cancelled_ms
+        elif 0 < entry.push_expires_ms <= now_ms:
+            ends[entry.msgid] = "expired", entry.push_expires_ms
+    return [
+        _message(msgid, events[msgid], ends.get(msgid), titles.get(msgid, "")) for msgid in sorted(events, reverse=True)
+    ]
 
 
-def _message(msgid: int, events: dict[str, int], title: str) -> ListedMessage:
+def _message(msgid: int, events: dict[str, int], end: tuple[str, int] | None, title: str) -> ListedMessage:
     event = next(name for name in (*GOT, *ENDED, "sent", "audience", *events) if name in events)
-    return ListedMessage(msgid, event, events[event], event in ("sent", "audience"), title)
+    if event == "audience" and end is not None:
+        return ListedMessage(msgid, *end, is_waiting=False, title=title)
+    is_waiting = event in ("sent", "audience") and end is None
+    return ListedMessage(msgid, event, events[event], is_waiting, title)

@@ -51,7 +51,8 @@ async def device_history(backend: Backend, requester: Requester, params: DeviceP
     app = app_of(backend, params.appkey)
     await actions.note_data_read(backend, requester, app.appkey, params.token)
     found = await actions.history_of(backend, app.appkey, params.token, allow_behind=params.allow_behind)
-    messages = [DeviceMessage(*message) for message in actions.messages_of(list(found.timeline))]
+    listed = actions.messages_of(found.timeline, backend.clock.now_ms())
+    messages = [DeviceMessage(*message) for message in listed]
     return DeviceHistory(**msgspec.structs.asdict(device_answer(found)), messages=messages)
 
 

@@ -67,7 +67,7 @@ class DevicePage(Page):
             record=device_record(device),
             attributes=[(name, value) for name in ATTRIBUTES if (value := getattr(device.attributes, name))],
             timeline=timeline[::-1],
-            messages=messages_of(timeline),
+            messages=messages_of(timeline, self.site.clock.now_ms()),
             connection=next((entry for entry in timeline[::-1] if entry.event in ("connected", "disconnected")), None),
             records_behind=history.records_behind,
             may_export=visit_of(request).may_app(Action.EXPORT_PERSON, appkey),

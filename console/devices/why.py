@@ -98,7 +98,7 @@ async def pushes_of_user(
     latest, histories = await asyncio.gather(latest_pushes(backend, [app], limit, before), asked)
     messages: dict[int, list[ListedMessage]] = {}
     for history in histories:
-        for message in messages_of(history.timeline):
+        for message in messages_of(history.timeline, backend.clock.now_ms()):
             messages.setdefault(message.msgid, []).append(message)
     unicasts = {row.counts.msgid: row for history in histories for row in _unicasts(app, history.timeline)}
     listed = [row for row in unicasts.values() if before == Before() or _place(row) < before]

@@ -264,6 +264,24 @@ async def test_a_device_is_found_by_token_or_alias_with_what_waits(console: Cons
             TimelineEntry(first_ms=START_MS, last_ms=START_MS, event="connected", count=1),
             TimelineEntry(first_ms=START_MS, last_ms=START_MS, event="audience", count=1, msgid=5, detail="push 5"),
             TimelineEntry(first_ms=START_MS, last_ms=START_MS, event="audience", count=1, msgid=6, detail="push 6"),
+            *(
+                TimelineEntry(
+                    first_ms=START_MS,
+                    last_ms=START_MS,
+                    event=event,
+                    count=1,
+                    msgid=msgid,
+                    push_expires_ms=START_MS + expires_in_ms,
+                    push_cancelled_ms=cancelled_ms,
+                )
+                for msgid, events, expires_in_ms, cancelled_ms in (
+                    (7, ["audience"], 0, 0),
+                    (8, ["audience"], 86_400_000, 0),
+                    (9, ["audience"], 0, START_MS),
+                    (10, ["audience", "sent"], 0, 0),
+                )
+                for event in events
+            ),
             TimelineEntry(first_ms=START_MS, last_ms=START_MS, event="received", count=1, msgid=5, detail="message 5"),
         ]
     )
@@ -280,6 +298,10 @@ async def test_a_device_is_found_by_token_or_alias_with_what_waits(console: Cons
             "online since 2026",
             "6 offline, waiting",
             "5 received",
+            "7 expired",
+            "8 offline, waiting",
+            "9 cancelled",
+            "10 sent",
         ):
             assert expected in words, words
     await device(console, appkey, "token-2", "alice")

@@ -18,7 +18,18 @@ from services.errors import InputError
 from services.log.port import NewRecord
 from services.log.sqlite.log import SqliteLog
 from tests.analytics.audit.timelines import kinds, lines
-from tests.analytics.records import APP, T0, app_outcomes, device, device_command, outcomes, send, session, started
+from tests.analytics.records import (
+    APP,
+    T0,
+    app_outcomes,
+    cancelled,
+    device,
+    device_command,
+    outcomes,
+    send,
+    session,
+    started,
+)
 from tests.analytics.service import running_service
 
 
@@ -131,11 +142,19 @@ async def test_the_pushes_of_a_device_have_their_titles(log: SqliteLog, clickhou
                 send(1001, audience=Audience(devices=listed), kind=Kind.KIND_UNICAST, message=Message(content="Hi")),
                 started(1001, 1, [3], T0 + 10),
                 started(1002, 1, [3], T0 + 11),
+                cancelled(1002, 1, T0 + 20),
             ]
         )
         answer = await analytics.AuditDevice(AuditDeviceRequest(appkey=APP, token="token-1-3"))
     titles = {entry.msgid: entry.push_title for entry in answer.timeline if entry.event == "audience"}
     assert titles == {1000: "Storm", 1001: "Hi", 1002: ""}
+    ends = {e.msgid: (e.push_expires_ms, e.push_cancelled_ms) for e in answer.timeline if e.event == "audience"}
+    hour_ms = 3_600_000
+    assert ends == {
+        1000: (T0 + 9 + hour_ms, 0),
+        1001: (T0 + 10 + hour_ms, 0),
+        1002: (T0 + 11 + hour_ms, T0 + 20),
+    }
 
 
 async def test_a_device_whose_key_was_revoked(log: SqliteLog, clickhouse: ClickHouse, tmp_path: Path) -> None:
