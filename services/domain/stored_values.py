@@ -156,6 +156,8 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
         Sort.DEVICE: "region carrier channel sdk_version brand model resolution os_version app_version"
     },
     "registry.v1.BroadcastCount": {Sort.NEITHER: "appkey day count"},
+    "registry.v1.ChannelCredentials": {Sort.APP: "sealed_secret", Sort.NEITHER: "channel"},
+    "registry.v1.ChannelSetting": {Sort.APP: "name value"},
     "registry.v1.ClearAddress": {
         Sort.ADDRESS: "only_hash",
         Sort.DEVICE_ID: "to_token",
@@ -173,7 +175,6 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
         ),
     },
     "registry.v1.DeviceCommand": {Sort.DEVICE_ID: "token", Sort.NEITHER: "appkey session"},
-    "registry.v1.FcmAccount": {Sort.APP: "sealed_pem project_id client_email private_key_id"},
     "registry.v1.Identity": {Sort.APP: "keys tags", Sort.NEITHER: "mode"},
     "registry.v1.KeyFingerprint": {Sort.NEITHER: "purpose fingerprint predecessor switched_ms predecessor_dropped"},
     "registry.v1.NumberRegistration": {Sort.NEITHER: "number registered_ms"},
@@ -191,7 +192,6 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     "registry.v1.Revocations": {Sort.ACCOUNT: "reason", Sort.NEITHER: "appkey partition below numbers revoked_ms lost"},
     "registry.v1.SetAddress": {Sort.ADDRESS: "address p256dh auth", Sort.NEITHER: "channel"},
     "registry.v1.SetAlias": {Sort.ALIAS: "alias", Sort.NEITHER: "proven"},
-    "registry.v1.WebPushKey": {Sort.APP: "sealed_pem public_key contact hosts"},
     "registry.v1.Webhook": {
         Sort.APP: "url sealed_secret old_sealed_secret",
         Sort.NEITHER: "webhook_id form kinds msgids disabled created_ms old_secret_until_ms resumed_ms",
