@@ -88,7 +88,7 @@ test: install-dev test-programs
 ## The tests that take long (crash points, the ledger test, long models), and every hypothesis test with all its examples.
 test-long: install-dev
 	@$(BIN)/python -m setup.swift_toolchain --check
-	$(PYTEST) -m "(long or hypothesis) and not seeds" --hypothesis-profile=full
+	$(PYTEST) -m "(long or hypothesis) and not seeds" --hypothesis-profile=full --durations=25
 
 ## Further seeds, roles and interfaces of long tests, which have found nothing that the first ones do not: before a release.
 test-seeds: install-dev
