@@ -89,6 +89,9 @@ _UNREAD = ("/v2/errortoken", "/getAckInfo")
 """Paths of which nothing is read but the app: the second is refused until the operator enables it."""
 
 _LONG = pytest.mark.long
+_BEGUN_EARLY = pytest.mark.timeout(600)
+"""With a bound of its own a long test is a group by itself: as one group these kept a worker alone at the end."""
+
 _EVERY_INTERFACE = ["ios", *(pytest.param(name, marks=_LONG) for name in INTERFACES if name != "ios")]
 _OF_BOTH = ("keys of lists", "lists of texts", "short keys", "a text of digits")
 """What is rare and sent to every interface; the rest goes to the Android interface, which reads the same lists and
@@ -100,7 +103,7 @@ def _cases() -> Iterator[Any]:
         for largest in {**COMMON, **RARE}:
             is_long = interface != "ios" or largest in RARE
             is_further = interface == "android" and largest in RARE and largest not in _OF_BOTH
-            marks = [_LONG] * is_long + [pytest.mark.seeds] * is_further
+            marks = [_LONG, _BEGUN_EARLY] * is_long + [pytest.mark.seeds] * is_further
             yield pytest.param(interface, largest, marks=marks)
 
 
