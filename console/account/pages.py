@@ -18,6 +18,9 @@ from protos.accounts.v1.service_pb2 import (
 )
 from services.errors import CarillonError
 
+_MAX_URI_LENGTH = 1000
+"""Of a second factor's URI, which the form sends back: one with the longest log-in name has less."""
+
 
 class AccountPage(Page):
     """GET shows the account; POST changes the name, the language and the time zone."""
@@ -125,7 +128,7 @@ class SecondFactorPage(Page):
             status,
             secret=secret,
             uri=uri,
-            qr=qr_image(uri) if uri.startswith("otpauth://totp/") else "",
+            qr=qr_image(uri) if uri.startswith("otpauth://totp/") and len(uri) <= _MAX_URI_LENGTH else "",
             is_demanded=user is not None and self.site.second_factors.must_enrol(user),
             problem=problem,
         )

@@ -42,6 +42,9 @@ async def test_the_first_start_prints_a_link_with_which_the_administrator_begins
     begun = await browser.post("/link", token=token, password=PASSWORD, repeated=PASSWORD)
     assert (begun.status_code, begun.headers["location"]) == (303, "/account/second-factor")
     await enrol_second_factor(browser)
+    fields = {"secret": "A", "uri": f"otpauth://totp/{'a' * 5000}", "code": "000000", "password": PASSWORD}
+    too_long = await browser.post("/account/second-factor", **fields)
+    assert (too_long.status_code, "data:image" in too_long.text) == (400, False)
     assert "Register your first app" in text_of(await browser.get("/"))
     again = await console.browser().get(link[1])
     assert (again.status_code, "used, replaced or expired" in text_of(again)) == (404, True)

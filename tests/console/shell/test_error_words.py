@@ -48,8 +48,8 @@ async def test_labels_are_those_of_the_pages(console: ConsoleInstallation) -> No
     for path in paths:
         for name, label in _LABEL.findall((await admin.get(path)).text):
             on_pages.setdefault(name, set()).add(unescape(label))
+    # On the page of a one-time link, in a dialog, and as the legend of a choice.
     elsewhere = {"password", "reason", "webpush_key"}
-    """On the page of a one-time link, in a dialog, and as the legend of a choice."""
     wrong = [field for field in known_fields() if field.label not in on_pages.get(field.name, ())]
     assert {field.name for field in wrong} == elsewhere, wrong
 
