@@ -10,6 +10,7 @@ from protos.accounts.v1.service_pb2_grpc import (
     add_LogInServiceServicer_to_server,
 )
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
+from services.accounts.drafts.expiries import DraftExpiries
 from services.accounts.drafts.sender import DraftSender
 from services.accounts.drafts.server import AudienceCounts, DraftsServicer
 from services.accounts.fact_writer import FactWriter
@@ -33,12 +34,13 @@ def open_state(settings: AccountsSettings, directory: Path, log: Log) -> State:
 
 
 def build(settings: AccountsSettings, context: RoleContext, hasher: argon2.PasswordHasher | None = None) -> BuiltRole:
-    """Wire the role: read its own facts, then answer calls and send approved drafts."""
+    """Wire the role: read its own facts, then answer calls, send approved drafts and note those that expire."""
     projection = AccountsProjection(settings, settings.state_dir(ROLE_NAME), context.log, context.clock)
     follower, committed = projection.follower, projection.committed
     writer = FactWriter(follower, projection.accounts, context.clock)
     commands = CommandWriter(ROLE_NAME, context.log, context.peers, context.clock, settings.partitions)
     sender = DraftSender(follower, committed, writer, commands)
+    expiries = DraftExpiries(follower, committed, writer, context.clock)
     accounts = AccountsServicer(follower, committed, writer, context.keys, context.apps, context.clock)
     passwords = Passwords(hasher or argon2.PasswordHasher())
     log_ins = LogInServicer(follower, committed, writer, passwords, context.keys, context.apps, context.clock)
@@ -47,7 +49,7 @@ def build(settings: AccountsSettings, context: RoleContext, hasher: argon2.Passw
     positions = PositionsServicer(follower.applied, context.apps.applied)
     return BuiltRole(
         ROLE_NAME,
-        services=[projection, sender],
+        services=[projection, sender, expiries],
         servicers=[
             lambda server: add_AccountsServiceServicer_to_server(accounts, server),
             lambda server: add_LogInServiceServicer_to_server(log_ins, server),

@@ -8,11 +8,13 @@
     WAITING ── DraftSubmitted ──> WAITING (new content)
        ├────── DraftRejected ───> REJECTED
        ├────── DraftWithdrawn ──> WITHDRAWN
+       ├────── DraftExpired ────> EXPIRED
        └────── DraftApproved ───> APPROVED ── DraftSent ──> SENT
 
-A draft whose time is over is expired without a fact of its own: it can neither be approved nor changed. An approved
-draft will be sent: each start hands over the drafts whose DraftSent is missing, under the same task key. A draft that
-ended, or was approved and is sent, is deleted 400 days later, when another one is submitted.
+A draft whose time is over is expired from that moment on, whether its fact is written yet or not: it can neither be
+approved nor changed. An approved draft will be sent: each start hands over the drafts whose DraftSent is missing, under
+the same task key. A draft that ended, or was approved and is sent, is deleted 400 days later, when another one is
+submitted.
 """
 
 from dataclasses import dataclass
@@ -122,6 +124,10 @@ class Accounts(Protocol):
         """Change the status of a draft that is in `before`; the meta says who decided that, and when."""
         ...
 
+    def expire_draft(self, draft_id: str) -> None:
+        """Note that a draft that waits has expired, at the time that it names."""
+        ...
+
     def note_sent(self, draft_id: str) -> None: ...
 
     def put_admitted(self, admitted: PushAdmitted, meta: Meta) -> None:
@@ -195,6 +201,8 @@ def _apply_draft(accounts: Accounts, fact: DraftFact) -> None:
             accounts.end_draft(fact.draft_id, waiting, DraftStatus.DRAFT_STATUS_REJECTED, fact.meta, reason)
         case "withdrawn":
             accounts.end_draft(fact.draft_id, waiting, DraftStatus.DRAFT_STATUS_WITHDRAWN, fact.meta)
+        case "expired":
+            accounts.expire_draft(fact.draft_id)
         case "sent":
             accounts.note_sent(fact.draft_id)
         case "admitted":

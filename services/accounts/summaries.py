@@ -1,7 +1,7 @@
 """Users, teams, tokens and drafts as the calls return them: without secrets and hashes."""
 
 from protos.accounts.v1.accounts_pb2 import Token, User
-from protos.accounts.v1.drafts_pb2 import StoredDraft
+from protos.accounts.v1.drafts_pb2 import DraftStatus, StoredDraft
 from protos.accounts.v1.service_pb2 import TeamSummary, TokenSummary, UserSummary
 from protos.scheduling.v1.scheduling_pb2 import CreateTask
 from services.accounts.decide import user_by_id
@@ -61,7 +61,7 @@ def stored_draft(kept: DraftState, now_ms: int, *, with_content: bool = True) ->
         draft=kept.draft,
         status=kept.status_at(now_ms),
         decided_by=kept.decided_by,
-        decided_ms=kept.decided_ms,
+        decided_ms=kept.decided_ms if kept.status != DraftStatus.DRAFT_STATUS_EXPIRED else 0,
         reason=kept.reason,
         title=title,
         text=text,

@@ -158,6 +158,9 @@ class EventTranslator:
             data = {"draft": fact.draft_id, "decision": name}
             if fact.rejected.reason:
                 data["reason"] = fact.rejected.reason
+        elif name == "expired":
+            kind = EventKind.EVENT_KIND_DRAFT_EXPIRED
+            data = {"draft": fact.draft_id, "expires_at": timestamp(fact.expired.expires_ms)}
         else:
             return
         for appkey in self._drafts.of(fact.draft_id):

@@ -59,6 +59,7 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
         ),
     },
     "accounts.v1.DraftApproved": {Sort.NEITHER: "digest"},
+    "accounts.v1.DraftExpired": {Sort.NEITHER: "expires_ms"},
     "accounts.v1.DraftFact": {Sort.NEITHER: "draft_id"},
     "accounts.v1.DraftRejected": {Sort.APP: "reason"},
     "accounts.v1.LinkCreated": {Sort.ACCOUNT: "user_id", Sort.NEITHER: "link_id purpose token_hash expires_ms"},

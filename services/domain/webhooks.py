@@ -36,6 +36,7 @@ KIND_NAMES: Mapping["EventKind.ValueType", str] = MappingProxyType(
         EventKind.EVENT_KIND_ADDRESS_DEAD: "address.dead",
         EventKind.EVENT_KIND_DRAFT_WAITS: "draft.waits",
         EventKind.EVENT_KIND_DRAFT_DECIDED: "draft.decided",
+        EventKind.EVENT_KIND_DRAFT_EXPIRED: "draft.expired",
         EventKind.EVENT_KIND_QUOTA_REACHED: "quota.reached",
         EventKind.EVENT_KIND_APP_PAUSED: "app.paused",
         EventKind.EVENT_KIND_APP_RESUMED: "app.resumed",

@@ -237,6 +237,7 @@ LOG_INS = Counter(
     "carillon_accounts_log_ins_total", "Attempts to log in, by result: ok, code_needed, refused or limited", ["result"]
 )
 DRAFTS_SENT = Counter("carillon_accounts_drafts_sent_total", "Approved drafts that were handed to scheduling")
+DRAFTS_EXPIRED = Counter("carillon_accounts_drafts_expired_total", "Drafts that nobody decided about in their time")
 TASKS_HELD = Counter(
     "carillon_accounts_tasks_held_total", "Timed pushes that needed an approval when they fell due, and wait as drafts"
 )

@@ -185,7 +185,7 @@ def _of_draft(message: DraftFact) -> Sequence[DoneAction]:
             return [DoneAction("draft approved", details, task_key=key)]
         case "withdrawn":
             return [DoneAction("draft withdrawn", details, task_key=key)]
-        case "sent" | "admitted" | None:
+        case "expired" | "sent" | "admitted" | None:
             return []
         case never:
             assert_never(never)

@@ -14,6 +14,7 @@ from protos.accounts.v1.drafts_pb2 import (
     ApprovalNeed,
     DecideDraftRequest,
     Draft,
+    DraftExpired,
     DraftFact,
     DraftSent,
     DraftStatus,
@@ -108,6 +109,10 @@ def decide_draft(accounts: AccountTable, actor: Actor, request: DecideDraftReque
 
 def sent(draft_id: str) -> DraftFact:
     return DraftFact(draft_id=draft_id, sent=DraftSent())
+
+
+def expired(drafts: Sequence[Draft]) -> list[DraftFact]:
+    return [DraftFact(draft_id=draft.draft_id, expired=DraftExpired(expires_ms=draft.expires_ms)) for draft in drafts]
 
 
 def task_command(kept: DraftState) -> TaskCommand:

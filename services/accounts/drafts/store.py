@@ -19,6 +19,9 @@ CREATE INDEX drafts_of_teams ON drafts (team_id, created_ms DESC, draft_id, stat
 CREATE INDEX drafts_ended ON drafts (iif(status = 1, expires_ms, decided_ms), draft_id) WHERE status <> 2;
 CREATE INDEX drafts_approved ON drafts (draft_id) WHERE status = 2;
 """
+_ENDS_MS = "iif(status = 1, expires_ms, decided_ms)"
+"""The time at which a draft ended or is to expire, as `drafts_ended` has it: an index of drafts with `status <> 2`."""
+
 _COLUMNS = "draft, status, origin, decided_by, decided_ms, reason"
 ENDED_KEPT_MS = 400 * 86_400_000
 """How long a draft is kept after it expired, or after the decision: rejected, withdrawn, or approved if it was sent."""
@@ -58,9 +61,8 @@ class DraftTable:
         The times of the topic's facts alone decide which, so a replay deletes the same.
         """
         self._rows.execute(
-            "DELETE FROM drafts WHERE draft_id IN (SELECT draft_id FROM drafts"
-            " WHERE status <> 2 AND iif(status = 1, expires_ms, decided_ms) <= ?"
-            " ORDER BY iif(status = 1, expires_ms, decided_ms), draft_id LIMIT ?)",
+            "DELETE FROM drafts WHERE draft_id IN (SELECT draft_id FROM drafts"  # noqa: S608
+            f" WHERE status <> 2 AND {_ENDS_MS} <= ? ORDER BY {_ENDS_MS}, draft_id LIMIT ?)",
             (until_ms, MAX_DELETED),
         )
 
@@ -76,6 +78,12 @@ class DraftTable:
             "UPDATE drafts SET status = ?, decided_by = ?, decided_ms = ?, reason = ?"
             " WHERE draft_id = ? AND status = ?",
             (after, meta.origin.actor, meta.time_ms, reason, draft_id, before),
+        )
+
+    def expire_draft(self, draft_id: str) -> None:
+        self._rows.execute(
+            "UPDATE drafts SET status = ?, decided_ms = expires_ms WHERE draft_id = ? AND status = ?",
+            (DraftStatus.DRAFT_STATUS_EXPIRED, draft_id, DraftStatus.DRAFT_STATUS_WAITING),
         )
 
     def note_sent(self, draft_id: str) -> None:
@@ -103,6 +111,24 @@ class DraftTable:
             (*asked.team_ids, asked.words.casefold(), asked.limit, asked.offset),
         ).fetchall()
         return [draft for (draft_id,) in page if (draft := self.draft(draft_id))]
+
+    def expired(self, since_ms: int, now_ms: int, limit: int) -> list[Draft]:
+        """Return drafts that waited until a time after `since_ms` and up to now, and are not noted as expired."""
+        rows = self._rows.execute(
+            f"SELECT draft FROM drafts WHERE status = 1 AND status <> 2 AND {_ENDS_MS} > ? AND {_ENDS_MS} <= ?"  # noqa: S608
+            f" ORDER BY {_ENDS_MS}, draft_id LIMIT ?",
+            (since_ms, now_ms, limit),
+        )
+        return [Draft.FromString(draft) for (draft,) in rows]
+
+    def next_expiry_ms(self, since_ms: int) -> int | None:
+        """Return the first time after `since_ms` until which a draft waits that is not noted as expired."""
+        row = self._rows.execute(
+            f"SELECT {_ENDS_MS} FROM drafts WHERE status = 1 AND status <> 2 AND {_ENDS_MS} > ?"  # noqa: S608
+            f" ORDER BY {_ENDS_MS} LIMIT 1",
+            (since_ms,),
+        ).fetchone()
+        return row[0] if row else None
 
     def approved(self, limit: int) -> list[DraftState]:
         """Return drafts that are approved and not sent yet."""

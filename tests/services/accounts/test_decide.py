@@ -26,6 +26,7 @@ from protos.accounts.v1.accounts_pb2 import (
 from protos.accounts.v1.drafts_pb2 import (
     DecideDraftRequest,
     DraftApproved,
+    DraftExpired,
     DraftFact,
     DraftRejected,
     DraftSent,
@@ -65,6 +66,7 @@ APPROVED = DraftFact(
 )
 REJECTED = DraftFact(meta=Meta(time_ms=2), draft_id="d", rejected=DraftRejected(reason="no"))
 WITHDRAWN = DraftFact(meta=Meta(time_ms=2), draft_id="d", withdrawn=DraftWithdrawn())
+EXPIRED = DraftFact(meta=Meta(time_ms=200), draft_id="d", expired=DraftExpired(expires_ms=100))
 DRAFT_SENT = DraftFact(meta=Meta(time_ms=3), draft_id="d", sent=DraftSent())
 
 
@@ -129,13 +131,14 @@ APPROVE = DecideDraftRequest(draft_id="d", approved=DraftApproved(digest=b"diges
         ([GIVEN], APPROVE, None),
         ([GIVEN, submitted(), REJECTED], APPROVE, None),
         ([GIVEN, submitted(), WITHDRAWN], APPROVE, None),
+        ([GIVEN, submitted(), EXPIRED], APPROVE, None),
         ([GIVEN, submitted(), APPROVED], APPROVE, None),
         ([GIVEN, submitted(), APPROVED, DRAFT_SENT], APPROVE, None),
         ([GIVEN, submitted(), REJECTED, submitted()], APPROVE, None),
     ],
     ids=[
-        "waiting", "another digest", "no decision", "an app that left", "unknown", "rejected", "withdrawn", "approved",
-        "sent", "a repeated submission",
+        "waiting", "another digest", "no decision", "an app that left", "unknown", "rejected", "withdrawn", "expired",
+        "approved", "sent", "a repeated submission",
     ],
 )  # fmt: skip
 def test_a_draft_is_approved_once(
@@ -162,6 +165,8 @@ EVERY_FACT: list[Envelope] = [
     submitted(),
     APPROVED,
     DRAFT_SENT,
+    submitted("e"),
+    DraftFact(meta=Meta(time_ms=200), draft_id="e", expired=DraftExpired(expires_ms=100)),
     USED,
     AccountFact(token_revoked=TokenRevoked(token_id="k")),
     AccountFact(app=AppGiven(appkey="1000000001", version=2)),

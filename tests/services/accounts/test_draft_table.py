@@ -8,6 +8,7 @@ import pytest
 from protos.accounts.v1.drafts_pb2 import (
     Draft,
     DraftApproved,
+    DraftExpired,
     DraftFact,
     DraftRejected,
     DraftSent,
@@ -45,7 +46,7 @@ def submitted(draft_id: str, time_ms: int, content: str = "hello", team_id: str 
 
 
 def ended(kind: str, draft_id: str, time_ms: int) -> list[DraftFact]:
-    """Return the facts that end a draft at a time; one that expires has none."""
+    """Return the facts that end a draft at a time; one that expires may have none."""
     meta = Meta(time_ms=time_ms)
     approved = DraftFact(meta=meta, draft_id=draft_id, approved=DraftApproved())
     return {
@@ -54,6 +55,7 @@ def ended(kind: str, draft_id: str, time_ms: int) -> list[DraftFact]:
         "rejected": [DraftFact(meta=meta, draft_id=draft_id, rejected=DraftRejected())],
         "withdrawn": [DraftFact(meta=meta, draft_id=draft_id, withdrawn=DraftWithdrawn())],
         "expired": [],
+        "noted as expired": [DraftFact(meta=Meta(time_ms=9 * time_ms), draft_id=draft_id, expired=DraftExpired())],
     }[kind]
 
 
@@ -63,7 +65,7 @@ def listed(accounts: AccountTable, now_ms: int, **asked: object) -> list[str]:
     return [kept.draft.draft_id for kept in accounts.drafts(request, now_ms)]
 
 
-@pytest.mark.parametrize("kind", ["sent", "rejected", "withdrawn", "expired"])
+@pytest.mark.parametrize("kind", ["sent", "rejected", "withdrawn", "expired", "noted as expired"])
 def test_a_new_draft_deletes_those_that_ended_400_days_before(accounts: AccountTable, kind: str) -> None:
     facts = [submitted("old", 0), *ended(kind, "old", WAITS_MS)]
     facts += [submitted("young", 1), *ended("rejected", "young", WAITS_MS + 2)]

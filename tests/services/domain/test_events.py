@@ -10,6 +10,7 @@ import pytest
 from protos.accounts.v1.drafts_pb2 import (
     Draft,
     DraftApproved,
+    DraftExpired,
     DraftFact,
     DraftRejected,
     DraftSent,
@@ -228,6 +229,12 @@ async def test_drafts_wait_and_are_decided_for_each_of_their_apps(log: SqliteLog
     ):
         found = events(DRAFTS, decided, translator=translator)
         assert shown(found) == [("draft.decided", {"draft": "d1"} | expected)] * 2
+    found = events(
+        DRAFTS,
+        DraftFact(meta=meta(), draft_id="d1", expired=DraftExpired(expires_ms=NOW_MS)),
+        translator=translator,
+    )
+    assert shown(found) == [("draft.expired", {"draft": "d1", "expires_at": AT})] * 2
     (of_earlier,) = events(
         DRAFTS, DraftFact(meta=meta(), draft_id="d0", approved=DraftApproved()), translator=translator
     )

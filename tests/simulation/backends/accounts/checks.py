@@ -127,7 +127,7 @@ def _differences(of: str, read: Mapping[str, object], wanted: Mapping[str, objec
 
 
 def _status(facts: Sequence[DraftFact], read: int | None) -> int:
-    """Return the status that the facts give a draft; one without a decision waits, or has expired."""
+    """Return the status that the facts give a draft; one without a decision waits, or has expired just now."""
     for fact in facts:
         if statuses := STATUSES.get(fact.WhichOneof("fact") or ""):
             return statuses[-1]
@@ -194,7 +194,7 @@ def _wrongly_decided(history: AccountHistory) -> Iterator[str]:
     for draft_id, facts in history.drafts().items():
         kinds = [fact.WhichOneof("fact") or "" for fact in facts]
         changes = [kind for kind in kinds if kind != "submitted"]
-        is_right = changes in ([], ["approved"], ["approved", "sent"], ["rejected"], ["withdrawn"])
+        is_right = changes in ([], ["approved"], ["approved", "sent"], ["rejected"], ["withdrawn"], ["expired"])
         if not is_right or kinds[len(kinds) - len(changes) :] != changes:
             yield f"decided wrongly: draft {draft_id} has the facts {kinds}"
         approved = [fact.approved.digest for fact in facts if fact.HasField("approved")]

@@ -60,8 +60,9 @@ STATUSES = {
     "approved": (DraftStatus.DRAFT_STATUS_APPROVED, DraftStatus.DRAFT_STATUS_SENT),
     "rejected": (DraftStatus.DRAFT_STATUS_REJECTED,),
     "withdrawn": (DraftStatus.DRAFT_STATUS_WITHDRAWN,),
+    "expired": (DraftStatus.DRAFT_STATUS_EXPIRED,),
 }
-"""The statuses that a draft may have after a decision; the last one it has in the end."""
+"""The statuses that a draft may have after a decision, or without one in time; the last one it has in the end."""
 
 
 class People:
