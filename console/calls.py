@@ -41,11 +41,13 @@ EVENTS_PATH = f"{API_PREFIX}/events"
 
 _VIEW, _SEND = of_app(Action.VIEW), of_app(Action.SEND)
 _DEVICES, _PAUSE = of_app(Action.VIEW_DEVICES), of_app(Action.PAUSE)
-_CHANGE = of_app(Action.CHANGE_APP)
+_CHANGE, _CHANGE_APPS = of_app(Action.CHANGE_APP), of_team(Action.CHANGE_APP)
 _APP = f"{API_PREFIX}/apps/{{appkey}}"
 _OF_PUSH = f"{_APP}/pushes/{{msgid}}"
 _TASK = f"{_APP}/tasks/{{task_key}}"
 _WEBHOOK = f"{_APP}/webhooks/{{webhook_id}}"
+_TEAM = f"{API_PREFIX}/teams/{{team_id}}"
+_TEAM_WEBHOOK = f"{_TEAM}/webhooks/{{webhook_id}}"
 _DRAFT = f"{API_PREFIX}/drafts/{{team_id}}/{{draft_id}}"
 
 CALLS: Sequence[Call] = (
@@ -89,7 +91,16 @@ CALLS: Sequence[Call] = (
     Call("GET", f"{_APP}/timeline", _VIEW, numbers.app_timeline),
     Call("GET", f"{API_PREFIX}/audit", LOGGED_IN, numbers.list_actions),
     Call("GET", f"{API_PREFIX}/teams", LOGGED_IN, people.list_teams),
-    Call("GET", f"{API_PREFIX}/teams/{{team_id}}", of_team(Action.VIEW), people.team),
+    Call("GET", _TEAM, of_team(Action.VIEW), people.team),
+    Call("GET", f"{_TEAM}/webhooks", _CHANGE_APPS, webhooks.list_team_webhooks),
+    Call("POST", f"{_TEAM}/webhooks", _CHANGE_APPS, webhooks.add_team_webhook),
+    Call("POST", _TEAM_WEBHOOK, _CHANGE_APPS, webhooks.set_team_webhook),
+    Call("POST", f"{_TEAM_WEBHOOK}/secret", _CHANGE_APPS, webhooks.rotate_team_webhook_secret),
+    Call("POST", f"{_TEAM_WEBHOOK}/resume", _CHANGE_APPS, webhooks.resume_team_webhook),
+    Call("POST", f"{_TEAM_WEBHOOK}/remove", _CHANGE_APPS, webhooks.remove_team_webhook),
+    Call("GET", f"{_TEAM_WEBHOOK}/attempts", _CHANGE_APPS, webhooks.list_team_attempts),
+    Call("POST", f"{_TEAM_WEBHOOK}/test", _CHANGE_APPS, webhooks.send_team_test),
+    Call("POST", f"{_TEAM_WEBHOOK}/resend", _CHANGE_APPS, webhooks.resend_to_team),
 )
 
 

@@ -49,7 +49,7 @@ from console.shell.middleware import Accesses
 from console.shell.page import Page
 from console.statistics.pages import StatisticsFile, StatisticsPage
 from console.tasks.pages import CancelTaskPage, TasksPage
-from console.webhooks.pages import WebhooksPage
+from console.webhooks.pages import TeamWebhooksPage, WebhooksPage
 from services.domain.permissions import Action
 
 _MANAGE_USERS = of_installation(Action.MANAGE_USERS)
@@ -132,6 +132,7 @@ ROUTES: Mapping[str, Route] = {
     "/teams": Route(TeamsPage, LOGGED_IN),
     "/teams/new": Route(NewTeamPage, _MANAGE_TEAMS, _MANAGE_TEAMS),
     "/teams/{team_id}": Route(TeamPage, of_team(Action.VIEW)),
+    "/teams/{team_id}/webhooks": Route(TeamWebhooksPage, of_team(Action.CHANGE_APP), of_team(Action.CHANGE_APP)),
     "/teams/{team_id}/settings": Route(TeamSettingsPage, post=of_team(Action.MANAGE_TEAM)),
     "/teams/{team_id}/changes": Route(TeamChangesPage, post=of_team(Action.MANAGE_TEAM)),
     "/teams/{team_id}/members": Route(TeamMembersPage, post=of_team(Action.MANAGE_TEAM)),

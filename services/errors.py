@@ -214,10 +214,10 @@ class Code(Enum):
     FORM_DAMAGED = "the form is damaged; load the page again"
     APP_WITHOUT_DEVICE = "app {appkey} has no device with this token"
     WRONG_RECEIVER = "url: {problem}"
-    TOO_MANY_WEBHOOKS = "an app has at most {most} webhooks"
+    TOO_MANY_WEBHOOKS = "an app or a team has at most {most} webhooks"
     CHAT_WITHOUT_KINDS = "a webhook to a chat service names the kinds of its events: people read each of them"
-    NO_SUCH_WEBHOOK = "app {appkey} has no webhook {webhook_id!r}"
-    WEBHOOK_NOT_KNOWN = "app {appkey} has no webhook {webhook_id!r}, or it was made just now"
+    NO_SUCH_WEBHOOK = "{scope} has no webhook {webhook_id!r}"
+    WEBHOOK_NOT_KNOWN = "{scope} has no webhook {webhook_id!r}, or it was made just now"
 
     def __init__(self, template: str) -> None:
         self.fields = frozenset(name for _, name, _, _ in string.Formatter().parse(template) if name)

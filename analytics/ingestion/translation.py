@@ -290,9 +290,18 @@ class RecordTranslator:
 
 def _app_rows(record: Record, message: AppFact) -> list[Row]:
     match message.WhichOneof("fact"):
-        case "changed":
+        case "changed" if not message.changed.team_id:
             return [APP_CHANGES_TABLE.row(RowSource(record, message.meta, message.changed))]
-        case "app" | "revocations" | "installation_pause" | "broadcasts" | "key_fingerprint" | None:
+        case (
+            "changed"
+            | "app"
+            | "revocations"
+            | "installation_pause"
+            | "broadcasts"
+            | "key_fingerprint"
+            | "team_webhooks"
+            | None
+        ):
             return []
         case never:
             assert_never(never)

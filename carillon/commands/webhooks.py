@@ -1,4 +1,4 @@
-"""`carillon webhook`: the webhooks of apps, how their receivers do, test events, and events that are sent again."""
+"""`carillon webhook`: webhooks of apps and teams, how receivers do, test events, and events that are sent again."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from carillon.commands.account_calls import call_accounts, find_team
 from carillon.commands.app import DurationType
 from carillon.commands.audit import moment_ms
 from carillon.commands.output import as_json_lines, print_json, print_table, say, time_text
@@ -15,6 +16,7 @@ from protos.registry.v1.apps_pb2 import Webhook, WebhookForm
 from protos.registry.v1.registry_pb2 import (
     ChangeWebhookRequest,
     GetAppRequest,
+    ListTeamWebhooksRequest,
     WebhookKinds,
     WebhookPushes,
 )
@@ -46,7 +48,8 @@ FORMS = {
 _FORM_NAMES = {number: name for name, number in FORMS.items()}
 _ALL = "all"
 
-_appkey = click.argument("appkey")
+_TEAM = "team/"
+_subscriber = click.argument("subscriber", metavar="APPKEY|team/TEAM")
 _webhook = click.argument("webhook_id", metavar="WEBHOOK")
 
 
@@ -65,34 +68,37 @@ def _choices(command: Command) -> Command:
 
 @click.group()
 def webhook() -> None:
-    """Send the events of an app to another system, over HTTPS."""
+    """Send the events of an app, or of all apps of a team, to another system, over HTTPS.
+
+    APPKEY is an app; team/TEAM is a team, by its name or its id.
+    """
 
 
 @webhook.command()
-@_appkey
+@_subscriber
 @click.argument("url")
 @_choices
 @as_json_lines
 def add(
-    appkey: str, url: str, kinds: Sequence[str], msgids: Sequence[str], form: str | None, json_output: bool
+    subscriber: str, url: str, kinds: Sequence[str], msgids: Sequence[str], form: str | None, json_output: bool
 ) -> None:
-    """Make a webhook of an app, and print the secret with which its receiver verifies requests.
+    """Make a webhook of an app or a team, and print the secret with which its receiver verifies requests.
 
     Without --kind it gets events of every kind.
     """
-    answer = _change(ChangeWebhookRequest(appkey=appkey, url=url), kinds, msgids, form)
+    answer = _change(ChangeWebhookRequest(**_named(subscriber), url=url), kinds, msgids, form)
     _print_changed(answer, json_output)
 
 
 @webhook.command(name="set")
-@_appkey
+@_subscriber
 @_webhook
 @click.option("--url", help="Another URL.")
 @_choices
 @click.option("--state", type=click.Choice(["on", "off"]), help="off: events wait until it is switched on again.")
 @as_json_lines
 def set_webhook(
-    appkey: str,
+    subscriber: str,
     webhook_id: str,
     url: str | None,
     kinds: Sequence[str],
@@ -102,41 +108,41 @@ def set_webhook(
     json_output: bool,
 ) -> None:
     """Change a webhook; what no option names stays."""
-    request = ChangeWebhookRequest(appkey=appkey, webhook_id=webhook_id, url=url)
+    request = ChangeWebhookRequest(**_named(subscriber), webhook_id=webhook_id, url=url)
     if state is not None:
         request.disabled = state == "off"
     _print_changed(_change(request, kinds, msgids, form), json_output)
 
 
 @webhook.command(name="rotate-secret")
-@_appkey
+@_subscriber
 @_webhook
 @click.option(
     "--keep-old", type=DurationType(), default="24h", help="How long the present secret signs too. Default: 24h."
 )
 @as_json_lines
-def rotate_secret(appkey: str, webhook_id: str, keep_old: int, json_output: bool) -> None:
+def rotate_secret(subscriber: str, webhook_id: str, keep_old: int, json_output: bool) -> None:
     """Make another secret and print it. Until --keep-old is over, requests are signed with both."""
-    request = ChangeWebhookRequest(appkey=appkey, webhook_id=webhook_id, rotate_keep_old_s=keep_old)
+    request = ChangeWebhookRequest(**_named(subscriber), webhook_id=webhook_id, rotate_keep_old_s=keep_old)
     _print_changed(_change(request), json_output)
 
 
 @webhook.command()
-@_appkey
+@_subscriber
 @_webhook
 @as_json_lines
-def resume(appkey: str, webhook_id: str, json_output: bool) -> None:
+def resume(subscriber: str, webhook_id: str, json_output: bool) -> None:
     """Go on with a webhook that was paused because its receiver had failed for three days. It has missed nothing."""
-    _print_changed(_change(ChangeWebhookRequest(appkey=appkey, webhook_id=webhook_id, resume=True)), json_output)
+    _print_changed(_change(ChangeWebhookRequest(**_named(subscriber), webhook_id=webhook_id, resume=True)), json_output)
 
 
 @webhook.command()
-@_appkey
+@_subscriber
 @_webhook
 @as_json_lines
-def remove(appkey: str, webhook_id: str, json_output: bool) -> None:
+def remove(subscriber: str, webhook_id: str, json_output: bool) -> None:
     """Remove a webhook; events that wait for it are not sent any more."""
-    _change(ChangeWebhookRequest(appkey=appkey, webhook_id=webhook_id, remove=True))
+    _change(ChangeWebhookRequest(**_named(subscriber), webhook_id=webhook_id, remove=True))
     if json_output:
         print_json({"webhook": webhook_id, "removed": True})
     else:
@@ -144,12 +150,13 @@ def remove(appkey: str, webhook_id: str, json_output: bool) -> None:
 
 
 @webhook.command(name="list")
-@_appkey
+@_subscriber
 @as_json_lines
-def list_webhooks(appkey: str, json_output: bool) -> None:
-    """List an app's webhooks, and how their receivers do."""
-    webhooks = _webhooks(appkey)
-    answer = _call_webhooks(lambda role: role.ListStates(ListStatesRequest(appkey=appkey)))
+def list_webhooks(subscriber: str, json_output: bool) -> None:
+    """List the webhooks of an app or a team, and how their receivers do."""
+    named = _named(subscriber)
+    webhooks = _webhooks(**named)
+    answer = _call_webhooks(lambda role: role.ListStates(ListStatesRequest(**named)))
     states = {state.webhook_id: state for state in answer.states}
     if json_output:
         for known in webhooks:
@@ -165,16 +172,16 @@ def list_webhooks(appkey: str, json_output: bool) -> None:
         }
         for known in webhooks
     ]
-    print_table(rows, "The app has no webhook; see `carillon webhook add --help`.")
+    print_table(rows, "There is no webhook yet; see `carillon webhook add --help`.")
 
 
 @webhook.command()
-@_appkey
+@_subscriber
 @_webhook
 @as_json_lines
-def attempts(appkey: str, webhook_id: str, json_output: bool) -> None:
+def attempts(subscriber: str, webhook_id: str, json_output: bool) -> None:
     """Show the latest 200 requests to a webhook's receiver and their answers, the newest first."""
-    request = ListAttemptsRequest(appkey=appkey, webhook_id=webhook_id)
+    request = ListAttemptsRequest(**_named(subscriber), webhook_id=webhook_id)
     answer = _call_webhooks(lambda role: role.ListAttempts(request))
     if json_output:
         for attempt in answer.attempts:
@@ -194,12 +201,12 @@ def attempts(appkey: str, webhook_id: str, json_output: bool) -> None:
 
 
 @webhook.command(name="test")
-@_appkey
+@_subscriber
 @_webhook
 @as_json_lines
-def send_test(appkey: str, webhook_id: str, json_output: bool) -> None:
+def send_test(subscriber: str, webhook_id: str, json_output: bool) -> None:
     """Send a test event of type webhook.test at once, past what waits. Exit code 1: it was not taken."""
-    request = SendTestRequest(appkey=appkey, webhook_id=webhook_id)
+    request = SendTestRequest(**_named(subscriber), webhook_id=webhook_id)
     answer = _call_webhooks(lambda role: role.SendTest(request))
     if json_output:
         print_json({**_attempt_record(answer.attempt), "taken": answer.taken})
@@ -211,17 +218,17 @@ def send_test(appkey: str, webhook_id: str, json_output: bool) -> None:
 
 
 @webhook.command()
-@_appkey
+@_subscriber
 @_webhook
 @click.option("--from", "first", metavar="TIME", required=True, help="ISO 8601, in CARILLON_TIMEZONE; included.")
 @click.option("--to", "last", metavar="TIME", help="Events before this time; now unless given.")
 @as_json_lines
-def resend(appkey: str, webhook_id: str, first: str, last: str | None, json_output: bool) -> None:
+def resend(subscriber: str, webhook_id: str, first: str, last: str | None, json_output: bool) -> None:
     """Send the events of a time again, at most 31 days: beside the present ones, with the ids that they had."""
     zone = load(Settings, environment()).zone()
     from_ms = moment_ms("--from", first, zone)
     until_ms = moment_ms("--to", last, zone) if last else int(datetime.now(UTC).timestamp() * 1000)
-    request = ResendRequest(appkey=appkey, webhook_id=webhook_id, from_ms=from_ms, until_ms=until_ms)
+    request = ResendRequest(**_named(subscriber), webhook_id=webhook_id, from_ms=from_ms, until_ms=until_ms)
     _call_webhooks(lambda role: role.Resend(request))
     if json_output:
         print_json({"webhook": webhook_id, "from_ms": from_ms, "until_ms": until_ms})
@@ -254,8 +261,19 @@ def _msgid(text: str) -> int:
     return int(text)
 
 
-def _webhooks(appkey: str) -> Sequence[Webhook]:
-    return call_registry(lambda registry: registry.GetApp(GetAppRequest(appkey=appkey))).app.webhooks
+def _named(subscriber: str) -> dict[str, Any]:
+    """Return the field of a request that names the app or the team. click.ClickException: there is no such team."""
+    if not subscriber.startswith(_TEAM):
+        return {"appkey": subscriber}
+    team = call_accounts(lambda accounts: find_team(accounts, subscriber.removeprefix(_TEAM)))
+    return {"team_id": team.team.team_id}
+
+
+def _webhooks(appkey: str = "", team_id: str = "") -> Sequence[Webhook]:
+    if appkey:
+        return call_registry(lambda registry: registry.GetApp(GetAppRequest(appkey=appkey))).app.webhooks
+    request = ListTeamWebhooksRequest(team_id=team_id)
+    return call_registry(lambda registry: registry.ListTeamWebhooks(request)).webhooks
 
 
 def _call_webhooks(call: "Callable[[WebhooksServiceAsyncStub], Awaitable[Answer]]") -> Answer:

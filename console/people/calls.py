@@ -4,14 +4,13 @@ from typing import Any
 
 from console.people.answers import ApprovalRules, Member, OwnToken, Team, TeamList, TeamWithMembers
 from console.shell.access import Requester
-from console.shell.backend import Backend, visible_teams
+from console.shell.backend import Backend, team_of, visible_teams
 from console.shell.calls import NoParams
 from console.shell.requests import TeamParams
 from protos.accounts.v1.accounts_pb2 import MemberRole
 from protos.accounts.v1.accounts_pb2 import Team as StoredTeam
 from protos.accounts.v1.service_pb2 import GetUsersRequest
 from services.domain.approval import share_percent
-from services.errors import Code, NotFoundError
 
 
 async def own_token(backend: Backend, requester: Requester, params: NoParams) -> OwnToken:
@@ -36,9 +35,7 @@ async def list_teams(backend: Backend, requester: Requester, params: NoParams) -
 
 async def team(backend: Backend, requester: Requester, params: TeamParams) -> TeamWithMembers:
     """Return a team with its members."""
-    found = backend.accounts.team(params.team_id)
-    if found is None:
-        raise NotFoundError(Code.NO_SUCH_TEAM, team_id=params.team_id)
+    found = team_of(backend, params.team_id)
     asked = GetUsersRequest(user_ids=[member.user_id for member in found.members])
     users = {user.user_id: user for user in (await backend.roles.accounts.GetUsers(asked)).users}
     members = [

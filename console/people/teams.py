@@ -6,6 +6,7 @@ from falcon.asgi import Request, Response
 
 from console.people.changes import shown_changes, words_of_waiting
 from console.people.users import role_of
+from console.shell.backend import team_of
 from console.shell.numbers import whole_number
 from console.shell.page import Page, go_to, problem_of, shown_text, shown_values, visit_of
 from protos.accounts.v1.accounts_pb2 import ApprovalRules, Team
@@ -98,10 +99,7 @@ class TeamPageBase(Page):
         )
 
     def _team(self, team_id: str) -> Team:
-        team = self.site.accounts.team(team_id)
-        if team is None:
-            raise NotFoundError(Code.NO_SUCH_TEAM, team_id=team_id)
-        return team
+        return team_of(self.site, team_id)
 
     def _apps(self, team_id: str) -> tuple[list[App], list[App]]:
         """Return the apps of the team, and all others, each by name."""

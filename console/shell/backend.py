@@ -22,6 +22,7 @@ from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.accounts import AccountDirectory
 from services.domain.apps import AppDirectory
 from services.domain.permissions import Action
+from services.errors import Code, NotFoundError
 from services.process.clock import Clock
 from services.replica.peers import Peers
 
@@ -189,3 +190,11 @@ def app_of(backend: Backend, appkey: str) -> App:
     if app is None:
         raise falcon.HTTPNotFound
     return app
+
+
+def team_of(backend: Backend, team_id: str) -> Team:
+    """Return the team of a path. NotFoundError: there is none."""
+    team = backend.accounts.team(team_id)
+    if team is None:
+        raise NotFoundError(Code.NO_SUCH_TEAM, team_id=team_id)
+    return team

@@ -462,8 +462,8 @@ def _of_accounts(gettext: Callable[[str], str]) -> Mapping[Code, str]:
         Code.FORM_DAMAGED: _("The form is damaged. Load the page again."),
         Code.APP_WITHOUT_DEVICE: _("The app has no device with this token."),
         Code.WRONG_RECEIVER: _("The receiver cannot have this URL: %(problem)s."),
-        Code.TOO_MANY_WEBHOOKS: _("An app has %(most)s webhooks at most. Remove one first."),
+        Code.TOO_MANY_WEBHOOKS: _("An app or a team has %(most)s webhooks at most. Remove one first."),
         Code.CHAT_WITHOUT_KINDS: _("A webhook to a chat service names the kinds of its events: people read each one."),
-        Code.NO_SUCH_WEBHOOK: _("The app has no webhook with this id."),
-        Code.WEBHOOK_NOT_KNOWN: _("The app has no webhook with this id, or it was made just now: try again."),
+        Code.NO_SUCH_WEBHOOK: _("The app or team has no webhook with this id."),
+        Code.WEBHOOK_NOT_KNOWN: _("The app or team has no webhook with this id, or it was made just now: try again."),
     }

@@ -308,8 +308,15 @@ class SettingsBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drop_old_secret: Annotated[bool, described("End the validity of the former secret key at once.")] = False
 
 
+WebhookId = Annotated[str, name_of("webhook-id"), described("The webhook.")]
+
+
 class WebhookParams(AppParams, frozen=True, kw_only=True):
-    webhook_id: Annotated[str, name_of("webhook-id"), described("The webhook.")]
+    webhook_id: WebhookId
+
+
+class TeamWebhookParams(TeamParams, frozen=True, kw_only=True):
+    webhook_id: WebhookId
 
 
 _WebhookUrl = Annotated[str, msgspec.Meta(max_length=MAX_ENDPOINT_LENGTH)]

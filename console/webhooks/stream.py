@@ -1,4 +1,4 @@
-"""GET /console/v1/events: the events of an app as server-sent events, for programs that cannot be called."""
+"""GET /console/v1/events: the events of an app or a team as server-sent events, for programs that cannot be called."""
 
 import asyncio
 import base64
@@ -31,7 +31,7 @@ _FIRST_S = 10.0
 """How long the role webhooks may take to begin a stream."""
 
 _RECONNECT_MS = 3_000
-_PARAMS = frozenset({"appkey", "kind", "msgid", "position"})
+_PARAMS = frozenset({"appkey", "team_id", "kind", "msgid", "position"})
 
 Responses = AsyncGenerator[WatchEventsResponse, None]
 
@@ -43,16 +43,17 @@ class EventsEndpoint:
         self._site = site
 
     async def on_get(self, request: Request, response: Response) -> None:
-        """Note the reading in the audit, and stream. HTTP 403: the token may not see the devices of the app.
+        """Note the reading in the audit, and stream. HTTP 403: the token may not see the devices of the app or team.
 
         Errors of the role webhooks as for its call.
         """
         requester: Requester = request.context.requester
         asked = _asked(request)
-        if not requester.may_app(Action.VIEW_DEVICES, asked.appkey):
+        if not _may_read(requester, asked):
             raise falcon.HTTPForbidden
         self._site.feeds.check_free()
-        await note_data_read(self._site, requester, asked.appkey)
+        for appkey in [asked.appkey] if asked.appkey else sorted(self._site.accounts.apps_of(asked.team_id)):
+            await note_data_read(self._site, requester, appkey)
         role = WebhooksServiceStub(self._site.roles.peers.all("webhooks")[0])
         responses = cast(Responses, role.WatchEvents(_one(asked)))
         try:
@@ -62,10 +63,10 @@ class EventsEndpoint:
             raise DeadlineError("the role webhooks did not answer in time") from None
         # Proxies such as nginx would otherwise keep the events until many have come together.
         response.set_header("X-Accel-Buffering", "no")
-        response.sse = self._events(requester, asked.appkey, first, responses)
+        response.sse = self._events(requester, asked, first, responses)
 
     async def _events(
-        self, requester: Requester, appkey: str, first: WatchEventsResponse, responses: Responses
+        self, requester: Requester, asked: WatchEventsRequest, first: WatchEventsResponse, responses: Responses
     ) -> AsyncIterator[SSEvent]:
         async with aclosing(responses):
             yield SSEvent(event="position", event_id=position_text(first.position), text="-", retry=_RECONNECT_MS)
@@ -74,7 +75,7 @@ class EventsEndpoint:
                 reading = asyncio.ensure_future(anext(responses))
                 ending = asyncio.ensure_future(stream.ending.wait())
                 try:
-                    while self._may_go_on(requester, appkey) and self._site.clock.now_ms() < until_ms:
+                    while self._may_go_on(requester, asked) and self._site.clock.now_ms() < until_ms:
                         await asyncio.wait([reading, ending], timeout=HEARTBEAT_S, return_when=asyncio.FIRST_COMPLETED)
                         if ending.done():
                             return
@@ -93,10 +94,17 @@ class EventsEndpoint:
                         task.cancel()
                     await asyncio.wait([reading, ending])
 
-    def _may_go_on(self, requester: Requester, appkey: str) -> bool:
-        """Return whether the token is valid still, and may see the app's devices."""
+    def _may_go_on(self, requester: Requester, asked: WatchEventsRequest) -> bool:
+        """Return whether the token is valid still, and may see the devices."""
         is_valid = self._site.accounts.may_token_go_on(requester.actor.name, self._site.clock.now_ms())
-        return is_valid and requester.may_app(Action.VIEW_DEVICES, appkey)
+        return is_valid and _may_read(requester, asked)
+
+
+def _may_read(requester: Requester, asked: WatchEventsRequest) -> bool:
+    """Return whether the token may see the devices of the app, or of the team."""
+    if asked.team_id:
+        return requester.may(Action.VIEW_DEVICES, asked.team_id)
+    return requester.may_app(Action.VIEW_DEVICES, asked.appkey)
 
 
 def position_text(position: bytes) -> str:
@@ -119,12 +127,13 @@ def _asked(request: Request) -> WatchEventsRequest:
     """Return what the request asks for. InputError: a parameter is wrong."""
     if unknown := request.params.keys() - _PARAMS:
         raise InputError(f"{min(unknown)}: there is no such parameter")
-    appkey = request.get_param("appkey")
-    if not appkey or not isinstance(appkey, str):
-        raise InputError("appkey: name the app")
+    appkey, team_id = request.get_param("appkey") or "", request.get_param("team_id") or ""
+    if bool(appkey) == bool(team_id):
+        raise InputError("appkey: name the app, or the team by team_id")
     given = request.get_header("Last-Event-ID") or request.get_param("position") or ""
     return WatchEventsRequest(
         appkey=appkey,
+        team_id=team_id,
         kinds=[_kind(name) for name in request.get_param_as_list("kind") or ()],
         msgids=[_msgid(text) for text in request.get_param_as_list("msgid") or ()],
         position=_position(given),

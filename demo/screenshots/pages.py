@@ -130,6 +130,7 @@ SHOTS = (
     Shot("teams", "/teams", _at("/teams")),
     Shot("new-team", "/teams/new", _at("/teams/new")),
     Shot("team", "/teams/{team_id}", _at("{team}")),
+    Shot("team-webhooks", "/teams/{team_id}/webhooks", _at("{team}/webhooks")),
     Shot("not-found", "", _at("/no/such/page")),
 )
 """Pages of a person who is logged in, in the order of the navigation."""

@@ -61,6 +61,7 @@ class AccountDirectory:
         self._users: dict[str, User] = {}
         self._teams: dict[str, Team] = {}
         self._apps: dict[str, AppGiven] = {}
+        self._apps_of: dict[str, frozenset[str]] = {}
         self._tokens: dict[str, Token] = {}
         self._revoked: set[str] = set()
         self._ended_sessions: dict[bytes, int] = {}
@@ -140,6 +141,10 @@ class AccountDirectory:
         given = self._apps.get(appkey)
         return given.team_id if given else ""
 
+    def apps_of(self, team_id: str) -> frozenset[str]:
+        """Return the apps that belong to a team."""
+        return self._apps_of.get(team_id, frozenset())
+
     def _apply(self, record: Record) -> None:
         try:
             fact = decode(record)
@@ -155,7 +160,7 @@ class AccountDirectory:
             case "team":
                 _keep_newest(self._teams, fact.team.team.team_id, fact.team.team)
             case "app":
-                _keep_newest(self._apps, fact.app.appkey, fact.app)
+                self._give_app(fact.app)
             case "token":
                 self._tokens.setdefault(fact.token.token.token_id, fact.token.token)
             case "token_revoked":
@@ -166,6 +171,12 @@ class AccountDirectory:
                 pass
             case unexpected:
                 assert_never(unexpected)
+
+    def _give_app(self, given: AppGiven) -> None:
+        former = self.team_of(given.appkey)
+        if _keep_newest(self._apps, given.appkey, given):
+            self._apps_of[former] = self.apps_of(former) - {given.appkey}
+            self._apps_of[given.team_id] = self.apps_of(given.team_id) | {given.appkey}
 
     def _apply_user(self, user: User) -> None:
         has_second_factor = bool(user.sealed_totp_secret)

@@ -1,7 +1,7 @@
 """The app directory: a projection of the `apps` topic in memory."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import assert_never
 
 from protos.registry.v1.apps_pb2 import (
@@ -12,6 +12,8 @@ from protos.registry.v1.apps_pb2 import (
     KeyFingerprint,
     Pause,
     Revocations,
+    TeamWebhooks,
+    Webhook,
 )
 from services.domain.master_key import KeyChain, extended
 from services.domain.revocations import NONE_REVOKED, RevokedKeys, revocations_key
@@ -37,6 +39,11 @@ def fingerprint_key(noted: KeyFingerprint) -> bytes:
     return f"installation/key/{noted.purpose}/{noted.fingerprint.hex()}".encode()
 
 
+def team_webhooks_key(team_id: str) -> bytes:
+    """Return the key of the record of a team's webhooks."""
+    return f"team/{team_id}/webhooks".encode()
+
+
 class AppDirectory:
     """Service that provides apps by appkey, the revoked device keys, and which apps are paused.
 
@@ -50,6 +57,7 @@ class AppDirectory:
         self._reader = PartitionReader(self.name, log, APPS_PARTITION, self._apply)
         self._apps: dict[str, App] = {}
         self._with_webhooks: dict[str, App] = {}
+        self._team_webhooks: dict[bytes, TeamWebhooks] = {}
         self._epochs = Epochs()
         self._latest: dict[bytes, tuple[int, int]] = {}
         self.refused: set[bytes] = set()
@@ -92,6 +100,16 @@ class AppDirectory:
     def with_webhooks(self) -> Collection[App]:
         """The apps that have webhooks."""
         return self._with_webhooks.values()
+
+    @property
+    def team_webhooks(self) -> Collection[TeamWebhooks]:
+        """The webhooks of each team that has or had some."""
+        return self._team_webhooks.values()
+
+    def webhooks_of_team(self, team_id: str) -> Sequence[Webhook]:
+        """Return the webhooks of a team, in the order in which they were made."""
+        known = self._team_webhooks.get(team_webhooks_key(team_id))
+        return known.webhooks if known else ()
 
     def key_chain(self, purpose: str) -> KeyChain | None:
         """Return the fingerprints of the installation's keys for the purpose; None: no process has had one yet."""
@@ -199,6 +217,8 @@ class AppDirectory:
             return AppFact(revocations=revocations)
         if (noted := self._noted_keys.get(key)) is not None:
             return AppFact(key_fingerprint=noted)
+        if (of_team := self._team_webhooks.get(key)) is not None:
+            return AppFact(team_webhooks=of_team)
         return None
 
     def _is_new(self, key: bytes, fact: AppFact) -> bool:
@@ -243,6 +263,8 @@ class AppDirectory:
                 self._broadcasts[fact.broadcasts.appkey] = fact.broadcasts
             case "key_fingerprint":
                 self._apply_key(fact.key_fingerprint)
+            case "team_webhooks":
+                self._team_webhooks[team_webhooks_key(fact.team_webhooks.team_id)] = fact.team_webhooks
             case "changed" | None:
                 pass
             case unexpected:

@@ -23,6 +23,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "UpdateApp": (OPERATOR, "console"),
         "RotateSecret": (OPERATOR, "console"),
         "ChangeWebhook": (OPERATOR, "console"),
+        "ListTeamWebhooks": (OPERATOR,),
         "PauseApps": (OPERATOR, "console"),
         "ResumeApps": (OPERATOR, "console"),
         "RevokeDeviceKey": (OPERATOR,),

@@ -23,7 +23,7 @@ from protos.runtime.v1.log_pb2 import Meta
 from protos.webhooks.v1.push_ends_pb2 import PushEnded, PushEndFact, PushEnding
 from services.domain.addresses import channel_name
 from services.domain.topics import APPS, DELIVERIES, DEVICES, DRAFTS, PUSH_COMMANDS, PUSH_ENDS, PUSHES, decode
-from services.domain.webhooks import KIND_NAMES
+from services.domain.webhooks import KIND_NAMES, team_of_scope, team_scope
 from services.log.port import Log, Partition, Record
 from services.log.topics import Topic
 from services.replica.catch_up import read_until
@@ -53,15 +53,20 @@ _OUTCOMES: Mapping[int, "EventKind.ValueType"] = MappingProxyType(
 _DECISIONS = ("approved", "rejected", "withdrawn")
 _PUSH_KINDS = {Kind.KIND_BROADCAST: "broadcast", Kind.KIND_MULTICAST: "multicast", Kind.KIND_UNICAST: "unicast"}
 
+DRAFT_KINDS: Collection["EventKind.ValueType"] = frozenset(
+    {EventKind.EVENT_KIND_DRAFT_WAITS, EventKind.EVENT_KIND_DRAFT_DECIDED, EventKind.EVENT_KIND_DRAFT_EXPIRED}
+)
+"""The kinds of events of which a record makes one for each app of the draft, and one for its team."""
+
 Wanted = Mapping[str, Collection["EventKind.ValueType"]]
-"""The kinds of events that are wanted of each app, by appkey; nothing is made of the others."""
+"""The kinds of events that are wanted, by scope: of an app, or of a team as a whole. Nothing is made of the others."""
 
 
 class Event(NamedTuple):
     """Something that happened in an app. `data` names the device by its token, unless `device` does: see `as_json`.
 
     `msgid`: the message that it is about, 0 for none. `device`: the partition and number of a device whose token is to
-    be looked up, or NO_DEVICE.
+    be looked up, or NO_DEVICE. `team_id`: that of an event of a team as a whole, whose `appkey` is empty.
     """
 
     kind: "EventKind.ValueType"
@@ -71,10 +76,21 @@ class Event(NamedTuple):
     data: Mapping[str, Any]
     msgid: int = 0
     device: tuple[int, int] = NO_DEVICE
+    team_id: str = ""
 
-    def as_json(self, token: str | None = None) -> dict[str, Any]:
-        """Return the event as receivers get it. `token`: that of `device`; None if the device is removed."""
+    @property
+    def scope(self) -> str:
+        """The app or the team that it is about, as webhooks have them."""
+        return team_scope(self.team_id) if self.team_id else self.appkey
+
+    def as_json(self, token: str | None = None, *, with_app: bool = False) -> dict[str, Any]:
+        """Return the event as receivers get it. `token`: that of `device`; None if the device is removed.
+
+        `with_app`: it names its app, for a receiver of the events of several.
+        """
         data = dict(self.data)
+        if with_app and self.appkey:
+            data = {"appkey": self.appkey, **data}
         if self.device != NO_DEVICE:
             data["token"] = token
         return {"id": self.id, "type": KIND_NAMES[self.kind], "timestamp": timestamp(self.time_ms), "data": data}
@@ -85,13 +101,20 @@ def timestamp(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+class _Draft(NamedTuple):
+    """The team of a draft, and the apps to which its pushes go."""
+
+    team_id: str = ""
+    appkeys: tuple[str, ...] = ()
+
+
 class DraftApps:
-    """The apps of drafts, by draft id: the facts that decide on a draft name it by its id alone."""
+    """The teams and apps of drafts, by draft id: the facts that decide on a draft name it by its id alone."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
         self._next = 0
-        self._appkeys: dict[str, tuple[str, ...]] = {}
+        self._drafts: dict[str, _Draft] = {}
 
     async def catch_up(self, end: int) -> None:
         """Note the drafts in the records of `drafts` before this offset."""
@@ -105,11 +128,13 @@ class DraftApps:
 
     def note(self, fact: DraftFact) -> None:
         if fact.HasField("submitted"):
-            pushes = fact.submitted.draft.task.pushes
-            self._appkeys[fact.draft_id] = tuple(dict.fromkeys(push.appkey for push in pushes))
+            draft = fact.submitted.draft
+            appkeys = tuple(dict.fromkeys(push.appkey for push in draft.task.pushes))
+            self._drafts[fact.draft_id] = _Draft(draft.team_id, appkeys)
 
-    def of(self, draft_id: str) -> tuple[str, ...]:
-        return self._appkeys.get(draft_id, ())
+    def of(self, draft_id: str) -> _Draft:
+        """Return what is known of a draft; an unknown one has neither a team nor apps."""
+        return self._drafts.get(draft_id, _Draft())
 
 
 class EventTranslator:
@@ -141,17 +166,17 @@ class EventTranslator:
                 found = self._of_app(source, message, wanted)
             case _:
                 found = iter(())
-        yield from (event for event in found if event.kind in wanted.get(event.appkey, ()))
+        yield from (event for event in found if event.kind in wanted.get(event.scope, ()))
 
     def _of_draft(self, source: "_Source", fact: DraftFact) -> Iterator[Event]:
         name = fact.WhichOneof("fact") or ""
         if name == "submitted":
-            kind, draft = EventKind.EVENT_KIND_DRAFT_WAITS, fact.submitted.draft
+            kind, submitted = EventKind.EVENT_KIND_DRAFT_WAITS, fact.submitted.draft
             data: dict[str, Any] = {
                 "draft": fact.draft_id,
-                "version": draft.version,
-                "devices": draft.estimated_devices,
-                "expires_at": timestamp(draft.expires_ms),
+                "version": submitted.version,
+                "devices": submitted.estimated_devices,
+                "expires_at": timestamp(submitted.expires_ms),
             }
         elif name in _DECISIONS:
             kind = EventKind.EVENT_KIND_DRAFT_DECIDED
@@ -163,8 +188,12 @@ class EventTranslator:
             data = {"draft": fact.draft_id, "expires_at": timestamp(fact.expired.expires_ms)}
         else:
             return
-        for appkey in self._drafts.of(fact.draft_id):
+        draft = self._drafts.of(fact.draft_id)
+        for appkey in draft.appkeys:
             yield source.event(kind, appkey, data, suffix=appkey)
+        if draft.team_id:
+            of_team = source.event(kind, "", {"appkeys": list(draft.appkeys), **data}, suffix=draft.team_id)
+            yield of_team._replace(team_id=draft.team_id)
 
     def _of_app(self, source: "_Source", fact: AppFact, wanted: Wanted) -> Iterator[Event]:
         match fact.WhichOneof("fact"):
@@ -172,7 +201,7 @@ class EventTranslator:
                 is_pause, appkey = fact.changed.action == "paused", fact.changed.appkey
                 kind = EventKind.EVENT_KIND_APP_PAUSED if is_pause else EventKind.EVENT_KIND_APP_RESUMED
                 data: dict[str, Any] = {"reason": "\n".join(fact.changed.settings), "all_apps": not appkey}
-                for each in [appkey] if appkey else wanted:
+                for each in [appkey] if appkey else [scope for scope in wanted if not team_of_scope(scope)]:
                     yield source.event(kind, each, data, suffix=each)
             case "broadcasts":
                 count, app = fact.broadcasts, self._app(fact.broadcasts.appkey)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 _ID_BYTES = 8
 _SECRET_BYTES = 32
 _RECOVERY_BYTES = 10
+_ID = re.compile(r"[0-9a-f]{16}")
 _TEXT = re.compile(r"(?P<prefix>[a-z]+)_(?P<id>[0-9a-f]{16})_[A-Za-z0-9_-]{43}")
 
 LINK_PREFIX = "link"
@@ -27,6 +28,11 @@ class SecretText(NamedTuple):
 def new_id() -> str:
     """Return an id of 16 hexadecimal digits for a user, a team, a link or an API token."""
     return secrets.token_hex(_ID_BYTES)
+
+
+def is_id(text: str) -> bool:
+    """Return whether the text has the form of such an id."""
+    return _ID.fullmatch(text) is not None
 
 
 def new_secret_text(prefix: str) -> SecretText:

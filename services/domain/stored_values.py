@@ -152,7 +152,7 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
             "replay_safe_required channel_route apns_reports"
         ),
     },
-    "registry.v1.AppChanged": {Sort.APP: "settings", Sort.NEITHER: "appkey action"},
+    "registry.v1.AppChanged": {Sort.APP: "settings", Sort.NEITHER: "appkey action team_id"},
     "registry.v1.Attributes": {
         Sort.DEVICE: "region carrier channel sdk_version brand model resolution os_version app_version"
     },
@@ -193,6 +193,7 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     "registry.v1.Revocations": {Sort.ACCOUNT: "reason", Sort.NEITHER: "appkey partition below numbers revoked_ms lost"},
     "registry.v1.SetAddress": {Sort.ADDRESS: "address p256dh auth", Sort.NEITHER: "channel"},
     "registry.v1.SetAlias": {Sort.ALIAS: "alias", Sort.NEITHER: "proven"},
+    "registry.v1.TeamWebhooks": {Sort.NEITHER: "team_id"},
     "registry.v1.Webhook": {
         Sort.APP: "url sealed_secret old_sealed_secret",
         Sort.NEITHER: "webhook_id form kinds msgids disabled created_ms old_secret_until_ms resumed_ms",

@@ -81,7 +81,7 @@ ACCOUNTS = Topic(
     single=True,
     kept=True,
     written_by=("accounts",),
-    read_by=("accounts", "console", "analytics"),
+    read_by=("accounts", "console", "analytics", "webhooks"),
 )
 LOG_INS = Topic("log-ins", LogInFact, single=True, written_by=("accounts",), read_by=("accounts", "analytics"))
 DRAFTS = Topic(

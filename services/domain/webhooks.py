@@ -1,4 +1,4 @@
-"""Webhooks of apps: the public names of kinds of events, secrets, and signatures as standardwebhooks.com says."""
+"""Webhooks: the public names of kinds of events, secrets, and signatures as standardwebhooks.com says."""
 
 import base64
 import hmac
@@ -9,6 +9,7 @@ from types import MappingProxyType
 from protos.registry.v1.apps_pb2 import EventKind, Webhook
 from services.domain.master_key import Keys
 from services.domain.push_endpoints import parse_endpoint
+from services.errors import InputError
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - no secret
 _SECRET_BYTES = 32
@@ -47,17 +48,46 @@ KIND_NAMES: Mapping["EventKind.ValueType", str] = MappingProxyType(
 KINDS: Mapping[str, "EventKind.ValueType"] = MappingProxyType({name: kind for kind, name in KIND_NAMES.items()})
 
 
+_TEAM = "team/"
+
+
+def scope_of(appkey: str, team_id: str) -> str:
+    """Return the scope of a webhook: the appkey of its app, or team/ID of its team.
+
+    InputError: the request names neither, or both, or a team in place of an app.
+    """
+    if bool(appkey) == bool(team_id) or team_of_scope(appkey):
+        raise InputError("name either an app or a team")
+    return appkey or team_scope(team_id)
+
+
+def team_scope(team_id: str) -> str:
+    """Return the scope of the webhooks of a team."""
+    return f"{_TEAM}{team_id}"
+
+
+def team_of_scope(scope: str) -> str:
+    """Return the id of the team whose webhooks have this scope; "" for the scope of an app."""
+    return scope.removeprefix(_TEAM) if scope.startswith(_TEAM) else ""
+
+
+def scope_text(scope: str) -> str:
+    """Return the scope for people, such as `app 1234567890`."""
+    team_id = team_of_scope(scope)
+    return f"team {team_id}" if team_id else f"app {scope}"
+
+
 def new_secret() -> str:
     """Return a new secret as receivers take it: 256 random bits in base64 behind `whsec_`."""
     return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
 
 
-def seal_secret(secret: str, appkey: str, webhook_id: str, keys: Keys) -> bytes:
-    """Return the secret sealed for this webhook of this app alone."""
-    return keys.seal(secret, _context(appkey, webhook_id))
+def seal_secret(secret: str, scope: str, webhook_id: str, keys: Keys) -> bytes:
+    """Return the secret sealed for this webhook of this app or team alone."""
+    return keys.seal(secret, _context(scope, webhook_id))
 
 
-def secrets_in_force(webhook: Webhook, appkey: str, keys: Keys, now_ms: int) -> list[str]:
+def secrets_in_force(webhook: Webhook, scope: str, keys: Keys, now_ms: int) -> list[str]:
     """Return the secrets that sign a webhook's requests now, the newest first.
 
     CarillonError: they were sealed with another master key.
@@ -65,12 +95,12 @@ def secrets_in_force(webhook: Webhook, appkey: str, keys: Keys, now_ms: int) -> 
     sealed = [webhook.sealed_secret]
     if webhook.old_sealed_secret and now_ms < webhook.old_secret_until_ms:
         sealed.append(webhook.old_sealed_secret)
-    return [keys.open(each, _context(appkey, webhook.webhook_id)) for each in sealed]
+    return [keys.open(each, _context(scope, webhook.webhook_id)) for each in sealed]
 
 
-def seal_secrets_anew(webhook: Webhook, appkey: str, keys: Keys) -> None:
+def seal_secrets_anew(webhook: Webhook, scope: str, keys: Keys) -> None:
     """Seal the secrets of a webhook with the key in force, in place, where they are sealed with a former one."""
-    context = _context(appkey, webhook.webhook_id)
+    context = _context(scope, webhook.webhook_id)
     webhook.sealed_secret = keys.sealed_anew(webhook.sealed_secret, context) or webhook.sealed_secret
     if webhook.old_sealed_secret:
         webhook.old_sealed_secret = keys.sealed_anew(webhook.old_sealed_secret, context) or webhook.old_sealed_secret
@@ -88,6 +118,6 @@ def shown_url(url: str) -> str:
     return parse_endpoint(url).origin
 
 
-def _context(appkey: str, webhook_id: str) -> str:
+def _context(scope: str, webhook_id: str) -> str:
     """Encryption context that differs from those of the app's other secrets, so that they cannot be swapped."""
-    return f"{appkey}/webhook/{webhook_id}"
+    return f"{scope}/webhook/{webhook_id}"

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from functools import partial
 from typing import Any, TypeVar
 
-from protos.registry.v1.apps_pb2 import App, AppChanged, AppFact, KeyFingerprint
+from protos.registry.v1.apps_pb2 import App, AppChanged, AppFact, KeyFingerprint, TeamWebhooks
 from protos.registry.v1.registry_pb2 import (
     DropFormerKeysRequest,
     DropFormerKeysResponse,
@@ -18,12 +18,12 @@ from protos.registry.v1.registry_pb2 import (
 )
 from protos.runtime.v1.log_pb2 import Origin
 from services.domain.apns_credentials import sealed_anew
-from services.domain.apps import OUTDATED, fingerprint_key
+from services.domain.apps import OUTDATED, fingerprint_key, team_webhooks_key
 from services.domain.channel_credentials.stored import seal_channels_anew
 from services.domain.device_protocol.possession import LIFETIME_S
 from services.domain.master_key import KeyChain, KeyPurpose
 from services.domain.role import RoleContext
-from services.domain.webhooks import seal_secrets_anew
+from services.domain.webhooks import seal_secrets_anew, team_scope
 from services.errors import ConflictError, InputError, UnavailableError
 from services.process.logs import logger
 from services.registry.pauses import WriteChange
@@ -153,11 +153,30 @@ class KeyRotation:
             )
 
     async def _seal_anew(self) -> int:
-        """Seal the apps' secrets with the keys in force; return the number of changed apps."""
+        """Seal the secrets of apps and teams with the keys in force; return the number of changed apps."""
         count = 0
+        await self._changes.make(self._seal_teams)
         for apps in self._batches():
             count += await self._changes.make(partial(self._seal_batch, [app.appkey for app in apps]))
         return count
+
+    async def _seal_teams(self) -> None:
+        """Seal the secrets of the webhooks of teams, which are few."""
+        if changed := self._teams_sealed_anew():
+            facts = {team_webhooks_key(each.team_id): AppFact(team_webhooks=each) for each in changed}
+            await self._write_facts(facts, Origin())
+
+    def _teams_sealed_anew(self) -> list[TeamWebhooks]:
+        """Return copies, sealed anew, of the webhooks of teams whose secrets are not sealed with the key in force."""
+        changed = []
+        for known in self._apps.team_webhooks:
+            of_team = TeamWebhooks()
+            of_team.CopyFrom(known)
+            for webhook in of_team.webhooks:
+                seal_secrets_anew(webhook, team_scope(of_team.team_id), self._keys)
+            if of_team != known:
+                changed.append(of_team)
+        return changed
 
     async def _seal_batch(self, appkeys: Sequence[str]) -> int:
         present = [app for appkey in appkeys if (app := self._apps.get(appkey))]
@@ -193,6 +212,8 @@ class KeyRotation:
         )
         if not rotating:
             return answer
+        if self._teams_sealed_anew():
+            raise ConflictError("a team's secret is sealed with the former key still: repeat the command")
         for apps in self._batches():
             await asyncio.sleep(0)
             if any(map(self._sealed_anew, apps)):

@@ -13,6 +13,7 @@ from protos.registry.v1.apps_pb2 import (
     AppChanged,
     AppFact,
     KeyFingerprint,
+    TeamWebhooks,
 )
 from protos.registry.v1.devices_pb2 import DeviceCommand, RevokeAllKeys, RevokeKey
 from protos.registry.v1.registry_pb2 import (
@@ -42,6 +43,8 @@ from protos.registry.v1.registry_pb2 import (
     ListAppsResponse,
     ListInvalidTokensRequest,
     ListInvalidTokensResponse,
+    ListTeamWebhooksRequest,
+    ListTeamWebhooksResponse,
     NoteKeyFingerprintRequest,
     NoteKeyFingerprintResponse,
     PauseAppsRequest,
@@ -66,16 +69,18 @@ from protos.registry.v1.registry_pb2 import (
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain import ids
-from services.domain.apps import APPS_PARTITION, fingerprint_key
+from services.domain.apps import APPS_PARTITION, fingerprint_key, team_webhooks_key
 from services.domain.command_writer import Command, CommandWriter, device_command
 from services.domain.identity import identity_mode
 from services.domain.ios_tokens import spellings
 from services.domain.master_key import KeyPurpose
 from services.domain.push_endpoints import webhook_hosts
 from services.domain.role import RoleContext
+from services.domain.secret_texts import is_id
 from services.domain.settings import Settings
 from services.domain.text import check_texts, checked_text
 from services.domain.topics import APPS, DEVICE_COMMANDS, device_key
+from services.domain.webhooks import scope_of, team_of_scope
 from services.errors import Code, ConflictError, InputError, NotFoundError
 from services.log.port import Partition
 from services.log.topics import owned, partition_of
@@ -176,6 +181,11 @@ class RegistryServicer(RegistryServiceServicer):
         self._check_owner()
         check_texts(request)
         return await self._changes.make(partial(self._change_webhook, request))
+
+    async def ListTeamWebhooks(self, request: ListTeamWebhooksRequest, context: Context) -> ListTeamWebhooksResponse:
+        await self._tenure.check_query()
+        check_texts(request)
+        return ListTeamWebhooksResponse(webhooks=self._context.apps.webhooks_of_team(request.team_id))
 
     async def PauseApps(self, request: PauseAppsRequest, context: Context) -> PauseAppsResponse:
         self._check_owner()
@@ -354,11 +364,28 @@ class RegistryServicer(RegistryServiceServicer):
         return RotateSecretResponse(app=app, secret_key=secret)
 
     async def _change_webhook(self, request: ChangeWebhookRequest) -> ChangeWebhookResponse:
-        app, now_ms = self._app(request.appkey), self._context.clock.now_ms()
-        changed = change_webhook(app, request, self._context.keys, self._webhook_hosts, now_ms)
-        if app != self._app(request.appkey):
-            await self._write(app, changed.action, changed.settings, request.origin)
+        owner, known = self._owner_of_webhooks(request), self._owner_of_webhooks(request)
+        now_ms = self._context.clock.now_ms()
+        changed = change_webhook(owner, request, self._context.keys, self._webhook_hosts, now_ms)
+        if isinstance(owner, App) and owner != known:
+            await self._write(owner, changed.action, changed.settings, request.origin)
+        elif isinstance(owner, TeamWebhooks) and owner != known:
+            record = AppChanged(team_id=owner.team_id, action=changed.action, settings=changed.settings)
+            fact = AppFact(team_webhooks=owner)
+            await self._append_changes(record, {team_webhooks_key(owner.team_id): fact}, request.origin)
         return ChangeWebhookResponse(webhook=changed.webhook, secret=changed.secret)
+
+    def _owner_of_webhooks(self, request: ChangeWebhookRequest) -> App | TeamWebhooks:
+        """Return a copy of the app, or of the webhooks of the team. NotFoundError: there is no such app.
+
+        InputError: the request names neither an app nor a team, or both, or what is no id of a team.
+        """
+        team_id = team_of_scope(scope_of(request.appkey, request.team_id))
+        if not team_id:
+            return self._app(request.appkey)
+        if not is_id(team_id):
+            raise InputError("team_id must have 16 hexadecimal digits")
+        return TeamWebhooks(team_id=team_id, webhooks=self._context.apps.webhooks_of_team(team_id))
 
     async def _write(self, app: App, action: str, settings: Sequence[str], origin: Origin) -> None:
         """Append the change and the app's new record; return once this process has applied them."""
@@ -368,7 +395,8 @@ class RegistryServicer(RegistryServiceServicer):
     async def _append_changes(self, changed: AppChanged, facts: Mapping[bytes, AppFact], origin: Origin) -> None:
         """Append a change and the facts that it makes; return once this process has applied them."""
         meta = Meta(event_id=ids.event_id(), time_ms=self._context.clock.now_ms())
-        changed_key = f"{changed.appkey or 'installation'}/changed/{meta.event_id.hex()}"
+        subject = scope_of(changed.appkey, changed.team_id) if changed.appkey or changed.team_id else "installation"
+        changed_key = f"{subject}/changed/{meta.event_id.hex()}"
         for fact in facts.values():
             fact.meta.CopyFrom(meta)
         await self._append_facts({changed_key.encode(): AppFact(meta=meta, changed=changed), **facts}, origin)

@@ -1,4 +1,4 @@
-"""Changes of an app's webhooks, in place, and their description for the audit, without secrets."""
+"""Changes of the webhooks of an app or a team, in place, and their description for the audit, without secrets."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,6 +8,7 @@ from protos.registry.v1.apps_pb2 import (
     WEBHOOK_FORM_UNSPECIFIED,
     App,
     EventKind,
+    TeamWebhooks,
     Webhook,
     WebhookForm,
 )
@@ -15,7 +16,7 @@ from protos.registry.v1.registry_pb2 import ChangeWebhookRequest
 from services.domain.master_key import Keys
 from services.domain.push_endpoints import AllowedHosts, EndpointRefusedError, parse_endpoint
 from services.domain.secret_texts import new_id
-from services.domain.webhooks import KIND_NAMES, new_secret, seal_secret, shown_url
+from services.domain.webhooks import KIND_NAMES, new_secret, scope_of, scope_text, seal_secret, shown_url
 from services.errors import Code, InputError, NotFoundError
 
 MAX_WEBHOOKS = 10
@@ -33,16 +34,16 @@ class ChangedWebhook(NamedTuple):
 
 
 def change_webhook(
-    app: App, request: ChangeWebhookRequest, keys: Keys, hosts: AllowedHosts, now_ms: int
+    owner: App | TeamWebhooks, request: ChangeWebhookRequest, keys: Keys, hosts: AllowedHosts, now_ms: int
 ) -> ChangedWebhook:
-    """Apply the request to the app in place. Fields that it does not name stay.
+    """Apply the request to the webhooks of the app or the team in place. Fields that it does not name stay.
 
-    InputError: a field is wrong, or the URL may not be called. NotFoundError: the app has no such webhook.
+    InputError: a field is wrong, or the URL may not be called. NotFoundError: there is no such webhook.
     """
     if request.remove:
-        return _remove(app, request)
+        return _remove(owner, request)
     is_new = not request.webhook_id
-    webhook = _new(app, request, now_ms) if is_new else _find(app, request.webhook_id)
+    webhook = _new(owner, request, now_ms) if is_new else _find(owner, request)
     before = Webhook()
     before.CopyFrom(webhook)
     _set_fields(webhook, request, hosts)
@@ -55,27 +56,30 @@ def change_webhook(
         action, secret = "webhook secret rotated", new_secret()
         _keep_old_secret(webhook, request.rotate_keep_old_s, now_ms)
     if secret:
-        webhook.sealed_secret = seal_secret(secret, app.appkey, webhook.webhook_id, keys)
+        scope = scope_of(request.appkey, request.team_id)
+        webhook.sealed_secret = seal_secret(secret, scope, webhook.webhook_id, keys)
     if is_new:
-        app.webhooks.append(webhook)
+        owner.webhooks.append(webhook)
         before = Webhook()
     return ChangedWebhook(webhook, action, _described(before, webhook), secret)
 
 
-def _remove(app: App, request: ChangeWebhookRequest) -> ChangedWebhook:
-    bare = ChangeWebhookRequest(appkey=request.appkey, webhook_id=request.webhook_id, remove=True)
+def _remove(owner: App | TeamWebhooks, request: ChangeWebhookRequest) -> ChangedWebhook:
+    bare = ChangeWebhookRequest(
+        appkey=request.appkey, team_id=request.team_id, webhook_id=request.webhook_id, remove=True
+    )
     if request.HasField("origin"):
         bare.origin.CopyFrom(request.origin)
     if request != bare:
         raise InputError("a webhook is removed whole: name no other field of it")
-    webhook = _find(app, request.webhook_id)
+    webhook = _find(owner, request)
     settings = [f"webhook {webhook.webhook_id}", f"host {shown_url(webhook.url)}"]
-    app.webhooks.remove(webhook)
+    owner.webhooks.remove(webhook)
     return ChangedWebhook(None, "webhook removed", settings)
 
 
-def _new(app: App, request: ChangeWebhookRequest, now_ms: int) -> Webhook:
-    if len(app.webhooks) >= MAX_WEBHOOKS:
+def _new(owner: App | TeamWebhooks, request: ChangeWebhookRequest, now_ms: int) -> Webhook:
+    if len(owner.webhooks) >= MAX_WEBHOOKS:
         raise InputError(Code.TOO_MANY_WEBHOOKS, most=MAX_WEBHOOKS)
     if not request.HasField("url"):
         raise InputError("a new webhook needs a url")
@@ -84,11 +88,12 @@ def _new(app: App, request: ChangeWebhookRequest, now_ms: int) -> Webhook:
     return Webhook(webhook_id=new_id(), form=WEBHOOK_FORM_STANDARD, created_ms=now_ms)
 
 
-def _find(app: App, webhook_id: str) -> Webhook:
-    for webhook in app.webhooks:
-        if webhook.webhook_id == webhook_id:
+def _find(owner: App | TeamWebhooks, request: ChangeWebhookRequest) -> Webhook:
+    for webhook in owner.webhooks:
+        if webhook.webhook_id == request.webhook_id:
             return webhook
-    raise NotFoundError(Code.NO_SUCH_WEBHOOK, appkey=app.appkey, webhook_id=webhook_id)
+    scope = scope_text(scope_of(request.appkey, request.team_id))
+    raise NotFoundError(Code.NO_SUCH_WEBHOOK, scope=scope, webhook_id=request.webhook_id)
 
 
 def _set_fields(webhook: Webhook, request: ChangeWebhookRequest, hosts: AllowedHosts) -> None:

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from protos.registry.v1.apps_pb2 import EventKind, Webhook
-from services.domain.events import Event
+from services.domain.events import DRAFT_KINDS, Event
 from services.domain.webhooks import KIND_NAMES
 from services.log.port import Partition
 from services.webhooks.requests import MAX_EVENTS
+from services.webhooks.subscriptions import Subscriber
 
 MAX_QUEUED = 5_000
 """Events of a lane from which on it takes no further record; one record may exceed it by its rows."""
@@ -35,11 +36,11 @@ class Lane:
     """
 
     def __init__(
-        self, lane_id: str, appkey: str, webhook: Webhook, starts: Offsets, until: Offsets | None = None
+        self, lane_id: str, subscriber: Subscriber, webhook: Webhook, starts: Offsets, until: Offsets | None = None
     ) -> None:
         """`until`: the offsets at which the lane ends; None for one that goes on for ever."""
         self.id = lane_id
-        self.appkey = appkey
+        self.subscriber = subscriber
         self.taken = dict(starts)
         self.delivered = dict(starts)
         self.until = until
@@ -94,9 +95,9 @@ class Lane:
     def take(self, partition: Partition, offset: int, events: Iterable[Event]) -> None:
         """Take the record that the lane awaits, with those of its events that the webhook wants."""
         self.taken[partition] = offset + 1
-        last = None
+        last, appkeys = None, self.subscriber.appkeys()
         for event in events:
-            if event.kind in self.kinds and (not self._msgids or not event.msgid or event.msgid in self._msgids):
+            if self._wants(event, appkeys):
                 if last is not None:
                     self._queue.append(QueuedEvent(last, partition, None))
                 last = event
@@ -109,6 +110,14 @@ class Lane:
             self.delivered[partition] = offset + 1
         if self.has_taken_all:
             self.has_changed.set()
+
+    def _wants(self, event: Event, appkeys: Collection[str]) -> bool:
+        if event.kind not in self.kinds or (self._msgids and event.msgid and event.msgid not in self._msgids):
+            return False
+        of_team = self.subscriber.team_id
+        if event.team_id or (of_team and event.kind in DRAFT_KINDS):
+            return event.team_id == of_team
+        return event.appkey in appkeys
 
     def pass_over(self, position: Offsets) -> None:
         """Note that nothing before this position is to be taken any more."""
@@ -156,8 +165,9 @@ Wanted = dict[str, frozenset["EventKind.ValueType"]]
 
 
 def wanted_of(lanes: Iterable[Lane]) -> Wanted:
-    """Return the kinds of events that some of the lanes want, by appkey."""
+    """Return the kinds of events that some of the lanes want, by app, or by team for those of a team as a whole."""
     wanted: Wanted = {}
     for lane in lanes:
-        wanted[lane.appkey] = wanted.get(lane.appkey, frozenset()) | lane.kinds
+        for scope in {lane.subscriber.scope, *lane.subscriber.appkeys()}:
+            wanted[scope] = wanted.get(scope, frozenset()) | lane.kinds
     return wanted

@@ -1,4 +1,4 @@
-"""Wiring of the webhooks role, which posts the events of apps to the receivers of their webhooks."""
+"""Wiring of the webhooks role, which posts the events of apps and teams to the receivers of their webhooks."""
 
 import random
 import ssl
@@ -6,6 +6,7 @@ from functools import partial
 
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from protos.webhooks.v1.webhooks_pb2_grpc import add_WebhooksServiceServicer_to_server
+from services.domain.accounts import AccountDirectory
 from services.domain.endpoint_connections import EndpointConnector, SystemResolver
 from services.domain.events import SOURCES
 from services.domain.master_key import KeyPurpose
@@ -19,6 +20,7 @@ from services.webhooks.server import WebhooksServicer
 from services.webhooks.service import WebhookService
 from services.webhooks.settings import ROLE_NAME, WebhooksSettings
 from services.webhooks.store import open_store
+from services.webhooks.subscriptions import Subscriptions
 from services.webhooks.tokens import DeviceTokens
 from services.webhooks.walks import Walks
 from services.webhooks.watches import Watches
@@ -35,11 +37,13 @@ def build(settings: WebhooksSettings, context: RoleContext, connector: Connector
     connector = connector or EndpointConnector(SystemResolver(), ssl.create_default_context())
     new_receiver = partial(Receiver, connector, webhook_hosts(settings.webhook_hosts))
     partitions, tokens = sources(settings.partitions), DeviceTokens(context.peers)
+    accounts = AccountDirectory(context.log)
+    subscriptions = Subscriptions(context.apps, accounts)
     walks = Walks(context.log, partitions, context.apps.get)
     service = WebhookService(
         context.log,
         partitions,
-        context.apps,
+        subscriptions,
         walks,
         open_store(directory, context.log),
         new_receiver,
@@ -48,13 +52,13 @@ def build(settings: WebhooksSettings, context: RoleContext, connector: Connector
         context.clock,
         random.Random(),  # noqa: S311 - spreads attempts in time
     )
-    ends = PushEnds(context.log, settings.partitions, context.apps, context.clock, snapshot_file(directory))
-    watches = Watches(context.log, partitions, walks, tokens)
+    ends = PushEnds(context.log, settings.partitions, subscriptions, context.clock, snapshot_file(directory))
+    watches = Watches(context.log, partitions, walks, tokens, subscriptions)
     servicer = WebhooksServicer(service, watches, new_receiver, context.clock)
-    positions = PositionsServicer(context.apps.applied)
+    positions = PositionsServicer(context.apps.applied, accounts.applied)
     return BuiltRole(
         ROLE_NAME,
-        services=[ends, service],
+        services=[accounts, ends, service],
         servicers=[
             lambda server: add_WebhooksServiceServicer_to_server(servicer, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),

@@ -26,10 +26,9 @@ from pyroaring import BitMap
 
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, PushFact
 from protos.push.v1.push_pb2 import Kind, PushCommand, SendPush
-from protos.registry.v1.apps_pb2 import PLATFORM_IOS, EventKind, Webhook
+from protos.registry.v1.apps_pb2 import PLATFORM_IOS, EventKind
 from protos.runtime.v1.log_pb2 import Meta
 from protos.webhooks.v1.push_ends_pb2 import PushEnded, PushEndFact, PushEnding
-from services.domain.apps import AppDirectory
 from services.domain.topics import DELIVERIES, PUSH_COMMANDS, PUSH_ENDS, PUSHES, decode
 from services.errors import CarillonError, UnavailableError
 from services.log.port import (
@@ -41,7 +40,7 @@ from services.log.port import (
     append_until_accepted,
     ends_of,
 )
-from services.process.clock import Clock
+from services.process.clock import Clock, wait_for_first
 from services.process.logs import logger
 from services.process.retries import retry_until_available
 from services.replica.catch_up import read_until
@@ -49,6 +48,7 @@ from services.replica.dead_letters import UNUSABLE, leave_out
 from services.replica.merge import CausalOrder
 from services.replica.snapshot import SnapshotFile
 from services.webhooks.settings import ROLE_NAME
+from services.webhooks.subscriptions import Subscriptions
 from services.webhooks.walks import WalkEpochs
 
 SNAPSHOT_VERSION = 2
@@ -353,10 +353,12 @@ class PushEnds:
 
     name = "webhooks ends of pushes"
 
-    def __init__(self, log: Log, partitions: int, apps: AppDirectory, clock: Clock, snapshot: SnapshotFile) -> None:
+    def __init__(
+        self, log: Log, partitions: int, subscriptions: Subscriptions, clock: Clock, snapshot: SnapshotFile
+    ) -> None:
         """`partitions`: the installation's number."""
         self._log = log
-        self._apps = apps
+        self._subscriptions = subscriptions
         self._clock = clock
         self._snapshot = snapshot
         self._partitions = partitions
@@ -373,12 +375,12 @@ class PushEnds:
 
     async def run(self, ready: asyncio.Event) -> None:
         while True:
-            change = self._apps.applied.change
-            self._pushes.wanted = wanted_apps(self._apps)
+            changes = self._subscriptions.changes
+            self._pushes.wanted = self._wanted_apps()
             if not self._pushes.wanted:
                 self._forget()
                 ready.set()
-                await change.wait()
+                await wait_for_first(self._clock, None, *changes)
                 continue
             try:
                 await self._restore()
@@ -433,7 +435,7 @@ class PushEnds:
                 records = await retry_until_available(
                     LOG_UNAVAILABLE, partial(reader.read, _READ_AT_ONCE), role=ROLE_NAME
                 )
-                self._pushes.wanted = wanted_apps(self._apps)
+                self._pushes.wanted = self._wanted_apps()
                 due = order.put(records)
                 if order.held_bytes > MAX_HELD_BYTES:
                     due += order.rest()
@@ -476,19 +478,14 @@ class PushEnds:
         except UnavailableError as error:
             logger.error("webhooks could not save a snapshot; it tries again later", error=str(error))
 
+    def _wanted_apps(self) -> frozenset[str]:
+        """Return the apps of which a webhook wants to know the ends of pushes."""
+        return self._subscriptions.apps_wanting(EventKind.EVENT_KIND_PUSH_FINISHED)
+
     def _forget(self) -> None:
         """Forget all pushes: nobody wants to know of their ends."""
         self._pushes.forget_unwanted()
         self._snapshot.path.unlink(missing_ok=True)
-
-
-def wanted_apps(apps: AppDirectory) -> frozenset[str]:
-    """Return the apps with a webhook that wants to know of the ends of pushes."""
-    return frozenset(app.appkey for app in apps.with_webhooks if any(map(_wants, app.webhooks)))
-
-
-def _wants(webhook: Webhook) -> bool:
-    return not webhook.kinds or EventKind.EVENT_KIND_PUSH_FINISHED in webhook.kinds
 
 
 def snapshot_file(directory: Path) -> SnapshotFile:

@@ -11,6 +11,7 @@ from protos.registry.v1.apps_pb2 import WebhookForm
 from services.domain.events import timestamp
 from services.domain.push_endpoints import Endpoint
 from services.domain.webhooks import signature
+from services.webhooks.subscriptions import Subscriber
 
 MAX_EVENTS = 500
 MAX_BODY_BYTES = 512 * 1024
@@ -28,7 +29,9 @@ class Batch(NamedTuple):
     events: int
 
 
-def make_batch(form: "WebhookForm.ValueType", appkey: str, events: Sequence[Mapping[str, Any]], now_ms: int) -> Batch:
+def make_batch(
+    form: "WebhookForm.ValueType", subscriber: Subscriber, events: Sequence[Mapping[str, Any]], now_ms: int
+) -> Batch:
     """Return the request with the first events, as many as fit, at least one. The same events give the same id."""
     encoded: list[bytes] = []
     size = 0
@@ -42,8 +45,10 @@ def make_batch(form: "WebhookForm.ValueType", appkey: str, events: Sequence[Mapp
     ids = "\0".join(event["id"] for event in chosen)
     message_id = f"msg_{hashlib.blake2b(ids.encode(), digest_size=16).hexdigest()}"
     if is_chat(form):
-        return Batch(message_id, _encode(_CHATS[form](_text(appkey, chosen))), len(chosen))
-    data = {"appkey": appkey, "events": [msgspec.Raw(line) for line in encoded]}
+        return Batch(message_id, _encode(_CHATS[form](_text(subscriber.name(), chosen))), len(chosen))
+    team_id = subscriber.team_id
+    of = {"team_id": team_id} if team_id else {"appkey": subscriber.scope}
+    data = {**of, "events": [msgspec.Raw(line) for line in encoded]}
     body = _encode({"type": "batch", "timestamp": timestamp(now_ms), "data": data})
     return Batch(message_id, body, len(chosen))
 
@@ -84,11 +89,11 @@ def refused_by_chat(form: "WebhookForm.ValueType", body: bytes) -> str:
     return next((f"code {str(code)[:20]}" for code in codes if code != 0), "")
 
 
-def _text(appkey: str, events: Sequence[Mapping[str, Any]]) -> str:
+def _text(name: str, events: Sequence[Mapping[str, Any]]) -> str:
     lines = [f"{event['timestamp']} {event['type']} {_said(event['data'])}" for event in events[:MAX_LINES]]
     if len(events) > MAX_LINES:
         lines.append(f"… and {len(events) - MAX_LINES} more")
-    return "\n".join([f"Carillon, app {appkey}", *lines])
+    return "\n".join([f"Carillon, {name}", *lines])
 
 
 def _said(data: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable
 
 from protos.registry.v1.apps_pb2 import WebhookForm
-from services.domain.events import NO_DEVICE, timestamp
+from services.domain.events import timestamp
 from services.domain.master_key import Keys
 from services.domain.push_endpoints import Endpoint
 from services.domain.webhooks import secrets_in_force, shown_url
@@ -108,7 +108,7 @@ class LaneSender:
         """
         now_ms, webhook = self._clock.now_ms(), self.lane.webhook
         event = {"id": event_id, "type": "webhook.test", "timestamp": timestamp(now_ms), "data": {}}
-        batch = make_batch(webhook.form, self.lane.appkey, [event], now_ms)
+        batch = make_batch(webhook.form, self.lane.subscriber, [event], now_ms)
         secrets = self._secrets(now_ms)
         try:
             answer = await receiver.post(
@@ -121,8 +121,8 @@ class LaneSender:
 
     def _secrets(self, now_ms: int) -> list[str]:
         """Return the secrets that sign requests; none for a chat service."""
-        webhook = self.lane.webhook
-        return [] if is_chat(webhook.form) else secrets_in_force(webhook, self.lane.appkey, self._keys, now_ms)
+        webhook, scope = self.lane.webhook, self.lane.subscriber.scope
+        return [] if is_chat(webhook.form) else secrets_in_force(webhook, scope, self._keys, now_ms)
 
     async def _attempt(self) -> int:
         """Send the next events; return after how many milliseconds to go on."""
@@ -155,10 +155,8 @@ class LaneSender:
         lane, form = self.lane, self.lane.webhook.form
         if self._batch is None or self._batch[0] != form:
             events = [queued.event for queued in lane.next_events(MAX_EVENTS)]
-            devices = {event.device for event in events if event.device != NO_DEVICE}
-            tokens = await self._tokens.of(lane.appkey, devices)
-            rendered = [event.as_json(tokens.get(event.device)) for event in events]
-            self._batch = form, make_batch(form, lane.appkey, rendered, self._clock.now_ms())
+            rendered = await self._tokens.rendered(events, lane.subscriber)
+            self._batch = form, make_batch(form, lane.subscriber, rendered, self._clock.now_ms())
         return self._batch[1]
 
     async def _failed(self, answer: Answer, attempt: Attempt) -> int:
@@ -176,7 +174,7 @@ class LaneSender:
             if is_given_up
             else "a webhook's receiver did not take a request; it is sent again",
             webhook=self.lane.id,
-            app=self.lane.appkey,
+            of=self.lane.subscriber.scope,
             host=shown_url(webhook.url),
             answer=answer.reason,
         )

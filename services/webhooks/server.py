@@ -19,6 +19,7 @@ from protos.webhooks.v1.webhooks_pb2 import (
 from protos.webhooks.v1.webhooks_pb2_grpc import WebhooksServiceServicer
 from services.domain import ids
 from services.domain.text import check_texts
+from services.domain.webhooks import scope_of
 from services.errors import InputError
 from services.net.rpc.server import Context
 from services.process.clock import Clock
@@ -44,22 +45,22 @@ class WebhooksServicer(WebhooksServiceServicer):
 
     async def ListStates(self, request: ListStatesRequest, context: Context) -> ListStatesResponse:
         check_texts(request)
-        return ListStatesResponse(states=self._service.states(request.appkey))
+        return ListStatesResponse(states=self._service.states(scope_of(request.appkey, request.team_id)))
 
     async def ListAttempts(self, request: ListAttemptsRequest, context: Context) -> ListAttemptsResponse:
         check_texts(request)
-        self._service.sender_of(request.appkey, request.webhook_id)
+        self._service.sender_of(scope_of(request.appkey, request.team_id), request.webhook_id)
         return ListAttemptsResponse(attempts=map(_attempt, await self._service.attempts(request.webhook_id)))
 
     async def SendTest(self, request: SendTestRequest, context: Context) -> SendTestResponse:
         check_texts(request)
-        sender = self._service.sender_of(request.appkey, request.webhook_id)
+        sender = self._service.sender_of(scope_of(request.appkey, request.team_id), request.webhook_id)
         attempt, taken = await sender.send_test(self._new_receiver(), ids.event_id().hex())
         return SendTestResponse(attempt=_attempt(attempt), taken=taken)
 
     async def Resend(self, request: ResendRequest, context: Context) -> ResendResponse:
         check_texts(request)
-        sender = self._service.sender_of(request.appkey, request.webhook_id)
+        sender = self._service.sender_of(scope_of(request.appkey, request.team_id), request.webhook_id)
         if not 0 <= request.from_ms < request.until_ms <= self._clock.now_ms():
             raise InputError("the time to send again must end after it begins, and not in the future")
         if request.until_ms - request.from_ms > MAX_RESENT_MS:

@@ -1,4 +1,4 @@
-"""The webhooks of all apps as they are now: each has a lane, a sender, and offsets that outlive the process."""
+"""All webhooks as they are now: each has a lane, a sender, and offsets that outlive the process."""
 
 import asyncio
 import contextlib
@@ -8,8 +8,8 @@ from functools import partial
 
 from protos.registry.v1.apps_pb2 import Webhook
 from protos.webhooks.v1.webhooks_pb2 import WebhookState
-from services.domain.apps import AppDirectory
 from services.domain.master_key import Keys
+from services.domain.webhooks import scope_text
 from services.errors import CarillonError, Code, ConflictError, NotFoundError
 from services.log.point_in_time import offsets_at
 from services.log.port import LOG_UNAVAILABLE, Log, Partition, ends_of
@@ -24,6 +24,7 @@ from services.webhooks.receivers import Receiver
 from services.webhooks.sender import LaneSender, LaneStore
 from services.webhooks.settings import ROLE_NAME
 from services.webhooks.store import Attempt, StoredLane, WebhookStore
+from services.webhooks.subscriptions import Subscription, Subscriptions
 from services.webhooks.tokens import DeviceTokens
 from services.webhooks.walks import Walks
 
@@ -38,7 +39,7 @@ LOST_MS = 3_600_000
 
 
 class WebhookService:
-    """Service that delivers the events of the apps to their webhooks.
+    """Service that delivers the events of apps and teams to their webhooks.
 
     A webhook gets the events from the moment at which it was made. What happens while it is switched off or paused
     waits in the log.
@@ -50,7 +51,7 @@ class WebhookService:
         self,
         log: Log,
         partitions: Sequence[Partition],
-        apps: AppDirectory,
+        subscriptions: Subscriptions,
         walks: Walks,
         store: WebhookStore,
         new_receiver: Callable[[], Receiver],
@@ -62,7 +63,7 @@ class WebhookService:
         """`partitions`: those of all topics whose records make events."""
         self._log = log
         self._partitions = partitions
-        self._apps = apps
+        self._subscriptions = subscriptions
         self._store = store
         self._keys = keys
         self._clock = clock
@@ -92,31 +93,30 @@ class WebhookService:
         ready.set()
         try:
             while True:
-                change = self._apps.applied.change
+                changes = self._subscriptions.changes
                 try:
                     await self._follow(stored)
                     await self._save()
                 except CarillonError as error:  # pushes go on, whatever becomes of webhooks
                     logger.error("webhooks cannot go on at present; it tries again", error=str(error))
-                await wait_for_first(self._clock, self._clock.now_ms() + SAVED_EVERY_MS, change)
+                await wait_for_first(self._clock, self._clock.now_ms() + SAVED_EVERY_MS, *changes)
                 await asyncio.sleep(_PAUSE_S)
         finally:
             await self._close()
 
     # --- calls
 
-    def sender_of(self, appkey: str, webhook_id: str) -> LaneSender:
-        """Return the sender of an app's webhook. NotFoundError: there is none, or the role has not begun with it."""
+    def sender_of(self, scope: str, webhook_id: str) -> LaneSender:
+        """Return the sender of a webhook. NotFoundError: there is none, or the role has not begun with it."""
         sender = self._senders.get(webhook_id)
-        if sender is None or sender.lane.appkey != appkey or sender.lane.until is not None:
-            raise NotFoundError(Code.WEBHOOK_NOT_KNOWN, appkey=appkey, webhook_id=webhook_id)
+        if sender is None or sender.lane.subscriber.scope != scope or sender.lane.until is not None:
+            raise NotFoundError(Code.WEBHOOK_NOT_KNOWN, scope=scope_text(scope), webhook_id=webhook_id)
         return sender
 
-    def states(self, appkey: str) -> list[WebhookState]:
-        """Return the state of each webhook of the app."""
-        return [
-            self._state(each) for each in self._senders.values() if each.lane.appkey == appkey and not each.lane.until
-        ]
+    def states(self, scope: str) -> list[WebhookState]:
+        """Return the state of each webhook of the app or the team."""
+        senders = (sender for sender in self._senders.values() if not sender.lane.until)
+        return [self._state(sender) for sender in senders if sender.lane.subscriber.scope == scope]
 
     async def attempts(self, webhook_id: str) -> list[Attempt]:
         return await self._thread.call(partial(self._store.attempts, webhook_id))
@@ -131,7 +131,8 @@ class WebhookService:
             starts = await offsets_at(self._log, self._partitions, from_ms)
             until = await offsets_at(self._log, self._partitions, until_ms)
             await self._thread.call(partial(self._store.add, again, lane.id, starts, until))
-            self._begin(lane.appkey, lane.webhook, StoredLane(again, lane.id, starts, until, 0, 0))
+            subscription = Subscription(lane.subscriber, lane.webhook)
+            self._begin(subscription, StoredLane(again, lane.id, starts, until, 0, 0))
         finally:
             self._beginning.discard(again)
 
@@ -147,32 +148,31 @@ class WebhookService:
             is_resending=f"{lane.id}/again" in self._senders,
         )
 
-    # --- following the apps
+    # --- following the subscriptions
 
     async def _follow(self, stored: dict[str, StoredLane]) -> None:
         """Begin with the webhooks that are new, go on by those that have changed, and end those that are gone.
 
         `stored`: the lanes that an earlier process left, each of which is taken out as it goes on.
         """
-        apps = self._apps.with_webhooks
-        known = {webhook.webhook_id: (app.appkey, webhook) for app in apps for webhook in app.webhooks}
+        known = self._subscriptions.all()
         for sender in list(self._senders.values()):
-            _, webhook = known.get(sender.lane.webhook.webhook_id, ("", None))
-            if webhook is None:
+            present = known.get(sender.lane.webhook.webhook_id)
+            if present is None:
                 await self._forget(sender.lane)
-            elif webhook is not sender.lane.webhook:
-                sender.lane.use(webhook)
+            elif present.webhook is not sender.lane.webhook:
+                sender.lane.use(present.webhook)
         for webhook_id in known.keys() - self._senders.keys():
             left = stored.get(webhook_id)
             if left is None:
-                starts = await self._first_offsets(known[webhook_id][1])
+                starts = await self._first_offsets(known[webhook_id].webhook)
                 await self._thread.call(partial(self._store.add, webhook_id, webhook_id, starts, None))
                 left = StoredLane(webhook_id, webhook_id, starts, None, 0, 0)
-            self._begin(*known[webhook_id], await self._within_log(left))
+            self._begin(known[webhook_id], await self._within_log(left))
             stored.pop(webhook_id, None)
         for lane_id, left in list(stored.items()):
             if left.webhook_id in known and left.until is not None:
-                self._begin(*known[left.webhook_id], await self._within_log(left))
+                self._begin(known[left.webhook_id], await self._within_log(left))
             else:
                 await self._thread.call(partial(self._store.forget_attempts, left.webhook_id))
                 await self._thread.call(partial(self._store.remove, lane_id))
@@ -196,10 +196,10 @@ class WebhookService:
             )
         return left._replace(starts=starts)
 
-    def _begin(self, appkey: str, webhook: Webhook, left: StoredLane) -> None:
+    def _begin(self, subscription: Subscription, left: StoredLane) -> None:
         """Go on with a lane where it was left."""
         starts = dict(left.starts)
-        lane = Lane(left.lane_id, appkey, webhook, starts, left.until)
+        lane = Lane(left.lane_id, *subscription, starts, left.until)
         sender = self._new_sender(lane, left.failing_since_ms, left.paused_ms)
         self._senders[lane.id] = sender
         self._saved[lane.id] = starts

@@ -2,11 +2,14 @@
 
 import asyncio
 from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from protos.registry.v1.registry_pb2 import GetTokensRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
+from services.domain.events import NO_DEVICE, Event
 from services.replica.peers import Peers
+from services.webhooks.subscriptions import Subscriber
 
 MAX_KEPT = 100_000
 _TIMEOUT_S = 10.0
@@ -21,6 +24,17 @@ class DeviceTokens:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
         self._kept: OrderedDict[tuple[str, Numbered], str] = OrderedDict()
+
+    async def rendered(self, events: Sequence[Event], subscriber: Subscriber) -> list[dict[str, Any]]:
+        """Return the events as the subscriber's receivers get them. CarillonError: the registry is away."""
+        devices: defaultdict[str, set[Numbered]] = defaultdict(set)
+        for event in events:
+            if event.device != NO_DEVICE:
+                devices[event.appkey].add(event.device)
+        found = await asyncio.gather(*(self.of(appkey, numbered) for appkey, numbered in devices.items()))
+        tokens = dict(zip(devices, found, strict=True))
+        with_app = bool(subscriber.team_id)
+        return [event.as_json(tokens.get(event.appkey, {}).get(event.device), with_app=with_app) for event in events]
 
     async def of(self, appkey: str, devices: Collection[Numbered]) -> Mapping[Numbered, str]:
         """Return the tokens of an app's devices; removed devices may have none. CarillonError: the registry is away."""

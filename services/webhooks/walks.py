@@ -193,7 +193,7 @@ class _Walk:
             leave_out(ROLE_NAME, record, error)
             events = []
         for lane in awaiting:
-            lane.take(partition, record.offset, (event for event in events if event.appkey == lane.appkey))
+            lane.take(partition, record.offset, events)
         self.position[partition] = record.offset + 1
         await self._let_others_run()
 

@@ -9,43 +9,53 @@ from google.protobuf.message import DecodeError
 
 from protos.registry.v1.apps_pb2 import Webhook
 from protos.webhooks.v1.webhooks_pb2 import EventPosition, TopicPosition, WatchEventsRequest, WatchEventsResponse
-from services.domain.events import NO_DEVICE
+from services.domain.webhooks import scope_of
 from services.errors import BusyError, InputError
 from services.log.port import LOG_UNAVAILABLE, Log, Partition, ends_of
 from services.process.retries import retry_until_available
 from services.webhooks.lane import Lane
 from services.webhooks.requests import MAX_EVENTS
 from services.webhooks.settings import ROLE_NAME
+from services.webhooks.subscriptions import Subscriptions
 from services.webhooks.tokens import DeviceTokens
 from services.webhooks.walks import Walks
 
 MAX_WATCHES = 50
 """Programs that may watch at a time: the events of each wait in memory until it reads them."""
 
-MAX_WATCHES_OF_AN_APP = 10
-"""Those of one app, so that a team with many tokens leaves room for others."""
+MAX_WATCHES_OF_ONE = 10
+"""Those of one app or team, so that a team with many tokens leaves room for others."""
 
 
 class Watches:
     """The streams of the process. A program that reads slowly is walked apart, as a slow receiver is: see Walks."""
 
-    def __init__(self, log: Log, partitions: Sequence[Partition], walks: Walks, tokens: DeviceTokens) -> None:
+    def __init__(
+        self,
+        log: Log,
+        partitions: Sequence[Partition],
+        walks: Walks,
+        tokens: DeviceTokens,
+        subscriptions: Subscriptions,
+    ) -> None:
         self._log = log
         self._partitions = partitions
         self._walks = walks
         self._tokens = tokens
+        self._subscriptions = subscriptions
         self._watched: Counter[str] = Counter()
 
     async def watch(self, request: WatchEventsRequest) -> AsyncGenerator[WatchEventsResponse, None]:
-        """Yield the events of an app. BusyError: too many programs watch. InputError: its position is wrong."""
-        if self._watched.total() >= MAX_WATCHES or self._watched[request.appkey] >= MAX_WATCHES_OF_AN_APP:
+        """Yield the events of an app or a team. BusyError: too many programs watch. InputError: a wrong request."""
+        subscriber = self._subscriptions.subscriber(scope_of(request.appkey, request.team_id))
+        if self._watched.total() >= MAX_WATCHES or self._watched[subscriber.scope] >= MAX_WATCHES_OF_ONE:
             raise BusyError("too many programs read events at present; try again later")
-        self._watched[request.appkey] += 1
+        self._watched[subscriber.scope] += 1
         lane = None
         try:
             starts = await self._starts(request.position)
             chosen = Webhook(webhook_id=f"watch/{secrets.token_hex(8)}", kinds=request.kinds, msgids=request.msgids)
-            lane = Lane(chosen.webhook_id, request.appkey, chosen, starts)
+            lane = Lane(chosen.webhook_id, subscriber, chosen, starts)
             self._walks.add(lane)
             yield WatchEventsResponse(position=self._packed(lane))
             while True:
@@ -54,16 +64,15 @@ class Watches:
                 while events := await self._next_events(lane):
                     yield WatchEventsResponse(events_json=events, position=self._packed(lane))
         finally:
-            self._watched[request.appkey] -= 1
+            self._watched[subscriber.scope] -= 1
             self._watched += Counter()  # without apps that nobody watches
             if lane is not None:
                 await self._walks.remove(lane.id)
 
     async def _next_events(self, lane: Lane) -> list[bytes]:
         queued = lane.next_events(MAX_EVENTS)
-        devices = {each.event.device for each in queued if each.event.device != NO_DEVICE}
-        tokens = await self._tokens.of(lane.appkey, devices)
-        events = [msgspec.json.encode(each.event.as_json(tokens.get(each.event.device))) for each in queued]
+        rendered = await self._tokens.rendered([each.event for each in queued], lane.subscriber)
+        events = [msgspec.json.encode(each) for each in rendered]
         lane.remove(len(queued))
         return events
 

@@ -42,6 +42,8 @@ ALLOWED = {
     ("POST", "/apps/{appkey}/secret/end"): HEADS,
     ("GET", "/apps/{appkey}/secret"): HEADS,
     ("POST", "/apps/{appkey}/secret"): HEADS,
+    ("GET", "/teams/{team_id}/webhooks"): HEADS,
+    ("POST", "/teams/{team_id}/webhooks"): HEADS,
     ("GET", "/apps/{appkey}/webhooks"): HEADS,
     ("POST", "/apps/{appkey}/webhooks"): HEADS,
     ("GET", "/send"): LOGGED_IN,

@@ -16,9 +16,10 @@ async def page_of(browser: Browser, appkey: str, query: str = "") -> str:
     return text_of(answer)
 
 
-async def until_shown(browser: Browser, appkey: str, words: str) -> None:
+async def until_page(browser: Browser, path: str, words: str) -> None:
+    """Return once the page has the words."""
     async with asyncio.timeout(60):
-        while words not in await page_of(browser, appkey):
+        while words not in text_of(await browser.get(path)):
             await asyncio.sleep(0.02)
 
 
@@ -37,7 +38,7 @@ async def test_a_webhook_from_its_making_to_its_end(tmp_path: Path) -> None:
         assert "shown only now" in shown
         assert re.search(r"whsec_[A-Za-z0-9+/=]{44}", shown)
         assert "whsec_" not in await page_of(head, appkey)
-        await until_shown(head, appkey, "works")
+        await until_page(head, path, "works")
         assert f"http://{receiver.host} signed JSON app.paused" in await page_of(head, appkey)
         assert "/hook" not in await page_of(head, appkey)
         (known,) = console.context.apps.with_webhooks
@@ -61,6 +62,35 @@ async def test_a_webhook_from_its_making_to_its_end(tmp_path: Path) -> None:
             away = await page_of(head, appkey, f"?webhook={webhook_id}")
             assert "not known at present" in away
         assert "The app has no webhooks." in await change("remove")
+
+
+async def test_the_page_of_a_teams_webhooks(tmp_path: Path) -> None:
+    async with (
+        webhook_receiver() as receiver,
+        running_console(tmp_path, ManualClock(START_MS), webhook_hosts=receiver.host) as console,
+    ):
+        team_id = await console.team("News", head="administrator", reader="viewer")
+        appkey = await console.app("News", team_id)
+        head = await console.logged_in("head")
+        path = f"/teams/{team_id}/webhooks"
+        assert f'href="{path}"' in (await head.get(f"/teams/{team_id}")).text
+        reader = await console.logged_in("reader")
+        assert f'href="{path}"' not in (await reader.get(f"/teams/{team_id}")).text
+        assert "The team has no webhooks." in text_of(await head.get(path))
+        made = await head.post(path, url=receiver.url, form="standard", **{"kind:app.paused": "on"})
+        assert (made.status_code, made.headers["location"]) == (303, path)
+        assert "shown only now" in text_of(await head.get(path))
+        await until_page(head, path, "works")
+        (webhook,) = console.context.apps.webhooks_of_team(team_id)
+        tested = await head.post(path, webhook=webhook.webhook_id, change="test")
+        assert tested.headers["location"] == f"{path}?webhook={webhook.webhook_id}"
+        await head.post(f"/apps/{appkey}/pause", reason="leak", change="pause")
+        await until_holds(lambda: [event["type"] for event in receiver.events].count("app.paused") == 1)
+        await until_page(head, f"{path}?webhook={webhook.webhook_id}", "HTTP 204")
+        await head.post(path, webhook=webhook.webhook_id, change="remove")
+        assert "The team has no webhooks." in text_of(await head.get(path))
+        wrong = await head.post(path, url="http://hooks.example.org/")
+        assert (wrong.status_code, "CARILLON_WEBHOOK_HOSTS" in text_of(wrong)) == (400, True)
 
 
 async def test_mistakes_are_said_above_the_form(console: ConsoleInstallation) -> None:

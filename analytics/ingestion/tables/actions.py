@@ -60,8 +60,9 @@ def action_rows(record: Record, message: Any) -> list[Row]:
 def _actions(message: object) -> Sequence[DoneAction]:
     match message:
         case AppFact(changed=changed) if message.HasField("changed"):
-            subject = "app " if changed.appkey else "app all "
-            return [DoneAction(subject + changed.action, texts(*changed.settings), appkey=changed.appkey)]
+            subject = "app " if changed.appkey or changed.team_id else "app all "
+            details = texts(*changed.settings)
+            return [DoneAction(subject + changed.action, details, changed.team_id, changed.appkey)]
         case DeviceCommand():
             details = [*texts(message.token), *requested_details(message)]
             return [DoneAction(f"device {command_name(message)}", details, appkey=message.appkey)]

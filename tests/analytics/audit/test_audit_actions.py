@@ -22,12 +22,13 @@ from protos.accounts.v1.accounts_pb2 import (
     UserChanged,
 )
 from protos.accounts.v1.drafts_pb2 import Draft, DraftApproved, DraftFact, DraftSubmitted
-from protos.analytics.v1.analytics_pb2 import ActionScope, AuditActionsRequest
+from protos.analytics.v1.analytics_pb2 import ActionScope, AuditActionsRequest, AuditAppRequest
 from protos.push.v1.push_pb2 import Audience, CancelPush, Everyone, Filter, Kind, PushCommand, SendPush
+from protos.registry.v1.apps_pb2 import AppChanged, AppFact
 from protos.registry.v1.devices_pb2 import RevokeKey
 from protos.runtime.v1.log_pb2 import Origin
 from protos.scheduling.v1.scheduling_pb2 import TaskCancelled, TaskFact, TaskScheduled
-from services.domain.topics import ACCOUNTS, DRAFTS, LOG_INS, PUSH_COMMANDS, TASKS
+from services.domain.topics import ACCOUNTS, APPS, DRAFTS, LOG_INS, PUSH_COMMANDS, TASKS
 from services.errors import InputError
 from services.log.port import NewRecord
 from services.log.sqlite.log import SqliteLog
@@ -128,8 +129,7 @@ async def test_actions_are_filtered_and_paged(log: SqliteLog, clickhouse: ClickH
         assert await found(subject="log-in") == DONE[1:3]
         assert await found(from_ms=T0 + 4000, to_ms=T0 + 6000) == DONE[4:6]
         assert await found(scope=ActionScope(team_ids=["t1"])) == DONE[4:7]
-        of_app = [DONE[0], DONE[5], DONE[7], *DONE[10:12]]
-        assert await found(scope=ActionScope(appkeys=[APP])) == of_app
+        assert await found(scope=ActionScope(appkeys=[APP])) == [DONE[0], DONE[5], DONE[7], *DONE[10:12]]
         assert await found(scope=ActionScope(team_ids=["t2"])) == DONE[12:]
         assert await found(scope=ActionScope()) == []
         assert await found(containing=["carol", "bob"]) == [DONE[3], DONE[7]]
@@ -142,6 +142,14 @@ async def test_actions_are_filtered_and_paged(log: SqliteLog, clickhouse: ClickH
         exported = DataRead(appkey=APP, exported_devices=2)
         await log.append([acted(21, LOG_INS.name, LogInFact, data_read=exported)])
         assert (await found(subject="data"))[-1] == ("data exported", ALICE, "2 devices")
+        changed = AppChanged(team_id="t1", action="webhook made", settings=["webhook w1"])
+        await log.append([acted(22, APPS.name, AppFact, changed=changed)])
+        made = ("app webhook made", ALICE, "webhook w1")
+        assert (await found(scope=ActionScope(team_ids=["t1"])))[-1] == made
+        assert made not in await found(scope=ActionScope(appkeys=[APP]))
+        of_app = await analytics.AuditApp(AuditAppRequest(appkey=APP, from_ms=T0, to_ms=T0 + 60_000, limit=100))
+        assert "storm" in str(of_app)
+        assert "w1" not in str(of_app)
         for wrong in ({"limit": 0}, {"pos": "x"}, {"pos": "1/a/99999999999"}, {"from_ms": T0 + 60_000}):
             with pytest.raises(InputError):
                 await found(**wrong)

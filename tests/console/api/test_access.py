@@ -61,6 +61,15 @@ ALLOWED = {
     ("GET", "/audit"): VALID,
     ("GET", "/teams"): VALID,
     ("GET", "/teams/{team_id}"): MEMBERS,
+    ("GET", "/teams/{team_id}/webhooks"): {"administrator"},
+    ("POST", "/teams/{team_id}/webhooks"): {"administrator"},
+    ("POST", "/teams/{team_id}/webhooks/{webhook_id}"): {"administrator"},
+    ("POST", "/teams/{team_id}/webhooks/{webhook_id}/secret"): {"administrator"},
+    ("POST", "/teams/{team_id}/webhooks/{webhook_id}/resume"): {"administrator"},
+    ("POST", "/teams/{team_id}/webhooks/{webhook_id}/remove"): {"administrator"},
+    ("GET", "/teams/{team_id}/webhooks/{webhook_id}/attempts"): {"administrator"},
+    ("POST", "/teams/{team_id}/webhooks/{webhook_id}/test"): {"administrator"},
+    ("POST", "/teams/{team_id}/webhooks/{webhook_id}/resend"): {"administrator"},
 }
 """Whose calls are let through, by method and path."""
 

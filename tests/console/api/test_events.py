@@ -53,6 +53,8 @@ async def test_events_are_streamed(console: ConsoleInstallation, programs: Progr
         (f"appkey={appkey}&msgid=x", 400),
         (f"appkey={appkey}&position=!", 400),
         (f"appkey={appkey}&since=7", 400),
+        (f"appkey={appkey}&team_id={team_id}", 400),
+        ("team_id=0000000000000000", 403),
     ):
         async with open_stream(console, token, query) as stream:
             assert stream.status == status, query
@@ -61,6 +63,20 @@ async def test_events_are_streamed(console: ConsoleInstallation, programs: Progr
     with console.servers["webhooks"].away():
         async with open_stream(console, token, f"appkey={appkey}") as stream:
             assert stream.status == 503
+
+
+async def test_the_events_of_a_team_are_streamed(console: ConsoleInstallation, programs: Programs) -> None:
+    team_id = await console.team("News")
+    appkeys = [await console.app(name, team_id) for name in ("News", "Weather")]
+    token_id, token = await programs.token(team_id, "viewer")
+    async with open_stream(console, token, f"team_id={team_id}&kind=app.paused") as stream:
+        await stream.next("position")
+        for appkey in appkeys:
+            await pause(console, programs, team_id, appkey, "storm")
+            event = await next_event(stream)
+            assert (event["type"], event["data"]["appkey"]) == ("app.paused", appkey)
+    for appkey in appkeys:
+        assert (f"token/{token_id}", "", 0) in await actors(console, appkey)
 
 
 async def test_a_stream_ends_with_its_token(

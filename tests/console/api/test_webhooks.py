@@ -47,6 +47,29 @@ async def test_a_webhook_is_made_changed_and_removed(console: ConsoleInstallatio
     assert (await head.get(f"/apps/{appkey}/webhooks")).json() == {"webhooks": []}
 
 
+async def test_a_team_has_webhooks_of_its_own(console: ConsoleInstallation, programs: Programs) -> None:
+    team_id, appkey, head = await app_of_team(console, programs, "administrator", devices=0)
+    new = (await head.post(f"/teams/{team_id}/webhooks", {"url": URL, "kinds": ["draft.waits"]})).json()
+    assert str(new["secret"]).startswith("whsec_")
+    path = f"/teams/{team_id}/webhooks/{new['webhook']['webhook_id']}"
+    assert (await head.post(path, {"disabled": True})).json()["webhook"]["disabled"] is True
+    assert (await head.post(f"{path}/secret", {"keep_old_s": 60})).json()["secret"] != new["secret"]
+    assert (await head.post(f"{path}/resume")).status_code == 200
+    (listed,) = (await head.get(f"/teams/{team_id}/webhooks")).json()["webhooks"]
+    assert (listed["webhook_id"], listed["kinds"]) == (new["webhook"]["webhook_id"], ["draft.waits"])
+    assert (await head.get(f"/apps/{appkey}/webhooks")).json() == {"webhooks": []}
+    async with asyncio.timeout(60):
+        while (await head.get(f"{path}/attempts")).status_code == 404:
+            await asyncio.sleep(0.02)
+    assert (await head.get(f"{path}/attempts")).json() == {"attempts": []}
+    console.clock.move(60)
+    hour = {"from_ms": START_MS, "until_ms": START_MS + 30_000}
+    assert (await head.post(f"{path}/resend", hour)).json() == hour
+    assert (await head.post(f"/apps/{appkey}/webhooks/{new['webhook']['webhook_id']}/test")).status_code == 404
+    assert (await head.post(f"{path}/remove")).json() == {"webhook": None}
+    assert (await head.get(f"/teams/{team_id}/webhooks")).json() == {"webhooks": []}
+
+
 async def test_wrong_requests_are_refused(console: ConsoleInstallation, programs: Programs) -> None:
     _, appkey, head = await app_of_team(console, programs, "administrator", devices=0)
     for body, status, told in (

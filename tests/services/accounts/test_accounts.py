@@ -168,6 +168,7 @@ async def test_a_front_end_sees_at_once_that_a_session_has_ended_or_a_user_is_di
         assert directory.session(alice.user_id, alice.session_epoch + 1) is None
         actor = directory.actor_of_user(alice.user_id)
         assert (actor.roles, directory.team_of(APP)) == ({team_id: Role.SENDER}, team_id)
+        assert directory.apps_of(team_id) == {APP}
         assert may(actor, Action.SEND, directory.team_of(APP))
         assert not may(actor, Action.SEND, directory.team_of("1999999999"))
         end = UpdateUserRequest(user_id=alice.user_id, end_sessions=True, origin=origin_of(alice))
@@ -254,6 +255,8 @@ async def test_an_app_belongs_to_one_team(harness: AccountsHarness) -> None:
         await harness.accounts.GiveApp(GiveAppRequest(appkey=APP, origin=OPERATOR))
         await harness.directory_of_accounts.refresh()
         assert harness.directory_of_accounts.team_of(APP) == ""
+        assert harness.directory_of_accounts.apps_of(first) == {OTHER_APP}
+        assert not harness.directory_of_accounts.apps_of(second)
 
 
 async def test_an_api_token_is_shown_once_and_ends_by_time_and_by_revocation(harness: AccountsHarness) -> None:

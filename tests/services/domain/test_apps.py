@@ -11,14 +11,16 @@ import pytest
 from pyroaring import BitMap
 from structlog.testing import capture_logs
 
-from protos.registry.v1.apps_pb2 import App, AppFact, Pause, Revocations
-from services.domain.apps import AppDirectory
+from protos.registry.v1.apps_pb2 import App, AppFact, Pause, Revocations, TeamWebhooks, Webhook
+from protos.runtime.v1.log_pb2 import Meta
+from services.domain.apps import AppDirectory, team_webhooks_key
 from services.domain.revocations import revocations_key
 from services.domain.topics import TOPICS
 from services.errors import UnavailableError
 from services.log.port import NewRecord, Partition, Reader, Record
 from services.log.sqlite.log import SqliteLog
 from services.replica import partition_reader
+from services.replica.epochs import next_epoch
 
 BOUND_S = 60.0
 
@@ -159,6 +161,29 @@ async def test_whether_any_app_is_paused(log: GatedLog) -> None:
         await apps.refresh()
         assert not apps.has_pauses
         assert not apps.is_paused("1")
+
+
+async def test_a_late_record_of_a_former_owner_does_not_replace_the_webhooks_of_a_team(log: GatedLog) -> None:
+    def of_team(epoch: int, *webhook_ids: str) -> NewRecord:
+        webhooks = TeamWebhooks(team_id="t", webhooks=[Webhook(webhook_id=each) for each in webhook_ids])
+        fact = AppFact(meta=Meta(epoch=epoch), team_webhooks=webhooks)
+        return NewRecord("apps", 0, team_webhooks_key("t"), fact.SerializeToString())
+
+    def announced(epoch: int) -> NewRecord:
+        return NewRecord("apps", 0, b"epoch/%d" % epoch, AppFact(meta=Meta(epoch=epoch)).SerializeToString())
+
+    first = next_epoch(0)
+    second = next_epoch(first)
+    await log.append([announced(first), of_team(first, "a")])
+    async with RunningDirectory(log) as apps:
+        await log.append([announced(second), of_team(first, "b")])
+        await apps.refresh()
+        assert [webhook.webhook_id for webhook in apps.webhooks_of_team("t")] == ["a"]
+        assert apps.refused == {team_webhooks_key("t")}
+        valid = apps.valid(team_webhooks_key("t"))
+        assert valid is not None
+        assert valid.team_webhooks.webhooks[0].webhook_id == "a"
+        assert not apps.webhooks_of_team("u")
 
 
 async def test_a_directory_on_an_empty_log_is_ready_at_once_and_follows_it(log: GatedLog) -> None:

@@ -9,20 +9,22 @@ from typing import Any
 
 import pytest
 
+from protos.accounts.v1.accounts_pb2 import AccountFact, AppGiven, Team, TeamChanged
 from protos.delivery.v1.delivery_pb2 import AppOutcomes, DeliveryFact, OutcomeKind, Outcomes
-from protos.registry.v1.apps_pb2 import WEBHOOK_FORM_STANDARD, App, AppFact, Webhook
+from protos.registry.v1.apps_pb2 import WEBHOOK_FORM_STANDARD, App, AppFact, TeamWebhooks, Webhook
 from protos.registry.v1.registry_pb2 import GetTokensRequest, GetTokensResponse
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, add_RegistryServiceServicer_to_server
 from protos.runtime.v1.log_pb2 import Meta
 from protos.webhooks.v1.webhooks_pb2_grpc import WebhooksServiceStub
 from services.domain import ids
-from services.domain.apps import AppDirectory
+from services.domain.accounts import AccountDirectory
+from services.domain.apps import AppDirectory, team_webhooks_key
 from services.domain.master_key import MasterKey
 from services.domain.role import RoleContext
-from services.domain.topics import APPS, DELIVERIES, TOPICS
-from services.domain.webhooks import new_secret, seal_secret
+from services.domain.topics import ACCOUNTS, APPS, DELIVERIES, TOPICS
+from services.domain.webhooks import new_secret, seal_secret, team_scope
 from services.errors import UnavailableError
-from services.log.port import NewRecord
+from services.log.port import NewRecord, Partition
 from services.log.sqlite.log import SqliteLog
 from services.net.rpc.local import LocalServer
 from services.net.rpc.server import Context
@@ -37,6 +39,7 @@ from testkit.webhook_receiver import WebhookReceiver, webhook_receiver
 
 NOW_MS = 1_800_000_000_000
 APP, OTHER = "1000000001", "1000000002"
+TEAM = "5e0f2c1d0f5f4c1e"
 PARTITIONS = 2
 RECEIVED = OutcomeKind.OUTCOME_KIND_RECEIVED
 
@@ -67,6 +70,9 @@ class Installation:
         self.log = SqliteLog(directory / "events.db", TOPICS, partitions=PARTITIONS)
         self.apps = {appkey: App(appkey=appkey) for appkey in (APP, OTHER)}
         self.secrets: dict[str, str] = {}
+        self.of_team = TeamWebhooks(team_id=TEAM)
+        self.accounts: AccountDirectory | None = None
+        self.given = 0
         self.outcomes = 0
         self._service: WebhookService | None = None
 
@@ -92,8 +98,10 @@ class Installation:
             self.stub = WebhooksServiceStub(own.channel())
             tasks += [await started(each) for each in role.services]
             (self._service,) = (each for each in role.services if isinstance(each, WebhookService))
+            (self.accounts,) = (each for each in role.services if isinstance(each, AccountDirectory))
             yield self._service
         finally:
+            self.accounts = None
             for task in reversed(tasks):
                 task.cancel()
                 await asyncio.wait([task])
@@ -104,14 +112,41 @@ class Installation:
 
     async def subscribe(self, url: str, appkey: str = APP, **fields: Any) -> Webhook:
         """Give the app a webhook."""
-        webhook_id = f"{len(self.secrets):016x}"
-        secret = self.secrets[webhook_id] = new_secret()
-        fields = {"form": WEBHOOK_FORM_STANDARD, "created_ms": self.clock.now_ms()} | fields
-        sealed = seal_secret(secret, appkey, webhook_id, self.keys)
-        webhook = Webhook(webhook_id=webhook_id, url=url, sealed_secret=sealed, **fields)
+        webhook = self._new_webhook(url, appkey, fields)
         self.apps[appkey].webhooks.append(webhook)
         await self.write_app(appkey)
         return webhook
+
+    async def subscribe_team(self, url: str, **fields: Any) -> Webhook:
+        """Give the team TEAM a webhook."""
+        webhook = self._new_webhook(url, team_scope(TEAM), fields)
+        self.of_team.webhooks.append(webhook)
+        fact = AppFact(meta=self.meta(), team_webhooks=self.of_team)
+        await self.log.append([NewRecord(APPS.name, 0, team_webhooks_key(TEAM), fact.SerializeToString())])
+        return webhook
+
+    def _new_webhook(self, url: str, scope: str, given: dict[str, Any]) -> Webhook:
+        webhook_id = f"{len(self.secrets):016x}"
+        secret = self.secrets[webhook_id] = new_secret()
+        fields = {"form": WEBHOOK_FORM_STANDARD, "created_ms": self.clock.now_ms()} | given
+        sealed = seal_secret(secret, scope, webhook_id, self.keys)
+        return Webhook(webhook_id=webhook_id, url=url, sealed_secret=sealed, **fields)
+
+    async def name_team(self, name: str) -> None:
+        """Write the record of the team TEAM."""
+        team = TeamChanged(team=Team(team_id=TEAM, name=name, version=1))
+        await self._write_account(f"team/{TEAM}", AccountFact(meta=self.meta(), team=team))
+
+    async def give_app(self, appkey: str, team_id: str) -> None:
+        """Give the app to a team; return once the role knows it."""
+        self.given += 1
+        given = AppGiven(appkey=appkey, team_id=team_id, version=self.given)
+        await self._write_account(f"app/{appkey}", AccountFact(meta=self.meta(), app=given))
+
+    async def _write_account(self, key: str, fact: AccountFact) -> None:
+        offsets = await self.log.append([NewRecord(ACCOUNTS.name, 0, key.encode(), fact.SerializeToString())])
+        if self.accounts is not None:
+            await self.accounts.applied.wait([(Partition(ACCOUNTS.name, 0), offsets[0])])
 
     async def until_followed(self, webhook: Webhook) -> None:
         """Return once the role has begun with the webhook, or goes on by it as it is now."""

@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from protos.accounts.v1.accounts_pb2 import Team
+from protos.accounts.v1.service_pb2 import ListTeamsRequest, ListTeamsResponse, TeamSummary
+from protos.accounts.v1.service_pb2_grpc import (
+    AccountsServiceServicer,
+    add_AccountsServiceServicer_to_server,
+)
 from services.domain.topics import TOPICS
 from services.log.sqlite.log import SqliteLog
 from services.net.rpc.caller import UserSocket
-from services.net.rpc.server import RpcListener, serve
+from services.net.rpc.server import Context, RpcListener, serve
 from services.process.clock import ManualClock
 from services.registry.settings import RegistrySettings
 from services.webhooks.main import build
@@ -20,6 +26,16 @@ from testkit.waiting import until_holds
 from testkit.webhook_receiver import WebhookReceiver, answering
 from tests.services.registry.apps.command import Outcome, run
 from tests.services.registry.conftest import NOON_MS, PARTITIONS, RunningRegistry, register
+
+TEAM = "5e0f2c1d0f5f4c1e"
+
+
+class Accounts(AccountsServiceServicer):
+    """Knows one team, as `carillon team` names it."""
+
+    async def ListTeams(self, request: ListTeamsRequest, context: Context) -> ListTeamsResponse:
+        known = request.team in ("News", TEAM)
+        return ListTeamsResponse(teams=[TeamSummary(team=Team(team_id=TEAM, name="News"))] if known else [])
 
 
 class Commands:
@@ -43,6 +59,7 @@ async def carillon(tmp_path: Path, receiver: WebhookReceiver) -> AsyncIterator[C
     server = serve([f"unix:{user_socket.inner}"], users=user_socket.users)
     for add in (*registry.role.servicers, role.servicers[0]):
         add(server)
+    add_AccountsServiceServicer_to_server(Accounts(), server)  # type: ignore[abstract]
     async with running_services([*role.services, RpcListener("calls", server), user_socket]):
         yield Commands(registry)
     user_socket.close()
@@ -100,7 +117,20 @@ async def test_a_webhook_from_its_making_to_its_end(carillon: Commands, receiver
     assert "off" in await state()
     assert (await carillon("resume", app.appkey, webhook_id)).code == 0
     assert "is removed" in (await carillon("remove", app.appkey, webhook_id)).out
-    assert "has no webhook" in await state()
+    assert "There is no webhook yet" in await state()
+
+
+async def test_a_webhook_of_a_team(carillon: Commands, receiver: WebhookReceiver) -> None:
+    made = (await carillon("add", "team/News", receiver.url, "--json")).lines[0]
+    async with asyncio.timeout(30):
+        while "not begun yet" in (listed := (await carillon("list", f"team/{TEAM}")).out):
+            await asyncio.sleep(0.02)
+    assert made["webhook"] in listed
+    assert (await carillon("test", "team/News", made["webhook"])).code == 0
+    assert receiver.taken[0].target == "/hook"
+    assert (await carillon("set", "team/News", made["webhook"], "--state", "off")).code == 0
+    assert "is removed" in (await carillon("remove", "team/News", made["webhook"])).out
+    assert "There is no webhook yet" in (await carillon("list", "team/News")).out
 
 
 @pytest.mark.parametrize(
@@ -110,6 +140,8 @@ async def test_a_webhook_from_its_making_to_its_end(carillon: Commands, receiver
         (("add", "APP", "https://hooks.example.org/", "--kind", "push.exploded"), "is no kind of event: push.accepted"),
         (("add", "APP", "https://hooks.example.org/", "--push", "x"), "is no message id"),
         (("add", "1", "https://hooks.example.org/"), "no app with appkey"),
+        (("add", "team/Weather", "https://hooks.example.org/"), "there is no team 'Weather'"),
+        (("set", "team/News", "ID", "--state", "off"), f"team {TEAM} has no webhook 'ID'"),
         (("set", "APP", "ID", "--state", "off"), "has no webhook 'ID'"),
         (("attempts", "APP", "ID"), "has no webhook 'ID'"),
         (("test", "APP", "ID"), "has no webhook 'ID'"),

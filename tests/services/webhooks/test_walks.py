@@ -17,6 +17,7 @@ from services.replica.epochs import ImpossibleEpochError, next_epoch
 from services.webhooks import lane, walks
 from services.webhooks.lane import Lane
 from services.webhooks.main import sources
+from services.webhooks.subscriptions import app_subscriber
 from services.webhooks.walks import WalkEpochs, Walks
 from testkit.waiting import until_holds
 from tests.services.webhooks.conftest import APP, PARTITIONS, Installation
@@ -27,7 +28,7 @@ OUTCOMES = Partition("deliveries", 0)
 def new_lane(name: str, outcomes_from: int, until: int | None = None) -> Lane:
     starts = dict.fromkeys(sources(PARTITIONS), 0) | {OUTCOMES: outcomes_from}
     ends = dict.fromkeys(sources(PARTITIONS), 0) | {OUTCOMES: until} if until is not None else None
-    return Lane(name, APP, Webhook(webhook_id=name), starts, ends)
+    return Lane(name, app_subscriber(APP), Webhook(webhook_id=name), starts, ends)
 
 
 def held(lane: Lane) -> list[str]:

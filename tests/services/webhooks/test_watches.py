@@ -17,7 +17,7 @@ from protos.webhooks.v1.webhooks_pb2 import (
 )
 from services.errors import BusyError, InputError
 from services.webhooks import lane, watches
-from tests.services.webhooks.conftest import APP, OTHER, Installation
+from tests.services.webhooks.conftest import APP, OTHER, TEAM, Installation
 
 BOUND_S = 60
 
@@ -74,6 +74,18 @@ async def test_events_come_and_go_on_from_a_position(installation: Installation)
             assert (await again.read_until(4))[3:] == further
 
 
+async def test_a_program_reads_the_events_of_a_team(installation: Installation) -> None:
+    async with installation.running():
+        await installation.give_app(APP, TEAM)
+        async with watching(installation, "", team_id=TEAM) as responses:
+            stream = Stream(responses)
+            await stream.read()
+            await installation.report(1, appkey=OTHER)
+            expected = await installation.report(1)
+            assert await stream.read_until(1) == expected
+            assert stream.events[0]["data"]["appkey"] == APP
+
+
 async def test_a_slow_program_misses_nothing(installation: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane, "MAX_QUEUED", 5)
     async with installation.running(), watching(installation) as responses:
@@ -124,7 +136,7 @@ async def test_wrong_positions_and_too_many_programs_are_refused(
 async def test_the_programs_of_one_app_leave_room_for_those_of_others(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watches, "MAX_WATCHES_OF_AN_APP", 1)
+    monkeypatch.setattr(watches, "MAX_WATCHES_OF_ONE", 1)
     async with installation.running():
         async with watching(installation) as first:
             await Stream(first).read()

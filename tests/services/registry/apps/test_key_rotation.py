@@ -38,6 +38,7 @@ from tests.services.registry.conftest import RunningRegistry, Start, records, re
 
 OLD, NEW, THIRD = MasterKey(bytes(32)), MasterKey(bytes([1] * 32)), MasterKey(bytes([2] * 32))
 DAY_MS = 86_400_000
+OF_TEAM = "5e0f2c1d0f5f4c1e"
 
 
 class KilledError(Exception):
@@ -133,6 +134,20 @@ async def test_secrets_of_webhooks_are_sealed_with_the_new_key(start: Start) -> 
         assert secrets_in_force(sealed_anew.webhooks[0], app.appkey, NEW, 0) == [rotated.secret, made.secret]
         with pytest.raises(CarillonError, match="another master key"):
             secrets_in_force(sealed_anew.webhooks[0], app.appkey, OLD, 0)
+
+
+async def test_secrets_of_webhooks_of_teams_are_sealed_with_the_new_key(start: Start, clock: ManualClock) -> None:
+    async with rotating(start) as registry:
+        made = await registry.stub.ChangeWebhook(
+            ChangeWebhookRequest(team_id=OF_TEAM, url="https://hooks.example.org/")
+        )
+        await registry.stub.RotateKeys(to(NEW))
+        (sealed_anew,) = registry.apps.webhooks_of_team(OF_TEAM)
+        assert secrets_in_force(sealed_anew, f"team/{OF_TEAM}", NEW, 0) == [made.secret]
+        with pytest.raises(CarillonError, match="another master key"):
+            secrets_in_force(sealed_anew, f"team/{OF_TEAM}", OLD, 0)
+        clock.move(600)
+        await registry.stub.DropFormerKeys(DropFormerKeysRequest())
 
 
 async def test_all_secrets_of_apps_are_sealed_with_the_new_key_and_the_old_one_opens_nothing(

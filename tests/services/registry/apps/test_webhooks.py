@@ -18,6 +18,7 @@ from protos.registry.v1.apps_pb2 import (
 from protos.registry.v1.registry_pb2 import (
     ChangeWebhookRequest,
     ChangeWebhookResponse,
+    ListTeamWebhooksRequest,
     WebhookKinds,
     WebhookPushes,
 )
@@ -30,6 +31,7 @@ from services.registry.webhooks import MAX_WEBHOOKS
 from tests.services.registry.conftest import RunningRegistry, records
 
 URL = "https://hooks.example.org/in/canary-secret"
+TEAM, OTHER_TEAM = "5e0f2c1d0f5f4c1e", "9a9b0c6a4e1d7b55"
 
 
 async def change(registry: RunningRegistry, app: App, **fields: Any) -> ChangeWebhookResponse:
@@ -153,6 +155,53 @@ async def test_the_audit_names_changes_and_neither_secrets_nor_paths(registry: R
         assert not any(base64.b64decode(secret.removeprefix(SECRET_PREFIX)) in record.value for record in found)
         assert not any(secret.encode() in record.value for record in found)
     assert not any(b"canary" in record.value for record in found if decode(record).HasField("changed"))
+
+
+async def test_a_team_has_webhooks_of_its_own(registry: RunningRegistry) -> None:
+    app = await registry.app()
+
+    async def change_of_team(team_id: str = TEAM, **fields: Any) -> ChangeWebhookResponse:
+        request = ChangeWebhookRequest(team_id=team_id, **fields)
+        answer: ChangeWebhookResponse = await registry.stub.ChangeWebhook(request)
+        return answer
+
+    async def of_team(team_id: str) -> list[Webhook]:
+        return list((await registry.stub.ListTeamWebhooks(ListTeamWebhooksRequest(team_id=team_id))).webhooks)
+
+    made = await change_of_team(url=URL)
+    other = await change_of_team(OTHER_TEAM, url=URL)
+    assert await of_team(TEAM) == [made.webhook]
+    assert await of_team(OTHER_TEAM) == [other.webhook]
+    assert not stored(registry, app)
+    assert secrets_in_force(made.webhook, f"team/{TEAM}", registry.keys, 0) == [made.secret]
+    with pytest.raises(CarillonError, match="another master key"):
+        secrets_in_force(made.webhook, f"team/{OTHER_TEAM}", registry.keys, 0)
+    webhook_id = made.webhook.webhook_id
+    assert (await change_of_team(webhook_id=webhook_id, disabled=True)).webhook.disabled
+    rotated = await change_of_team(webhook_id=webhook_id, rotate_keep_old_s=60)
+    assert rotated.secret != made.secret
+    for wrong, told in (
+        (ChangeWebhookRequest(team_id=OTHER_TEAM, webhook_id=webhook_id, remove=True), f"team {OTHER_TEAM} has no"),
+        (ChangeWebhookRequest(appkey=app.appkey, webhook_id=webhook_id, remove=True), f"app {app.appkey} has no"),
+        (ChangeWebhookRequest(appkey=app.appkey, team_id=TEAM, url=URL), "either an app or a team"),
+        (ChangeWebhookRequest(url=URL), "either an app or a team"),
+        (ChangeWebhookRequest(appkey=f"team/{TEAM}", url=URL), "either an app or a team"),
+        (ChangeWebhookRequest(team_id="../apps", url=URL), "16 hexadecimal digits"),
+    ):
+        with pytest.raises((InputError, NotFoundError), match=told):
+            await registry.stub.ChangeWebhook(wrong)
+    assert not (await change_of_team(webhook_id=webhook_id, remove=True)).HasField("webhook")
+    assert await of_team(TEAM) == []
+    assert await of_team(OTHER_TEAM) == [other.webhook]
+    facts = [decode(record) for record in await records(registry.log, APPS.name)]
+    changes = [(f.changed.team_id, f.changed.action) for f in facts if f.HasField("changed") and f.changed.team_id]
+    assert changes == [
+        (TEAM, "webhook made"),
+        (OTHER_TEAM, "webhook made"),
+        (TEAM, "webhook set"),
+        (TEAM, "webhook secret rotated"),
+        (TEAM, "webhook removed"),
+    ]
 
 
 def test_each_kind_has_a_name() -> None:
