@@ -122,6 +122,7 @@ class Code(Enum):
     FCM_FILE_OF_ANOTHER_SERVER = "{at} names another token_uri than {server}"
     FCM_KEY_WRONG = "{at} has no RSA key of {least} bits or more in PEM form"
     WRONG_LOGIN = "{at} must have 1 to {most} printable characters without spaces and slashes"
+    WRONG_MAIL_ADDRESS = "{at} must be a mail address such as alice@example.org"
     UNKNOWN_ZONE = "{at} must be the name of a time zone such as Asia/Shanghai"
     PASSWORD_REPETITION = "{at} must not be a repetition or a sequence, such as abcabcabcabc or 123456789012"
     PASSWORD_HAS_NAME = "{at} must not contain a name that others know: {name}"

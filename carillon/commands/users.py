@@ -81,6 +81,15 @@ def list_users(json_output: bool) -> None:
         print_table([_row(known) for known in users], "There is no user yet; see `carillon user add --help`.")
 
 
+@user.command(name="set")
+@click.argument("login")
+@click.option("--mail", "mail_address", required=True, help="Where notices about drafts go; empty: nowhere.")
+@as_json_lines
+def set_user(login: str, mail_address: str, json_output: bool) -> None:
+    """Change the mail address of a user."""
+    _update(login, UpdateUserRequest(mail_address=mail_address), f"User {login} is changed.", json_output)
+
+
 @user.command()
 @click.argument("login")
 @as_json_lines
@@ -153,6 +162,7 @@ def _record(known: UserSummary) -> dict[str, Any]:
         "subject": known.subject.subject or None,
         "locale": known.locale or None,
         "zone": known.zone or None,
+        "mail": known.mail_address or None,
         "created_ms": known.created_ms,
         "last_log_in_ms": known.last_log_in_ms or None,
     }

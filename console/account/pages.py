@@ -23,7 +23,7 @@ _MAX_URI_LENGTH = 1000
 
 
 class AccountPage(Page):
-    """GET shows the account; POST changes the name, the language and the time zone."""
+    """GET shows the account; POST changes the name, the language, the time zone and the mail address."""
 
     async def on_get(self, request: Request, response: Response) -> None:
         await self._show(request, response)
@@ -35,6 +35,7 @@ class AccountPage(Page):
             display_name=visit.form.get("display_name", "").strip(),
             locale=visit.form.get("locale", ""),
             zone=visit.form.get("zone", "").strip(),
+            mail_address=visit.form.get("mail_address", "").strip(),
             origin=visit.origin,
         )
         try:

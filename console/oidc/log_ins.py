@@ -168,7 +168,7 @@ class ProviderLogIns:
         """Return the claims with those of the UserInfo endpoint, if the ID token lacks one that is needed."""
         needed = {self._groups_claim} if self._mapping else set()
         if not is_renewal:
-            needed |= {"preferred_username", "name"}
+            needed |= {"preferred_username", "name", *({"email"} & set(self._scopes.split()))}
         if needed <= claims.keys():
             return claims
         return {**await self.provider.user_info(access_token, claims["sub"]), **claims}
@@ -179,6 +179,7 @@ class ProviderLogIns:
             subject=subject,
             login=_name(claims, "preferred_username", "email") or claims["sub"][:_MAX_NAME],
             display_name=_name(claims, "name", "preferred_username"),
+            mail_address=verified_mail_address(claims),
         )
         if self._mapping:
             request.roles.CopyFrom(self._mapping.roles_of(groups_in(claims.get(self._groups_claim))))
@@ -195,6 +196,12 @@ def _name(claims: Claims, *names: str) -> str:
     texts = [text for name in names if isinstance(text := claims.get(name), str)]
     printable = ("".join(sign for sign in text if sign.isprintable()).strip() for text in texts)
     return next((text[:_MAX_NAME] for text in printable if text), "")
+
+
+def verified_mail_address(claims: Claims) -> str:
+    """Return the address that the provider has verified, or ""."""
+    address = claims.get("email")
+    return address if isinstance(address, str) and claims.get("email_verified") is True else ""
 
 
 def _with_query(url: str, fields: Mapping[str, Any]) -> str:

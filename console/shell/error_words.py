@@ -173,6 +173,7 @@ def _of_other_forms(gettext: Callable[[str], str]) -> Mapping[str, list[FormFiel
         "login": [FormField("login", _("Log-in name"))],
         "display_name": [FormField("display_name", _("Display name"))],
         "zone": [FormField("zone", _("Time zone"))],
+        "mail_address": [FormField("mail_address", _("Mail address for notices"))],
         "a password": [FormField("password", _("New password")), FormField("new", _("New password"))],
         "code": [FormField("code", _("The code that the app shows"))],
         "reason": [FormField("reason", _("Reason"))],
@@ -340,6 +341,7 @@ def _of_fields(gettext: Callable[[str], str]) -> Mapping[Code, str]:
         Code.FCM_FILE_OF_ANOTHER_SERVER: _("The file names another token_uri than %(server)s."),
         Code.FCM_KEY_WRONG: _("The file has no RSA key of %(least)s bits or more. Give it as Google made it."),
         Code.WRONG_LOGIN: _("Enter 1 to %(most)s characters without spaces and slashes."),
+        Code.WRONG_MAIL_ADDRESS: _("Enter a mail address such as alice@example.org."),
         Code.UNKNOWN_ZONE: _("Enter the name of a time zone such as Asia/Shanghai."),
         Code.PASSWORD_REPETITION: _(
             "Choose a password that is no repetition and no sequence, unlike abcabcabcabc or 123456789012."

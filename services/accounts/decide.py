@@ -47,6 +47,7 @@ MAX_SUBJECT = 255
 """Characters of an issuer or a subject; OpenID Connect allows no longer subjects."""
 
 _LOGIN = re.compile(r"[^\s/]{1,64}")
+_MAIL_ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9](?:[A-Za-z0-9.-]{0,180}[A-Za-z0-9])?")
 _LOCALE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 
 
@@ -355,6 +356,8 @@ def _set_fields(user: User, request: UpdateUserRequest) -> None:
         user.locale = _checked_locale(request.locale)
     if request.HasField("zone"):
         user.zone = _checked_zone(request.zone)
+    if request.HasField("mail_address"):
+        user.mail_address = checked_mail_address(request.mail_address)
     if request.HasField("administrator"):
         user.administrator = request.administrator
     if request.HasField("disabled"):
@@ -376,7 +379,7 @@ def _has_log_in(user: User) -> bool:
 def _settings_changed(before: User, after: User) -> list[str]:
     texts = [
         f"{name} {getattr(after, name)}"
-        for name in ("display_name", "locale", "zone")
+        for name in ("display_name", "locale", "zone", "mail_address")
         if getattr(after, name) != getattr(before, name)
     ]
     switches = [
@@ -393,6 +396,13 @@ def _checked_login(login: str) -> str:
     if not _LOGIN.fullmatch(login) or not login.isprintable():
         raise InputError(Code.WRONG_LOGIN, at="login", most=64)
     return login
+
+
+def checked_mail_address(address: str) -> str:
+    """Return the address if it may be one, or is empty. InputError: it is none."""
+    if address and not _MAIL_ADDRESS.fullmatch(address):
+        raise InputError(Code.WRONG_MAIL_ADDRESS, at="mail_address")
+    return address
 
 
 def _checked_locale(locale: str) -> str:

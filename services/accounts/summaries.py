@@ -29,6 +29,7 @@ def user_summary(accounts: AccountTable, user: User) -> UserSummary:
         recovery_codes_left=left,
         last_log_in_ms=accounts.log_in_state(user.user_id).last_ms,
         roles_by_groups=user.roles_by_groups,
+        mail_address=user.mail_address,
     )
 
 

@@ -129,6 +129,10 @@ class AccountDirectory:
             return token.name
         return actor
 
+    def user(self, user_id: str) -> User | None:
+        """Return a user without secrets."""
+        return self._users.get(user_id)
+
     def team(self, team_id: str) -> Team | None:
         return self._teams.get(team_id)
 

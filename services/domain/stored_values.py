@@ -88,7 +88,9 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     "accounts.v1.TokenRevoked": {Sort.NEITHER: "token_id team_id"},
     "accounts.v1.TokenUsed": {Sort.NEITHER: "token_id"},
     "accounts.v1.User": {
-        Sort.ACCOUNT: "user_id login display_name password_hash sealed_totp_secret recovery_code_hashes locale zone",
+        Sort.ACCOUNT: (
+            "user_id login display_name password_hash sealed_totp_secret recovery_code_hashes locale zone mail_address"
+        ),
         Sort.NEITHER: "disabled administrator session_epoch created_ms version roles_by_groups",
     },
     "accounts.v1.UserChanged": {Sort.ACCOUNT: "settings", Sort.NEITHER: "action used_link_id"},

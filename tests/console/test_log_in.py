@@ -10,7 +10,7 @@ import pytest
 from console.settings import ConsoleSettings
 from console.shell.middleware import local_path
 from console.shell.sessions import IDLE_MS, LONGEST_MS, SEEN_STEP_MS, Sessions
-from protos.accounts.v1.service_pb2 import UpdateUserRequest
+from protos.accounts.v1.service_pb2 import GetUsersRequest, UpdateUserRequest
 from services.domain.master_key import MasterKey
 from services.domain.settings import SettingsError, load
 from services.process.clock import ManualClock
@@ -243,6 +243,18 @@ async def test_a_form_needs_the_token_of_its_own_session(console: ConsoleInstall
     before = alice.csrf
     await alice.log_in("alice")
     assert alice.csrf != before
+
+
+async def test_a_user_says_where_notices_go(console: ConsoleInstallation) -> None:
+    user_id = await console.user("alice")
+    alice = await console.logged_in("alice")
+    fields = {"display_name": "Alice", "locale": "", "zone": ""}
+    refused = await alice.post("/account", **fields, mail_address="alice")
+    assert (refused.status_code, "such as alice@example.org" in text_of(refused)) == (400, True)
+    assert (await alice.post("/account", **fields, mail_address=" alice@example.org ")).status_code == 303
+    (user,) = (await console.accounts.GetUsers(GetUsersRequest(user_ids=[user_id]))).users
+    assert user.mail_address == "alice@example.org"
+    assert 'value="alice@example.org"' in (await alice.get("/account")).text
 
 
 async def test_a_form_of_an_ended_session_asks_to_log_in_beside_it(console: ConsoleInstallation) -> None:

@@ -1,6 +1,7 @@
 """Decisions about log-ins, by password and by an OpenID Connect provider. Pure."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from protos.accounts.v1.accounts_pb2 import (
@@ -15,11 +16,12 @@ from protos.accounts.v1.accounts_pb2 import (
     User,
 )
 from protos.accounts.v1.service_pb2 import GroupRoles, LogInResult, LogInWithSubjectRequest
-from services.accounts.decide import MAX_SUBJECT, changed_user
+from services.accounts.decide import MAX_SUBJECT, changed_user, checked_mail_address
 from services.accounts.decide_teams import with_role
 from services.accounts.store import AccountTable
 from services.domain.recorded_reasons import FixedReason
 from services.domain.text import checked_text
+from services.errors import InputError
 
 TOKEN_USE_MS = 3_600_000
 """The use of an API token is noted once in this time."""
@@ -177,6 +179,10 @@ def _user_facts(
     if by_groups and user.administrator != request.roles.administrator:
         user.administrator = request.roles.administrator
         settings += [f"administrator {'on' if user.administrator else 'off'}", _BY_GROUPS]
+    if request.mail_address and request.mail_address != user.mail_address:
+        with suppress(InputError):
+            user.mail_address = checked_mail_address(request.mail_address)
+            settings.append(f"mail_address {user.mail_address}")
     if ends_sessions:
         user.session_epoch += 1
         settings.append("sessions ended")

@@ -5,6 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from console.oidc.log_ins import verified_mail_address
 from protos.accounts.v1.accounts_pb2 import LogInMethod, MemberRole
 from protos.accounts.v1.service_pb2 import ListTeamsRequest, SetMemberRequest, UpdateUserRequest
 from services.errors import ConflictError
@@ -231,3 +232,18 @@ async def test_an_address_has_so_many_attempts(console: ConsoleInstallation) -> 
     assert answers == [400] * 50 + [429]
     console.clock.move(5)
     assert (await browser.get("/log-in/provider/return")).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("claims", "address"),
+    [
+        ({"email": "alice@example.org", "email_verified": True}, "alice@example.org"),
+        ({"email": "alice@example.org", "email_verified": False}, ""),
+        ({"email": "alice@example.org", "email_verified": "true"}, ""),
+        ({"email": "alice@example.org"}, ""),
+        ({"email": ["alice@example.org"], "email_verified": True}, ""),
+        ({}, ""),
+    ],
+)
+def test_only_an_address_that_the_provider_has_verified_is_taken(claims: dict[str, Any], address: str) -> None:
+    assert verified_mail_address(claims) == address

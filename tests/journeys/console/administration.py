@@ -48,6 +48,7 @@ async def make_a_team(page: Page, appkey: str) -> tuple[list[str], str]:
         "/teams",
         "/teams/new",
         team,
+        f"{team}/webhooks",
         "/users",
         "/users/new",
         user,

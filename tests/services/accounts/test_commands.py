@@ -69,6 +69,10 @@ async def test_users_are_added_listed_disabled_and_given_new_passwords(
     shown = (await carillon("user", "list")).out
     assert "OpenID Connect" in shown
     assert "2027-01-15 16:00+08:00" in shown
+    mailed = (await carillon("user", "set", "Root", "--mail", "root@example.org", "--json")).records[0]
+    assert mailed["mail"] == "root@example.org"
+    wrong = await carillon("user", "set", "Root", "--mail", "root")
+    assert (wrong.code, "mail_address must be a mail address" in wrong.err) == (1, True)
     assert (await carillon("user", "disable", "Root", "--json")).records[0]["disabled"] is True
     assert await harness.result("root") == "REFUSED"
     refused = await carillon("user", "reset-password", "root")

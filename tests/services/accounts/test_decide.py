@@ -41,7 +41,7 @@ from services.accounts.state import Envelope, apply
 from services.accounts.store import DDL, AccountTable
 from services.domain.permissions import OPERATOR, Actor, Role
 from services.domain.secret_texts import LINK_PREFIX, TOKEN_PREFIX, hash_of, id_of, matches, new_secret_text
-from services.errors import CarillonError, NotFoundError
+from services.errors import CarillonError, InputError, NotFoundError
 from services.replica.sqlite_store import SqliteStore
 from tests.services.accounts.conftest import push_draft
 
@@ -106,7 +106,8 @@ def test_a_link_sets_a_password_once(
         (UpdateUserRequest(user_id="u", disabled=True), ["disabled on", "sessions ended"]),
         (UpdateUserRequest(user_id="u", end_sessions=True), ["sessions ended"]),
         (UpdateUserRequest(user_id="u", administrator=True, zone="UTC"), ["zone UTC", "administrator on"]),
-        (UpdateUserRequest(user_id="u", disabled=False, locale=""), None),
+        (UpdateUserRequest(user_id="u", mail_address="a.b+c@example.org"), ["mail_address a.b+c@example.org"]),
+        (UpdateUserRequest(user_id="u", disabled=False, locale="", mail_address=""), None),
     ],
 )
 def test_a_change_of_a_user_says_what_changed(
@@ -116,6 +117,15 @@ def test_a_change_of_a_user_says_what_changed(
     facts = update_user(accounts, OPERATOR, request_, 0)
     assert [list(fact.user.settings) for fact in facts] == ([] if settings_ is None else [settings_])
     assert all(fact.user.user.version == 2 for fact in facts)
+
+
+@pytest.mark.parametrize(
+    "address", ["alice", "@example.org", "alice@", "a b@example.org", "a@b\nBcc: c@example.org", "a@b,c@d", "é@b.org"]
+)
+def test_what_is_no_mail_address_is_refused(tmp_path: Path, address: str) -> None:
+    _, accounts = state(tmp_path, [CREATED])
+    with pytest.raises(InputError, match="mail address"):
+        update_user(accounts, OPERATOR, UpdateUserRequest(user_id="u", mail_address=address), 0)
 
 
 APPROVE = DecideDraftRequest(draft_id="d", approved=DraftApproved(digest=b"digest"))

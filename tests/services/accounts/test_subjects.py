@@ -56,6 +56,23 @@ async def test_a_login_name_is_made_of_what_the_provider_says(harness: AccountsH
         assert not (await log_in(harness, "unknown")).HasField("user")
 
 
+async def test_the_mail_address_is_the_one_that_the_provider_has_verified(harness: AccountsHarness) -> None:
+    async with harness.running():
+        first = await log_in(harness, "1", login="alice", mail_address="alice@example.org")
+        assert first.user.mail_address == "alice@example.org"
+        for kept in ("", "no address", "alice@example.org"):
+            again = await log_in(harness, "1", login="alice", mail_address=kept, is_renewal=True)
+            assert again.user.mail_address == "alice@example.org"
+        assert len(await harness.facts("accounts", "user")) == 1
+        await log_in(harness, "1", login="alice", mail_address="al@example.org")
+        changed = (await harness.facts("accounts", "user"))[-1].user
+        assert (changed.user.mail_address, list(changed.settings)) == (
+            "al@example.org",
+            ["mail_address al@example.org"],
+        )
+    assert await harness.rebuilt_digest() == harness.digest()
+
+
 async def test_renewals_note_changes_and_nothing_else(harness: AccountsHarness) -> None:
     sender = TeamRole(team="news", role=MemberRole.MEMBER_ROLE_SENDER)
     viewer = TeamRole(team="NEWS", role=MemberRole.MEMBER_ROLE_VIEWER)
