@@ -8,6 +8,7 @@
     subscriptions.py  the webhooks of apps and teams as they are now, and whose events they get
     service.py    a lane and a sender for each of them; resending an hour
     push_ends.py  counts the outcomes of pushes whose end a webhook wants to know, and appends the ends
+    notices/      mails to approvers and authors of drafts
     store.py      offsets, failures and latest attempts in SQLite: read, act, commit the offset
 
 The role decides nothing and answers for no partition. Without a webhook it reads nothing.

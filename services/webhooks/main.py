@@ -3,6 +3,7 @@
 import random
 import ssl
 from functools import partial
+from pathlib import Path
 
 from protos.runtime.v1.log_pb2_grpc import add_PositionsServiceServicer_to_server
 from protos.webhooks.v1.webhooks_pb2_grpc import add_WebhooksServiceServicer_to_server
@@ -13,6 +14,7 @@ from services.domain.master_key import KeyPurpose
 from services.domain.push_endpoints import webhook_hosts
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
 from services.log.port import Partition
+from services.process.runner import Service
 from services.replica.positions import PositionsServicer
 from services.webhooks.push_ends import PushEnds, snapshot_file
 from services.webhooks.receivers import Connector, Receiver
@@ -54,16 +56,41 @@ def build(settings: WebhooksSettings, context: RoleContext, connector: Connector
     )
     ends = PushEnds(context.log, settings.partitions, subscriptions, context.clock, snapshot_file(directory))
     watches = Watches(context.log, partitions, walks, tokens, subscriptions)
+    notices = _notices(settings, context, accounts, directory)
     servicer = WebhooksServicer(service, watches, new_receiver, context.clock)
     positions = PositionsServicer(context.apps.applied, accounts.applied)
     return BuiltRole(
         ROLE_NAME,
-        services=[accounts, ends, service],
+        services=[accounts, ends, service, *notices],
         servicers=[
             lambda server: add_WebhooksServiceServicer_to_server(servicer, server),
             lambda server: add_PositionsServiceServicer_to_server(positions, server),
         ],
     )
+
+
+def _notices(
+    settings: WebhooksSettings, context: RoleContext, accounts: AccountDirectory, directory: Path
+) -> list[Service]:
+    """Return the service that mails people about drafts, if there is a mail server. Called after `open_store`."""
+    server = settings.mail_server()
+    if server is None:
+        return []
+    # Imported here: only installations with a mail server pay for its client in memory and in the time of their start.
+    from services.webhooks.notices.mails import Surroundings
+    from services.webhooks.notices.service import NoticeService
+    from services.webhooks.notices.smtp import SmtpTransport
+    from services.webhooks.notices.store import NoticeStore
+
+    def app_name(appkey: str) -> str:
+        app = context.apps.get(appkey)
+        return app.name if app else appkey
+
+    around = Surroundings(accounts, app_name, settings.public_url, settings.zone())
+    transport = SmtpTransport(server, settings.mail_sender, ssl.create_default_context())
+    jitter = random.Random()  # noqa: S311 - spreads attempts in time
+    sender, store = settings.smtp_from or "", NoticeStore(directory)
+    return [NoticeService(context.log, store, around, transport, sender, context.clock, jitter)]
 
 
 ROLE = RoleDefinition(ROLE_NAME, WebhooksSettings, build, keys=frozenset({KeyPurpose.SECRETS}))

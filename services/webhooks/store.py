@@ -12,6 +12,7 @@ from services.log.port import Log, Partition
 from services.process.logs import logger
 from services.replica.sqlite_store import SqliteStore, remove
 from services.replica.store import transaction
+from services.webhooks.notices.store import FILE as NOTICES_FILE
 from services.webhooks.settings import ROLE_NAME
 
 _DDL = """
@@ -42,7 +43,8 @@ def open_store(directory: Path, log: Log) -> "WebhookStore":
         logger.warning("the offsets of webhooks are those of another log, and are dropped", former=known)
         for file in directory.glob("*.snapshot"):
             file.unlink()
-        remove(directory / _FILE)
+        for name in (_FILE, NOTICES_FILE):
+            remove(directory / name)
         forget_log_identity(directory)
     check_log_identity(directory, log, ROLE_NAME)
     return WebhookStore(directory)

@@ -63,7 +63,7 @@ class Subscriptions:
     def apps_wanting(self, kind: "EventKind.ValueType") -> frozenset[str]:
         """Return the apps whose events of this kind a webhook wants."""
         wanting = (each.subscriber.appkeys() for each in self._each() if kind in (each.webhook.kinds or (kind,)))
-        return frozenset().union(*wanting)
+        return frozenset[str]().union(*wanting)
 
     def _each(self) -> Iterator[Subscription]:
         for app in self._apps.with_webhooks:
