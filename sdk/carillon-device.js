@@ -1,7 +1,7 @@
 /**
  * A client of Carillon's device protocol for browsers and Node. docs/devices.md specifies the protocol.
  *
- * @typedef {import("./carillon-device").Push} Push
+ * @typedef {import("./carillon-device.js").Push} Push
  * @typedef {{type: string, [field: string]: any}} Frame
  * @typedef {Object<string, string>} Attributes
  * @typedef {string | (() => string | Promise<string>)} Proof

@@ -1,4 +1,4 @@
-import type { Push } from "./carillon-device";
+import type { Push } from "./carillon-device.js";
 
 /** How a browser is subscribed to an app's pushes. */
 export interface SubscribeOptions {

@@ -3,7 +3,7 @@
  * `importScripts("carillon-webpush.js")` or `import "./carillon-webpush.js"`. Both get `CarillonWebPush`; in the worker
  * it also shows pushes, each once, and reports them. docs/devices.md describes it.
  *
- * @typedef {import("./carillon-device").Push} Push
+ * @typedef {import("./carillon-device.js").Push} Push
  * @typedef {{url: string, appkey: string, token: string, key: string, home?: string}} Device
  */
 (() => {

@@ -16,16 +16,18 @@ from pathlib import Path
 import pytest
 
 from protos.push.v1.push_pb2 import Message
+from testkit.edge.browser import running_browser
 from testkit.gateway.role import ANDROID, RunningGateway
 from testkit.gateway.websocket import BOUND_S
+from testkit.npm_packages import npm_packages
 from testkit.programs import needed
 from testkit.repository import ROOT
 from tests.contract.packaging.container_files import PROJECT
+from tests.contract.sdk.site import Site
 
 README = (ROOT / "sdk/README.md").read_text()
 PYTHON_REQUIREMENTS = ("picows", "multidict", "python-socks", "aiofastnet")
 SMALL_BYTES = 64 << 10
-TYPESCRIPT = "5.9.3"
 
 
 def snippet(language: str) -> str:
@@ -143,10 +145,54 @@ def test_the_types_are_right(tarball: Path, tmp_path: Path) -> None:
         "// @ts-expect-error no such event\n"
         'device.report("seen", 1);\n'
     )
-    options = ["--noEmit", "--strict", "--module", "nodenext", "--target", "es2022", "--lib", "es2022,dom"]
-    command = [needed("npx"), "--yes", "-p", f"typescript@{TYPESCRIPT}", "tsc", *options, "readme.mts", "uses.mts"]
-    checked = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    (tmp_path / "worker.mts").write_text(
+        'import "carillon-device/webpush";\n'
+        "CarillonWebPush.notification = (push) => [push.title ?? String(push.msgid + 1), { body: push.content }];\n"
+        "// @ts-expect-error a push has no such field\n"
+        "for (const push of await CarillonWebPush.takePushes()) console.log(push.body);\n"
+    )
+    options = ["--noEmit", "--strict", "--target", "es2022", "--lib", "es2022,dom"]
+    for module, resolution in {"nodenext": "nodenext", "esnext": "bundler"}.items():
+        kind = ["--module", module, "--moduleResolution", resolution]
+        checked = _run_tool("typescript/bin/tsc", *options, *kind, "readme.mts", "uses.mts", "worker.mts", cwd=tmp_path)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+@pytest.mark.long
+def test_bundlers_node_and_typescript_resolve_what_the_npm_package_exports(tarball: Path, tmp_path: Path) -> None:
+    linted = _run_tool("publint/src/cli.js", "run", str(_unpack(tarball, tmp_path)), "--strict", cwd=tmp_path)
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+    command = ("@arethetypeswrong/cli/dist/index.js", str(tarball), "--profile", "esm-only")
+    resolved = _run_tool(*command, cwd=tmp_path)
+    assert resolved.returncode == 0, resolved.stdout + resolved.stderr
+
+
+@pytest.mark.long
+async def test_a_page_and_a_worker_import_the_installed_npm_package(tarball: Path, tmp_path: Path) -> None:
+    package = _unpack(tarball, tmp_path)
+    exports = json.loads((package / "package.json").read_text())["exports"]
+    paths = {f"carillon-device{name[1:]}": f"/{each['default'][2:]}" for name, each in exports.items()}
+    (tmp_path / "page.html").write_text(f'<script type="importmap">{json.dumps({"imports": paths})}</script>')
+    (tmp_path / "worker.js").write_text(f'import "{paths["carillon-device/webpush"]}";\n')
+    files = {path: (package / path[1:], "text/javascript") for path in paths.values()}
+    files["/"], files["/worker.js"] = (tmp_path / "page.html", "text/html"), (tmp_path / "worker.js", "text/javascript")
+    site = Site(files)
+    try:
+        async with running_browser() as browser:
+            page = await browser.new_page()
+            await page.goto(site.url)
+            imported = await page.evaluate(
+                "async () => { const { Device } = await import('carillon-device');"
+                " await import('carillon-device/webpush');"
+                " await navigator.serviceWorker.register('worker.js', { type: 'module' });"
+                " await navigator.serviceWorker.ready;"
+                " return [new Device('wss://h', '1').token, typeof CarillonWebPush.subscribe]; }"
+            )
+            assert imported == [None, "function"]
+            (worker,) = page.context.service_workers
+            assert await worker.evaluate("typeof CarillonWebPush.takePushes") == "function"
+    finally:
+        await asyncio.to_thread(site.close)
 
 
 def test_the_service_is_built_without_the_sdk_and_requires_it() -> None:
@@ -195,6 +241,12 @@ def _install(wheel: Path, site: Path) -> None:
         str(wheel),
     ]
     subprocess.run(command, check=True, capture_output=True)
+
+
+def _run_tool(program: str, *arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    """Run a program of npm's packages that judge the SDKs in JavaScript."""
+    path = npm_packages(ROOT / "testkit/javascript") / "node_modules" / program
+    return subprocess.run([needed("node"), path, *arguments], cwd=cwd, capture_output=True, text=True, check=False)
 
 
 def _unpack(tarball: Path, folder: Path) -> Path:
