@@ -168,7 +168,7 @@ async def pages_socket(settings: Settings, clock: Clock) -> socket.socket:
             if not left:
                 raise
             if left == _PORT_TRIES - 1:
-                logger.warning("the start waits for the port, which the former console may have", error=str(error))
+                logger.warning("the port is taken, perhaps by the console of a former start: waiting", error=str(error))
             await clock.sleep_until(clock.now_ms() + _PORT_EVERY_MS)
     raise AssertionError
 

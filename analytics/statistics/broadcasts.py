@@ -79,8 +79,9 @@ class CountedPush(NamedTuple):
 
 
 class ValueCounts(NamedTuple):
-    """The counts of the columns, and those of each push service that was sent the push: 1 if it was a simulator, then
-    the devices sent, received, shown and clicked.
+    """Counts of devices of a push, for one value of the category. `of_columns`: one count for each column of the table.
+    `of_channels`: each push service that was sent the push, with five numbers: 1 if a simulator answered in its place,
+    and the devices to which the push was sent, and which have received, shown and clicked it.
     """
 
     of_columns: Sequence[int] = ()

@@ -135,7 +135,7 @@ def run_virtual_devices(
     *,
     opens: bool,
 ) -> None:
-    """Run the devices until a signal, or until `closed` returns; `url` is that of POST /device/v1.
+    """Run the devices until a signal, or until `closed` returns: then nobody reads the output. `url`: POST /device/v1.
 
     Errors are those of `call_all_instances`.
     """

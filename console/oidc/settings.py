@@ -38,10 +38,10 @@ class GroupMapping:
 
     @classmethod
     def parse(cls, content: bytes) -> "GroupMapping":
-        """Read the file. ValueError: it is no mapping, or gives nothing."""
+        """Read the file. ValueError: it is no such object, or no group gives a grant."""
         grants = msgspec.json.decode(content, type=dict[str, Grant])
         if not any(grant.administrator or grant.teams for grant in grants.values()):
-            raise ValueError("no group gives anything, so nobody could log in")
+            raise ValueError("no group gives a role in a team or administrator, so nobody could log in")
         return cls(grants)
 
     def roles_of(self, groups: Collection[str]) -> GroupRoles:
@@ -58,7 +58,7 @@ class GroupMapping:
 
 
 def groups_in(claim: object) -> list[str]:
-    """Return the groups that a claim names: a list of texts, or one text; whatever else is no group."""
+    """Return the groups that a claim names: a list of texts, or one text; any other value names no group."""
     if isinstance(claim, str):
         return [claim]
     return [group for group in claim if isinstance(group, str)] if isinstance(claim, list) else []

@@ -169,7 +169,7 @@ class DraftVersion(NamedTuple):
 
 
 class SentPush(msgspec.Struct, frozen=True):
-    """What became of a push: its message id by appkey, and the key of its task if it is timed."""
+    """The result of sending a push: its message id by appkey, and the key of its task if it is timed."""
 
     msgids: dict[str, int]
     task_key: str = ""
@@ -235,7 +235,7 @@ class ComposedPushes:
         return None if found is None else msgspec.convert(found, SentPush)
 
     async def submitted_before(self, composed: ComposedPush, key: str) -> StoredDraft | None:
-        """Return the draft that a push became under this key, whatever became of it; None if there was none.
+        """Return the draft that was made of a push under this key, in whatever state it is; None if there was none.
 
         ConflictError: the key was used for another push.
         """

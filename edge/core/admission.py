@@ -319,7 +319,9 @@ class PushAdmission:
         self._rates.take_code(appkey)
 
     async def _check_not_paused(self, appkeys: Sequence[str]) -> None:
-        """Check that none of the apps is paused. ForbiddenError: one is, also after a refresh of the app directory.
+        """Check that none of the apps is paused.
+
+        ForbiddenError: an app is paused, also after a refresh of the app directory.
 
         UnavailableError: the refresh failed, so the pause may have ended. The answer does not contain the operator's
         reason: whoever signs with a stolen secret would read it.

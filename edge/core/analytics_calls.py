@@ -92,7 +92,9 @@ class AckPages:
         return page
 
     async def check_enabled(self, app: App) -> None:
-        """Check that getAckInfo is enabled for the app. InputError: it is not, also after a refresh of the apps.
+        """Check that getAckInfo is enabled for the app.
+
+        InputError: it is not enabled, also after a refresh of the app directory.
 
         UnavailableError: the refresh failed, so the app is not refused.
         """

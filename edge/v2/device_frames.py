@@ -130,7 +130,7 @@ class PossessionCodes:
 
 REPORTS_BURST = 60
 REPORT_INTERVAL_MS = 1_000
-"""A device may send so many frames with acknowledgements or reports at once, then one in each interval."""
+"""A device may send REPORTS_BURST frames with acknowledgements or reports at once, then one in each interval."""
 
 _MAX_REPORTS = 1_000
 _WAITING_BYTES = 16 * 1024 * 1024

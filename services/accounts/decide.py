@@ -64,7 +64,7 @@ def actor_of(accounts: AccountTable, origin: Origin, now_ms: int) -> Actor:
 
 
 def check_may(actor: Actor, action: Action, team_id: str = "") -> None:
-    """Check that the actor may do this. PermissionDeniedError: it may not."""
+    """Check that the actor may do this. PermissionDeniedError: the actor may not."""
     if not may(actor, action, team_id):
         raise PermissionDeniedError(Code.MAY_NOT, action=action.value)
 

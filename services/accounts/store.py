@@ -108,7 +108,10 @@ class AccountTable(DraftTable, AdmittedTable):
         return sorted(found, key=lambda change: (change.created_ms, change.change_id))
 
     def knows_change(self, change_id: str) -> bool:
-        """Return whether there was a change with this id, whatever became of it."""
+        """Return whether a change with this id is stored, waiting or ended.
+
+        Expired changes are deleted when one is added.
+        """
         return self._rows.execute("SELECT 1 FROM changes WHERE change_id = ?", (change_id,)).fetchone() is not None
 
     def note_log_in(self, user_id: str, time_ms: int, totp_step: int) -> None:

@@ -286,7 +286,10 @@ class DueHandOvers:
         return max(self._settled_ms, self._graces[0][0]) if self._graces else None
 
     def take(self, now_ms: int, room: Room) -> list[Claim]:
-        """Return messages that are due. The caller records their claims before anything else runs."""
+        """Return claims for messages that are due, at most as many for each app and channel as `room` allows.
+
+        The caller records the claims before any other task runs.
+        """
         if self._settled_ms is None or now_ms < self._settled_ms:
             return []
         self._end_graces(now_ms)

@@ -137,7 +137,10 @@ def subscription_keys(p256dh: str, auth: str) -> SubscriptionKeys:
 
 
 def _bytes(field: str, text: str, length: int) -> bytes:
-    """Return the bytes of a base64url text, with or without padding. ValueError: it has not so many bytes."""
+    """Return the bytes of a base64url text, with or without padding.
+
+    ValueError: the text is not base64url, or does not encode exactly `length` bytes.
+    """
     expected = f"{field} must be {length} bytes in base64url"
     if len(text) > 2 * length or not _BASE64URL.fullmatch(text):
         raise ValueError(f"{expected}, which has the letters A-Z a-z 0-9 - _")

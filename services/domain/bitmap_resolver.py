@@ -57,7 +57,10 @@ class AudienceBitmapResolver:
         return ResolvedBitmaps(found, errors[0] if errors else None, until)
 
     async def probe(self, shard: int) -> bytes:
-        """Return the id of the process that owns the shard. UnavailableError: it cannot resolve audiences now."""
+        """Return the id of the process that owns the shard.
+
+        UnavailableError: the process cannot resolve audiences now.
+        """
         request = ResolveRequest(audience=Audience(everyone=Everyone()))
         try:
             answer = await self._targeting[shard].Resolve(request, timeout=_PROBE_S)

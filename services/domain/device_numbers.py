@@ -17,7 +17,8 @@ at 0."""
 def check_device(device: Device, offset: int) -> None:
     """Check the numbers of a device whose record has this offset in `devices`, -1 where it is not appended yet.
 
-    Each number was given out by a record of the same partition, so none is far beyond the offset. ValueError: one is.
+    Each number was given out by a record of the same partition, so none is far beyond the offset. ValueError: a number
+    is far beyond it.
     """
     _check([device.number, *device.former_numbers], offset)
 

@@ -22,7 +22,9 @@ MAX_BYTES = 256 * 1024
 
 
 def check_filter_size(wanted: Filter, names: Mapping[str, str]) -> None:
-    """Check that the filter as a whole is not too large. InputError: it is; the text names its largest part.
+    """Check that the filter as a whole is not too large.
+
+    InputError: the filter is too large; the text names its largest part.
 
     `names`: the request's names of the fields of Filter.
     """

@@ -223,7 +223,10 @@ class Keys:
         return accepted[0]
 
     def check(self, purpose: KeyPurpose) -> None:
-        """Check that the process has all accepted keys of this purpose. UnavailableError: it lacks one."""
+        """Check that the process has all accepted keys of this purpose.
+
+        UnavailableError: the process lacks an accepted key.
+        """
         if purpose in self._lacking:
             raise UnavailableError(
                 f"this process has not been given all keys of {purpose.value} that are accepted at present"

@@ -101,9 +101,10 @@ class AllowedHosts:
         self._domains = tuple(host[1:] for host in hosts if host.startswith("*."))
 
     def check(self, endpoint: Endpoint) -> bool:
-        """Return whether the endpoint may be at an address that is not public. EndpointRefusedError: it is not called.
+        """Check that the endpoint may be called; return whether its host may have an address that is not public.
 
-        Only a host that is named with its port may be at any address, have another port than 443, or be without TLS.
+        Only a host that the operator has named together with its port may have such an address, a port other than 443,
+        or no TLS. EndpointRefusedError: the endpoint must not be called.
         """
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
         if f"{host}:{endpoint.port}" in self._with_port:

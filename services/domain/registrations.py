@@ -159,7 +159,10 @@ class DeviceQuota:
         self._partitions = partitions
 
     async def reserve(self, appkey: str, token: str) -> None:
-        """Return once the token may be registered now, or is registered already. TooManyRequestsError: it may not."""
+        """Return once the token may be registered now, or is registered already.
+
+        TooManyRequestsError: it may not be registered now.
+        """
         app = self._apps.get(appkey)
         if app is None or not app.quotas.devices:
             return

@@ -23,7 +23,7 @@ def checked_text(field: str, text: str, *, required: bool = True, most: int = _T
 
 
 def refuse_nul(value: Any, path: str = "") -> None:
-    """Check that no text in the JSON value has NUL. InputError: one has; says where.
+    """Check that no text in the JSON value has NUL. InputError: a text has it; the error says where.
 
     `path`: the path of the value in the request.
     """
@@ -33,7 +33,7 @@ def refuse_nul(value: Any, path: str = "") -> None:
 
 
 def check_texts(request: Message) -> None:
-    """Check that no text in the request of a gRPC call has NUL. InputError: one has; says where."""
+    """Check that no text in the request of a gRPC call has NUL. InputError: a text has it; the error says where."""
     refuse_nul(MessageToDict(request, preserving_proto_field_name=True))
 
 

@@ -139,7 +139,7 @@ class ReceivedMessage(NamedTuple):
 
 
 def project_in_path(headers: Mapping[str, str]) -> str:
-    """Return the project that a request names. RefusedError: it is no path of FCM, or no POST."""
+    """Return the project that a request names. RefusedError: the path is none of FCM's, or the method is not POST."""
     path = _PATH.fullmatch(headers.get(":path", ""))
     if path is None or headers.get(":method") != "POST":
         raise RefusedError(404, "NOT_FOUND", "Requested entity was not found.")

@@ -20,7 +20,10 @@ class ByteBudget:
         self._reserved = 0
 
     def reserve(self, size: int) -> None:
-        """Reserve `size` bytes. BusyError: they and what waits exceed the bound; alone they may have any size."""
+        """Reserve `size` bytes.
+
+        BusyError: `size` and the bytes that wait already exceed the bound. While nothing waits, any size is accepted.
+        """
         if self._reserved and self._reserved + size > self._max_bytes:
             raise BusyError(f"{self._reserved} bytes wait to be written already; try again")
         self._reserved += size

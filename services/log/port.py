@@ -150,7 +150,10 @@ class Log(Protocol):
         ...
 
     async def check_writable(self) -> None:
-        """Find out, without appending a record, whether records can be appended. UnavailableError: they cannot."""
+        """Find out, without appending a record, whether records can be appended.
+
+        UnavailableError: the log takes no records now.
+        """
         ...
 
     async def close(self) -> None:
@@ -225,8 +228,8 @@ async def check_offsets(
 ) -> None:
     """Check that the log holds all records before a state's next `offsets`, and the marked records unchanged.
 
-    ConflictError: it does not. A marked record that was compacted away, trimmed or archived, or that cannot be read
-    soon, is not checked.
+    ConflictError: the log lacks records, or a marked record has changed. A marked record that was compacted away,
+    trimmed or archived, or that cannot be read soon, is not checked.
     """
     if not offsets:
         return

@@ -154,7 +154,10 @@ class HangWatch:
             self._due_ms = self._now_ms() + _LOOK_MS
 
     def check(self) -> None:
-        """Check that the process has not hung just now. UnavailableError: it went on less than WARY_MS ago."""
+        """Check that the process has not hung just now.
+
+        UnavailableError: the process hung until less than WARY_MS ago.
+        """
         self._look()
         if self._now_ms() < self._wary_until_ms:
             raise UnavailableError("the process did not run for a while, and nothing was done; repeat the request")

@@ -22,8 +22,9 @@ _JOINERS = "\u200c\u200d"
 def printable(text: str) -> str:
     """Return the text as one line in which each control character is its JSON escape, such as `\\u001b`.
 
-    All characters are escaped that Unicode calls neither letters, marks, numbers, punctuation, symbols nor the space,
-    such as those of escape sequences, line ends, and directions of text. One line of JSON keeps its meaning.
+    Letters, marks, numbers, punctuation, symbols, the space and joiners stay; every other character is escaped: those
+    of terminal escape sequences, line ends, and characters that change the direction of text. A line of JSON keeps its
+    meaning.
     """
     if text.isprintable():
         return text

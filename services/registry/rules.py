@@ -190,7 +190,7 @@ class ValidDevices:
         self._stamp = RecordStamp("registry")
 
     def fact(self, partition: Partition, key: bytes) -> Fact | None:
-        """Return the fact of the key's present record; None if there is none."""
+        """Return a fact with the present state of the key's record; None if there is no such record."""
         appkey, separator, token = key.decode().partition("/")
         if not separator:
             found = self._devices.revocations_of(appkey, partition.number)

@@ -81,7 +81,7 @@ class Epochs:
 def check_count(epoch: int, offset: int) -> None:
     """Check that the epoch of the record at this offset counts no more owners than there can have been before it.
 
-    ImpossibleEpochError: it does.
+    ImpossibleEpochError: the epoch counts more.
     """
     if epoch >> _RANDOM_BITS > offset + _UNCOUNTED:
         raise ImpossibleEpochError(f"epoch {epoch} counts more owners than the {offset} records before it can announce")

@@ -82,8 +82,8 @@ class Fencing:
     def gaps(self, new_records: Sequence[NewRecord], offsets: Sequence[int]) -> dict[Partition, int]:
         """Return the first unknown offset of each partition where others' records may lie before these appended ones.
 
-        SupersededError: it was raised before, and `begin` not called since. ConflictError: the log has gone back: it
-        has stored a record at an offset at which this process knows another one.
+        SupersededError: a successor's record was found earlier, and `begin` has not been called since. ConflictError:
+        the log has gone back: it has stored a record at an offset at which this process knows another one.
         """
         if self._lost is not None:
             raise self._superseded(self._lost)
@@ -136,8 +136,9 @@ class Fencing:
         return others
 
     def check(self, record: Record) -> None:
-        """Check that no successor wrote the record. SupersededError: one did. Records of former owners pass, and those
-        that no owner can have written."""
+        """Check that no successor wrote the record. SupersededError: a successor wrote it. Records of former owners
+        pass, and so do records that no owner can have written.
+        """
         partition = Partition(record.topic, record.partition)
         try:
             message = decode(self._topics, record)

@@ -103,7 +103,8 @@ class Health:
     async def run(self, ready: asyncio.Event) -> None:
         """Check at intervals until a background task has ended.
 
-        CarillonError: one has; the process must end and be started again, or it would do half of its work.
+        CarillonError: a task has ended. The process must then end and be started again, or it would do half of its
+        work.
         """
         ready.set()
         known: tuple[Mapping[str, str], bool] = {}, True

@@ -1,4 +1,4 @@
-"""Calls to the owner of a shard, wherever it is: found in the log, and asked again at its successor."""
+"""A gRPC channel to the owner of a shard: the log names the owner, and calls are repeated at its successor."""
 
 import asyncio
 import contextlib
@@ -192,7 +192,10 @@ class _OwnerChange:
 
 
 async def _connect(channel: Channel) -> None:
-    """Return once the channel is connected; one without a socket always is. NotOwnerError: it is not after RETRY_S."""
+    """Return once the channel is connected; one without a socket always is.
+
+    NotOwnerError: it is not connected within RETRY_S.
+    """
     connect = getattr(channel, "connect", None)
     if connect is not None:
         try:

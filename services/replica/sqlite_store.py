@@ -102,7 +102,7 @@ class SqliteStore:
     def commit(self, offsets: Mapping[Partition, int], marks: Mapping[Partition, RecordMark] | None = None) -> None:
         """Make the rows changed since `begin`, these offsets and the marks of the last records durable together.
 
-        UnavailableError: they cannot be written; all are rolled back.
+        UnavailableError: the disk does not take them; all changes are rolled back.
         """
         try:
             self.rows.executemany(

@@ -35,7 +35,7 @@ class Registration(NamedTuple):
 
 
 class ChangedAttributes(NamedTuple):
-    """A change of a device's attributes, and those that it had before in order of ATTRIBUTES."""
+    """A change of a device's attributes. `former`: the values before the change, in the order of ATTRIBUTES."""
 
     change: AttributeChange
     former: list[str]

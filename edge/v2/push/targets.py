@@ -151,7 +151,7 @@ class AppAudience(msgspec.Struct, frozen=True):
 
 
 def check_keys(given: Iterable[str]) -> None:
-    """Check that no key of sendTo is a misspelt target. InputError: one is."""
+    """Check that no key of sendTo is a misspelt target. InputError: a key is misspelt."""
     check_misspelt(given, _KEYS, ALL_TARGETS, "sendTo.")
 
 

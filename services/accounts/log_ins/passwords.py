@@ -45,8 +45,9 @@ _SPELLINGS = tuple(str.maketrans("0134578@$!|", letters) for letters in ("oleast
 def check_new_password(password: str, names: Iterable[str] = ()) -> None:
     """Check a password that a person has chosen; `names`: of the user, the user's teams and their apps.
 
-    InputError: it is too short or too long, mostly repetition, contains a name, or is one of the commonest passwords,
-    as it is or written with signs, repeated, or with a few foreseeable signs before and after it.
+    InputError: the password is too short or too long, mostly repetition, contains a name, or is a common password. A
+    common password is found also where digits and signs replace letters (`p@ssw0rd`), where it is repeated, and where a
+    few characters before or after it are easy to guess.
     """
     if not MIN_LENGTH <= len(password) <= MAX_LENGTH:
         raise InputError(Code.WRONG_LENGTH, at="a password", least=MIN_LENGTH, most=MAX_LENGTH)

@@ -144,7 +144,7 @@ class DeviceMessage(Generic[Credentials, Request, Answer]):
 
 
 class ClaimedDeviceMessage(DeviceMessage[Credentials, Request, Answer]):
-    """A message that a channel has claimed. What becomes of it is recorded by the answer to `claims`."""
+    """A message that a channel has claimed. Its outcome is recorded by the answer to `claims`."""
 
     __slots__ = ("claimed", "claims")
 

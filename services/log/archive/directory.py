@@ -44,7 +44,7 @@ class ArchiveDirectory:
         return self._of(partition) / str(name)
 
     def read(self, partition: Partition, name: SegmentName) -> bytes:
-        """Return a segment's bytes. ConflictError: it is not there."""
+        """Return a segment's bytes. ConflictError: the segment does not exist."""
         try:
             return self.file(partition, name).read_bytes()
         except FileNotFoundError as error:

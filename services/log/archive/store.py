@@ -121,7 +121,7 @@ class ArchiveStore(Protocol):
         ...
 
     def read(self, partition: Partition, name: SegmentName) -> bytes:
-        """Return a segment's bytes. ConflictError: it is not there."""
+        """Return a segment's bytes. ConflictError: the segment does not exist."""
         ...
 
     def write(self, partition: Partition, name: SegmentName, data: bytes) -> None:
@@ -133,7 +133,7 @@ class ArchiveStore(Protocol):
         ...
 
     def get_file(self, name: str, target: Path) -> None:
-        """Write a file's content to `target`. ConflictError: it is not there."""
+        """Write a file's content to `target`. ConflictError: the file does not exist in the store."""
         ...
 
     def put_file(self, name: str, source: Path) -> None:

@@ -126,7 +126,7 @@ class Replaceable(Generic[Client]):
         self._closed = False
 
     async def current(self) -> Client:
-        """Return the client that calls use now. Raises the errors of `start`; UnavailableError: this was closed."""
+        """Return the client that calls use now. Raises the errors of `start`; UnavailableError: `close` was called."""
         if self._client is None:
             async with self._starting:
                 if self._closed:

@@ -99,7 +99,10 @@ class SqliteLog:
         return {partition: trimmed_to.get(partition, 0) for partition in partitions}
 
     async def trim(self, partition: Partition, before: int) -> None:
-        """Remove the records before an offset in small steps; see TrimmableLog. ConflictError: they must stay."""
+        """Remove the records before an offset in small steps; see TrimmableLog.
+
+        ConflictError: the records must stay.
+        """
         end = (await self.ends([partition]))[partition]
         if self._writer is None or self.topics[partition.topic].compacted or before > end:
             raise ConflictError(f"{partition.topic}/{partition.number} of {self._path} cannot be trimmed to {before}")

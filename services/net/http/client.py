@@ -103,7 +103,7 @@ class HttpConnection(asyncio.Protocol):
             self._answer.set_result(answer)
 
     def _fail(self, reason: str) -> None:
-        """End the request. An answer whose head is there is one, whatever becomes of its body."""
+        """End the request. Once its head has come, the request counts as answered, even if the body is cut off."""
         self._is_reusable = False
         if self._has_head:
             self._complete()

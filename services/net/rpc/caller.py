@@ -73,7 +73,8 @@ class CallerCheck:
     def check(self, method: str, context: CallContext) -> None:
         """Check that the caller may make the call.
 
-        PermissionDeniedError: its certificate's role may not call the method, or it means another shard; says why.
+        PermissionDeniedError: the role in the caller's certificate may not call the method, or the caller takes this
+        process for another shard; the text says which.
         """
         if self.shard is not None:
             self._check_shard(self.shard, context)

@@ -82,11 +82,13 @@ class ProviderToken:
         return True
 
     def hold(self, refused: str) -> None:
-        """Return from a refused token to one that Apple knows; issue none for MIN_CHANGE_MS, or until that is too old.
+        """After Apple has refused the current token as too new, use an older one that Apple knows, if there is one.
 
-        Apple knows the token that this process used before. It may know the scheduled one before the present one too:
-        another process with the key may have begun to use that less than MIN_CHANGE_MS ago. Later refusals of a token
-        that is not in use any more change nothing.
+        No token is issued for MIN_CHANGE_MS, or until the older one exceeds the age at which Apple accepts it.
+
+        Apple knows the token that this process used before. It may also know the scheduled token before the current
+        one: another process with the key may have begun to use that token less than MIN_CHANGE_MS ago. A refusal of a
+        token that is no longer the current one changes nothing.
         """
         if self._token is None or self._token.text != refused:
             return

@@ -44,7 +44,10 @@ class Connector(Protocol):
     async def connect(
         self, endpoint: Endpoint, hosts: AllowedHosts, protocol: Callable[[], ProtocolT]
     ) -> tuple[asyncio.Transport, ProtocolT]:
-        """Connect to the endpoint's host. EndpointRefusedError: it is not called. UnavailableError: no connection."""
+        """Connect to the endpoint's host.
+
+        EndpointRefusedError: the endpoint must not be called. UnavailableError: no connection.
+        """
         ...
 
 
