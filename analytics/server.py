@@ -90,8 +90,8 @@ _BUT_OUTCOMES = tuple(topic for topic in _AUDITED if topic is not DELIVERIES)
 class AnalyticsServicer(AnalyticsServiceServicer):
     """Answers calls. Audits and statistics wait until their topics are ingested up to the log's end.
 
-    Of outcomes they wait for those of their app only. If that takes too long they raise UnavailableError, except
-    for audits that allow missing records. Pages of acknowledgements do not wait.
+    For outcomes they wait only until those of their own app are ingested. A wait that takes too long ends with
+    UnavailableError, except for audits that allow missing records. Pages of acknowledgements do not wait.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
 """Reads the log into the analytics store, each record exactly once.
 
 One loop reads a batch, translates it and writes it. While one batch is being written the next one is read and
-translated, and no more than that.
-Outcomes, of which one app may have very many, and all other topics are read in turn. A question waits for the topics
-that its answer is made of, and for the outcomes of its app alone.
+translated, and no more than that. The reader alternates between outcomes, of which one app may have very many, and all
+other topics. A question waits for the topics that its answer is made of, and for the outcomes of its app alone.
 """
 
 import asyncio

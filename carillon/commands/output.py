@@ -1,7 +1,8 @@
 """Output of commands: JSON for programs; for people tables, as wide as a terminal, and unfolded and uncut elsewhere.
 
 Everything that commands print goes through `say`, `show` or a `Listing`, which show control characters as escapes:
-devices and senders chose many of these texts. A rule of ruff (banned-api in pyproject.toml) finds other ways.
+devices and senders chose many of these texts. A rule of ruff (banned-api in pyproject.toml) rejects every other way to
+print.
 """
 
 import asyncio

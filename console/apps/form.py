@@ -119,7 +119,7 @@ def _drop_same(change: UpdateAppRequest, same: UpdateAppRequest, name: Literal["
 
 
 def _drop_same_channels(change: UpdateAppRequest, same: UpdateAppRequest) -> None:
-    """Drop the fields of channels that have the same value in `same`, and the channels of which nothing is left."""
+    """Drop the fields of channels that have the same value in `same`, and channels whose fields were all dropped."""
     others = {each.channel: each.fields for each in same.channels}
     for each in change.channels:
         for name, value in others.get(each.channel, {}).items():

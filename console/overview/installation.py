@@ -61,8 +61,9 @@ class Number(NamedTuple):
 class InstallationState(NamedTuple):
     """All roles, the numbers, refused requests a second by result, and the connected devices of each app.
 
-    `processes` are all of them, and `silent` the ids of those that are not heard of any more. `is_log_away`: no process
-    was heard of lately, not even this one, so the log does not answer. `heard_ms`: when a process was heard last, or 0.
+    `processes`: all processes. `silent`: the ids of the processes that are not heard of any more. `is_log_away`: no
+    process was heard of lately, not even this one, so the log does not answer. `heard_ms`: when a process was heard
+    last, or 0.
     """
 
     roles: Sequence[RoleLine]

@@ -49,7 +49,7 @@ class PushRow(NamedTuple):
 
 
 class LatestPushes(NamedTuple):
-    """A page of pushes, the newest first. `records_behind`: newest records of the log that the counts do not include.
+    """A page of pushes, the newest first. `records_behind`: how many records of the log the counts do not include yet.
 
     `older` is where the next page starts, "" after the last one.
     """

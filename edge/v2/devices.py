@@ -75,8 +75,9 @@ class WebPushKeyReply(Reply, frozen=True):
 class DeviceEndpoint:
     """POST /device/v1: answers are frames, also those to errors.
 
-    A page may read them if the app names its origin. Which app that is, a preflight does not say, so all are allowed:
-    without cookies, a page can send nothing that any other program could not send.
+    A page may read them if the app names its origin. A preflight request does not say which app is meant, so every
+    preflight is allowed. This is safe: the endpoint uses no cookies, so a page can send nothing that any other program
+    could not send.
     """
 
     def __init__(self, frames: FrameHandler, origins: Origins) -> None:

@@ -119,11 +119,11 @@ class _Taking:
 
 
 class DueHandOvers:
-    """The messages that may be due, as a queue of pushes and devices that `take` judges by what holds then.
+    """A queue of pushes and devices whose messages may be due. `take` decides by the state at the time of its call.
 
-    Whatever makes a message due is told here: a start, the end of a connection and of its grace, a return by another
-    channel, a new address, a change of channels. For one grace after `begin` nothing is due, because gateways have not
-    announced their connections yet.
+    Callers report every event that can make a message due: a start, the end of a connection and of its grace, a return
+    by another channel, a new address, a change of channels. For one grace after `begin` nothing is due, because
+    gateways have not announced their connections yet.
     """
 
     def __init__(

@@ -63,8 +63,8 @@ Asked = dict[WaitingPush, set["asyncio.Task[CarillonError | None]"]]
 class InstanceResolver:
     """Resolves audiences in the shard of one instance, so that pushes start there while another instance is away.
 
-    Attempts are made in the order of the log. At most `_CONCURRENT` attempts of an app run at once, beside as many that
-    have taken longer than ORDER_WAIT_MS.
+    Attempts are made in the order of the log. At most `_CONCURRENT` attempts of an app run at once, and besides as many
+    again that have taken longer than ORDER_WAIT_MS.
     """
 
     def __init__(

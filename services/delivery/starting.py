@@ -51,10 +51,10 @@ class PushStarter:
     """Service that works in rounds: it starts the pushes whose turn it is, then ends failed and cancelled pushes.
 
     Pushes of different apps do not wait for each other: an audience that is not resolved holds up its own app's pushes
-    at most (see AppQueue), and an app with many waiting pushes lets another's pass after one round. Beside other apps a
-    long list of devices is sent in turns with rests, which a push of another app ends: the frames, acknowledgements and
-    outcomes of the list are handled one by one and delay those of others. Facts about starts and cancels are written
-    here alone, so that no start follows the end of its push.
+    at most (see AppQueue), and an app with many waiting pushes lets another's pass after one round. While other apps
+    have pushes, a long list of devices is sent in parts with a rest after each; a push of another app ends the rest.
+    The reason: the frames, acknowledgements and outcomes of the list are handled one by one and delay those of others.
+    Facts about starts and cancels are written here alone, so that no start follows the end of its push.
     """
 
     name = "delivery starts"

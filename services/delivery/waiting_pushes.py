@@ -203,10 +203,10 @@ An app loses its capacity long before that, so only pushes that were appended wh
 class WaitingBytes:
     """Counts the bytes that wait, in all (`total`) and of each app.
 
-    An app has capacity while less of it waits than is free. So one app fills half of the budget at most, the next one
-    half of what is left, and n apps that fill it together n parts of n + 1: something always stays free for another app
-    (dynamic thresholds: Choudhury and Hahne, 1998). The edge and scheduling ask for capacity before they append pushes;
-    delivery itself takes what is in the log.
+    An app has capacity while its waiting bytes are fewer than the free bytes. So one app fills at most half of the
+    budget, the next one half of the rest, and n apps that fill it together n / (n + 1) of it: some always stays free
+    for another app (dynamic thresholds: Choudhury and Hahne, 1998). The edge and scheduling ask for capacity before
+    they append pushes; delivery itself takes what is in the log.
     """
 
     def __init__(self) -> None:

@@ -57,7 +57,8 @@ _NONE: frozenset[int] = frozenset()
 
 
 class SentPushes:
-    """The unacknowledged pushes of a connection, with the times in ms at which they were sent, and others not to send.
+    """The pushes that a connection must not be sent: the unacknowledged ones, each with its time of sending in ms, and
+    the repeatable and withdrawn ones.
 
     Repeatable: delivery may send the push once more, because it may not know yet that the device has acknowledged it.
     Withdrawn: the push was on its way to the connection when delivery dropped it.
@@ -84,7 +85,7 @@ class SentPushes:
         """Note acknowledged pushes; return how many were not sent over this connection, or were acknowledged before.
 
         Such pushes may have been sent over an earlier connection, and delivery may send them once more before it gets
-        the acknowledgement: they are repeatable.
+        the acknowledgement. They become repeatable.
         """
         unsent = [msgid for msgid in msgids if self._times_ms.pop(msgid, None) is None]
         if len(self._repeatable) < _MAX_REPEATABLE:

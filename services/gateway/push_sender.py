@@ -60,7 +60,7 @@ class PushSender:
 
     A message for many connections is written in slices, between which other tasks run and other apps have their turns:
     an app's single message waits for one slice of another app's broadcast. Each connection gets its messages in order.
-    Messages of a paused app are held until `release`, and count no more towards MAX_WAITING.
+    Messages of a paused app are held until `release`, and do not count towards MAX_WAITING.
     """
 
     def __init__(

@@ -97,10 +97,11 @@ class RevocationSweeper:
 
 
 class KeyRenewal:
-    """Service: makes the connected devices reconnect each time another key of device keys comes into force.
+    """Service: makes the connected devices reconnect each time another key for issuing device keys comes into force.
 
-    The welcome then gives each a device key by the new key. Without this a device that stays connected for long would
-    keep its former one until that is refused. `per_s` goodbyes are sent a second.
+    The welcome then gives each device a device key that the new key has issued. Otherwise a device that stays connected
+    for long would still have its former device key when the service stops accepting it. `per_s` goodbyes are sent a
+    second.
     """
 
     name = "gateway-key-renewal"
@@ -142,8 +143,8 @@ class KeyRenewal:
 class NumberSweeper:
     """Service: asks each new owner of a registry shard to confirm the numbers of connected devices.
 
-    Where the log has gone back while gateways ran, the registry starts again on what is left of it. A device that the
-    log does not know any more is told to reconnect, and its number is confirmed as that of any other.
+    If the log has gone back while gateways ran, the registry starts again on what is left of the log. A device whose
+    number the registry does not confirm is told to reconnect, and gets a valid number with its welcome.
     """
 
     name = "gateway-numbers"

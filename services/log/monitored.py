@@ -19,10 +19,10 @@ None where none answers."""
 class MonitoredLog(DelegatingLog):
     """Wraps a log and counts the `records_read`. `problem` says in words why records cannot be appended, or is None.
 
-    An append that fails because the log is unavailable is a problem, and so is one that the fourth `check` after its
-    begin finds unanswered. The next append that succeeds ends it. While there is a problem, `check` also asks the log
-    whether it accepts records again, without appending one: a process that is not ready may get no requests.
-    `accepted_ms`: when the log last accepted a record, or said that it would.
+    An append that fails because the log is unavailable is a problem, and so is an append that is still unanswered at
+    the fourth `check` after it began. The next append that succeeds ends it. While there is a problem, `check` also
+    asks the log whether it accepts records again, without appending one: a process that is not ready may get no
+    requests. `accepted_ms`: when the log last accepted a record, or said that it would.
     """
 
     def __init__(self, log: Log, clock: Clock) -> None:

@@ -76,8 +76,9 @@ class SystemClock:
 class SteadyClock(SystemClock):
     """The machine's clock without its jumps: it advances with real time, and follows the host's clock slowly.
 
-    It gains or loses a tenth at most, so that no deadline falls due much too early or late: a difference of an hour is
-    made up in ten. `follow` sets a difference to the host's clock, such as that to the clocks of other hosts.
+    It gains or loses a tenth at most, so that no deadline falls due much too early or late: it takes ten hours to make
+    up a difference of one hour. `follow` sets a difference to the host's clock, such as that to the clocks of other
+    hosts.
     """
 
     def __init__(self, host_ns: Callable[[], int] = time.time_ns, elapsed_ns: Callable[[], int] = _elapsed_ns) -> None:

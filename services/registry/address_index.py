@@ -71,7 +71,7 @@ FROM addresses"""
 
 
 class AddressTable:
-    """The addresses by device and by hash. Those whose hash other instances own are not stored.
+    """The addresses by device and by hash; only the addresses whose hash this instance owns are stored.
 
     `_apps`: the apps that have or had addresses; records of the devices of all others cost no query.
     """
@@ -207,8 +207,9 @@ class AddressRules:
     def sweep(self) -> Sequence[Fact]:
         """Return a ClearAddress for each address that was surplus at the latest sweep and still is.
 
-        So each is cleared whose command was not written, because the record that made it surplus was read by a standby,
-        or by an instance without a state, which decides nothing about the records that the log already holds.
+        This clears the addresses whose command was never written: a standby read the record that made the address
+        surplus, or an instance that started without a state did, and neither decides about records that the log already
+        holds.
         """
         found = self._table.all_surplus() if self._is_owner() else []
         overdue = [surplus for surplus in found if surplus.of in self._swept]

@@ -77,8 +77,8 @@ class SilentDevice(NamedTuple):
 class DeviceRows(NamedTuple):
     """A page of registered devices.
 
-    `counts`: the appkey and latest activity of each. `quiet`: those without recent activity, and their latest. `end`:
-    where the next page begins; the beginning of this one if it is empty.
+    `counts`: the appkey and latest activity of each. `quiet`: the devices without recent activity, each with the time
+    of its latest. `end`: where the next page begins; if this page is empty, where this page began.
     """
 
     counts: Sequence[tuple[str, int]]

@@ -14,8 +14,8 @@ from services.replica.tenure import Tenure
 class RegistryTenure:
     """A service that begins a tenure when the device follower's has begun and the other states have caught up.
 
-    A state has caught up when it has applied all records that the log held once no former owner answered any more. It
-    then has all that former owners have confirmed.
+    The end of the log is looked up once no former owner answers any more. A state has caught up when it has applied all
+    records before that end: then it holds everything that former owners have confirmed.
     """
 
     name = "registry tenure"

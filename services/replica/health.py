@@ -1,7 +1,7 @@
 """Whether a process is ready: its log accepts records, its followers move, and its background tasks run.
 
-A log that serves no other process either does not make a process unready: a load balancer would take out all processes,
-and nobody would answer.
+If the log serves no process at all, the processes stay ready: otherwise a load balancer would take out all of them, and
+no process would answer.
 """
 
 import asyncio

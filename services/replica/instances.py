@@ -325,7 +325,7 @@ class OwnerOfShard:
         return self._directory.address(self._role, self.shard) if self._directory else None
 
     async def wait_other(self, known: str | None, *, urgently: bool = False) -> None:
-        """Return once an owner is known that is not the instance of this id.
+        """Return once an owner other than the instance of this id is known.
 
         The wait is urgent, as `wait_urgently` says, if the caller says so or while no owner is known.
         """

@@ -27,9 +27,9 @@ class OwnerChannel:
     another owner.
 
     A call of one of the `hazardous` methods is repeated only where it cannot have been carried out. It is begun on an
-    open connection, so nothing was sent before, and after that only NotOwnerError says so: any other error may
-    come after the owner has received the call. The request may have made the owner crash, and repeated it would crash
-    the standbys, one after the other. Once the log names another owner, the call ends with UnavailableError.
+    open connection, so nothing was sent before, and after that only NotOwnerError says so: any other error may come
+    after the owner has received the call. The request may have made the owner crash; repeated, it would crash the
+    standbys too, one after the other. Once the log names another owner, the call ends with UnavailableError.
 
     Until the log names an owner, calls go to `default`, the address in the settings. These calls go on if the owner
     has that address. Once the log names an owner, channels to other addresses are closed after the last of their

@@ -30,8 +30,9 @@ CLAIM_MS = 600_000
 """How long a claim blocks its idempotency key for other requests."""
 
 ENDED_KEPT_MS = 35 * 86_400_000
-"""How long after its due time a task is kept that was sent, cancelled, expired or failed: as long as the log keeps its
-records by default."""
+"""How long after its due time an ended task (sent, cancelled, expired or failed) is kept: as long as the log keeps
+records by default.
+"""
 
 
 class Status(IntEnum):

@@ -1,8 +1,9 @@
 """Folds openings and ends of connections into changes of the number of connections, minute by minute.
 
-A connection counts from the first full minute at or after its opening until that of its end, under the attributes that
-its device has SETTLES_MS after the welcome: a change counts from the opening on if the device requested it by then, and
-else not before the next connection. It ends when it is closed or when the device connects again, whichever is earlier.
+A connection counts from the first full minute at or after its opening until the first one at or after its end, under
+the attributes that its device has SETTLES_MS after the welcome: a change counts from the opening on if the device
+requested it by then, and else not before the next connection. It ends when it is closed or when the device connects
+again, whichever is earlier.
 
 The latest connection of every device is stored in dense arrays: 41 bytes a device. For up to MAX_BEFORE devices that
 connected again last, the connection before it is stored too, so that records of two gateways may come in any order. An

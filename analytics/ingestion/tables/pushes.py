@@ -49,7 +49,7 @@ class PushPartitionEvent(NamedTuple):
 class AudienceValues(NamedTuple):
     """A push's audience in one partition: for each attribute in order of ATTRIBUTES, (value, bitmap) pairs.
 
-    `attributes_until`: that of the start.
+    `attributes_until`: see PushStarted.
     """
 
     msgid: int

@@ -119,7 +119,7 @@ class Shown:
     """The type that documents show of a field in place of the one that decodes it.
 
     `Annotated[msgspec.Raw, Shown(Tags | None)]` declares the type of a field that is decoded later or checked by code.
-    Several kinds mean a value of any of them, structs included, which msgspec has no unions of.
+    Several types mean a value of any of them. They may be structs, of which msgspec itself allows no unions.
     """
 
     def __init__(self, *kinds: Any) -> None:

@@ -269,7 +269,10 @@ class ObjectPlaces(NamedTuple):
 
 
 def with_objects(raw: bytes, kind: Any) -> bytes:
-    """Return the JSON with `{}` for each `[]` where `kind` has an object. What is no JSON is returned as it is."""
+    """Return the JSON with `{}` for each `[]` where `kind` has an object.
+
+    A text that is not JSON is returned unchanged.
+    """
     try:
         return _with_objects(raw, _object_places_of(kind))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -327,7 +330,7 @@ _SHAPES = [
     (re.compile(r"Invalid enum value (?P<value>.+)"), Code.NOT_ALLOWED),
     (re.compile(r"(?:Number|Integer value) out of range"), Code.NUMBER_TOO_LARGE),
 ]
-"""What msgspec says, which has no errors but texts; `field` is one step further down the path."""
+"""Patterns of msgspec's error texts: its errors have no fields. `field` is one step further down the path."""
 
 _OUT_OF_RANGE = re.compile(r"Expected `int` [<>]=")
 _STEP = re.compile(r"\.([^.\[]+)|(\[)[^\]]+\]")
@@ -338,8 +341,8 @@ def decode(kind: Any, raw: bytes | msgspec.Raw, at: str = "") -> Any:
     """Decode JSON; `at` is its path in the request. Where the type has integers, strings of digits are integers too;
     where it has objects, `[]` is an empty one.
 
-    InputError names the first field that does not fit the type. What comes before that field fits, so nothing is
-    rewritten unless the field is an integer that may be written in another way.
+    InputError names the first field that does not fit the type. All fields before it fit, so the JSON is rewritten only
+    if that field is an integer that may be written in another way.
     """
     try:
         return _without_nul(_decoder(kind).decode(raw), raw, at)

@@ -95,7 +95,7 @@ class UnreachableServices:
     """The push services of a channel that cannot be reached, counted by the channel's gauge.
 
     A service is one of them from a failed attempt to connect until a connection opens. It is forgotten FORGOTTEN_MS
-    after the last attempt, because nothing is sent there any more: a retry comes earlier.
+    after the last attempt. Retries come sooner, so by then nothing is to be sent there.
     """
 
     FORGOTTEN_MS = 2 * MAX_BACKOFF_MS

@@ -185,7 +185,7 @@ class PushSchedule(Generic[Credentials, Request, Answer]):
 
     `wake_up` is called when there may be something to send; `has_credentials` returns whether the app has credentials.
     `max_delayed`: upper bound of the messages that wait for a retry; those beyond it wait for the push's next pass.
-    Claimed messages are no part of any pass; who claims them bounds their number.
+    Claimed messages belong to no pass; the code that claims them bounds their number.
     """
 
     def __init__(

@@ -105,7 +105,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
         self._claims: deque[_Claim] = deque()
         self._later_claims: DelayQueue[_Claim] = DelayQueue(shared.clock, wake_up)
         self._servers: dict[str, _Server[Credentials, Request, Answer]] = {}
-        """Those that messages are in flight to, where the service has several."""
+        """The servers to which messages are in flight, for a service that has several servers."""
 
         self._waiting = 0
         self._closed = False
@@ -120,7 +120,7 @@ class AppSender(Generic[Credentials, Request, Answer]):
     def claim_window(self) -> int:
         """How many messages may be claimed and not answered: 0 while nothing may be sent, and then 1 as a probe.
 
-        Those that wait for a retry or for a server make room for others, up to a bound.
+        Messages that wait for a retry or for a server do not count, up to a bound.
         """
         if self._health.is_stopped:
             return 0

@@ -1,4 +1,7 @@
-"""Shortening of a message to what a push service takes: never refused for its length, but cut by rule, and said so."""
+"""Shortens a message to the size that a push service takes.
+
+No message is refused for its length; the frame names the fields that were cut.
+"""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator

@@ -43,7 +43,8 @@ class MostlyBad(NamedTuple):
     """An app most of whose tokens Apple refuses: its environment or bundle id is probably wrong.
 
     `refused` and `accepted` count Apple's answers in the last one to two days in which the app sent; `since_ms` and
-    `last_ms` are the times of the first and of the last refusal of the present fault, `reason` is Apple's of the last.
+    `last_ms` are the times of the first and of the last refusal of the present fault, `reason` is the one that Apple
+    gave for the last refusal.
     """
 
     since_ms: int

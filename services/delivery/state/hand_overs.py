@@ -49,7 +49,10 @@ class _Message:
 
 
 class HandOvers:
-    """Claimed and returned messages by push and partition; `msgid` is a message id of `push`, its first message id."""
+    """Claimed and returned messages by push and partition.
+
+    `push`: the push's first message id; `msgid`: any of its ids.
+    """
 
     def __init__(self) -> None:
         self._parts: dict[tuple[int, int], dict[int, _Message]] = {}

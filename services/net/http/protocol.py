@@ -99,7 +99,10 @@ class HttpProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """The client has ended its sending direction. Return whether the connection stays open: answers are due."""
+        """Handle the end of the client's sending direction.
+
+        Return whether the connection stays open because answers are due.
+        """
         self._client_ended = True
         if self.transport.is_closing():
             return False

@@ -35,8 +35,9 @@ _LOOKED_AT = 250
 class BacklogWindows:
     """The messages in flight to the devices that are being sent their backlogs.
 
-    A message leaves its device's window when the device has acknowledged it. One that the gateway or its stream has
-    dropped, because it ended while its app was paused, leaves when `look_for_ended` comes to the device.
+    A message leaves its device's window when the device has acknowledged it. A message that ended while its app was
+    paused may have been dropped by the gateway or its stream; it leaves the window when `look_for_ended` examines the
+    device.
     """
 
     def __init__(self, state: DeliveryState, presence: Presence, clock: Clock) -> None:

@@ -8,7 +8,7 @@ from services.delivery.channels.webpush.encryption import MAX_BODY_BYTES, Subscr
 from services.domain.device_protocol.pushes import PushText, push_fields
 
 SMALL_BODY_BYTES = 2744
-"""What subscriptions take whose push service forwards to another one (autopush's bridged endpoints)."""
+"""The largest body that a push service takes which forwards to another one (autopush's bridged endpoints)."""
 
 MAX_TTL_S = 30 * 86_400
 """The longest time for which a push service keeps a message; autopush cuts what is longer."""
