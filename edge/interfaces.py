@@ -17,6 +17,7 @@ from edge.settings import ROLE_NAME, EdgeSettings
 from edge.v2.app import v2_app
 from edge.v2.device_frames import PossessionCodes
 from services.domain.command_writer import CommandWriter
+from services.domain.quota_notices import QuotaNotices
 from services.domain.registrations import RegistrationRates
 from services.domain.role import RoleContext
 from services.domain.token_resolver import TokenAndAliasResolver
@@ -54,7 +55,8 @@ class Interfaces:
         sender = Pushes(push_admission, writer, resolver, ids, clock, self.hangs)
         pushes = IdempotentPushes(sender, PushClaims(sender, peers, clock, partitions))
         possession = PossessionCodes(context, writer, ids, push_admission, partitions)
-        rates = RegistrationRates(settings, clock, Replicas(context.board, ROLE_NAME).processes, SystemRandom())
+        processes = Replicas(context.board, ROLE_NAME).processes
+        rates = RegistrationRates(settings, clock, processes, SystemRandom(), QuotaNotices(peers, clock))
         self.android = _application(
             android_app(settings, settings.timed_min_lead_s, context, android, pushes, writer), limiter
         )

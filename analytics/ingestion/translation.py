@@ -300,6 +300,7 @@ def _app_rows(record: Record, message: AppFact) -> list[Row]:
             | "broadcasts"
             | "key_fingerprint"
             | "team_webhooks"
+            | "quota_reached"
             | None
         ):
             return []

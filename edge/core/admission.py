@@ -45,6 +45,7 @@ from protos.scheduling.v1.scheduling_pb2 import GetStoredBytesRequest
 from protos.scheduling.v1.scheduling_pb2_grpc import SchedulingServiceStub
 from services.domain.apps import OUTDATED, AppDirectory
 from services.domain.push_capacity import PushCapacity
+from services.domain.quota_notices import QuotaNotices
 from services.domain.role import RoleContext
 from services.domain.text import without_byte_order_mark
 from services.errors import Code, ForbiddenError, InputError, SignError, TooManyRequestsError, UnavailableError
@@ -293,6 +294,7 @@ class PushAdmission:
         self._schedulings = [SchedulingServiceStub(channel) for channel in peers.all("scheduling")]
         self._storing: dict[str, asyncio.Lock] = {}
         self._capacity = PushCapacity(peers, clock)
+        self._notices = QuotaNotices(peers, clock)
 
     async def admit(self, pushes: Sequence[RequestedPush], *, is_timed: bool) -> None:
         """Check and count pushes that are about to be resolved.
@@ -373,6 +375,7 @@ class PushAdmission:
             quota = self._quota(appkey, "stored_task_bytes")
             if stored + sizes[appkey] > quota:
                 QUOTA_REFUSALS.labels(appkey, "stored_task_bytes").inc()
+                self._notices.note(appkey, "stored_task_bytes", quota)
                 raise TooManyRequestsError(
                     Code.OVER_STORED_BYTES,
                     BYTES_RETRY_S,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from edge.settings import ROLE_NAME
 from services.domain.apps import AppDirectory
+from services.domain.quota_notices import QuotaNotices
 from services.domain.role import RoleContext
 from services.domain.settings import Settings
 from services.errors import Code, TooManyRequestsError
@@ -117,17 +118,17 @@ _OVER = {Rate.REQUESTS: Code.OVER_REQUESTS, Rate.TARGETS: Code.OVER_TARGETS}
 def rate_quotas(settings: Settings, context: RoleContext) -> "RateQuotas":
     """Return the quotas of this edge, whose processes share the files in its state's directory."""
     directory = settings.state_dir(ROLE_NAME) / "quotas"
-    return RateQuotas(
-        context.apps, SharedBuckets(directory, context.clock, Replicas(context.board, ROLE_NAME).instances)
-    )
+    buckets = SharedBuckets(directory, context.clock, Replicas(context.board, ROLE_NAME).instances)
+    return RateQuotas(context.apps, buckets, QuotaNotices(context.peers, context.clock))
 
 
 class RateQuotas:
     """Counts the requests and targets of apps that have a quota of them."""
 
-    def __init__(self, apps: AppDirectory, buckets: SharedBuckets) -> None:
+    def __init__(self, apps: AppDirectory, buckets: SharedBuckets, notices: QuotaNotices) -> None:
         self._apps = apps
         self._buckets = buckets
+        self._notices = notices
 
     def take_request(self, appkeys: Iterable[str]) -> None:
         """Count a request for each app. TooManyRequestsError: an app is over its quota; no app's request counts."""
@@ -153,5 +154,6 @@ class RateQuotas:
                 for other, others, others_per_s in taken:
                     self._buckets.give_back(other, rate, others, others_per_s)
                 QUOTA_REFUSALS.labels(appkey, _FIELDS[rate]).inc()
+                self._notices.note(appkey, _FIELDS[rate], per_s)
                 raise TooManyRequestsError(_OVER[rate], wait_s, appkey=appkey, quota=per_s, wait_s=wait_s)
             taken.append((appkey, count, per_s))

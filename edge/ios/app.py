@@ -129,7 +129,7 @@ def ios_app(
 ) -> JsonApi:
     app = json_api("ios")
     app.add_route("/push", IosPushEndpoint(admission, pushes))
-    devices = DeviceQuota(context.apps, context.peers, settings.partitions)
+    devices = DeviceQuota(context.apps, context.peers, context.clock, settings.partitions)
     registrations = Registrations(
         context.apps, writer, resolver, rates_of_devices, devices, AliasChecks(context.peers), settings.partitions
     )

@@ -232,7 +232,7 @@ class FrameHandler:
         self._writer = writer
         self._resolver = resolver
         self._partitions = partitions
-        self._quota = DeviceQuota(context.apps, context.peers, partitions)
+        self._quota = DeviceQuota(context.apps, context.peers, context.clock, partitions)
         self._identity = IdentityChecks(context.clock.now_ms)
         self._aliases = AliasChecks(context.peers)
         self._reports = HttpReports(context.peers, partitions)

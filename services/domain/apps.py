@@ -11,6 +11,7 @@ from protos.registry.v1.apps_pb2 import (
     InstallationPause,
     KeyFingerprint,
     Pause,
+    QuotaReached,
     Revocations,
     TeamWebhooks,
     Webhook,
@@ -44,6 +45,11 @@ def team_webhooks_key(team_id: str) -> bytes:
     return f"team/{team_id}/webhooks".encode()
 
 
+def quota_key(appkey: str, quota: str) -> bytes:
+    """Return the key of the record that an app has reached a quota."""
+    return f"{appkey}/quota/{quota}".encode()
+
+
 class AppDirectory:
     """Service that provides apps by appkey, the revoked device keys, and which apps are paused.
 
@@ -71,6 +77,7 @@ class AppDirectory:
         self._noted_keys: dict[bytes, KeyFingerprint] = {}
         self._key_listeners: list[Callable[[str, KeyChain], None]] = []
         self._broadcasts: dict[str, BroadcastCount] = {}
+        self._quotas_reached: dict[bytes, QuotaReached] = {}
         self._listeners: list[Callable[[str], None]] = []
         self._pauses_changed = asyncio.Event()
 
@@ -122,6 +129,11 @@ class AppDirectory:
     def broadcasts(self, appkey: str) -> BroadcastCount:
         """Return the latest count of broadcasts of an app with a quota; an empty one if none was counted."""
         return self._broadcasts.get(appkey) or BroadcastCount(appkey=appkey)
+
+    def quota_reached_on(self, appkey: str, quota: str) -> str:
+        """Return the latest day on which the app reached the quota; "": it never did, or it is that of broadcasts."""
+        known = self._quotas_reached.get(quota_key(appkey, quota))
+        return known.day if known else ""
 
     def revoked(self, appkey: str, partition: int) -> RevokedKeys:
         """Return the revoked keys of the app's devices in the partition."""
@@ -219,6 +231,8 @@ class AppDirectory:
             return AppFact(key_fingerprint=noted)
         if (of_team := self._team_webhooks.get(key)) is not None:
             return AppFact(team_webhooks=of_team)
+        if (reached := self._quotas_reached.get(key)) is not None:
+            return AppFact(quota_reached=reached)
         return None
 
     def _is_new(self, key: bytes, fact: AppFact) -> bool:
@@ -265,6 +279,9 @@ class AppDirectory:
                 self._apply_key(fact.key_fingerprint)
             case "team_webhooks":
                 self._team_webhooks[team_webhooks_key(fact.team_webhooks.team_id)] = fact.team_webhooks
+            case "quota_reached":
+                reached = fact.quota_reached
+                self._quotas_reached[quota_key(reached.appkey, reached.quota)] = reached
             case "changed" | None:
                 pass
             case unexpected:

@@ -36,6 +36,7 @@ _BY_SERVICE: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "ListAddresses": ("console",),
         "ListInvalidTokens": ("edge",),
         "TakeBroadcasts": ("edge", "console"),
+        "NoteQuotaReached": ("edge", "gateway", "console"),
         "ReserveDevice": ("edge", "gateway"),
         **dict.fromkeys(("RotateKeys", "CountDevicesNotBack", "DropFormerKeys"), (OPERATOR,)),
         "NoteKeyFingerprint": ("edge", "gateway", "delivery", "accounts", "console", "webhooks"),

@@ -209,6 +209,10 @@ class EventTranslator:
                     data = {"quota": "broadcasts_per_day", "limit": count.count, "day": count.day}
                     kind = EventKind.EVENT_KIND_QUOTA_REACHED
                     yield source.happened(kind, count.appkey, source.time_ms, data, count.day)
+            case "quota_reached":
+                reached = fact.quota_reached
+                data = {"quota": reached.quota, "limit": reached.limit, "day": reached.day}
+                yield source.event(EventKind.EVENT_KIND_QUOTA_REACHED, reached.appkey, data)
             case _:
                 return
 

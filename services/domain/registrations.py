@@ -9,6 +9,7 @@ from protos.registry.v1.apps_pb2 import App
 from protos.registry.v1.registry_pb2 import ReserveDeviceRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.domain.apps import AppDirectory
+from services.domain.quota_notices import QuotaNotices
 from services.domain.settings import Settings
 from services.domain.topics import device_key
 from services.errors import TooManyRequestsError
@@ -66,8 +67,16 @@ class RegistrationRates:
     bucket is stored as the time at which it will be full again, in memory, so all are full after a start.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, processes: Callable[[], int], random: Random) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        processes: Callable[[], int],
+        random: Random,
+        notices: QuotaNotices,
+    ) -> None:
         self._settings = settings
+        self._notices = notices
         self._random = random
         self._clock = clock
         self._processes = processes
@@ -101,6 +110,7 @@ class RegistrationRates:
         if per_minute:
             app_ms = self._next(self._apps.get(app.appkey, 0.0), per_minute, now_ms)
             if app_ms is None:
+                self._notices.note(app.appkey, "registrations_per_minute", per_minute)
                 self._refuse(app.appkey, "registrations_per_minute", address, per_minute)
             self._apps[app.appkey] = app_ms
         if key is not None and address_ms is not None:
@@ -153,10 +163,11 @@ WAIT_S = 600
 class DeviceQuota:
     """Reserves a part of the app's quota for each new device, by a call to the registry; without a quota no call."""
 
-    def __init__(self, apps: AppDirectory, peers: Peers, partitions: int) -> None:
+    def __init__(self, apps: AppDirectory, peers: Peers, clock: Clock, partitions: int) -> None:
         self._apps = apps
         self._peers = peers
         self._partitions = partitions
+        self._notices = QuotaNotices(peers, clock)
 
     async def reserve(self, appkey: str, token: str) -> None:
         """Return once the token may be registered now, or is registered already.
@@ -170,6 +181,7 @@ class DeviceQuota:
         registry = RegistryServiceStub(self._peers.owner("registry", partition))
         if (await registry.ReserveDevice(ReserveDeviceRequest(appkey=appkey, token=token))).quota_used_up:
             QUOTA_REFUSALS.labels(appkey, "devices").inc()
+            self._notices.note(appkey, "devices", app.quotas.devices)
             raise TooManyRequestsError(
                 f"app {appkey} is over its quota of {app.quotas.devices} devices; try again in {WAIT_S} s", WAIT_S
             )

@@ -192,6 +192,7 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     "registry.v1.RemoveStags": {Sort.TAG: "stags"},
     "registry.v1.RemoveTags": {Sort.TAG: "tags"},
     "registry.v1.ReserveNumbers": {Sort.NEITHER: "count below"},
+    "registry.v1.QuotaReached": {Sort.NEITHER: "appkey quota limit day"},
     "registry.v1.Revocations": {Sort.ACCOUNT: "reason", Sort.NEITHER: "appkey partition below numbers revoked_ms lost"},
     "registry.v1.SetAddress": {Sort.ADDRESS: "address p256dh auth", Sort.NEITHER: "channel"},
     "registry.v1.SetAlias": {Sort.ALIAS: "alias", Sort.NEITHER: "proven"},

@@ -84,7 +84,7 @@ class DeviceRequests:
         self._rates = rates
         self._partitions = partitions
         self._writer = CommandWriter("gateway", context.log, context.peers, context.clock, partitions)
-        self._quota = DeviceQuota(context.apps, context.peers, partitions)
+        self._quota = DeviceQuota(context.apps, context.peers, context.clock, partitions)
         self._identity = IdentityChecks(context.clock.now_ms)
         self._aliases = AliasChecks(context.peers)
         self._unapplied: dict[int, Position] = {}

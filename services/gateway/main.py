@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from services.domain.master_key import KeyPurpose
+from services.domain.quota_notices import QuotaNotices
 from services.domain.registrations import RegistrationLimiter, RegistrationRates
 from services.domain.role import BuiltRole, RoleContext, RoleDefinition
 from services.domain.settings import PREFIX
@@ -97,7 +98,8 @@ def wire(
     now_ms = context.clock.now_ms
     connection_ids = ConnectionIds(random.getrandbits(16))
     open_connections: OpenConnections[DeviceConnection] = OpenConnections(connection_ids, now_ms)
-    rates = RegistrationRates(settings, context.clock, Replicas(context.board, ROLE_NAME).processes, random)
+    notices = QuotaNotices(context.peers, context.clock)
+    rates = RegistrationRates(settings, context.clock, Replicas(context.board, ROLE_NAME).processes, random, notices)
     requests = DeviceRequests(context, settings.partitions, rates)
     drain = Drain(open_connections, context.clock, random, limits.drain_per_s)
     handshake = Handshake(

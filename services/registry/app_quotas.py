@@ -12,6 +12,14 @@ from services.domain.topics import APPS
 from services.process.clock import Clock
 from services.registry.queries import RegistryQueries
 
+NOTED_QUOTAS = ("requests_per_s", "targets_per_s", "devices", "stored_task_bytes", "registrations_per_minute")
+"""The quotas of which edges and gateways say that an app has reached them, as Quotas names them."""
+
+
+def day_of(now_ms: int, zone: ZoneInfo) -> str:
+    """Return the day in the time zone: YYYY-MM-DD."""
+    return datetime.fromtimestamp(now_ms / 1000, zone).date().isoformat()
+
 
 class BroadcastQuota:
     """Decides whether apps may send one more broadcast today. Days are those of the installation's time zone.

@@ -13,6 +13,7 @@ from protos.registry.v1.apps_pb2 import (
     AppChanged,
     AppFact,
     KeyFingerprint,
+    QuotaReached,
     TeamWebhooks,
 )
 from protos.registry.v1.devices_pb2 import DeviceCommand, RevokeAllKeys, RevokeKey
@@ -47,6 +48,8 @@ from protos.registry.v1.registry_pb2 import (
     ListTeamWebhooksResponse,
     NoteKeyFingerprintRequest,
     NoteKeyFingerprintResponse,
+    NoteQuotaReachedRequest,
+    NoteQuotaReachedResponse,
     PauseAppsRequest,
     PauseAppsResponse,
     ReserveDeviceRequest,
@@ -69,7 +72,7 @@ from protos.registry.v1.registry_pb2 import (
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceServicer, RegistryServiceStub
 from protos.runtime.v1.log_pb2 import Meta, Origin
 from services.domain import ids
-from services.domain.apps import APPS_PARTITION, fingerprint_key, team_webhooks_key
+from services.domain.apps import APPS_PARTITION, fingerprint_key, quota_key, team_webhooks_key
 from services.domain.command_writer import Command, CommandWriter, device_command
 from services.domain.identity import identity_mode
 from services.domain.ios_tokens import spellings
@@ -86,7 +89,7 @@ from services.log.port import Partition
 from services.log.topics import owned, partition_of
 from services.net.rpc.server import Context
 from services.registry.app_epochs import AppEpochs
-from services.registry.app_quotas import BroadcastQuota, DeviceReservations
+from services.registry.app_quotas import NOTED_QUOTAS, BroadcastQuota, DeviceReservations, day_of
 from services.registry.app_settings import (
     DEFAULT_PERIOD_S,
     change_settings,
@@ -132,7 +135,8 @@ class RegistryServicer(RegistryServiceServicer):
         self._writer = CommandWriter("registry", context.log, context.peers, context.clock, settings.partitions)
         self._tenure = tenure
         self._epochs = epochs
-        self._broadcasts = BroadcastQuota(context.apps, context.clock, settings.zone())
+        self._zone = settings.zone()
+        self._broadcasts = BroadcastQuota(context.apps, context.clock, self._zone)
         own = len(owned(settings.partitions, settings.shard, settings.shards))
         self._reservations = DeviceReservations(queries, context.clock, own, settings.partitions)
         self._new_appkey = new_appkey
@@ -210,6 +214,14 @@ class RegistryServicer(RegistryServiceServicer):
             await self._writer.append(facts)
             self._tenure.confirm()
         return answer
+
+    async def NoteQuotaReached(self, request: NoteQuotaReachedRequest, context: Context) -> NoteQuotaReachedResponse:
+        self._check_owner()
+        check_texts(request)
+        if request.quota not in NOTED_QUOTAS:
+            raise InputError(f"quota must be one of {', '.join(NOTED_QUOTAS)}")
+        await self._changes.make(partial(self._note_quota, request))
+        return NoteQuotaReachedResponse()
 
     async def ReserveDevice(self, request: ReserveDeviceRequest, context: Context) -> ReserveDeviceResponse:
         self._tenure.check()
@@ -308,6 +320,16 @@ class RegistryServicer(RegistryServiceServicer):
             await apps.applied.wait([(APPS_PARTITION, position.offset)])
         chain = apps.key_chain(noted.purpose)
         return NoteKeyFingerprintResponse(fingerprint=chain.in_force if chain else b"")
+
+    async def _note_quota(self, request: NoteQuotaReachedRequest) -> None:
+        """Record that an app has reached a quota, unless it is recorded for this day. NotFoundError: no such app."""
+        app, now_ms = self._app(request.appkey), self._context.clock.now_ms()
+        day = day_of(now_ms, self._zone)
+        if self._context.apps.quota_reached_on(app.appkey, request.quota) == day:
+            return
+        reached = QuotaReached(appkey=app.appkey, quota=request.quota, limit=request.limit, day=day)
+        fact = AppFact(meta=Meta(event_id=ids.event_id(), time_ms=now_ms), quota_reached=reached)
+        await self._append_facts({quota_key(app.appkey, request.quota): fact}, Origin())
 
     async def _registered(self, appkey: str, given: str) -> str:
         """Return a token as it is or was registered. NotFoundError: the app never had such a device."""

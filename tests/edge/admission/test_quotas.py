@@ -12,7 +12,8 @@ from edge.settings import EdgeSettings
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
 from protos.registry.v1.registry_pb2 import QuotasChange, UpdateAppRequest
 from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
-from services.domain.topics import DEVICE_COMMANDS
+from services.domain.apps import APPS_PARTITION
+from services.domain.topics import DEVICE_COMMANDS, decode
 from services.log.port import Partition
 from services.net.http.server import HttpListener
 from testkit import plain_http
@@ -20,6 +21,7 @@ from testkit.edge.role import BACKENDS, PARTITIONS, ZONE, EdgeInstallation, edge
 from testkit.edge.v2_bodies import broadcast, push_to
 from testkit.services import running_services
 from testkit.signing import signed
+from testkit.waiting import until
 
 IN_AN_HOUR = {"timed": 2, "send_time_interval": 3600}
 
@@ -60,6 +62,38 @@ async def test_requests_a_second(installation: EdgeInstallation) -> None:
     assert (await send(installation, body, app)).json()["result"] == 0
     await limited(installation, app, requests_per_s=0)
     assert [(await send(installation, body, app)).json()["result"] for _ in range(3)] == [0, 0, 0]
+
+
+async def reached_quotas(installation: EdgeInstallation) -> set[tuple[str, str, int]]:
+    """Return app, quota and limit of each reached quota that is recorded."""
+    page = await installation.log.select({APPS_PARTITION: 0}, 10_000)
+    facts = [decode(record).quota_reached for record in page.records]
+    return {(fact.appkey, fact.quota, fact.limit) for fact in facts if fact.appkey}
+
+
+async def test_what_is_refused_is_recorded_as_a_reached_quota(installation: EdgeInstallation) -> None:
+    fast = await limited(installation, await installation.app(), requests_per_s=1)
+    wide = await limited(installation, await installation.app(), targets_per_s=1)
+    later = await limited(installation, await installation.app(), stored_task_bytes=1)
+    full = await limited(installation, await installation.app(PLATFORM_IOS), devices=1)
+    for _ in range(3):
+        await send(installation, broadcast(fast), fast)
+        await send(installation, push_to(wide, 3, alias=["alice"]), wide)
+    await send(installation, {**broadcast(later), "option": IN_AN_HOUR}, later)
+    for digit in "ab":
+        body = signed({"appkey": full.appkey, "token": digit * 64}, installation.secrets[full.appkey])
+        await installation.ios.post("/register", content=body)
+    expected = {
+        (fast.appkey, "requests_per_s", 1),
+        (wide.appkey, "targets_per_s", 1),
+        (later.appkey, "stored_task_bytes", 1),
+        (full.appkey, "devices", 1),
+    }
+
+    async def are_recorded() -> bool:
+        return await reached_quotas(installation) == expected
+
+    await until(are_recorded)
 
 
 async def test_a_wrong_sign_uses_up_nobodys_quota(installation: EdgeInstallation) -> None:

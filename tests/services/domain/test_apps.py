@@ -11,9 +11,9 @@ import pytest
 from pyroaring import BitMap
 from structlog.testing import capture_logs
 
-from protos.registry.v1.apps_pb2 import App, AppFact, Pause, Revocations, TeamWebhooks, Webhook
+from protos.registry.v1.apps_pb2 import App, AppFact, Pause, QuotaReached, Revocations, TeamWebhooks, Webhook
 from protos.runtime.v1.log_pb2 import Meta
-from services.domain.apps import AppDirectory, team_webhooks_key
+from services.domain.apps import AppDirectory, quota_key, team_webhooks_key
 from services.domain.revocations import revocations_key
 from services.domain.topics import TOPICS
 from services.errors import UnavailableError
@@ -184,6 +184,20 @@ async def test_a_late_record_of_a_former_owner_does_not_replace_the_webhooks_of_
         assert valid is not None
         assert valid.team_webhooks.webhooks[0].webhook_id == "a"
         assert not apps.webhooks_of_team("u")
+
+
+async def test_the_latest_day_of_a_reached_quota_is_known(log: GatedLog) -> None:
+    def reached(quota: str, day: str) -> NewRecord:
+        fact = AppFact(quota_reached=QuotaReached(appkey="1", quota=quota, limit=5, day=day))
+        return NewRecord("apps", 0, quota_key("1", quota), fact.SerializeToString())
+
+    await log.append([reached("devices", "2027-01-14"), reached("devices", "2027-01-15")])
+    async with RunningDirectory(log) as apps:
+        assert apps.quota_reached_on("1", "devices") == "2027-01-15"
+        assert apps.quota_reached_on("1", "requests_per_s") == apps.quota_reached_on("2", "devices") == ""
+        valid = apps.valid(quota_key("1", "devices"))
+        assert valid is not None
+        assert valid.quota_reached.day == "2027-01-15"
 
 
 async def test_a_directory_on_an_empty_log_is_ready_at_once_and_follows_it(log: GatedLog) -> None:

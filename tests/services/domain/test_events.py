@@ -36,6 +36,7 @@ from protos.registry.v1.apps_pb2 import (
     AppFact,
     BroadcastCount,
     EventKind,
+    QuotaReached,
     Quotas,
 )
 from protos.registry.v1.devices_pb2 import AddressLost, AliasLost, Device, DeviceFact
@@ -264,3 +265,6 @@ def test_a_quota_is_reached_once_a_day() -> None:
     assert not counted(2)
     assert [event.id for event in counted(3)] == [reached.id]
     assert counted(3, "2027-01-16")[0].id != reached.id
+    fact = QuotaReached(appkey=APP, quota="devices", limit=9, day="2027-01-15")
+    noted = events(APPS, AppFact(meta=meta(), quota_reached=fact))
+    assert shown(noted) == [("quota.reached", {"quota": "devices", "limit": 9, "day": "2027-01-15"})]

@@ -3,12 +3,13 @@
 import contextlib
 from collections.abc import Iterable
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import structlog
 
 from protos.registry.v1.apps_pb2 import App, Quotas
+from services.domain.quota_notices import QuotaNotices
 from services.domain.registrations import MAX_NETWORKS, RegistrationLimiter, RegistrationRates
 from services.domain.settings import Settings
 from services.errors import TooManyRequestsError
@@ -43,9 +44,30 @@ def test_a_network_of_48_bits_of_ipv6_shares_a_bucket() -> None:
     assert limiter.take("2001:db8:1::1", 0)
 
 
-def rates(processes: int = 1, **settings: Any) -> tuple[RegistrationRates, ManualClock]:
-    clock = ManualClock(1_000_000_000)
-    return RegistrationRates(Settings(**settings), clock, lambda: processes, Random(1)), clock
+class NotedQuotas:
+    """The quotas that were noted as reached, with their limits."""
+
+    def __init__(self) -> None:
+        self.noted: set[tuple[str, str, int]] = set()
+
+    def note(self, appkey: str, quota: str, limit: int) -> None:
+        self.noted.add((appkey, quota, limit))
+
+
+def rates(
+    processes: int = 1, notices: NotedQuotas | None = None, **settings: Any
+) -> tuple[RegistrationRates, ManualClock]:
+    clock, noted = ManualClock(1_000_000_000), cast(QuotaNotices, notices or NotedQuotas())
+    return RegistrationRates(Settings(**settings), clock, lambda: processes, Random(1), noted), clock
+
+
+def test_a_full_rate_of_an_app_is_a_reached_quota_and_that_of_a_network_is_not() -> None:
+    notices, app = NotedQuotas(), App(appkey="1")
+    limits, _ = rates(notices=notices, registrations_per_minute=3, registrations_per_minute_per_address=1)
+    admitted(limits, app, ["192.0.2.1"] * 10)
+    assert notices.noted == set()
+    admitted(limits, app, [None] * 20)
+    assert notices.noted == {("1", "registrations_per_minute", 3)}
 
 
 def admitted(rates: RegistrationRates, app: App, addresses: Iterable[str | None]) -> int:

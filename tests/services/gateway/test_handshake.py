@@ -15,6 +15,7 @@ from protos.registry.v1.apps_pb2 import Platform
 from protos.registry.v1.devices_pb2 import DeviceCommand
 from protos.registry.v1.registry_pb2 import GetDevicesRequest, QuotasChange, UpdateAppRequest
 from services.domain.device_protocol.frames import SUBPROTOCOL, Hello
+from services.domain.quota_notices import QuotaNotices
 from services.domain.registrations import RegistrationRates
 from services.domain.topics import DEVICE_COMMANDS
 from services.errors import UnavailableError
@@ -47,7 +48,8 @@ async def test_devices_that_come_together_are_registered_by_one_append_each_with
 ) -> None:
     await gateway.create_app(OTHER, Platform.PLATFORM_ANDROID)
     await gateway.apps.refresh()
-    rates = RegistrationRates(gateway.settings, gateway.clock, lambda: 1, Random(1))
+    notices = QuotaNotices(gateway.context.peers, gateway.clock)
+    rates = RegistrationRates(gateway.settings, gateway.clock, lambda: 1, Random(1), notices)
     requests, append = DeviceRequests(gateway.context, PARTITIONS, rates), gateway.log.append
     appends = Counter[str]()
 

@@ -13,15 +13,17 @@ from protos.registry.v1.registry_pb2 import (
     IdentityChange,
     IdentityKeys,
     IdentityTags,
+    NoteQuotaReachedRequest,
     QuotasChange,
     ReserveDeviceRequest,
     RotateSecretRequest,
     TakeBroadcastsRequest,
     UpdateAppRequest,
 )
+from services.domain.apps import APPS_PARTITION
 from services.domain.master_key import sealed_digest
 from services.domain.topics import APPS, decode
-from services.errors import ConflictError, InputError
+from services.errors import ConflictError, InputError, NotFoundError
 from services.registry.app_quotas import RESERVED_MS
 from services.registry.settings import RegistrySettings
 from testkit.proofs import ProofKey
@@ -60,6 +62,35 @@ async def test_broadcasts_are_counted_by_day_over_restarts(start: Start) -> None
         assert [fact.broadcasts.count for fact in counted if fact.HasField("broadcasts")] == [3]
         registry.clock.move(6401)
         assert await broadcast(registry, app) == ("", 0)
+
+
+async def reached_quotas(registry: RunningRegistry) -> list[tuple[str, str, int, str]]:
+    """Return app, quota, limit and day of each record of a reached quota that compaction has left."""
+    facts = [decode(record).quota_reached for record in await records(registry.log, APPS.name)]
+    return [(fact.appkey, fact.quota, fact.limit, fact.day) for fact in facts if fact.appkey]
+
+
+async def test_a_reached_quota_is_recorded_once_a_day_over_restarts(start: Start) -> None:
+    async with start() as registry:
+        app = await registry.app()
+        many = NoteQuotaReachedRequest(appkey=app.appkey, quota="requests_per_s", limit=5)
+        await asyncio.gather(*(registry.stub.NoteQuotaReached(many) for _ in range(3)))
+        assert await reached_quotas(registry) == [(app.appkey, "requests_per_s", 5, "2026-09-21")]
+        await registry.stub.NoteQuotaReached(NoteQuotaReachedRequest(appkey=app.appkey, quota="devices", limit=2))
+    async with start() as registry:
+        ends = await registry.log.ends([APPS_PARTITION])
+        await registry.stub.NoteQuotaReached(many)
+        assert await registry.log.ends([APPS_PARTITION]) == ends
+        registry.clock.move(6401)
+        await registry.stub.NoteQuotaReached(many)
+        assert await reached_quotas(registry) == [
+            (app.appkey, "devices", 2, "2026-09-21"),
+            (app.appkey, "requests_per_s", 5, "2026-09-22"),
+        ]
+        with pytest.raises(InputError, match="quota must be one of"):
+            await registry.stub.NoteQuotaReached(NoteQuotaReachedRequest(appkey=app.appkey, quota="broadcasts_per_day"))
+        with pytest.raises(NotFoundError):
+            await registry.stub.NoteQuotaReached(NoteQuotaReachedRequest(appkey="none", quota="devices"))
 
 
 async def test_several_apps_are_counted_together_or_not_at_all(registry: RunningRegistry) -> None:
