@@ -301,7 +301,7 @@ async def _commands_to_unknown(reader: PartReader, appkey: str, given: str) -> t
 
 
 async def _commands(reader: PartReader, appkey: str, token: str, states: Sequence[DeviceRecord]) -> list[CommandRecord]:
-    """Return the commands to the device, and those to all devices of its partition since it registered."""
+    """Return the commands to the device, and the commands to all devices of its partition since it registered."""
     parameters = {"appkey": appkey, "token": token}
     rows = [*await reader.rows(_COMMANDS, parameters)]
     if states:

@@ -258,7 +258,9 @@ class BatchWriter:
 
 
 def _add_outcomes(outcomes: OutcomeBatch, records: Sequence[Record], epochs: Epochs) -> None:
-    """Add outcomes; leave out undecodable records, dead letters in their turn, and those of former owners."""
+    """Add outcomes; leave out undecodable records (which become dead letters in their turn) and records of former
+    owners.
+    """
     for record in records:
         with suppress(*UNUSABLE):
             message = decode(record)

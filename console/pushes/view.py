@@ -146,7 +146,9 @@ class Ending(NamedTuple):
 
 
 class ValueRow(NamedTuple):
-    """A value of the category ("" for none), its devices in the audience, and those of each ending in order."""
+    """A value of the category ("" for none), the number of its devices in the audience, and of those with each ending,
+    in order.
+    """
 
     info: str
     audience: int

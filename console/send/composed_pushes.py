@@ -104,7 +104,7 @@ def params_of(message: Message) -> Iterator[Param]:
 
 
 def check_links(order: PushOrder) -> None:
-    """Check that each link of a push is an HTTP or HTTPS link. InputError: one is not; names the field."""
+    """Check that each link of a push is an HTTP or HTTPS link. InputError: a link is not; the error names its field."""
     for push in order.pushes:
         if push.app.platform != PLATFORM_ANDROID:
             continue

@@ -78,7 +78,10 @@ def _of_logins(row: LoginsRow) -> TableRow:
 
 
 def _of_broadcasts(rows: Sequence[BroadcastRow]) -> list[TableRow]:
-    """Return the rows; once one of them has channels, those that left by the platform's own channel have that one."""
+    """Return the rows.
+
+    If any row has channels, the rows of pushes that left by the platform's own channel get that channel.
+    """
     found = {each.channel for row in rows for each in row.channels}
     of_platform = APPLE if APPLE in found else OWN
     table = []

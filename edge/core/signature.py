@@ -114,9 +114,9 @@ class SignatureVerifier:
 
 @lru_cache(maxsize=256)
 def _choices(have_old: tuple[bool, ...]) -> Sequence[tuple[int, ...]]:
-    """Return the combinations to try, each as the places of the apps that sign with their old secret.
+    """Return the combinations of secrets to try, each as the places of the apps that sign with their old one.
 
-    Up to MAX_MIXED places take part, those of apps that have an old secret first.
+    Up to MAX_MIXED places take part, the places of apps that have an old secret first.
     """
     with_old = [place for place, has_old in enumerate(have_old) if has_old]
     if len(with_old) > MAX_MIXED:

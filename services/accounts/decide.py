@@ -399,7 +399,7 @@ def _checked_login(login: str) -> str:
 
 
 def checked_mail_address(address: str) -> str:
-    """Return the address if it may be one, or is empty. InputError: it is none."""
+    """Return the address if it may be one, or is empty. InputError: the text is no mail address."""
     if address and not _MAIL_ADDRESS.fullmatch(address):
         raise InputError(Code.WRONG_MAIL_ADDRESS, at="mail_address")
     return address

@@ -31,7 +31,7 @@ _STEPS = 200
 
 
 class UsableChannels(Protocol):
-    """What is known of the channels: which ones may be used, and which devices have an address on them."""
+    """The present knowledge of the channels: which ones may be used, and which devices have an address on them."""
 
     @property
     def is_any_usable(self) -> bool:
@@ -41,7 +41,7 @@ class UsableChannels(Protocol):
         """Return the channels that the app has credentials for, whether or not they are stopped."""
 
     def usable(self, appkey: str) -> Sequence[int]:
-        """Return those of the app's channels that are not stopped, in the order in which they are tried.
+        """Return the app's channels that are not stopped, in the order in which they are tried.
 
         A change is told by `HandOvers.channels_changed`.
         """
@@ -242,7 +242,7 @@ class DueHandOvers:
         return claimed.union(*(numbers for _, numbers in self._choices(push, partition, msgid, unsent)))
 
     def _unsent(self, push: StartedPush, partition: int, msgid: int, numbers: BitMap) -> BitMap:
-        """Return those of the devices that were sent the message by no way yet, so that a channel may be the first."""
+        """Return the devices to which the message was not sent by any way yet, so that a channel may be the first."""
         sent = self._state.sent_messages.sent_to((push.send.appkey, partition), msgid)
         if sent is None:
             return NOBODY

@@ -53,7 +53,7 @@ class ChannelSenders(UsableChannels, Protocol):
 
 
 class _Standing(Enum):
-    """What is known of a message that a sender has."""
+    """The state of a message that a sender has."""
 
     WAITS = auto()
     """The channel certainly does not have it, and no request is on its way."""

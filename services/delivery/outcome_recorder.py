@@ -268,7 +268,7 @@ class OutcomeRecorder:
         return self._queued.has_sent(key) or self._being_written.has_sent(key)
 
     def unwritten_sent(self, partition: int, msgid: int, numbers: BitMap) -> BitMap:
-        """Return those of the devices for which a record that they were sent the message is queued or being written."""
+        """Return the devices whose SENT outcome for the message is queued or being written."""
         queued = self._queued.sent_devices(msgid, partition, numbers)
         return queued | self._being_written.sent_devices(msgid, partition, numbers)
 

@@ -100,9 +100,10 @@ class ServiceSenders(ChannelSenders):
         return self._routes.get(appkey, ROUTE_UNSPECIFIED)
 
     def note_routes(self, appkeys: Iterable[str]) -> "dict[str, Route.ValueType]":
-        """Remember the routes that these apps have now, and those of no others; return the former ones that differ.
+        """Remember the present routes of these apps alone; return the former routes that differ from the present ones.
 
-        They change here alone, as addresses do, so that no push is judged by a change that is not told yet.
+        Routes change here alone, as addresses do, so that no push is judged by a change that `HandOvers` has not been
+        told.
         """
         former = self._routes
         found = ((appkey, self._apps.get(appkey)) for appkey in appkeys)

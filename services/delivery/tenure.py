@@ -152,7 +152,10 @@ class DeliveryTenure:
         self._taking_over = asyncio.Event()
 
     def check(self) -> None:
-        """Check that this process owns the partitions, if there is an election. NotOwnerError: another process does."""
+        """Check that this process owns the partitions, if there is an election.
+
+        NotOwnerError: another process owns them.
+        """
         if self.tenure.election:
             self.tenure.check()
 

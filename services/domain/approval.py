@@ -67,7 +67,7 @@ def approval_need(rules: ApprovalRules, reached: Sequence[Reach], earlier_device
 
 
 def stricter_rules(one: ApprovalRules, other: ApprovalRules) -> ApprovalRules:
-    """Return rules that demand an approval of each push of which `one` or `other` demands it.
+    """Return rules that demand an approval of each push for which `one` or `other` demands it.
 
     The share is the lower one of the rules under which broadcasts need an approval; without such rules that of `other`.
     """

@@ -45,7 +45,7 @@ class AudienceBitmapResolver:
         return len(self._targeting)
 
     def owned(self, shard: int, partitions: Sequence[int]) -> list[int]:
-        """Return those of the partitions that are in the shard."""
+        """Return the partitions that are in the shard."""
         return [partition for partition in partitions if partition % len(self._targeting) == shard]
 
     async def resolve(self, send: SendPush, partitions: Sequence[int]) -> ResolvedBitmaps:

@@ -24,7 +24,10 @@ def check_device(device: Device, offset: int) -> None:
 
 
 def check_revocations(revocations: Revocations) -> None:
-    """Check the numbers that a record revokes. ValueError: one cannot be a device's, or they are no bitmap."""
+    """Check the numbers that a record revokes.
+
+    ValueError: a number cannot be a device's, or the numbers are no bitmap.
+    """
     _check([max(0, RevokedKeys.of(revocations).end - 1)], -1)
 
 

@@ -56,7 +56,7 @@ _PUSH_KINDS = {Kind.KIND_BROADCAST: "broadcast", Kind.KIND_MULTICAST: "multicast
 DRAFT_KINDS: Collection["EventKind.ValueType"] = frozenset(
     {EventKind.EVENT_KIND_DRAFT_WAITS, EventKind.EVENT_KIND_DRAFT_DECIDED, EventKind.EVENT_KIND_DRAFT_EXPIRED}
 )
-"""The kinds of events of which a record makes one for each app of the draft, and one for its team."""
+"""The kinds of events about drafts: a record makes one event for each app of the draft, and one for its team."""
 
 Wanted = Mapping[str, Collection["EventKind.ValueType"]]
 """The kinds of events that are wanted, by scope: of an app, or of a team as a whole. Nothing is made of the others."""
@@ -237,7 +237,7 @@ class _Source:
     def happened(
         self, kind: "EventKind.ValueType", appkey: str, time_ms: int, data: Mapping[str, Any], *names: object
     ) -> Event:
-        """Return an event of which other records may tell too; the names and the time say which one it is."""
+        """Return an event that other records may report too; the names and the time identify it."""
         text = "\0".join(map(str, (kind, appkey, time_ms, *names)))
         return Event(kind, hashlib.blake2b(text.encode(), digest_size=16).hexdigest(), time_ms, appkey, data)
 

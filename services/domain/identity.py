@@ -260,7 +260,7 @@ def public_key(pem: str, at: str = "the key") -> PublicKey:
 
 
 def checked_keys(pems: Sequence[str]) -> list[str]:
-    """Return the PEM texts of public keys, normalised. InputError: one is no public key, or there are too many."""
+    """Return the PEM texts of public keys, normalised. InputError: a text is no public key, or there are too many."""
     if len(pems) > MAX_KEYS:
         raise InputError(Code.TOO_MANY_KEYS, at="identity_keys", most=MAX_KEYS)
     found: list[str] = []
@@ -273,7 +273,7 @@ def checked_keys(pems: Sequence[str]) -> list[str]:
 
 
 def checked_tags(entries: Sequence[str]) -> list[str]:
-    """Return the entries without repetitions. InputError: one names no identity tag, or there are too many."""
+    """Return the entries without repetitions. InputError: an entry names no identity tag, or there are too many."""
     if len(entries) > MAX_TAGS:
         raise InputError(Code.TOO_MANY_NAMES, at="identity_tags", most=MAX_TAGS)
     for entry in entries:

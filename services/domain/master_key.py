@@ -40,7 +40,10 @@ _MAC = 16
 
 
 class KeyPurpose(Enum):
-    """What a derived key is used for. Neither the other purpose's key nor the master key can be computed from it."""
+    """The purpose of a derived key.
+
+    Neither the other purpose's key nor the master key can be computed from a derived key.
+    """
 
     DEVICES = "device keys"
     SECRETS = "app secrets"
@@ -301,7 +304,7 @@ def former_master_file(path: Path) -> Path:
 
 
 def read_masters(path: Path) -> Sequence[bytes]:
-    """Read the master key, and the next one if there is one. CarillonError: one cannot be used."""
+    """Read the master key, and the next one if there is one. CarillonError: a file cannot be used."""
     following = next_master_file(path)
     return [read_master(path), *([read_master(following)] if following.exists() else [])]
 

@@ -14,7 +14,7 @@ from services.domain.topics import TOPICS
 
 
 class Sort(Enum):
-    """What a value says, and about whom."""
+    """The kind of a stored value: its meaning, and whom it is about."""
 
     DEVICE_ID = "token of a device"
     ALIAS = "alias"

@@ -223,7 +223,7 @@ class DeviceConnection:
             self._note_sent(msgid, now_ms)
 
     def send_pushes(self, frames: bytes, msgids: Sequence[int], now_ms: int) -> None:
-        """Send several push frames in one write: complete WebSocket frames, none of which the device has."""
+        """Send several push frames in one write: complete WebSocket frames, of pushes that the device does not have."""
         if self._socket is not None and self.closing_ms is None:
             self._socket.transport.write(frames)
             for msgid in msgids:

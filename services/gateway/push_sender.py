@@ -199,7 +199,7 @@ class PushSender:
         self._start_writing()
 
     def _count(self, appkey: str, frames: int) -> None:
-        """Add to the number of the app's frames that wait; forget an app of which nothing waits."""
+        """Add to the number of the app's waiting frames; forget an app without waiting frames."""
         self._frames[appkey] += frames
         self._all_frames += frames
         if not self._queue.waiting(appkey):

@@ -194,7 +194,7 @@ LOG_WENT_BACK_HELP = (
     " then `carillon replay ROLE` for every role with a state; then start (docs/operators/backup.md, A log that went"
     " back)"
 )
-"""What an operator does about a log that has lost records which were read. `carillon replay` alone is not enough."""
+"""Help for an operator whose log has lost records that were read already. `carillon replay` alone is not enough."""
 
 
 async def ends_of(log: Log, role: str, partitions: Iterable[Partition]) -> dict[Partition, int]:

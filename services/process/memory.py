@@ -66,7 +66,8 @@ class OwnMemory:
         return int(pages.split()[2]) * _PAGE_BYTES if pages else 0
 
     def release(self) -> None:
-        """Return free memory to the system, and the pages of libraries, most of which only the start has read.
+        """Return free memory to the system, and the memory pages of libraries, most of which were needed at the start
+        alone.
 
         The system maps each page of a library again when it is used, from its page cache, in about a microsecond.
         """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 MAX_PUSHES = 10_000
-"""Upper bound of the traced pushes of which a process keeps the traces; the oldest are forgotten."""
+"""Upper bound of the traced pushes that a process remembers; the oldest are forgotten."""
 
 Attributes = Mapping[str, str | int]
 Item = TypeVar("Item")

@@ -13,7 +13,7 @@ from services.process.clock import Clock
 from services.registry.queries import RegistryQueries
 
 NOTED_QUOTAS = ("requests_per_s", "targets_per_s", "devices", "stored_task_bytes", "registrations_per_minute")
-"""The quotas of which edges and gateways say that an app has reached them, as Quotas names them."""
+"""The quotas whose exhaustion edges and gateways report, under their names in Quotas."""
 
 
 def day_of(now_ms: int, zone: ZoneInfo) -> str:

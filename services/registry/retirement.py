@@ -72,7 +72,7 @@ def retirements_left(registered: int, retired_lately: int) -> int:
 
 @dataclass
 class _Survey:
-    """Counts of one pass for an app: registered devices, silent ones, and those with a sign of life within a day."""
+    """Counts of one pass for an app: devices that are registered, silent, and with a sign of life within a day."""
 
     registered: int = 0
     silent: int = 0

@@ -39,7 +39,10 @@ class RegistryTenure:
         return self._own.is_held and self._devices.is_held
 
     def check(self) -> None:
-        """Check that this process owns the shard. NotOwnerError: another one does, or this one does not yet."""
+        """Check that this process owns the shard.
+
+        NotOwnerError: another process owns it, or this one does not own it yet.
+        """
         self._devices.check()
         self._own.check()
 

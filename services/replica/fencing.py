@@ -26,7 +26,7 @@ from services.replica.dead_letters import leave_out
 from services.replica.epochs import Epochs, ImpossibleEpochError, is_announcement, next_epoch
 
 ANNOUNCEMENT_KEY = b"epoch/"
-"""The beginning of the keys of announcements, each of which has its own, so that compaction keeps it."""
+"""The prefix of the keys of announcements. Each announcement has a key of its own, so that compaction keeps it."""
 
 _ID_BYTES = 16
 
@@ -68,7 +68,10 @@ class Fencing:
         return [self._announcement(partition) for partition in partitions]
 
     def begin(self, ends: Mapping[Partition, int]) -> None:
-        """Own the announced partitions, read up to these ends. SupersededError: one has another owner by now."""
+        """Own the announced partitions, read up to these ends.
+
+        SupersededError: a partition has another owner by now.
+        """
         self._next = dict(ends)
         self._lost = None
         for partition, epoch in self._own.items():
@@ -124,7 +127,10 @@ class Fencing:
         self.advance(ends)
 
     def check_live(self, records: Sequence[Record]) -> list[Record]:
-        """Return the records of partitions that are not owned. SupersededError: one of the others is a successor's."""
+        """Return the records of partitions that are not owned.
+
+        SupersededError: a record in an owned partition is a successor's.
+        """
         others = []
         for record in records:
             partition = Partition(record.topic, record.partition)

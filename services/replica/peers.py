@@ -64,7 +64,7 @@ class Peers:
             raise DeadlineError("accepted, but not yet applied everywhere; repeat the request") from error
 
     async def roles_behind(self, roles: Iterable[str], position: Position) -> list[str]:
-        """Return the roles of which some owner has not confirmed within WAIT_APPLIED_S that it applied the record.
+        """Return the roles with an owner that has not confirmed within WAIT_APPLIED_S that it applied the record.
 
         An owner that is away or refuses the call has not confirmed it.
         """

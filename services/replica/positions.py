@@ -13,7 +13,7 @@ class AppliedPositions:
     """The next offset that a role will apply in each partition that it reads, and the ends of the facts it produced."""
 
     def __init__(self, reads: Iterable[Partition] = ()) -> None:
-        """`reads`: the partitions of which nothing counts as applied before the first `advance`."""
+        """`reads`: the partitions that the role reads; nothing in them counts as applied before the first `advance`."""
         self._next: dict[Partition, int] = dict.fromkeys(reads, 0)
         self._produced: dict[Partition, int] = {}
         self._changed = asyncio.Event()

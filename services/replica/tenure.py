@@ -88,7 +88,10 @@ class Tenure:
         return self._ended
 
     def check(self) -> None:
-        """Check that this process owns the partitions. NotOwnerError: another one does, or this one does not yet."""
+        """Check that this process owns the partitions.
+
+        NotOwnerError: another process owns them, or this one does not own them yet.
+        """
         if not self.is_held:
             raise NotOwnerError("this process stands by, or has not caught up with the log yet; try again")
         if self.election and not self.election.is_confirmed:

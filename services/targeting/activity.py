@@ -55,7 +55,7 @@ class BitSlicedCounts:
             self.slices.append(carry)
 
     def subtract(self, other: "BitSlicedCounts") -> None:
-        """Subtract the other's counts, none of which may exceed the own count."""
+        """Subtract the other sum's counts; none of them may exceed this sum's."""
         borrow = BitMap()
         for bit, own, others in self._slice_pairs(other):
             if not borrow and bit >= len(other.slices):

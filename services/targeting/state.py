@@ -67,7 +67,7 @@ class AppIndex:
         }
 
     def put(self, device: Device) -> None:
-        """Replace the fields of the device by those of its record."""
+        """Replace the device's fields in the state by the fields of its record."""
         number, attributes = device.number, device.attributes
         self.reachable.add(number)
         proven = [*map(ProvenTag, device.proven_tags), *map(ProvenTag, device.proven_stags)]

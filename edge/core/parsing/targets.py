@@ -177,7 +177,8 @@ MAX_UNKNOWN = 1000
 def check_misspelt(given: Iterable[str], known: Collection[str], targets: Sequence[str], at: str = "") -> None:
     """Check that no unknown key is a misspelt target.
 
-    InputError: one is among `targets` but for its case, a plural s, or one letter; or too many are unknown.
+    InputError: an unknown key differs from one of `targets` only by its case, a plural s, or one letter; or there are
+    too many unknown keys.
 
     `known`: all keys of the object that holds the targets; `at`: the path of that object, with a dot.
     """

@@ -41,7 +41,7 @@ from services.process.runner import Service
 
 
 class Capabilities(NamedTuple):
-    """What delivery has to know of a channel.
+    """The properties of a channel by which delivery decides.
 
     `drops_repeats`: devices drop a message that they have, so a push may be sent before its start is in the log.
     `starts_whole`: a push starts in all of its known partitions at once, because its rate is counted from each start.
@@ -108,7 +108,7 @@ class Recipient(NamedTuple):
 
 
 class ServiceAnswer(Protocol):
-    """What a service answered to a request, or that it did not answer."""
+    """A service's answer to a request, or the absence of one."""
 
     @property
     def reason(self) -> str:
@@ -152,7 +152,10 @@ class Encoded(NamedTuple, Generic[Request]):
 
 
 class PushEncoder(Protocol[_Credentials_contra, Request]):
-    """Makes the requests of one push. What all devices get alike is made once, when the encoder is."""
+    """Makes the requests of one push.
+
+    The parts that are the same for all devices are made once, when the encoder is made.
+    """
 
     def encode(self, msgid: int, recipient: Recipient, credentials: _Credentials_contra, /) -> Encoded[Request]:
         """Return the request for one device. Retries send it again, so it must name the message to the service."""
@@ -177,7 +180,7 @@ class Limits(NamedTuple):
 
 
 class PushService(Protocol[Credentials, Request, Answer]):
-    """What a ServiceChannel has to know of one push service."""
+    """The port to one push service: what differs between services, for a ServiceChannel."""
 
     @property
     def channel(self) -> "Channel.ValueType": ...
@@ -272,12 +275,12 @@ class ClaimedMessage(NamedTuple):
 
     @property
     def key(self) -> tuple[int, int]:
-        """What no other claim of the device's messages has."""
+        """A key that no other claim of the device's messages has."""
         return self.msgid, self.claim
 
 
 class ClaimAnswer(Enum):
-    """What a sender has to say about a claimed message. All but UNANSWERED and POSTPONED are the last word on it."""
+    """A sender's answer about a claimed message. Every answer but UNANSWERED and POSTPONED is final."""
 
     ACCEPTED = auto()
     """The channel has taken over the message."""

@@ -148,7 +148,7 @@ class DelayQueue(Generic[Item]):
         return due
 
     def remove(self, is_unneeded: Callable[[Item], bool]) -> list[Item]:
-        """Remove the items of which this holds, and return them."""
+        """Remove the items for which the predicate holds, and return them."""
         removed = [entry[2] for entry in self._heap if is_unneeded(entry[2])]
         if removed:
             self._heap = [entry for entry in self._heap if not is_unneeded(entry[2])]

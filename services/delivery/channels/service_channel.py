@@ -75,7 +75,9 @@ class _Claim(NamedTuple):
 
 
 class _Server(Generic[Credentials, Request, Answer]):
-    """One of the service's servers: how many of the app's messages it holds, and those that wait for it."""
+    """One of the service's servers: how many of the app's messages are in flight to it, and the messages that wait for
+    it.
+    """
 
     def __init__(self) -> None:
         self.in_flight = 0

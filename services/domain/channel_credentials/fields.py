@@ -22,7 +22,10 @@ class FieldKind(Enum):
 
 
 class Part(NamedTuple):
-    """What the value of one field becomes. `secret`: None leaves the present one. `settings`: may be shown."""
+    """The part of an app's credentials that the value of one field becomes.
+
+    `secret`: None leaves the present one. `settings`: the settings, which may be shown.
+    """
 
     settings: Mapping[str, str]
     secret: str | None = None
@@ -45,7 +48,7 @@ class CredentialField:
 
 @dataclass(frozen=True, slots=True)
 class CredentialsForm:
-    """What people fill in for one channel, in order; exactly one field has the secret.
+    """The fields that people fill in for one channel, in order; exactly one field has the secret.
 
     `shown`: the settings that are shown, with their labels for people.
     """

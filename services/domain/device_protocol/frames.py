@@ -121,7 +121,7 @@ class Hello(Credentials, frozen=True, tag_field="type", tag="hello"):
 
 
 class CleanedHello(Hello, frozen=True, tag_field="type", tag="hello"):
-    """A hello without those of its attributes that cannot be stored; `ignored` says which, and why."""
+    """A hello without the attributes that cannot be stored; `ignored` names these, and says why."""
 
     ignored: tuple[str, ...] = ()
 

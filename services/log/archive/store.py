@@ -137,5 +137,5 @@ class ArchiveStore(Protocol):
         ...
 
     def put_file(self, name: str, source: Path) -> None:
-        """Put a file here durably, in place of that of the same name; it is never there in part."""
+        """Store a file durably, replacing a file of the same name as a whole: readers never see a part of it."""
         ...

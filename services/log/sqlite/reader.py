@@ -70,7 +70,7 @@ class RecentRecords:
         return run is not None and run.holds(start)
 
     def since(self, starts: Mapping[Partition, int], limit: int) -> tuple[list[Record], list[Partition]]:
-        """Return at most `limit` records of the partitions whose start is cached, and those read to their end."""
+        """Return at most `limit` records of partitions whose start is cached, and the partitions read to their end."""
         found: list[Record] = []
         exhausted: list[Partition] = []
         for partition, start in starts.items():

@@ -74,7 +74,7 @@ _TRIM_PAUSE_S = 0.02
 
 
 class SqliteWriter:
-    """Writes the file of the log. ConflictError: another process does.
+    """Writes the file of the log. ConflictError: another process has it open for writing.
 
     Its coroutines raise UnavailableError where the file cannot be written; the file is then unchanged.
     """

@@ -42,7 +42,7 @@ class FcmAnswer:
 
 
 class AnswerAction(Enum):
-    """What an answer means."""
+    """The consequence of an answer."""
 
     ACCEPT = auto()
     """Google has the message. It sends no receipt."""

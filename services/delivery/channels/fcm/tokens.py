@@ -36,7 +36,7 @@ class TokenResponse(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """What failed; "" for an answer with a token."""
+        """The reason of a failure; "" for an answer with a token."""
         if self.status == 200:
             return ""
         return f"HTTP {self.status}" if self.status else "no answer"

@@ -34,7 +34,7 @@ class HeaderError(Exception):
 
 
 class ResponseHead(NamedTuple):
-    """What is read of a header block.
+    """The fields of a response's header block that are read.
 
     `status`: 0 if it is no number; None if there is none or several, as in trailers. `retry_after`: "" for none.
     """

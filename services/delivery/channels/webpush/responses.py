@@ -30,7 +30,7 @@ NO_CONNECTION = "no connection"
 
 @dataclass(frozen=True, slots=True)
 class WebPushAnswer:
-    """What a push service answered.
+    """A push service's answer.
 
     Status UNKNOWN: there was no answer, so it may or may not have accepted the message. Status LOCAL: the request was
     not sent, because the endpoint may not be called, or there is no connection to it. `ttl_s`: for how long the service
@@ -48,7 +48,10 @@ class WebPushAnswer:
 
 
 class AnswerAction(Enum):
-    """What an answer means. The message keeps its topic, so a repetition takes the place of what is stored."""
+    """The consequence of an answer.
+
+    The message keeps its topic, so a repetition replaces the message that the service has stored.
+    """
 
     ACCEPT = auto()
     """The service has the message, which does not mean that the browser can decrypt it."""
