@@ -121,7 +121,6 @@ class Work:
                 events = [
                     SessionEvent(
                         appkey=APP,
-                        token=f"{number:08x}{partition:04x}{'0' * 20}",
                         number=number,
                         kind=SESSION_EVENT_KIND_OPENED,
                         time_ms=now_ms,

@@ -478,14 +478,13 @@ class FrameHandler:
         now_ms = self._context.clock.now_ms()
         activity = SessionEvent(
             appkey=caller.appkey,
-            token=caller.token,
             number=caller.number,
             kind=commands.activity_kind(event),
             time_ms=now_ms,
         )
         fact = SessionFact(meta=Meta(time_ms=now_ms), batch=SessionBatch(events=[activity]))
-        key = device_key(caller.appkey, caller.token)
-        await self._writer.append_and_wait([Command(SESSIONS, key, fact)], caller.origin)
+        partition = partition_of(device_key(caller.appkey, caller.token), self._partitions)
+        await self._writer.append_and_wait([Command(SESSIONS, caller.appkey.encode(), fact, partition)], caller.origin)
 
     async def _find(self, caller: DeviceCaller) -> Device:
         """Return the device's record. NotFoundError: it was removed. SignError: the key is of a former number."""

@@ -20,6 +20,7 @@ class Sort(Enum):
     ALIAS = "alias"
     ADDRESS = "address on a channel, with its keys"
     DEVICE = "what a device reports about itself"
+    COUNTED = "what a device reports, and statistics count by"
     TAG = "tags of a device"
     CONTENT = "content of a push; personal where the push lists devices"
     REQUEST = "text of a request or of its answer, which may list tokens and aliases"
@@ -30,8 +31,8 @@ class Sort(Enum):
 
 
 PERSONAL = (
-    *(Sort.DEVICE_ID, Sort.ALIAS, Sort.ADDRESS, Sort.DEVICE, Sort.TAG, Sort.CONTENT, Sort.REQUEST, Sort.NETWORK),
-    Sort.ACCOUNT,
+    *(Sort.DEVICE_ID, Sort.ALIAS, Sort.ADDRESS, Sort.DEVICE, Sort.COUNTED, Sort.TAG, Sort.CONTENT, Sort.REQUEST),
+    *(Sort.NETWORK, Sort.ACCOUNT),
 )
 """The sorts of values that are about a person."""
 
@@ -95,8 +96,9 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     },
     "accounts.v1.UserChanged": {Sort.ACCOUNT: "settings", Sort.NEITHER: "action used_link_id"},
     "delivery.v1.AppOutcomes": {
-        Sort.CONTENT: "badges",
-        Sort.NEITHER: "appkey msgids numbers kinds times_ms reason_indexes reasons channels simulated carry_msgids",
+        Sort.NEITHER: (
+            "appkey msgids numbers kinds times_ms reason_indexes reasons badges channels simulated carry_msgids"
+        ),
     },
     "delivery.v1.PushFact": {Sort.NEITHER: "msgid appkey partition"},
     "delivery.v1.PushFailed": {Sort.APP: "reason"},
@@ -120,8 +122,8 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     "push.v1.ChannelOptions": {Sort.NEITHER: "route importance"},
     "push.v1.Devices": {Sort.ALIAS: "aliases", Sort.NEITHER: "partitions numbers id_offsets alias_indexes"},
     "push.v1.IosStyle": {
-        Sort.CONTENT: "title sound category badge sealed_possession_code",
-        Sort.NEITHER: "content_available content_is_json carries_msgid",
+        Sort.CONTENT: "title sound category sealed_possession_code",
+        Sort.NEITHER: "badge content_available content_is_json carries_msgid",
     },
     "push.v1.Message": {Sort.CONTENT: "content extra", Sort.NEITHER: "is_notif"},
     "push.v1.ModelClause": {Sort.APP: "brands", Sort.NEITHER: "negated"},
@@ -156,7 +158,8 @@ FIELDS: Mapping[str, Mapping[Sort, str]] = {
     },
     "registry.v1.AppChanged": {Sort.APP: "settings", Sort.NEITHER: "appkey action team_id"},
     "registry.v1.Attributes": {
-        Sort.DEVICE: "region carrier channel sdk_version brand model resolution os_version app_version"
+        Sort.DEVICE: "model",
+        Sort.COUNTED: "region carrier channel sdk_version brand resolution os_version app_version",
     },
     "registry.v1.BroadcastCount": {Sort.NEITHER: "appkey day count"},
     "registry.v1.ChannelCredentials": {Sort.APP: "sealed_secret", Sort.NEITHER: "channel"},

@@ -80,7 +80,6 @@ class SessionWriter:
         """Queue the event; `confirm` is called once it is in the log."""
         event = SessionEvent(
             appkey=session.appkey,
-            token=session.token,
             number=session.number,
             kind=kind,
             time_ms=self._clock.now_ms(),

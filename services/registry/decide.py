@@ -145,19 +145,32 @@ def decide(
     return None if is_bounded and changed.ByteSize() > MAX_DEVICE_BYTES else changed
 
 
+def counted(attributes: Attributes) -> Attributes:
+    """Return the attributes that statistics count by, for the records that keep what a device was counted under."""
+    found = Attributes()
+    found.CopyFrom(attributes)
+    found.ClearField("model")
+    return found
+
+
 def _keep_history(changed: Device, device: Device, offset: int) -> None:
     """Carry over what only the former record holds: how its number registered, and the revision of its attributes.
 
     The topic is compacted, so the former record will be gone. A number's present attributes are those of its
     registration, or of its latest AttributeChange; a new number has no AttributeChange yet.
     """
-    registrations = list(device.registrations)
+    registrations = [
+        NumberRegistration(number=kept.number, registered_ms=kept.registered_ms, attributes=counted(kept.attributes))
+        for kept in device.registrations
+    ]
     is_same_number = changed.number == device.number
     is_unchanged = changed.attributes == device.attributes and changed.registered_ms == device.registered_ms
     is_kept = any(registration.number == device.number for registration in registrations)
     if not is_kept and not (is_same_number and is_unchanged):
         registrations.append(
-            NumberRegistration(number=device.number, registered_ms=device.registered_ms, attributes=device.attributes)
+            NumberRegistration(
+                number=device.number, registered_ms=device.registered_ms, attributes=counted(device.attributes)
+            )
         )
     changed.ClearField("registrations")
     changed.registrations.extend(registrations[-MAX_FORMER_NUMBERS - 1 :])

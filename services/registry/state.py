@@ -18,6 +18,7 @@ from services.domain.ids import RecordStamp
 from services.domain.topics import DEVICE_COMMANDS, SESSIONS, device_key
 from services.log.port import Record
 from services.log.topics import partition_of
+from services.registry.decide import counted
 from services.registry.store import AliasTable, ChangeTable, DeviceTable, HeldAlias
 from services.replica.store import Fact
 
@@ -78,7 +79,7 @@ def _change(device: Device, time_ms: int) -> AttributeChange:
         number=device.number,
         revision=device.attributes_revision,
         time_ms=time_ms,
-        attributes=device.attributes,
+        attributes=counted(device.attributes),
     )
 
 

@@ -147,7 +147,6 @@ class IosHarness:
         """Record that the user opened the app; returns when the registry has applied it."""
         event = SessionEvent(
             appkey=self.appkey,
-            token=token,
             number=device.number,
             kind=SessionEventKind.SESSION_EVENT_KIND_APP_OPENED,
             time_ms=self.delivery.clock.now_ms(),

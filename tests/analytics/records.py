@@ -186,7 +186,6 @@ def session(
 ) -> NewRecord:
     event = SessionEvent(
         appkey=APP,
-        token=f"token-{partition}-{number}",
         number=number,
         kind=kind,
         time_ms=time_ms,

@@ -156,7 +156,6 @@ SESSIONS_TABLE = Table[RowSource[SessionRow]](
     Column("appkey", TEXT, lambda row: row.part.event.appkey),
     Column("partition", UINT16, lambda row: row.record.partition),
     Column("number", UINT32, lambda row: row.part.event.number),
-    Column("token", TEXT, lambda row: row.part.event.token),
     Column(
         "kind", TEXT, lambda row: enum_name(SessionEventKind.DESCRIPTOR, row.part.event.kind, "SESSION_EVENT_KIND_")
     ),

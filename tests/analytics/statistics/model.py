@@ -79,7 +79,6 @@ def moments(period: DateRange, before_days: int = 2, after_days: int = 2) -> st.
 def session_event(appkey: str, device: Device, kind: str, time_ms: int, connection: int) -> SessionEvent:
     return SessionEvent(
         appkey=appkey,
-        token=f"{device[0]}-{device[1]}",
         number=device[1],
         kind=SessionEventKind.Value(f"SESSION_EVENT_KIND_{kind}"),
         time_ms=time_ms,

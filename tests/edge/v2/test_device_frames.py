@@ -194,7 +194,11 @@ async def test_activity_is_a_fact_in_the_log(installation: EdgeInstallation) -> 
     facts: list[SessionFact] = [decode(record) for record in page.records]
     events = [event for fact in facts for event in fact.batch.events]
     assert [event.kind for event in events] == [SESSION_EVENT_KIND_APP_OPENED, SESSION_EVENT_KIND_LOGGED_OUT]
-    assert {(event.appkey, event.token, event.connection) for event in events} == {(app.appkey, TOKEN, 0)}
+    registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
+    known = await registry.GetDevices(GetDevicesRequest(appkey=app.appkey, tokens=[TOKEN]))
+    number = known.devices[0].number
+    assert {(event.appkey, event.number, event.connection) for event in events} == {(app.appkey, number, 0)}
+    assert not any(TOKEN.encode() in record.key + record.value for record in page.records)
     assert {event.time_ms for event in events} == {NOW_MS}
 
 

@@ -15,8 +15,10 @@ from click.testing import CliRunner
 
 from carillon.commands.device import device
 from protos.delivery.v1.virtual_pb2_grpc import add_VirtualPhonesServiceServicer_to_server
-from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED, SessionFact
+from protos.gateway.v1.sessions_pb2 import SESSION_EVENT_KIND_APP_OPENED
 from protos.registry.v1.apps_pb2 import PLATFORM_IOS, App
+from protos.registry.v1.registry_pb2 import GetDevicesRequest
+from protos.registry.v1.registry_pb2_grpc import RegistryServiceStub
 from services.apns_simulator.requests import ReceivedPush
 from services.apns_simulator.server import AcceptedPushes, VirtualPhonesServicer
 from services.domain.apns_payload import possession_payload
@@ -119,12 +121,19 @@ def device_url(installation: EdgeInstallation) -> str:
     return f"{installation.http.base_url}/device/v1"
 
 
-async def app_opens(installation: EdgeInstallation) -> list[str]:
-    """The tokens that reported an app open."""
+async def app_opens(installation: EdgeInstallation) -> list[tuple[int, int]]:
+    """The devices that reported an app open, by partition and number."""
     starts = {Partition(SESSIONS.name, number): 0 for number in range(PARTITIONS)}
-    facts: list[SessionFact] = [decode(record) for record in (await installation.log.select(starts, 10_000)).records]
-    events = [event for fact in facts for event in fact.batch.events]
-    return [event.token for event in events if event.kind == SESSION_EVENT_KIND_APP_OPENED]
+    records = (await installation.log.select(starts, 10_000)).records
+    events = [(record.partition, event) for record in records for event in decode(record).batch.events]
+    return [(partition, event.number) for partition, event in events if event.kind == SESSION_EVENT_KIND_APP_OPENED]
+
+
+async def numbered(installation: EdgeInstallation, app: App, token: str) -> tuple[int, int]:
+    """The partition and the number of a registered device."""
+    registry = RegistryServiceStub(installation.context.peers.all("registry")[0])
+    known = await registry.GetDevices(GetDevicesRequest(appkey=app.appkey, tokens=[token]))
+    return known.devices[0].partition, known.devices[0].number
 
 
 async def test_a_device_registers_and_prints_its_pushes(
@@ -201,7 +210,7 @@ async def test_many_have_made_up_tokens_and_open_the_app_when_told_to(
     pushes.accept(tokens[2])
     push, answer = await devices.event(), await devices.event()
     assert [(event["device"], event["type"]) for event in (push, answer)] == [(2, "push"), (2, "ok")]
-    assert await app_opens(installation) == [tokens[2]]
+    assert await app_opens(installation) == [await numbered(installation, ios_app, tokens[2])]
     devices.process.send_signal(signal.SIGTERM)
     assert (await devices.end())[0] == 0
 

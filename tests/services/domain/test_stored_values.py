@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from analytics.store.columns import ATTRIBUTES
 from protos.push.v1.push_pb2 import Tokens
 from services.domain import stored_values
 from services.domain.stored_values import FIELDS, Sort, name_of, personal_fields, sort_of, stored_messages
@@ -28,6 +29,11 @@ def test_every_field_that_is_stored_is_in_the_table_once() -> None:
         "not in the table": set(),
         "not stored": set(),
     }
+
+
+def test_statistics_count_by_the_attributes_that_the_table_says() -> None:
+    counted = {sort: names.split() for sort, names in FIELDS["registry.v1.Attributes"].items()}[Sort.COUNTED]
+    assert sorted(counted) == sorted(ATTRIBUTES)
 
 
 def test_an_unknown_field_has_no_sort(monkeypatch: pytest.MonkeyPatch) -> None:

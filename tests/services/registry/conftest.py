@@ -215,7 +215,7 @@ def command_record(what: DeviceCommand) -> NewRecord:
 
 
 def session_record(device: Device, kind: SessionEventKind.ValueType, time_ms: int) -> NewRecord:
-    event = SessionEvent(appkey=device.appkey, token=device.token, number=device.number, kind=kind, time_ms=time_ms)
+    event = SessionEvent(appkey=device.appkey, number=device.number, kind=kind, time_ms=time_ms)
     fact = SessionFact(meta=Meta(event_id=ids.event_id(), time_ms=time_ms), batch=SessionBatch(events=[event]))
     key = device_key(device.appkey, device.token)
     return NewRecord(SESSIONS.name, device.partition, key, fact.SerializeToString())

@@ -26,6 +26,7 @@ from services.log.sqlite.log import SqliteLog
 from services.process.clock import ManualClock
 from services.registry.decide import FreeNumber, decide
 from services.registry.settings import RegistrySettings
+from services.registry.state import change_fact
 from testkit.faults.crashing_log import KilledError
 from testkit.waiting import until
 from tests.services.registry.conftest import (
@@ -126,6 +127,22 @@ async def _has_regions(log: Log, regions: list[str]) -> bool:
         if not found or change.revision > found[-1].revision:
             found.append(change)
     return [change.attributes.region for change in found] == regions
+
+
+def test_what_a_device_was_counted_under_has_no_model() -> None:
+    device = Device(
+        appkey="1", token="t", number=3, registered_ms=5, attributes=Attributes(region="北京市", model="X1")
+    )
+    device.registrations.add(number=2, registered_ms=4, attributes=Attributes(region="上海市", model="X0"))
+    changed = decide(moved("1", "t", Attributes(region="广东省", model="X2")), device, APP, FreeNumber(0, 0), offset=7)
+    assert changed is not None
+    assert changed.attributes == Attributes(region="广东省", model="X2")
+    assert [kept.attributes for kept in changed.registrations] == [
+        Attributes(region="上海市"),
+        Attributes(region="北京市"),
+    ]
+    fact = change_fact(changed, NOON_MS).message
+    assert fact.attributes_changed.attributes == Attributes(region="广东省")
 
 
 def registration(authority: RegistrationAuthority.ValueType, number: int, attributes: Attributes) -> DeviceCommand:
